@@ -1,0 +1,39 @@
+"""The kernels in Metal Shading Language, on an Apple GPU ("metal") or on any processor through clang ("metal:clang").
+
+Both run the same MSL text and the same Python; only the runtime differs. "metal" never falls back to anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import mpsref
+from mpsref.registry import OperationKey
+from mpsref_metal import pooling_average
+from mpsref_metal.launch import Launcher
+from mpsref_metal.runtimes import clang as clang_runtime
+from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
+
+__all__ = ["clang", "metal"]
+
+IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
+    (mpsref.PoolingAverage, "forward"): pooling_average.forward,
+    (mpsref.PoolingAverage, "gradient"): pooling_average.gradient,
+}
+
+
+def _backend(name: str, runtime: Any, unavailable: Callable[[], str | None]) -> mpsref.Backend:
+    """Return the backend that runs the MSL kernels on ``runtime``."""
+    launch = Launcher(runtime.Device)
+    return mpsref.Backend(
+        name,
+        {operation: partial(function, launch) for operation, function in IMPLEMENTATIONS.items()},
+        unavailable=unavailable,
+        device=lambda: str(launch.device()),
+    )
+
+
+metal = _backend("metal", metalcompute_runtime, metalcompute_runtime.unavailable)
+clang = _backend("metal:clang", clang_runtime, clang_runtime.why_not)

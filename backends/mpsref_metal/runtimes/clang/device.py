@@ -1,0 +1,247 @@
+"""The objects of ``metalcompute``, over the launcher: Device, Kernel, Function, Handle and Buffer."""
+
+from __future__ import annotations
+
+import operator
+import platform
+import zlib
+from ctypes import POINTER, byref, cast
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import LaunchError
+from .launcher import BufferRecord, Launcher, LaunchRecord, Library, Report, compile_source, launcher
+from .report import explain
+from .toolchain import find, why_not
+
+__all__ = ["Buffer", "Device", "Function", "Handle", "Kernel"]
+
+MAX_BYTES = 1 << 46  # beyond what a process can map anyway
+
+
+class Memory:
+    """Guarded memory, as NumPy's array interface; released when the last array over it is gone."""
+
+    def __init__(self, runtime: Launcher, nbytes: int) -> None:
+        self._runtime, self._nbytes = runtime, nbytes
+        self._pages, self.address = runtime.allocate(nbytes)
+        self.__array_interface__ = {"data": (self.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pages"):
+            self._runtime.release(self._pages, self._nbytes)
+
+
+class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Device memory: bytes that the kernel and Python share.
+
+    Made by :meth:`Device.buffer`. ``memoryview(buffer)`` and ``numpy.frombuffer(buffer, dtype)`` see the same memory.
+    """
+
+    memory: Memory | None = None  # only a whole buffer has it; a slice is an array like any other
+
+    def __str__(self) -> str:
+        return f"clang.Buffer(length={self.nbytes})"
+
+    __repr__ = __str__
+
+
+class Handle:
+    """A launch. It is over already: the results are in the buffers."""
+
+    def __init__(self, buffers: list[Buffer]) -> None:
+        self._buffers = buffers  # alive as long as the launch, as metalcompute keeps them
+
+    def __repr__(self) -> str:
+        return "clang.Handle"
+
+
+class Function:
+    """A kernel function of a compiled source, bound to its device."""
+
+    def __init__(self, device: Device, library: Library, name: str) -> None:
+        number, about = library.kernels[name]
+        self._device, self._library, self._name = device, library, name
+        self._parameters = {p["index"]: p["text"] for p in about["parameters"] if p["index"] is not None}
+        known = library.numbers(f"mpsref_about_{number}", 1 + 2 * len(self._parameters))
+        self._threads = known[0]
+        self._needs = dict(zip(self._parameters, zip(known[1::2], known[2::2], strict=True), strict=True))
+        self._expected = max(self._parameters, default=-1) + 1
+        if not 1 <= self._threads <= 1024:
+            raise LaunchError(
+                f"kernel `{name}` asks for max_total_threads_per_threadgroup({self._threads}); legal are 1 to 1024"
+            )
+        self._record = LaunchRecord(size=self._threads, buffer_count=self._expected)
+        if about["synchronizes"]:
+            self._record.run_thread = library.address(f"mpsref_thread_{number}")
+        else:
+            self._record.run_group = library.address(f"mpsref_group_{number}")
+        self._is_exclusive = about["has_threadgroup_memory"]
+        if self._is_exclusive:
+            first, end = library.addresses(f"mpsref_local_{number}", 2)
+            if end - first > 32768:
+                raise LaunchError(
+                    f"kernel `{name}` has {end - first} bytes of threadgroup memory; a threadgroup has 32768"
+                )
+            self._record.local, self._record.local_bytes = first, end - first
+        self._seed = zlib.crc32(f"{device.seed} {name}".encode())
+
+    def __call__(self, count: int, /, *arguments: Any) -> Handle:
+        """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
+
+        Raises :class:`LaunchError` for arguments that do not fit and for what the kernel did wrong.
+        """
+        groups = self._groups(count)
+        if len(arguments) != self._expected:
+            raise LaunchError(
+                f"kernel `{self._name}` takes {self._expected} buffers, not {len(arguments)}: "
+                + ", ".join(f"buffer({i}) is `{text}`" for i, text in sorted(self._parameters.items()))
+            )
+        buffers = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+        records = (BufferRecord * max(len(buffers), 1))()
+        for index, (record, buffer) in enumerate(zip(records, buffers, strict=False)):
+            record.data, record.bytes = buffer.memory.address, buffer.nbytes  # type: ignore[union-attr]
+            record.writable = self._needs.get(index, (0, 0))[1]
+        launch = LaunchRecord.from_buffer_copy(self._record)
+        launch.buffers = cast(records, POINTER(BufferRecord))
+        launch.groups, launch.seed = groups, self._seed + count
+        launch.check_order = self._device.check_order
+        report = Report()
+        if self._is_exclusive:
+            with self._library.lock:
+                self._device.runtime.run(byref(launch), byref(report))
+        else:
+            self._device.runtime.run(byref(launch), byref(report))
+        if report.kind:
+            raise LaunchError(explain(report, self._name, self._threads, count, self._parameters, buffers))
+        return Handle(buffers)
+
+    def _groups(self, count: int) -> int:
+        try:
+            threads = operator.index(count)
+        except TypeError:
+            raise TypeError(f"count={count!r}: the number of threads is an integer") from None
+        groups = -(-threads // self._threads)
+        if not 0 < groups * self._threads <= 2**32:
+            raise LaunchError(f"count={count}: the number of threads is 1 to 2**32 after rounding up to threadgroups")
+        return groups
+
+    def _bind(self, index: int, argument: Any) -> Buffer:
+        if isinstance(argument, Buffer) and argument.memory is not None:
+            buffer = argument
+        else:
+            try:
+                buffer = self._device.buffer(argument)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"buffer({index}) of kernel `{self._name}`: {error}") from None
+        needed = self._needs.get(index, (0, 0))[0]
+        if buffer.nbytes < needed:
+            raise LaunchError(
+                f"buffer({index}) of kernel `{self._name}`, `{self._parameters[index]}`, needs {needed} bytes "
+                f"and has {buffer.nbytes}"
+            )
+        return buffer
+
+    def __str__(self) -> str:
+        return f"clang.Function({self._name})"
+
+
+class Kernel:
+    """A compiled source."""
+
+    def __init__(self, device: Device, library: Library) -> None:
+        self._device, self._library = device, library
+
+    def function(self, name: str, /) -> Function:
+        """The kernel function of this name; :class:`LaunchError` when there is none."""
+        if name not in self._library.kernels:
+            raise LaunchError(f"no kernel {name!r} in this source; it has {', '.join(self._library.kernels)}")
+        return Function(self._device, self._library, name)
+
+    def __str__(self) -> str:
+        return f"clang.Kernel({', '.join(self._library.kernels)})"
+
+
+class Device:
+    """This machine's processor as a device for MSL kernels.
+
+    ``index`` is there for metalcompute's sake: there is one device, 0. With ``check_order`` each launch runs twice,
+    with threads and threadgroups in an order and in the opposite one, from the same buffer contents, and must give
+    the same bits; turn it off for kernels whose result may depend on the order (say, slots handed out by an atomic
+    counter) and to halve the time. ``seed`` selects the order.
+
+    >>> device = Device()
+    >>> square = device.kernel('''
+    ... #include <metal_stdlib>
+    ... kernel void square(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+    ...                    constant uint& n [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+    ...     if (i < n) y[i] = x[i] * x[i];
+    ... }''').function("square")
+    >>> x = np.array([1, 2, 3], np.float32)
+    >>> y = device.buffer(x.nbytes)
+    >>> handle = square(3, x, y, np.uint32(3))
+    >>> del handle
+    >>> np.frombuffer(y, np.float32)
+    array([1., 4., 9.], dtype=float32)
+    """
+
+    def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0) -> None:
+        if index not in (-1, 0):
+            raise LaunchError(f"index={index!r}: there is one device, 0")
+        reason = why_not()
+        toolchain = find()
+        if reason or toolchain is None:
+            raise LaunchError(reason)
+        self.check_order, self.seed = bool(check_order), seed
+        self.name = f"{toolchain.name} on {platform.machine()}"
+        self.runtime = launcher(toolchain)
+        self._toolchain = toolchain
+        self._kernels: dict[str, Kernel] = {}
+
+    def kernel(self, source: str, /) -> Kernel:
+        """Compile MSL; :class:`CompileError` when the source is wrong. Kept: the same text compiles once."""
+        if not isinstance(source, str):
+            raise TypeError(f"the source is a string, not {type(source).__name__}")
+        kernel = self._kernels.get(source)
+        if kernel is None:
+            kernel = self._kernels[source] = Kernel(self, compile_source(self._toolchain, source))
+        return kernel
+
+    def buffer(self, length_or_data: Any, /) -> Buffer:
+        """Zeroed memory of so many bytes, or memory with a copy of the bytes of an object with the buffer protocol.
+
+        An object that has both a buffer and an integer value (a NumPy scalar) counts as a buffer.
+        """
+        source = bytes_of(length_or_data)
+        nbytes = length_or_data.__index__() if source is None else source.nbytes
+        if not 0 < nbytes < MAX_BYTES:
+            raise LaunchError(f"a buffer of {nbytes} bytes: legal are 1 to {MAX_BYTES - 1} bytes")
+        try:
+            memory = Memory(self.runtime, nbytes)
+        except MemoryError as error:
+            raise LaunchError(str(error)) from None
+        buffer = np.asarray(memory).view(Buffer)
+        buffer.memory = memory
+        if source is not None:
+            buffer[:] = source
+        return buffer
+
+    def __str__(self) -> str:
+        return f"clang.Device({self.name})"
+
+
+def bytes_of(argument: Any) -> NDArray[np.uint8] | None:
+    """The bytes of an object with the buffer protocol; None for an integer."""
+    try:
+        view = memoryview(argument)
+    except TypeError:
+        if hasattr(argument, "__index__"):
+            return None
+        raise TypeError(
+            f"an argument is an object with the buffer protocol or the length of a new buffer, not {argument!r}"
+        ) from None
+    if not view.c_contiguous:
+        raise LaunchError("the array is not C-contiguous: pass numpy.ascontiguousarray(...)")
+    return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)

@@ -1,0 +1,189 @@
+"""The launcher library (``shim/runtime.c``) and the libraries of kernels, as Python sees them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from .. import CompileError
+from . import cache
+from .source import translate
+from .strict import NAME, check
+from .toolchain import KERNEL_FLAGS, RUNTIME_FLAGS, SHIM, Toolchain
+
+__all__ = ["BufferRecord", "LaunchRecord", "Library", "Report", "compile_source", "launcher"]
+
+IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # how many blocks of a size wait for reuse, and up to which size
+
+
+class BufferRecord(ctypes.Structure):
+    """``mpsref_buffer`` of abi.h."""
+
+    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint32))
+
+
+class LaunchRecord(ctypes.Structure):
+    """``mpsref_launch`` of abi.h."""
+
+    _fields_ = (
+        ("buffers", ctypes.POINTER(BufferRecord)),
+        ("run_group", ctypes.c_void_p),
+        ("run_thread", ctypes.c_void_p),
+        ("local", ctypes.c_void_p),
+        ("local_bytes", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64),
+        ("buffer_count", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("groups", ctypes.c_uint32),
+        ("check_order", ctypes.c_uint32),
+    )
+
+
+class Report(ctypes.Structure):
+    """``mpsref_report`` of abi.h."""
+
+    _fields_ = (
+        ("offset", ctypes.c_int64),
+        ("kind", ctypes.c_uint32),
+        ("buffer", ctypes.c_int32),
+        ("group", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+        ("line", ctypes.c_uint32),
+        ("column", ctypes.c_uint32),
+        ("others", ctypes.c_uint32),
+        ("other_line", ctypes.c_uint32),
+    )
+
+
+class Launcher:
+    """The functions of the launcher library."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        self.run = library.mpsref_run
+        self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(Report))
+        self.run.restype = None
+        self._map = library.mpsref_map
+        self._map.argtypes = (ctypes.c_uint64,)
+        self._map.restype = ctypes.c_void_p
+        self._unmap = library.mpsref_unmap
+        self._unmap.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+        self._unmap.restype = None
+        self._place = library.mpsref_place
+        self._place.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+        self._place.restype = ctypes.c_void_p
+        self._idle: dict[int, list[int]] = {}
+        self.sync_functions = ctypes.addressof(ctypes.c_char.in_dll(library, "mpsref_sync_functions"))
+
+    def allocate(self, nbytes: int) -> tuple[int, int]:
+        """Guarded memory for a buffer: the address of its pages, to be handed back to ``release``, and its own.
+
+        Its bytes are zero. Small ones are reused, because mapping pages costs more than a small launch.
+        Raises MemoryError.
+        """
+        accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            pages, is_new = self._idle.get(accessible, []).pop(), False
+        except IndexError:
+            pages, is_new = self._map(accessible), True
+        if not pages:
+            raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+        address = self._place(pages, accessible, nbytes)
+        if not is_new:
+            ctypes.memset(address, 0, nbytes)
+        return pages, address
+
+    def release(self, pages: int, nbytes: int) -> None:
+        """Take back what ``allocate`` gave."""
+        accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        idle = self._idle.setdefault(accessible, [])
+        if len(idle) < IDLE_BLOCKS and accessible <= IDLE_BYTES:
+            idle.append(pages)
+        else:
+            self._unmap(pages, accessible)
+
+
+_loading = threading.RLock()
+
+
+def _renew_locks() -> None:
+    """A child of fork has one thread, and locks that another thread held would stay locked in it."""
+    global _loading
+    _loading = threading.RLock()
+    for library in _libraries.values():
+        library.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
+
+@functools.cache
+def launcher(toolchain: Toolchain) -> Launcher:
+    """The launcher library, compiled when it is not in the cache."""
+
+    def build(output: Path) -> None:
+        toolchain.compile(RUNTIME_FLAGS, SHIM / "runtime.c", output, cache.directory() / "zig")
+
+    with _loading:
+        path, _ = cache.fetch(cache.key("launcher", toolchain.fingerprint), build)
+        return Launcher(path)
+
+
+class Library:
+    """A compiled source: one shared library with an entry point for each kernel.
+
+    ``lock`` is held while a kernel with threadgroup memory runs, because that memory is static in the library.
+    """
+
+    def __init__(self, path: Path, about: list[dict[str, Any]], sync_functions: int) -> None:
+        self.kernels = {kernel["name"]: (number, kernel) for number, kernel in enumerate(about)}
+        self.lock = threading.Lock()
+        self._library = ctypes.CDLL(str(path))
+        ctypes.c_void_p.in_dll(self._library, "mpsref_sync").value = sync_functions
+
+    def address(self, name: str) -> int:
+        """Where a function of the library is."""
+        return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
+
+    def numbers(self, name: str, count: int) -> list[int]:
+        """An array of ``uint32_t``."""
+        return list((ctypes.c_uint32 * count).in_dll(self._library, name))
+
+    def addresses(self, name: str, count: int) -> list[int]:
+        """An array of pointers."""
+        return list((ctypes.c_uint64 * count).in_dll(self._library, name))
+
+
+_libraries: dict[str, Library] = {}
+
+
+def compile_source(toolchain: Toolchain, source: str) -> Library:
+    """The library of an MSL source: from this process, from the disk, or from the compiler."""
+
+    def build(output: Path) -> list[dict[str, Any]]:
+        scratch = cache.directory() / "zig"
+        check(toolchain, source, scratch)
+        status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', scratch)
+        if status:
+            raise CompileError(text)
+        translated, found = translate(text)
+        if not found:
+            raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
+        file = output.with_suffix(".cpp")
+        file.write_text(translated)
+        toolchain.compile((*KERNEL_FLAGS, "-I", str(SHIM)), file, output, scratch)
+        return [kernel.describe() for kernel in found]
+
+    key = cache.key(source, toolchain.fingerprint)
+    with _loading:
+        if key not in _libraries:
+            runtime = launcher(toolchain)
+            path, about = cache.fetch(key, build)
+            _libraries[key] = Library(path, about, runtime.sync_functions)
+        return _libraries[key]

@@ -1,0 +1,61 @@
+// What the launcher (runtime.c), compiled kernels (glue.h) and Python (launcher.py) agree on.
+#pragma once
+
+// The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.
+#define MPSREF_MAX_THREADS 1024
+#define MPSREF_MAX_BUFFERS 31
+#define MPSREF_SIMD_WIDTH 32
+#define MPSREF_SIMD_BYTES 16
+#define MPSREF_STACK_BYTES (256 * 1024)
+
+// The threadgroup that is running. Its threads take their turns as start, start + step, ... modulo size.
+typedef struct {
+    void *const *buffers;
+    uint32_t size, index, groups, start, step;
+} mpsref_group;
+
+// The values that the active lanes of a simdgroup brought to a simdgroup function.
+typedef struct {
+    uint32_t active;
+    uint8_t value[MPSREF_SIMD_WIDTH][MPSREF_SIMD_BYTES] __attribute__((aligned(16)));
+} mpsref_exchange;
+
+// What a kernel can ask of the launcher while it runs. `line` and `column` say where in the MSL source it asks.
+typedef struct {
+    void (*barrier)(uint32_t line, uint32_t column);
+    uint32_t (*lane)(void);
+    const mpsref_exchange *(*exchange)(const void *value, uint32_t bytes, uint32_t line, uint32_t column);
+    void (*out_of_bounds)(int64_t index, uint64_t length, uint32_t line, uint32_t column);
+} mpsref_sync_table;
+
+typedef struct {
+    uint8_t *data;
+    uint64_t bytes;
+    uint32_t writable;
+} mpsref_buffer;
+
+typedef struct {
+    const mpsref_buffer *buffers;
+    void (*run_group)(const mpsref_group *);            // runs every thread of a group, or
+    void (*run_thread)(const mpsref_group *, uint32_t); // runs one thread, for kernels that synchronize
+    uint8_t *local;                                 // threadgroup memory
+    uint64_t local_bytes, seed;
+    uint32_t buffer_count, size, groups, check_order;
+} mpsref_launch;
+
+enum {
+    MPSREF_FINE,
+    MPSREF_FAULT,         // buffer, offset, count = signal number, others = 1 for a read, 2 for a write
+    MPSREF_GUARD_DAMAGED, // buffer, offset
+    MPSREF_DIVERGENCE,    // group, count threads wait at line:column, others at other_line, the rest have returned
+    MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
+    MPSREF_ARRAY,         // offset = index, count = length, line, column
+    MPSREF_MEMORY
+};
+
+typedef struct {
+    int64_t offset;
+    uint32_t kind;
+    int32_t buffer;
+    uint32_t group, count, line, column, others, other_line;
+} mpsref_report;

@@ -1,0 +1,98 @@
+// How the launcher calls a kernel: included in front of the entry points that source.py writes for each one.
+#pragma once
+#include "abi.h"
+
+namespace mpsref {
+
+// Buffers convert to whatever pointer or reference the kernel's parameter is.
+struct pointer {
+    void *data;
+    template <class T> operator T *() const { return (T *)data; }
+};
+struct reference {
+    void *data;
+    template <class T> operator T &() const { return *(T *)data; }
+};
+
+// An index or a size, as any of the types that MSL allows; `rest` is what the second and third component are.
+struct index {
+    uint32_t x, rest;
+    operator uint() const { return x; }
+    operator ushort() const { return ushort(x); }
+    template <class T, int N> using vector = T __attribute__((ext_vector_type(N))); // `uint2(` would be a macro
+    operator vector<uint, 2>() const { return uint2{x, rest}; }
+    operator vector<uint, 3>() const { return uint3{x, rest, rest}; }
+    operator vector<ushort, 2>() const { return ushort2{ushort(x), ushort(rest)}; }
+    operator vector<ushort, 3>() const { return ushort3{ushort(x), ushort(rest), ushort(rest)}; }
+};
+
+template <class T> struct target;
+template <class T> struct target<T *> { enum { bytes = 1, writable = 1 }; };
+template <class T> struct target<const T *> { enum { bytes = 1, writable = 0 }; };
+template <class T> struct target<T &> { enum { bytes = sizeof(T), writable = 1 }; };
+template <class T> struct target<const T &> { enum { bytes = sizeof(T), writable = 0 }; };
+
+template <int I, class F> struct parameter;
+template <int I, class R, class First, class... Rest>
+struct parameter<I, R (*)(First, Rest...)> : parameter<I - 1, R (*)(Rest...)> {};
+template <class R, class First, class... Rest> struct parameter<0, R (*)(First, Rest...)> : target<First> {};
+
+// The compiler's own check of arrays of known size (-fsanitize=array-bounds) calls this instead of going on.
+struct check_place {
+    const char *file;
+    uint32_t line, column;
+};
+struct check_type {
+    uint16_t kind, info;
+    char name[1];
+};
+struct out_of_bounds {
+    check_place place;
+    const check_type *array, *index;
+};
+
+} // namespace mpsref
+
+extern "C" {
+const mpsref_sync_table *mpsref_sync;
+
+void __ubsan_handle_out_of_bounds_abort(const mpsref::out_of_bounds *found, uint64_t index) {
+    uint64_t length = 0;
+    for (const char *c = found->array->name; *c; c++)
+        if (*c == '[') {
+            for (length = 0, c++; *c >= '0' && *c <= '9'; c++) length = length * 10 + uint64_t(*c - '0');
+            break;
+        }
+    mpsref_sync->out_of_bounds(int64_t(index), length, found->place.line, found->place.column);
+}
+}
+
+#define MPSREF_GROUP_ENTRY(NUMBER, CALL) \
+    extern "C" void mpsref_group_##NUMBER(const mpsref_group *g) { \
+        _Pragma("clang loop vectorize(disable) interleave(disable)") \
+        for (uint32_t k = 0, t = g->start; k < g->size; k++) { \
+            CALL; \
+            t += g->step; \
+            t = t < g->size ? t : t - g->size; \
+        } \
+    }
+#define MPSREF_THREAD_ENTRY(NUMBER, CALL) \
+    extern "C" void mpsref_thread_##NUMBER(const mpsref_group *g, uint32_t t) { CALL; }
+
+// Where the threadgroup variables of kernel NUMBER lie: the linker marks the ends of a section.
+#ifdef __APPLE__
+#define MPSREF_LOCAL(NUMBER) __attribute__((used, section("__DATA,mpsref_" #NUMBER)))
+#define MPSREF_LOCAL_END(NUMBER, END) __asm("section$" #END "$__DATA$mpsref_" #NUMBER)
+#else
+#define MPSREF_LOCAL(NUMBER) __attribute__((used, section("mpsref_" #NUMBER)))
+#define MPSREF_LOCAL_END(NUMBER, END) __asm("__" #END "_mpsref_" #NUMBER)
+#endif
+#define MPSREF_LOCAL_EXTENT(NUMBER) \
+    extern "C" __attribute__((visibility("hidden"))) uint8_t mpsref_first_##NUMBER[] MPSREF_LOCAL_END(NUMBER, start); \
+    extern "C" __attribute__((visibility("hidden"))) uint8_t mpsref_end_##NUMBER[] MPSREF_LOCAL_END(NUMBER, stop); \
+    extern "C" uint8_t *const mpsref_local_##NUMBER[2] = {mpsref_first_##NUMBER, mpsref_end_##NUMBER};
+
+// Threads a threadgroup, then for each buffer parameter how many bytes it needs at least and whether it is written.
+#define MPSREF_PARAMETER(POSITION, KERNEL) \
+    mpsref::parameter<POSITION, decltype(&KERNEL)>::bytes, mpsref::parameter<POSITION, decltype(&KERNEL)>::writable
+#define MPSREF_ABOUT(NUMBER, ...) extern "C" const uint32_t mpsref_about_##NUMBER[] = {__VA_ARGS__};

@@ -1,0 +1,403 @@
+// The launcher: guarded memory, one fibre a thread, barriers, simdgroups, and the report of what a kernel did wrong.
+//
+// Compiled once per machine, without fast math, into a library of its own; compiled kernels know it only through the
+// table `mpsref_sync` (abi.h). All state of a launch lives in a `run` that the launching OS thread owns, so launches
+// in several threads do not meet; the only shared state is the list of idle fibre stacks, which is lock-free.
+#define _GNU_SOURCE
+#define _DARWIN_C_SOURCE
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "mpsref/abi.h"
+#include "mpsref/fibre.h"
+#include "mpsref/memory.h"
+
+enum { READY, AT_SIMD, AT_BARRIER, DONE };
+
+typedef struct {
+    void *stack_pointer;
+    uint32_t state, line, column;
+    uint8_t post[MPSREF_SIMD_BYTES]; // the value this lane brings to a simdgroup function
+} fibre;
+
+typedef struct {
+    uint32_t start, step, size; // visits (start + k * step) mod size for k = 0 .. size-1; step and size are coprime
+} order;
+
+// Stacks and records for every thread of a threadgroup; kept between launches, because mapping them takes a millisecond.
+typedef struct {
+    fibre fibres[MPSREF_MAX_THREADS];
+    mpsref_exchange exchanges[MPSREF_MAX_THREADS / MPSREF_SIMD_WIDTH];
+    uint8_t *stacks;
+} pool;
+
+typedef struct {
+    const mpsref_launch *launch;
+    mpsref_report *report;
+    pool *pool;
+    void *host; // stack pointer of the launching thread while a fibre runs
+    mpsref_group group;
+    uint32_t running, pass;
+} run;
+
+static _Thread_local run *current;
+
+// ---------------------------------------------------------------------------------------------- orders
+
+static uint64_t mix(uint64_t *state) { // splitmix64
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint32_t gcd(uint32_t a, uint32_t b) {
+    while (b) { uint32_t r = a % b; a = b; b = r; }
+    return a;
+}
+
+// A pseudo-random order; `reversed` gives exactly the opposite one, so that any two items swap their turns.
+static order make_order(uint64_t seed, uint32_t size, uint32_t reversed) {
+    order o = {0, 1, size};
+    if (size == 1) return o;
+    do o.step = (uint32_t)(mix(&seed) % (size - 1)) + 1; while (gcd(o.step, size) != 1);
+    o.start = (uint32_t)(mix(&seed) % size);
+    if (reversed) {
+        o.start = (uint32_t)((o.start + (uint64_t)(size - 1) * o.step) % size);
+        o.step = size - o.step;
+    }
+    return o;
+}
+
+static uint32_t following(order o, uint32_t item) {
+    uint32_t room = o.size - item; // avoids a 32-bit overflow of item + step
+    return o.step < room ? item + o.step : o.step - room;
+}
+
+// ---------------------------------------------------------------------------------------------- stacks
+
+static pool *_Atomic idle[16];
+
+static pool *pool_new(void) {
+    uint64_t page = page_size(), pitch = MPSREF_STACK_BYTES + page;
+    pool *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->stacks = mmap(NULL, pitch * MPSREF_MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON | MAP_NORESERVE, -1, 0);
+    if (p->stacks == MAP_FAILED) { free(p); return NULL; }
+    for (uint32_t t = 0; t < MPSREF_MAX_THREADS; t++) mprotect(p->stacks + t * pitch, page, PROT_NONE);
+    return p;
+}
+
+static pool *pool_take(void) {
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        pool *p = __c11_atomic_exchange(&idle[i], NULL, __ATOMIC_ACQUIRE);
+        if (p) return p;
+    }
+    return pool_new();
+}
+
+static void pool_give(pool *p) {
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        pool *none = NULL;
+        if (__c11_atomic_compare_exchange_strong(&idle[i], &none, p, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) return;
+    }
+    munmap(p->stacks, (MPSREF_STACK_BYTES + page_size()) * MPSREF_MAX_THREADS);
+    free(p);
+}
+
+// ---------------------------------------------------------------------------------------------- fibres
+
+static void to_host(void) {
+    run *r = current;
+    fibre_switch(&r->pool->fibres[r->running].stack_pointer, r->host);
+}
+
+static void to_fibre(run *r, uint32_t t) {
+    r->running = t;
+    fibre_switch(&r->host, r->pool->fibres[t].stack_pointer);
+}
+
+static void plain_groups(run *r);
+
+static void fibre_main(void) {
+    run *r = current;
+    if (r->launch->run_group)
+        plain_groups(r);
+    else
+        r->launch->run_thread(&r->group, r->running);
+    r->pool->fibres[r->running].state = DONE;
+    to_host();
+    __builtin_trap();
+}
+
+static void fibre_start(run *r, uint32_t t) {
+    fibre *f = &r->pool->fibres[t];
+    f->state = READY;
+    uint64_t pitch = MPSREF_STACK_BYTES + page_size();
+    f->stack_pointer = fibre_prepare(r->pool->stacks + (t + 1) * pitch, fibre_main);
+}
+
+// Leaves the kernel for good; the abandoned stacks are reset by the next launch.
+static void abandon(run *r) {
+    r->pool->fibres[r->running].state = DONE;
+    to_host();
+}
+
+static void wait_at(uint32_t state, uint32_t line, uint32_t column) {
+    run *r = current;
+    fibre *f = &r->pool->fibres[r->running];
+    f->state = state;
+    f->line = line;
+    f->column = column;
+    to_host();
+}
+
+static void sync_barrier(uint32_t line, uint32_t column) { wait_at(AT_BARRIER, line, column); }
+
+static uint32_t sync_lane(void) { return current->running % MPSREF_SIMD_WIDTH; }
+
+static const mpsref_exchange *sync_exchange(const void *value, uint32_t bytes, uint32_t line, uint32_t column) {
+    run *r = current;
+    memcpy(r->pool->fibres[r->running].post, value, bytes);
+    wait_at(AT_SIMD, line, column);
+    return &r->pool->exchanges[r->running / MPSREF_SIMD_WIDTH];
+}
+
+static void sync_out_of_bounds(int64_t index, uint64_t length, uint32_t line, uint32_t column) {
+    run *r = current;
+    mpsref_report found = {.kind = MPSREF_ARRAY, .offset = index, .count = (uint32_t)length, .line = line, .column = column};
+    *r->report = found;
+    abandon(r);
+}
+
+const mpsref_sync_table mpsref_sync_functions = {sync_barrier, sync_lane, sync_exchange, sync_out_of_bounds};
+
+// Lets the waiting lanes of one simdgroup go on. Lanes that wait at different places have diverged: the ones that are
+// furthest behind in the source go first, as they would on hardware that reconverges. Returns whether any did.
+static int simd_release(run *r, uint32_t first) {
+    fibre *f = r->pool->fibres;
+    uint32_t end = first + MPSREF_SIMD_WIDTH < r->group.size ? first + MPSREF_SIMD_WIDTH : r->group.size;
+    uint64_t place = UINT64_MAX;
+    for (uint32_t t = first; t < end; t++) {
+        uint64_t here = (uint64_t)f[t].line << 32 | f[t].column;
+        if (f[t].state == AT_SIMD && here < place) place = here;
+    }
+    if (place == UINT64_MAX) return 0;
+    mpsref_exchange *x = &r->pool->exchanges[first / MPSREF_SIMD_WIDTH];
+    memset(x->value, 0xff, sizeof x->value); // what an inactive lane holds is undefined
+    x->active = 0;
+    for (uint32_t t = first; t < end; t++) {
+        if (f[t].state != AT_SIMD || ((uint64_t)f[t].line << 32 | f[t].column) != place) continue;
+        x->active |= 1u << (t - first);
+        memcpy(x->value[t - first], f[t].post, MPSREF_SIMD_BYTES);
+        f[t].state = READY;
+    }
+    return 1;
+}
+
+// All threads must stand at the same barrier. Returns 1 when they may go on, 0 when all are done, -1 after a report.
+static int barrier_release(run *r) {
+    fibre *f = r->pool->fibres;
+    uint32_t n = r->group.size, waiting = 0, elsewhere = 0;
+    const fibre *at = NULL, *other = NULL;
+    for (uint32_t t = 0; t < n; t++) {
+        if (f[t].state == DONE) continue;
+        if (!at) at = &f[t];
+        if (f[t].line == at->line && f[t].column == at->column)
+            waiting++;
+        else
+            elsewhere++, other = &f[t];
+    }
+    if (!at) return 0;
+    if (waiting < n) {
+        mpsref_report found = {.kind = MPSREF_DIVERGENCE, .group = r->group.index, .count = waiting, .line = at->line,
+                               .column = at->column, .others = elsewhere, .other_line = other ? other->line : 0};
+        *r->report = found;
+        return -1;
+    }
+    for (uint32_t t = 0; t < n; t++) f[t].state = READY;
+    return 1;
+}
+
+// ---------------------------------------------------------------------------------------------- groups
+
+static void group_begin(run *r, uint32_t index) {
+    const mpsref_launch *l = r->launch;
+    r->group.index = index;
+    order o = make_order(l->seed ^ (index + 1) * 0xd1b54a32d192ed03u, l->size, r->pass);
+    r->group.start = o.start;
+    r->group.step = o.step;
+    fill_uninitialised(l->local, l->local_bytes, r->pass);
+}
+
+static void plain_groups(run *r) {
+    order groups = make_order(r->launch->seed, r->launch->groups, r->pass);
+    for (uint32_t k = 0, g = groups.start; k < groups.size; k++, g = following(groups, g)) {
+        group_begin(r, g);
+        r->launch->run_group(&r->group);
+    }
+}
+
+static void fibre_group(run *r) {
+    uint32_t n = r->group.size;
+    order threads = {r->group.start, r->group.step, n};
+    for (uint32_t t = 0; t < n; t++) fibre_start(r, t);
+    for (int go = 1; go > 0;) {
+        for (uint32_t k = 0, t = threads.start; k < n; k++, t = following(threads, t)) {
+            if (r->pool->fibres[t].state != READY) continue;
+            to_fibre(r, t);
+            if (r->report->kind) return;
+        }
+        go = 0;
+        for (uint32_t first = 0; first < n; first += MPSREF_SIMD_WIDTH) go |= simd_release(r, first);
+        if (!go) go = barrier_release(r);
+    }
+}
+
+static void run_pass(run *r) {
+    const mpsref_launch *l = r->launch;
+    if (l->run_group) {
+        fibre_start(r, 0);
+        to_fibre(r, 0);
+        return;
+    }
+    order groups = make_order(l->seed, l->groups, r->pass);
+    for (uint32_t k = 0, g = groups.start; k < groups.size && !r->report->kind; k++, g = following(groups, g)) {
+        group_begin(r, g);
+        fibre_group(r);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- faults
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+static struct sigaction previous[4];
+
+static uint32_t is_write(void *context) {
+#if defined(__linux__) && defined(__x86_64__)
+    return (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) ? 2 : 1; // bit 1 of the page fault's error code
+#else
+    (void)context;
+    return 0; // not known
+#endif
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    run *r = current;
+    if (r) {
+        mpsref_report found = {.kind = MPSREF_FAULT, .buffer = -1, .count = (uint32_t)number, .others = is_write(context)};
+        const uint8_t *address = info->si_addr;
+        for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
+            const mpsref_buffer *b = &r->launch->buffers[i];
+            if (address >= b->data - MPSREF_GUARD && address < b->data + b->bytes + MPSREF_GUARD) {
+                found.buffer = (int32_t)i;
+                found.offset = address - b->data;
+            }
+        }
+        *r->report = found;
+        abandon(r);
+    }
+    struct sigaction *old = NULL;
+    for (int i = 0; i < 4; i++)
+        if (signals[i] == number) old = &previous[i];
+    if (old->sa_flags & SA_SIGINFO) {
+        old->sa_sigaction(number, info, context);
+    } else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {
+        old->sa_handler(number);
+    } else {
+        signal(number, SIG_DFL); // on return the fault happens again and takes its usual course
+    }
+}
+
+// Others (Python's faulthandler) may have taken the signals since the last launch, so this looks each time.
+static void catch_faults(void) {
+    for (int i = 0; i < 4; i++) {
+        struct sigaction now, ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+        ours.sa_sigaction = on_fault;
+        sigaction(signals[i], NULL, &now);
+        if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) continue;
+        sigaction(signals[i], &ours, &now);
+        if (!((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)) previous[i] = now;
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- launch
+
+static int repeated(const mpsref_launch *l, uint32_t i) { // the same buffer bound twice
+    for (uint32_t j = 0; j < i; j++)
+        if (l->buffers[j].data == l->buffers[i].data && l->buffers[j].writable) return 1;
+    return 0;
+}
+
+// Runs the kernel in an order and in its opposite from the same start; results that differ depend on the order.
+static void run_both_ways(run *r) {
+    const mpsref_launch *l = r->launch;
+    uint8_t *copies[MPSREF_MAX_BUFFERS] = {0};
+    for (uint32_t i = 0; i < l->buffer_count; i++) {
+        if (!l->buffers[i].writable || repeated(l, i)) continue;
+        copies[i] = malloc(l->buffers[i].bytes);
+        if (copies[i])
+            memcpy(copies[i], l->buffers[i].data, l->buffers[i].bytes);
+        else
+            r->report->kind = MPSREF_MEMORY;
+    }
+    if (!r->report->kind) run_pass(r);
+    if (!r->report->kind) {
+        for (uint32_t i = 0; i < l->buffer_count; i++)
+            if (copies[i]) swap_bytes(copies[i], l->buffers[i].data, l->buffers[i].bytes);
+        r->pass = 1;
+        run_pass(r);
+    }
+    for (uint32_t i = 0; i < l->buffer_count; i++) {
+        if (!copies[i]) continue;
+        if (r->pass == 1 && !r->report->kind && memcmp(copies[i], l->buffers[i].data, l->buffers[i].bytes)) {
+            int64_t at = 0;
+            while (copies[i][at] == l->buffers[i].data[at]) at++;
+            mpsref_report found = {.kind = MPSREF_ORDER, .buffer = (int32_t)i, .offset = at};
+            *r->report = found;
+        }
+        free(copies[i]);
+    }
+}
+
+void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
+    static _Thread_local uint8_t signal_stack[32768];
+    memset(report, 0, sizeof *report);
+    run r = {.launch = launch, .report = report, .pool = pool_take()};
+    if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
+    void *pointers[MPSREF_MAX_BUFFERS];
+    for (uint32_t i = 0; i < launch->buffer_count; i++) pointers[i] = launch->buffers[i].data;
+    r.group = (mpsref_group){.buffers = pointers, .size = launch->size, .groups = launch->groups};
+
+    stack_t ours = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, theirs;
+    sigaltstack(&ours, &theirs); // so that a kernel that overruns its stack is caught too
+    catch_faults();
+    current = &r;
+    if (launch->check_order)
+        run_both_ways(&r);
+    else
+        run_pass(&r);
+    current = NULL;
+    sigaltstack(&theirs, NULL);
+    pool_give(r.pool);
+
+    for (uint32_t i = 0; i < launch->buffer_count && (!report->kind || report->kind == MPSREF_ORDER); i++) {
+        int64_t at;
+        if (guard_damaged(launch->buffers[i].data, launch->buffers[i].bytes, &at)) {
+            mpsref_report found = {.kind = MPSREF_GUARD_DAMAGED, .buffer = (int32_t)i, .offset = at};
+            *report = found;
+            guard_repair(launch->buffers[i].data, launch->buffers[i].bytes);
+        }
+    }
+}
+
+void *mpsref_map(uint64_t accessible) { return guarded_map(accessible); }
+
+void mpsref_unmap(void *first, uint64_t accessible) { guarded_unmap(first, accessible); }
+
+void *mpsref_place(void *first, uint64_t accessible, uint64_t bytes) { return guarded_place(first, accessible, bytes); }

@@ -1,0 +1,309 @@
+"""What must be known of an MSL source beyond what clang tells: its kernels, and what binds to their parameters.
+
+Works on preprocessed text, so that macros are gone, and on tokens, so that comments and strings do not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .. import CompileError
+
+__all__ = ["KernelSource", "Parameter", "kernels", "translate"]
+
+TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#[^\n]*)
+      | (?P<name>[A-Za-z_]\w*)
+      | (?P<other>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\.?\d(?:[\w.]|(?<=[eEpP])[+-])*|::|.)""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+SYNCHRONIZES = re.compile(r"simd_\w+|quad_\w+|threadgroup_barrier|simdgroup_barrier")
+
+SCALARS = ("uint", "ushort")
+VECTORS = ("uint", "uint2", "uint3", "ushort", "ushort2", "ushort3")
+
+# attribute: (C++ value in terms of the group `g` and the thread `t`, what the other components are, legal types)
+ATTRIBUTES: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "thread_position_in_grid": ("g->index * g->size + t", 0, VECTORS),
+    "thread_position_in_threadgroup": ("t", 0, VECTORS),
+    "threadgroup_position_in_grid": ("g->index", 0, VECTORS),
+    "threads_per_threadgroup": ("g->size", 1, VECTORS),
+    "dispatch_threads_per_threadgroup": ("g->size", 1, VECTORS),
+    "threads_per_grid": ("g->groups * g->size", 1, VECTORS),
+    "threadgroups_per_grid": ("g->groups", 1, VECTORS),
+    "grid_origin": ("0", 0, VECTORS),
+    "grid_size": ("g->groups * g->size", 1, VECTORS),
+    "thread_index_in_threadgroup": ("t", 0, SCALARS),
+    "thread_index_in_simdgroup": ("t % 32", 0, SCALARS),
+    "simdgroup_index_in_threadgroup": ("t / 32", 0, SCALARS),
+    "threads_per_simdgroup": ("32", 1, SCALARS),
+    "thread_execution_width": ("32", 1, SCALARS),
+    "simdgroups_per_threadgroup": ("(g->size + 31) / 32", 1, SCALARS),
+    "dispatch_simdgroups_per_threadgroup": ("(g->size + 31) / 32", 1, SCALARS),
+}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word of the source and where it starts."""
+
+    text: str
+    at: int
+    is_name: bool
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a kernel: a buffer (``index`` is its number) or an attribute of the thread (``value``)."""
+
+    text: str
+    index: int | None = None
+    is_reference: bool = False
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One ``kernel`` function of a source."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    threads: str
+    synchronizes: bool
+    has_threadgroup_memory: bool
+
+    def describe(self) -> dict[str, Any]:
+        """This kernel in terms of JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A declaration at file scope: its tokens, up to the ``;`` or the ``}`` that ends it."""
+
+    tokens: tuple[Token, ...]
+
+    @property
+    def header(self) -> tuple[Token, ...]:
+        """The tokens before the body."""
+        texts = [token.text for token in self.tokens]
+        return self.tokens[: texts.index("{")] if "{" in texts else self.tokens
+
+    @property
+    def body(self) -> tuple[Token, ...]:
+        return self.tokens[len(self.header) :]
+
+    @property
+    def names(self) -> set[str]:
+        """What other chunks call this one by."""
+        header = self.header
+        for token, following in zip(header, header[1:], strict=False):
+            if token.text in ("struct", "class", "enum", "union") and following.is_name:
+                return {following.text}
+            if token.is_name and following.text == "(" and token.text not in ("max_total_threads_per_threadgroup",):
+                return {token.text}
+        return {token.text for token in self.tokens if token.is_name}
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The words of a source, without spaces, comments and preprocessor lines."""
+    for match in TOKEN.finditer(text):
+        if match.lastgroup != "skip":
+            yield Token(match.group(), match.start(), match.lastgroup == "name")
+
+
+def chunks(text: str) -> Iterator[Chunk]:
+    """The declarations of a source at file scope."""
+    depth, found = 0, list[Token]()
+    for token in tokens(text):
+        found.append(token)
+        depth += (token.text in "([{") - (token.text in ")]}")
+        if depth == 0 and token.text in (";", "}"):
+            yield Chunk(tuple(found))
+            found = []
+    if found:
+        yield Chunk(tuple(found))
+
+
+def closing(words: tuple[Token, ...], opening: int) -> int:
+    """The position of the bracket that closes the one at ``opening``."""
+    depth = 0
+    for position in range(opening, len(words)):
+        depth += (words[position].text in "([{") - (words[position].text in ")]}")
+        if depth == 0:
+            return position
+    raise CompileError(f"the bracket {words[opening].text!r} is never closed")
+
+
+def split(words: tuple[Token, ...]) -> Iterator[tuple[Token, ...]]:
+    """The parts between commas that are in no bracket."""
+    depth, part = 0, list[Token]()
+    for token in words:
+        depth += (token.text in "([{<") - (token.text in ")]}>")
+        if token.text == "," and depth == 0:
+            yield tuple(part)
+            part = []
+        else:
+            part.append(token)
+    if part:
+        yield tuple(part)
+
+
+def attributes(words: tuple[Token, ...]) -> tuple[tuple[Token, ...], dict[str, str]]:
+    """The words outside ``[[...]]``, and the attributes inside with the text of their argument."""
+    plain, found, position = list[Token](), dict[str, str](), 0
+    while position < len(words):
+        if [word.text for word in words[position : position + 2]] == ["[", "["]:
+            end = closing(words, position)
+            for part in split(words[position + 2 : end - 1]):
+                found[part[0].text] = "".join(word.text for word in part[2:-1])
+            position = end
+        else:
+            plain.append(words[position])
+        position += 1
+    return tuple(plain), found
+
+
+def spell(words: Iterable[Token]) -> str:
+    """Words as a reader would write them: ``device const float *in``."""
+    text = " ".join(word.text for word in words)
+    return re.sub(r" ?(::|<|>) ?", r"\1", re.sub(r"([*&]) (?=\w)", r"\1", text)).replace(">", "> ").strip()
+
+
+def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Parameter:
+    """Parse one parameter; ``taken`` are the buffer indices that others name or have got, and gets this one's."""
+    declaration, marks = attributes(words)
+    text = spell(declaration)
+    where = f"parameter `{text}` of kernel `{kernel}`"
+    texts = [word.text for word in declaration]
+    for mark in marks:
+        if mark != "buffer" and mark not in ATTRIBUTES:
+            raise CompileError(f"{where}: [[{mark}]] cannot be bound here; only buffers and thread positions can")
+    if "*" in texts or "&" in texts or "[" in texts:
+        if "threadgroup" in texts:
+            raise CompileError(
+                f"{where}: threadgroup memory as a kernel parameter has no length here (metalcompute cannot set it): "
+                "declare an array of fixed size inside the kernel"
+            )
+        if "buffer" in marks and not marks["buffer"].isdigit():
+            raise CompileError(f"{where}: the buffer index {marks['buffer']!r} is not a number")
+        free = next(i for i in range(len(taken) + 1) if i not in taken)
+        index = int(marks["buffer"]) if "buffer" in marks else free
+        if index > 30:
+            raise CompileError(f"{where}: the buffer index is above 30")
+        taken.add(index)
+        return Parameter(text, index, is_reference="&" in texts)
+    for mark in marks:
+        if mark in ATTRIBUTES:
+            value, rest, types = ATTRIBUTES[mark]
+            if not set(texts) & set(types):
+                raise CompileError(f"{where}: [[{mark}]] is one of {', '.join(types)}")
+            return Parameter(text, value=f"mpsref::index{{uint32_t({value}), {rest}}}")
+    raise CompileError(f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]")
+
+
+def synchronizing(parts: list[Chunk]) -> set[str]:
+    """The names whose use may reach a barrier or a simdgroup function, through any number of calls."""
+    inside = [(part.names, {token.text for token in part.body if token.is_name}) for part in parts]
+    reached, before = set[str](), -1
+    while len(reached) > before:
+        before = len(reached)
+        for names, used in inside:
+            if used & reached or any(map(SYNCHRONIZES.fullmatch, used)):
+                reached |= names
+    return reached
+
+
+def is_local_declaration(words: tuple[Token, ...], position: int) -> bool:
+    """Whether ``threadgroup`` at this position declares a variable, and not a pointer to one."""
+    if words[position].text != "threadgroup":
+        return False
+    start = position
+    while words[start - 1].is_name:
+        start -= 1
+    if words[start - 1].text not in ("{", "}", ";"):
+        return False
+    end = next(i for i in range(position, len(words)) if words[i].text == ";")
+    return not {"*", "&"} & {word.text for word in words[position:end]}
+
+
+def kernels(text: str) -> list[KernelSource]:
+    """The kernels of a preprocessed source, in order."""
+    parts = list(chunks(text))
+    reached = synchronizing(parts)
+    found = []
+    for part in parts:
+        header = part.header
+        texts = [word.text for word in header]
+        if "kernel" not in texts or not part.body:
+            continue
+        plain, marks = attributes(header)
+        texts = [word.text for word in plain]
+        opening = texts.index("(")
+        name = texts[opening - 1]
+        if "template" in texts:
+            raise CompileError(
+                f"kernel `{name}` is a template: write a function template, and a kernel that calls it for each type"
+            )
+        if texts[texts.index("kernel") :][:2] != ["kernel", "void"]:
+            raise CompileError(f"kernel `{name}` must return void")
+        start = header.index(plain[opening])
+        words = list(split(header[start + 1 : closing(header, start)]))
+        named = [int(mark["buffer"]) for _, mark in map(attributes, words) if mark.get("buffer", "").isdigit()]
+        if len(named) > len(set(named)):
+            raise CompileError(f"kernel `{name}` uses a buffer index twice: {named}")
+        taken = set(named)
+        parameters = [parameter(word, name, taken) for word in words]
+        found.append(
+            KernelSource(
+                name,
+                tuple(parameters),
+                marks.get("max_total_threads_per_threadgroup", "MPSREF_MAX_THREADS"),
+                name in reached,
+                any(is_local_declaration(part.body, i) for i in range(len(part.body))),
+            )
+        )
+    return found
+
+
+def translate(text: str) -> tuple[str, list[KernelSource]]:
+    """C++ for this processor from a preprocessed source, and the kernels in it.
+
+    Threadgroup variables become static ones in a section of their kernel, so that the launcher can find and fill
+    them; each kernel gets an entry point, ``mpsref_group_N`` that runs all threads of a group, or
+    ``mpsref_thread_N`` that runs one where threads wait for each other.
+    """
+    found = kernels(text)
+    edits = []
+    number = {kernel.name: i for i, kernel in enumerate(found)}
+    for part in chunks(text):
+        name = next(iter(part.names), "")
+        if part.body and any(word.text == "kernel" for word in part.header) and name in number:
+            edits += [
+                (part.body[i].at, number[name]) for i in range(len(part.body)) if is_local_declaration(part.body, i)
+            ]
+    for at, kernel in reversed(edits):
+        text = text[:at] + f"static MPSREF_LOCAL({kernel})" + text[at + len("threadgroup") :]
+    entries = "".join(entry(i, kernel) for i, kernel in enumerate(found))
+    return f'#include "metal/metal_stdlib"\n#include "mpsref/glue.h"\n{text}\n{entries}', found
+
+
+def entry(number: int, kernel: KernelSource) -> str:
+    """The C++ that lets the launcher call a kernel, and what the compiler knows of it."""
+    arguments, about = [], []
+    for position, known in enumerate(kernel.parameters):
+        if known.index is None:
+            arguments.append(known.value)
+        else:
+            proxy = "reference" if known.is_reference else "pointer"
+            arguments.append(f"mpsref::{proxy}{{g->buffers[{known.index}]}}")
+            about.append(f"MPSREF_PARAMETER({position}, ::{kernel.name})")
+    form = "THREAD" if kernel.synchronizes else "GROUP"
+    lines = [f"MPSREF_{form}_ENTRY({number}, ::{kernel.name}({', '.join(arguments)}))"]
+    lines.append(f"MPSREF_ABOUT({number}, {', '.join([kernel.threads, *about])})")
+    if kernel.has_threadgroup_memory:
+        lines.append(f"MPSREF_LOCAL_EXTENT({number})")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,120 @@
+"""The strict pass: what Apple's compiler would reject, clang rejects here.
+
+The source is read once more as C++ for OpenCL, which has Metal's address spaces under other names, no ``double``, no
+exceptions, no ``new``, no virtual functions, no mutable globals, and threadgroup variables in kernels alone. What is
+left is said here: a few things that it allows and MSL does not, and one the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .. import CompileError
+from .source import Token, chunks, closing, split, tokens
+from .toolchain import Toolchain
+
+__all__ = ["NAME", "check"]
+
+NAME = "<msl>"
+"""What the source is called in diagnostics."""
+
+# MSL copies a struct out of constant memory; C++ for OpenCL does not, and says so in these words.
+COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
+SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
+FORBIDDEN = {"goto": "MSL has no goto", "asm": "MSL has no inline assembly", "__asm__": "MSL has no inline assembly"}
+LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
+
+
+def check(toolchain: Toolchain, source: str, scratch: Path) -> None:
+    """Raise :class:`CompileError` with clang's diagnostics when the source breaks a rule of MSL."""
+    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', scratch)
+    found = diagnostics(text) if status else []
+    found += forbidden(source)
+    if found:
+        raise CompileError("\n".join(found))
+    if status and not text:
+        raise CompileError(f"{toolchain.name} failed with status {status} and no message")
+
+
+def diagnostics(text: str) -> list[str]:
+    """The errors in clang's output, each with its notes, without those about copies that MSL allows."""
+    blocks: list[list[str]] = []
+    for line in text.splitlines():
+        if re.match(r"[^\s].*: (fatal )?error: |error: ", line):
+            blocks.append([])
+        elif re.fullmatch(r"\d+ errors? generated\.", line):
+            continue
+        if blocks:
+            blocks[-1].append(msl_words(line))
+        elif line:  # "In file included from ..." belongs to the error that follows
+            continue
+    return ["\n".join(block) for block in blocks if not any(map(COPY.search, block))]
+
+
+def msl_words(line: str) -> str:
+    """Clang's line with Metal's names of the address spaces."""
+    for opencl, metal in (("__global", "device"), ("__local", "threadgroup"), ("__constant", "constant")):
+        line = re.sub(rf"\b{opencl}\b", metal, line)
+    line = re.sub(r"'__(private|generic)'", "'thread'", line)
+    return re.sub(r"\b__(private|generic) ?", "", line).replace("C++ for OpenCL", "MSL")
+
+
+def forbidden(source: str) -> list[str]:
+    """What C++ for OpenCL allows and MSL does not, as diagnostics."""
+    words = list(tokens(source))
+    found = []
+    for before, word in zip([Token("", 0, False), *words], words, strict=False):
+        if word.text in FORBIDDEN and before.text != ".":
+            found.append(diagnostic(source, word, FORBIDDEN[word.text]))
+        elif word.text == "[" and before.text in LAMBDA_AFTER and not source.startswith("[[", word.at):
+            found.append(diagnostic(source, word, "MSL has no lambda expressions"))
+    for declared in [*parameters(source), *locals_of(words)]:
+        mark = next(word for word in declared if word.text in ("*", "&"))
+        kind = "pointer" if mark.text == "*" else "reference"
+        text = f"a {kind} type must have an explicit address space qualifier: device, constant, threadgroup or thread"
+        found.append(diagnostic(source, mark, text))
+    return found
+
+
+def diagnostic(source: str, word: Token, message: str) -> str:
+    """An error at a word, in clang's form."""
+    line = source.count("\n", 0, word.at) + 1
+    start = source.rfind("\n", 0, word.at) + 1
+    text = source[start:].split("\n", 1)[0]
+    return f"{NAME}:{line}:{word.at - start + 1}: error: {message}\n{line:5} | {text}"
+
+
+def is_bare(words: Sequence[Token]) -> bool:
+    """Whether a declaration is of a pointer or a reference and names no address space."""
+    texts = {word.text for word in words}
+    return bool(texts & {"*", "&"}) and not texts & SPACES and "auto" not in texts
+
+
+def parameters(source: str) -> Iterator[Sequence[Token]]:
+    """The parameters of functions at file scope that lack an address space."""
+    for part in chunks(source):
+        header = part.header
+        opening = next((i for i, word in enumerate(header) if word.text == "(" and i and header[i - 1].is_name), None)
+        if opening is not None and part.body:
+            yield from filter(is_bare, split(header[opening + 1 : closing(header, opening)]))
+
+
+def locals_of(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Declarations like ``float *p = ...``: a product or a bitwise and that starts a statement would be idle."""
+    for i, word in enumerate(words):
+        if word.text not in ("*", "&") or i + 2 >= len(words) or not words[i + 1].is_name:
+            continue
+        start = i
+        while start and (words[start - 1].is_name or words[start - 1].text == "::"):
+            start -= 1
+        declared = words[start : i + 2]
+        if (
+            start < i
+            and words[start - 1].text in ("{", "}", ";")
+            and words[i + 2].text in ("=", ";")
+            and is_bare(declared)
+        ):
+            if words[start].text not in ("return", "case"):
+                yield declared

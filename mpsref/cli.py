@@ -1,0 +1,260 @@
+"""The command line: ``mpsref backends | kernels | check | replay | explain | bench``."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import mpsref
+from mpsref import registry
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="An executable reference for the CNN training kernels of Metal Performance Shaders.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+BackendOption = Annotated[
+    list[str] | None, typer.Option("--backend", "-b", help="A backend by name; may be given several times.")
+]
+KernelOption = Annotated[
+    list[str] | None,
+    typer.Option("--kernel", "-k", help="A kernel (PoolingAverage) or one operation (PoolingAverage.gradient)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its form is stable.")]
+
+
+def main() -> None:
+    """Run the command line; an error of the user is one line, not a traceback."""
+    try:
+        app()
+    except (ValueError, TypeError) as error:
+        Console(stderr=True, soft_wrap=True).print(f"mpsref: {error}", markup=False, highlight=False)
+        raise SystemExit(2) from None
+
+
+def _console() -> Console:
+    """Return a console that is plain where the output is no terminal: no colours, no lines broken."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200, no_color=True, highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(value if isinstance(value, str) else jsonlib.dumps(value, indent=2))
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """An executable reference for the CNN training kernels of Metal Performance Shaders."""
+    if version:
+        typer.echo(mpsref.__version__)
+        raise typer.Exit
+
+
+@app.command("backends")
+def list_backends(json: JsonOption = False) -> None:
+    """List the backends: what they run on, or why they cannot run here."""
+    rows = mpsref.backends()
+    if json:
+        return _print_json([row._asdict() for row in rows])
+    table = Table("backend", "available", "runs on, or why not")
+    for row in rows:
+        table.add_row(row.name, "yes" if row.available else "no", row.device or row.reason)
+    return _console().print(table)
+
+
+@app.command("kernels")
+def list_kernels(json: JsonOption = False) -> None:
+    """List the operations and which backends implement them."""
+    from mpsref.conformance.case import operations
+
+    names = [info.name for info in mpsref.backends()]
+    known = {name: registry.get_backend(name).implementations for name in names}
+    rows = {str(op): [name for name in names if op in known[name]] for op in operations()}
+    if json:
+        return _print_json(rows)
+    table = Table("operation", *names)
+    for operation, having in rows.items():
+        table.add_row(operation, *("yes" if name in having else "-" for name in names))
+    return _console().print(table)
+
+
+@app.command()
+def check(
+    backend: BackendOption = None,
+    kernel: KernelOption = None,
+    cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
+    hardware: Annotated[
+        bool, typer.Option("--hardware", help="Compare with numbers from Apple's own kernels.")
+    ] = False,
+    json: JsonOption = False,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write one HTML page here.")] = None,
+) -> None:
+    """Check backends against the reference, on layers of published networks and on random cases.
+
+    The exit status is 1 if anything failed, or was compared with nothing.
+    """
+    if hardware:
+        return _check_hardware(backend, json)
+    from mpsref.conformance import checker
+
+    console = _console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
+
+        def begin(title: str, total: int) -> Callable[[], None]:
+            task = progress.add_task(title, total=total)
+            return lambda: progress.advance(task)
+
+        report = checker.check(backend, _operations(kernel), cases, seed, begin)
+    if junit:
+        junit.write_text(report.junit(), "utf-8")
+    if html:
+        html.write_text(report.html(), "utf-8")
+    if json:
+        _print_json(report.json())
+    else:
+        _print_report(report, console)
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
+    """Return the operations that ``--kernel`` names; ``None`` stands for all."""
+    from mpsref.conformance.case import operations
+
+    if not kernels:
+        return None
+    everything = list(operations())
+    chosen = []
+    for name in kernels:
+        found = [op for op in everything if name in (str(op), op.spec_type.__name__)]
+        if not found:
+            raise ValueError(f"unknown kernel {name!r}; known: {', '.join(map(str, everything))}")
+        chosen += found
+    return chosen
+
+
+def _print_report(report: Any, console: Console) -> None:
+    table = Table("operation", "backend", "ran on", "status", "cases", "only zeros", "worst error / bound")
+    for row in report.rows:
+        worst = f"{row.worst:.3f}" if row.passed else "-"
+        table.add_row(row.operation, row.backend, row.runtime, row.status, str(row.cases), str(row.zeros), worst)
+    console.print(table)
+    for failure in report.failures:
+        layer = f" ({failure.layer})" if failure.layer else ""
+        console.print(f"FAILED {failure.case}{layer} on {failure.backend}\n  {failure.message}", markup=False)
+        console.print(f"  {failure.replay}", markup=False)
+    for row in report.rows:
+        if row.reason:
+            console.print(f"not run: {row.operation} on {row.backend}: {row.reason}", markup=False)
+    for name, reason in report.unavailable:
+        console.print(f"not available: {name}: {reason}", markup=False)
+    console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
+
+
+def _check_hardware(backends: list[str] | None, json: bool) -> None:
+    """Compare with the published numbers; known differences are no failure, new ones are."""
+    from mpsref.conformance import hardware
+
+    names = backends or [info.name for info in mpsref.backends() if info.available]
+    results = hardware.run(names)
+    unexpected = hardware.unexpected(results)
+    if json:
+        rows = [
+            {
+                "id": result.entry.id,
+                "kernels": list(result.entry.kernels),
+                "kind": result.entry.kind,
+                "backend": result.backend,
+                "status": result.status,
+                "worst": result.worst,
+                "reason": result.reason,
+                "unexpected": result.unexpected,
+            }
+            for result in results
+        ]
+        _print_json({"ok": not unexpected, "results": rows})
+    else:
+        _print_hardware(hardware.summary(results), names, len(unexpected))
+    raise typer.Exit(1 if unexpected else 0)
+
+
+def _print_hardware(rows: Any, backends: list[str], unexpected: int) -> None:
+    console = _console()
+    statuses = ("agree", "disagree", "not applicable", "not implemented yet")
+    table = Table("kernel", "kind", *statuses)
+    for row in rows:
+        table.add_row(row.kernel, row.kind, *(str(row.counts[status] or "") for status in statuses))
+    console.print(table)
+    for row in rows:
+        for reason in row.reasons:
+            console.print(reason, markup=False)
+    totals = ", ".join(f"{sum(row.counts[status] for row in rows)} {status}" for status in statuses)
+    console.print(f"{totals}; {unexpected} unexpected. Ran on {', '.join(backends)}.")
+
+
+@app.command()
+def replay(
+    case: Annotated[str, typer.Argument(help="A case string, as a failure prints it.")],
+    backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
+) -> None:
+    """Run one case again, and say what is wrong with it."""
+    from mpsref.conformance.case import Case
+    from mpsref.conformance.runner import run_case
+    from mpsref.conformance.subjects import SUBJECTS
+
+    parsed = Case.parse(case)
+    chosen = registry.get_backend(backend)
+    operation = parsed.problem.operation
+    outcome = run_case(parsed, chosen, SUBJECTS[operation.spec_type].properties[operation.method])
+    runtime = chosen.device() if chosen.unavailable() is None else "not available"
+    console = _console()
+    console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}", markup=False, highlight=False)
+    if outcome.message:
+        console.print(outcome.message, markup=False, highlight=False)
+    elif outcome.status == "mistrusted":
+        console.print("The result agrees, but nothing but zeros was expected.")
+    else:
+        console.print(f"worst error / bound: {outcome.fraction:.3f}")
+    raise typer.Exit(0 if outcome.status == "passed" else 1)
+
+
+@app.command()
+def explain(case: Annotated[str, typer.Argument(help="A case string; dtype and seed may be left out.")]) -> None:
+    """Show the windows of a case, N(x), and what each pixel of a gradient gathers."""
+    from mpsref.conformance.case import Case
+    from mpsref.explain import explain as text
+
+    typer.echo(text(Case.parse(case).problem))
+
+
+@app.command()
+def bench(
+    backend: BackendOption = None,
+    kernel: KernelOption = None,
+    layer: Annotated[list[str] | None, typer.Option(help="A layer of the zoo; may be given several times.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
+    scaling: Annotated[bool, typer.Option(help="Also time three sizes of each axis.")] = True,
+    json: JsonOption = False,
+) -> None:
+    """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy."""
+    from mpsref import bench as benchmark
+
+    names = backend or ["cpu"]
+    report = benchmark.run(names, _operations(kernel), layer, rounds, scaling)
+    if json:
+        _print_json(report.json())
+    else:
+        benchmark.render(report, _console())

@@ -1,0 +1,179 @@
+"""The check: every operation of every backend on real layers and on random problems, failures shrunk to small cases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import hypothesis
+from hypothesis import strategies as st
+
+import mpsref
+from mpsref import registry
+from mpsref.conformance import zoo
+from mpsref.conformance.case import FAMILIES, Case
+from mpsref.conformance.report import Failure, Report, Row
+from mpsref.conformance.runner import Outcome, run_case
+from mpsref.conformance.subjects import SUBJECTS
+from mpsref.registry import Backend, Operation
+
+__all__ = ["CASES", "cases", "check", "check_operation", "layer_cases", "search"]
+
+CASES = 200
+"""Random cases for each operation on each backend unless told otherwise."""
+
+SHRINK_SECONDS = 10.0
+"""How long a failure may take to shrink; what is smallest by then is reported."""
+
+
+def cases(operation: Operation, dtypes: tuple[str, ...] = ("float32", "float16")) -> st.SearchStrategy[Case]:
+    """Draw cases of ``operation``: geometry, dtype, family of data, seed. They shrink to small and readable ones."""
+    return st.builds(
+        Case,
+        SUBJECTS[operation.spec_type].problems(operation.method),
+        st.sampled_from([dtype for dtype in ("float32", "float16") if dtype in dtypes]),
+        st.sampled_from(FAMILIES),
+        st.integers(0, 2**16 - 1),
+    )
+
+
+def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
+    """Yield (layer name, case) for each real layer of the kernel, with few channels so that all of them are quick."""
+    for number, layer in enumerate(zoo.LAYERS):
+        if type(layer.spec) is operation.spec_type:
+            small = layer.small(channels=5, batch=2)
+            problem = operation.spec_type.problems[operation.method](small.spec, small.source_shape, small.output_size)
+            yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
+
+
+@dataclass
+class _Tally:
+    """Counts the outcomes of one row."""
+
+    passed: int = 0
+    zeros: int = 0
+    worst: float = 0.0
+    reason: str = ""
+    failures: list[Failure] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome that is no failure."""
+        self.passed += outcome.status == "passed"
+        self.zeros += outcome.status == "mistrusted"
+        self.worst = max(self.worst, outcome.fraction)
+        if outcome.status == "unsupported":
+            self.reason = outcome.message
+
+
+class _Enough(BaseException):
+    """Ends a search whose failure has been shrunk for long enough."""
+
+
+def search(
+    operation: Operation,
+    backend: Backend,
+    number: int,
+    seed: int,
+    outcome_of: Callable[[Case], Outcome],
+    shrink: bool = True,
+) -> Failure | None:
+    """Try ``number`` random cases; return the smallest failing one that is found, or ``None``."""
+    smallest: Failure | None = None
+    stop = float("inf")
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=number,
+        database=None,
+        deadline=None,
+        phases=(hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])),
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+    )
+    @hypothesis.given(cases(operation, backend.dtypes))
+    def attempt(case: Case) -> None:
+        nonlocal smallest, stop
+        outcome = outcome_of(case)
+        if outcome.status == "failed":
+            found = Failure(str(case), backend.name, outcome.message)
+            smallest = min(smallest or found, found, key=lambda failure: len(failure.case))
+            stop = min(stop, time.monotonic() + SHRINK_SECONDS)
+            if time.monotonic() > stop:
+                raise _Enough
+            raise AssertionError(outcome.message)
+
+    try:
+        attempt()
+    except (AssertionError, _Enough, hypothesis.errors.Flaky):
+        # A flaky failure (one that comes and goes) is a failure all the same.
+        if smallest is None:
+            raise
+    return smallest
+
+
+def check_operation(
+    operation: Operation,
+    backend: Backend,
+    number: int = CASES,
+    seed: int = 0,
+    step: Callable[[], None] = lambda: None,
+) -> Row:
+    """Check one operation on one backend; ``step`` is called after each case."""
+    properties = SUBJECTS[operation.spec_type].properties[operation.method]
+    tally = _Tally()
+
+    def outcome_of(case: Case, with_properties: bool = True) -> Outcome:
+        outcome = run_case(case, backend, properties if with_properties else ())
+        if outcome.status != "failed":
+            tally.add(outcome)
+        step()
+        return outcome
+
+    for layer, case in layer_cases(operation):
+        if case.dtype in backend.dtypes:
+            outcome = outcome_of(case, with_properties=False)
+            if outcome.status == "failed":
+                tally.failures.append(Failure(str(case), backend.name, outcome.message, layer))
+    if not tally.reason:
+        failure = search(operation, backend, number, seed, outcome_of)
+        if failure:
+            tally.failures.append(failure)
+    return Row(
+        str(operation),
+        backend.name,
+        backend.device() if backend.unavailable() is None else "",
+        tally.passed,
+        tally.zeros,
+        tally.worst,
+        tally.reason,
+        tuple(tally.failures),
+    )
+
+
+def check(
+    backends: Iterable[str | Backend] | None = None,
+    operations: Iterable[Operation] | None = None,
+    number: int = CASES,
+    seed: int = 0,
+    progress: Callable[[str, int], Callable[[], None]] = lambda title, total: lambda: None,
+) -> Report:
+    """Check ``backends`` (default: all that are available, but not the reference against itself) on ``operations``.
+
+    ``progress(title, total)`` is called for each row and returns what is to be called after each of its cases.
+    """
+    from mpsref.conformance.case import operations as all_operations
+
+    unavailable = []
+    if backends is None:
+        known = [info for info in registry.backends() if not info.name.startswith("reference")]
+        unavailable = [(info.name, info.reason) for info in known if not info.available]
+        backends = [info.name for info in known if info.available]
+    chosen = [registry.get_backend(backend) for backend in backends]
+    rows = []
+    for backend in chosen:
+        for operation in list(operations or all_operations()):
+            total = number + sum(1 for _ in layer_cases(operation))
+            step = progress(f"{operation} on {backend.name}", total)
+            rows.append(check_operation(operation, backend, number, seed, step))
+    return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))

@@ -1,0 +1,94 @@
+"""Is a result right? Compare it with the reference, within the bound that float32 arithmetic allows, and no more.
+
+``|a - ref| <= gamma(m) * magnitude + ulp(storage) / 2`` with ``gamma(m) = m u / (1 - m u)``, ``u = 2**-24``: ``m``
+roundings in sequence on terms whose absolute values sum to ``magnitude``, then one rounding to the dtype of the result.
+``ref`` is the reference before its own rounding. Nothing here is tuned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels import Terms
+
+__all__ = ["Mismatch", "bound", "check", "gamma", "ulp"]
+
+UNIT_ROUNDOFF = 2.0**-24
+
+
+class Mismatch(AssertionError):
+    """A result is not what the reference says. ``index`` is the first wrong element, or ``None``."""
+
+    def __init__(self, message: str, index: tuple[int, ...] | None = None) -> None:
+        """Keep the index beside the message."""
+        super().__init__(message)
+        self.index = index
+
+
+def gamma(m: Array) -> Array:
+    """Return m u / (1 - m u), the relative error of m float32 roundings in sequence.
+
+    >>> bool(gamma(np.float64(1)) > 2**-24)
+    True
+    """
+    return np.asarray(m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF))
+
+
+def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the spacing of ``dtype`` at ``values`` (float64); that of the largest finite number beyond it."""
+    largest = np.finfo(dtype).max
+    spacing: Array = np.spacing(np.minimum(np.abs(values), largest).astype(dtype))
+    return spacing.astype(np.float64)
+
+
+def bound(actual: Array, expected: Array, terms: Terms) -> Array:
+    """Return the largest legal distance of each element of ``actual`` from ``expected`` (float64, not rounded)."""
+    larger = np.maximum(np.abs(actual.astype(np.float64)), np.abs(expected))
+    return gamma(np.asarray(terms.m)) * terms.magnitude + ulp(larger, actual.dtype) / 2
+
+
+def check(
+    actual: Array,
+    expected: Array,
+    terms: Terms,
+    dtype: str,
+    exact: bool = False,
+    where: Callable[[tuple[int, ...]], str] = lambda index: "",
+) -> float:
+    """Return the worst error as a fraction of its bound; raise :class:`Mismatch` if any element breaks it.
+
+    ``exact`` demands equality (after rounding to ``dtype``) where ``terms`` says that nothing need be rounded.
+    ``where(index)`` describes an element for the message.
+    """
+    if actual.shape != expected.shape:
+        raise Mismatch(f"shape {actual.shape}, expected {expected.shape}")
+    if actual.dtype != np.dtype(dtype):
+        raise Mismatch(f"dtype {actual.dtype}, expected {dtype}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = expected.astype(dtype)
+        limit = bound(actual, expected, terms)
+        if exact:
+            limit = np.where(terms.exact, 0.0, limit)
+        equal = actual == rounded  # covers infinities; where the answer is exact, nothing else will do
+        error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
+    wrong = ~(equal | (error <= limit))  # written so that a NaN is wrong
+    if wrong.any():
+        index = tuple(int(k) for k in np.argwhere(wrong)[0])
+        raise Mismatch(_message(actual, expected, limit, wrong, index, where(index)), index)
+    fraction = np.divide(error, limit, out=np.zeros_like(error), where=limit > 0)
+    return float(fraction.max(initial=0.0))
+
+
+def _message(actual: Array, expected: Array, limit: Array, wrong: Array, index: tuple[int, ...], where: str) -> str:
+    value, reference, allowed = actual[index], expected[index], limit[index]
+    hint = " (never written, or computed from NaN)" if np.isnan(value) else ""
+    rule = f"differ by at most {allowed:.3g}" if allowed > 0 else "be equal"
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements are wrong; the first is [{', '.join(map(str, index))}]"
+        f"{': ' + where if where else ''}. It is {value!s}{hint}, the reference says {reference:.9g}; "
+        f"they may {rule}."
+    )

@@ -1,0 +1,70 @@
+"""Values to compute on, from a family and a seed.
+
+exact  integers that no sum of moderate size rounds; where every divisor is a power of two the answer must be *equal*
+real   random floats, magnitudes from 2**-20 up: no product of them is a subnormal, so fast math changes nothing
+hard   a channel each of: a large mean with a small deviation, tiny values, a constant, ties, cancellation
+
+Values differ from their neighbours and are never all ones: a transposed window or a swapped axis shows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from mpsref.images import Array, Shape
+
+__all__ = ["Family", "values"]
+
+Family: TypeAlias = Literal["exact", "real", "hard"]
+
+PERIOD = 126
+"""In the exact family this many consecutive values are distinct: the integers from -63 to 63 without 0."""
+
+
+def values(shape: Shape, dtype: str, family: Family, seed: int, stream: int = 0) -> Array:
+    """Return an array of ``shape`` (N, H, W, C or any other); ``stream`` tells the inputs of one operation apart.
+
+    Seed 0 counts up (exact: 1, 2, 3, ...), so that a failing case that shrinks to it can be followed by hand.
+
+    >>> values((1, 1, 5, 1), "float32", "exact", seed=0).ravel().tolist()
+    [1.0, 2.0, 3.0, 4.0, 5.0]
+    """
+    size = int(np.prod(shape))
+    generator = np.random.default_rng((seed, stream, get_args(Family).index(family)))
+    if family == "exact":
+        flat = _ramp(size) if seed == 0 else _distinct(size, generator)
+    elif family == "real":
+        flat = 1 + _ramp(size) / 8 if seed == 0 else _away_from_zero(generator.standard_normal(size), 2.0**-20)
+    else:
+        return _hard(shape, generator).astype(dtype)
+    return flat.reshape(shape).astype(dtype)
+
+
+def _ramp(size: int) -> Array:
+    return np.arange(size) % (PERIOD // 2) + 1.0
+
+
+def _distinct(size: int, generator: np.random.Generator) -> Array:
+    """Return permutations of the non-zero integers from -63 to 63, one after the other."""
+    numbers = np.delete(np.arange(-(PERIOD // 2), PERIOD // 2 + 1), PERIOD // 2)
+    tile = generator.permutation(numbers)
+    return np.resize(tile, size).astype(np.float64)
+
+
+def _away_from_zero(flat: Array, least: float) -> Array:
+    return np.where(np.abs(flat) < least, least, flat)
+
+
+def _hard(shape: Shape, generator: np.random.Generator) -> Array:
+    """Return five kinds of channels in turn; all magnitudes are normal numbers of float16 too."""
+    channels = shape[-1]
+    kinds = np.empty((5, *shape))
+    kinds[0] = 1024 + generator.standard_normal(shape)
+    kinds[1] = _away_from_zero(generator.standard_normal(shape) * 2.0**-12, 2.0**-14)
+    kinds[2] = generator.standard_normal((1,) * (len(shape) - 1) + (channels,)) + 3
+    kinds[3] = generator.choice([-2.0, 1.0, 2.0], size=shape)
+    kinds[4] = generator.choice([-4096.0, 4096.0], size=shape) + generator.standard_normal(shape)
+    kind = np.broadcast_to(np.arange(channels) % 5, shape)
+    return np.asarray(np.choose(kind, kinds))

@@ -1,0 +1,42 @@
+"""Memory that tells: outputs start as NaN, sentinels stand around every array, inputs are compared afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.conformance.comparator import Mismatch
+from mpsref.images import Array, Shape
+
+__all__ = ["GuardedArray"]
+
+BAND = 4096
+"""Bytes of sentinels on each side."""
+
+SENTINEL = 0xFF
+"""A byte that repeats to NaN in every float dtype, so that reading out of bounds shows too."""
+
+
+class GuardedArray:
+    """An array in the middle of a larger buffer: an input that holds ``values``, or an output full of NaN."""
+
+    def __init__(self, name: str, shape: Shape, dtype: np.dtype[Any], values: Array | None = None) -> None:
+        """Allocate it between two bands of sentinels."""
+        self.name = name
+        size = int(np.prod(shape)) * dtype.itemsize
+        self._memory = np.full(size + 2 * BAND, SENTINEL, np.uint8)
+        self.array: Array = self._memory[BAND : BAND + size].view(dtype).reshape(shape)
+        if values is not None:
+            self.array[...] = values
+        self._values = None if values is None else self.array.tobytes()
+
+    def check(self) -> None:
+        """Raise :class:`Mismatch` if anything was written outside the array, or into an input."""
+        before, after = (np.flatnonzero(band != SENTINEL) for band in (self._memory[:BAND], self._memory[-BAND:]))
+        if before.size:
+            raise Mismatch(f"{before.size} bytes were written before {self.name}, the last at {before[-1] - BAND}")
+        if after.size:
+            raise Mismatch(f"{after.size} bytes were written past the end of {self.name}, the first at +{after[0]}")
+        if self._values is not None and self.array.tobytes() != self._values:
+            raise Mismatch(f"the input {self.name} was changed")

@@ -1,0 +1,261 @@
+"""What Apple's own kernels gave: published input and output pairs, and how a backend compares with them.
+
+``hardware.json`` holds every numeric result of an MPS CNN kernel that we found in public sources, one entry a line.
+None was measured by this project. How much an entry proves depends on its ``kind``:
+
+measured   the source prints what MPS wrote
+asserted   a public test demands it of MPS, and is reported or maintained as passing: its tolerance is what is proven
+relation   no numbers; random data within stated ranges agree with a CPU result within a tolerance: good evidence for
+           geometry, weak for digits
+
+and on the ``origin`` of its numbers: "printed", "literal" (of a test), "comment", or "formula" (the source reports the
+largest distance between MPS and this formula on these inputs; the numbers are the formula's). Entries of dtype ``None``
+do not say whether their images were float16 or float32; they run in float32.
+
+>>> from mpsref.conformance import hardware
+>>> entry = hardware.by_id("pool-average-k2-default-edge-dest2")
+>>> entry.expected["y"].array[0, :, :, 0].tolist()
+[[0.25, 0.75], [1.25, 3.0]]
+>>> hardware.compare(entry, "reference").status
+'agree'
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+
+from mpsref import padding
+from mpsref.conformance.hardware_entries import KINDS, Entry, Kind, Tolerance, Values, by_id, load, parse
+from mpsref.errors import UnsupportedError
+from mpsref.images import Array
+from mpsref.kernels import PoolingAverage
+from mpsref.parameters import Pair
+from mpsref.registry import Backend, get_backend
+
+__all__ = [
+    "ADAPTERS",
+    "KNOWN_DIFFERENCES",
+    "STATUSES",
+    "Entry",
+    "Result",
+    "Row",
+    "Status",
+    "by_id",
+    "compare",
+    "load",
+    "parse",
+    "run",
+    "summary",
+    "unexpected",
+]
+
+Status: TypeAlias = Literal["agree", "disagree", "not implemented yet", "not applicable"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+"""In the order of the table's columns."""
+
+_PADDING_CHANNEL = (
+    "padding channels are 0 here; on the hardware the last one of a source with one or two channels reads 1, "
+    "the alpha that a one- or two-component texture lacks"
+)
+KNOWN_DIFFERENCES: dict[str, str] = {
+    **{f"concatenation-{sources}": _PADDING_CHANNEL for sources in ("1", "1-1", "1-4", "2", "2-2", "3-1")},
+    "graph-addition-node-primary-scale-2": "MPSNNGraph of that release ignores the primary scale of an addition node; "
+    "it is documented to count, and counts here",
+    "resize-bilinear-aligned-corner-float16": "that GPU truncates where it stores float16; here a store rounds to the "
+    "nearest, ties to even",
+    "upsampling-bilinear-2x-macos-10.13": "macOS 10.13 sampled at half-pixel centres; here, as since macOS 10.14, "
+    "output i reads position i / scale",
+}
+"""Entries that mpsref departs from on purpose, by id, and why."""
+
+
+class Compared(NamedTuple):
+    """What a backend gave, and what the hardware gave or must have given."""
+
+    where: str
+    got: Array
+    expected: Values
+
+
+Adapter: TypeAlias = Callable[[Entry, Backend], Iterator[Compared]]
+
+
+def _pooling_average(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    """MPSCNNPoolingAverage, forward; its relations are those of CPU pooling that leaves padding out of the mean."""
+    if entry.kind == "relation":
+        for size, kernel, strides, pads, x in _pooling_cases(entry):
+            placed = padding.onnx(size, kernel, strides, pads)
+            pool = PoolingAverage(kernel, strides, placed.offset, **entry.parameters)
+            y = pool.forward(x.astype(entry.dtype or "float32"), placed.output_size, backend=backend)
+            means = _window_means(x, kernel, strides, pads)
+            yield Compared(f"{pool}, pads {pads}: y", y, Values(means, np.ones(means.shape, bool)))
+    else:
+        parameters = dict(entry.parameters)
+        output_size = parameters.pop("output_size")
+        pool = PoolingAverage(**parameters)
+        yield Compared("y", pool.forward(entry.image("x"), output_size, backend=backend), entry.expected["y"])
+
+
+def _pooling_cases(entry: Entry) -> Iterator[tuple[Pair, Pair, Pair, list[int], Array]]:
+    """Draw image size, kernel, strides, pads (top, left, bottom, right), and an image in float64."""
+    for case, draw in entry.cases():
+        size = case["h"], case["w"]
+        strides = case.get("stride_y", 1), case.get("stride_x", 1)
+        if case["kernel"] == "image":
+            kernel, pads = size, [0, 0, 0, 0]
+        else:
+            kernel = case["kernel"], case["kernel"]
+            sides = [case[f"pad_{side}"] for side in ("top", "left", "bottom", "right")]
+            pads = [{"none": 0, "half": case["kernel"] // 2}[side] for side in sides]
+        yield size, kernel, strides, pads, draw((case["n"], *size, case["c"]))
+
+
+def _window_means(x: Array, kernel: Pair, strides: Pair, pads: list[int]) -> Array:
+    """Average as CPU frameworks walk: from the padding on, over what lies inside, while the window fits."""
+    spans = []
+    for axis in (0, 1):
+        last = x.shape[1 + axis] + pads[2 + axis] - kernel[axis]
+        starts = range(-pads[axis], last + 1, strides[axis])
+        spans.append([slice(max(start, 0), start + kernel[axis]) for start in starts])
+    rows, columns = spans
+    return np.stack([np.stack([x[:, r, c].mean(axis=(1, 2)) for c in columns], 1) for r in rows], 1)
+
+
+ADAPTERS: dict[str, Adapter] = {"MPSCNNPoolingAverage": _pooling_average}
+"""How an entry of an MPS class becomes a call of mpsref; a class that is not listed is not implemented yet."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one entry on one backend."""
+
+    entry: Entry
+    backend: str
+    status: Status
+    reason: str = ""
+    """Of a disagreement, the known reason or the worst element; else what was left out, if anything."""
+    worst: float | None = None
+    """The largest difference as a fraction of the tolerance; ``None`` where nothing was compared."""
+
+    unexpected: bool = False
+    """Whether it disagrees and is not known to, or agrees although it is known not to."""
+
+
+def _finite_only(backend: Backend) -> bool:
+    """Whether NaN and infinities mean nothing on this backend: Metal compiles with fast math, which has neither."""
+    return backend.name.partition(":")[0] == "metal"
+
+
+def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
+    """Run ``entry`` on a backend and compare within the tolerance that the source proves.
+
+    Elements that the source does not give are skipped, on Metal backends also those that are NaN or infinite.
+    """
+    chosen = get_backend(backend)
+    result = functools.partial(Result, entry, chosen.name)
+    if entry.absent:
+        return result("not applicable", f"input {entry.absent[0]!r} is a data file that is no part of this package")
+    if (dtype := entry.dtype or "float32") not in chosen.dtypes:
+        return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
+    adapters = [ADAPTERS[kernel] for kernel in entry.kernels if kernel in ADAPTERS]
+    missing = ", ".join(kernel for kernel in entry.kernels if kernel not in ADAPTERS)
+    if not adapters:
+        return result("not implemented yet", f"{missing} has no counterpart here yet")
+    try:
+        differences = [
+            _difference(pair, entry.tolerance, _finite_only(chosen))
+            for adapter in adapters
+            for pair in adapter(entry, chosen)
+        ]
+    except UnsupportedError as error:
+        return result("not implemented yet", str(error))
+    if not any(difference.compared for difference in differences):
+        return result("not applicable", "every value is NaN or infinite, and fast math has neither")
+    worst = max(differences, key=lambda difference: difference.fraction)
+    listed = KNOWN_DIFFERENCES.get(entry.id)
+    if worst.fraction > 1:
+        # A listed difference is one of numbers: it excuses no NaN and no wrong shape.
+        excused = listed if np.isfinite(worst.fraction) else None
+        return result("disagree", excused or worst.text, worst.fraction, unexpected=not excused)
+    if listed:
+        reason = "listed as a known difference, but agrees: take it off the list"
+        return result("agree", reason, worst.fraction, unexpected=True)
+    return result("agree", f"without {missing}, which has no counterpart here yet" if missing else "", worst.fraction)
+
+
+class _Difference(NamedTuple):
+    fraction: float
+    text: str
+    compared: int
+
+
+def _difference(pair: Compared, tolerance: Tolerance, finite_only: bool) -> _Difference:
+    """Find the element that is furthest off, as a fraction of what is allowed there."""
+    where, got, (expected, given) = pair
+    if got.shape != expected.shape:
+        return _Difference(np.inf, f"{where} has shape {got.shape} here, {expected.shape} on the hardware", 1)
+    use = given & np.isfinite(expected) if finite_only else given
+    got = got.astype(np.float64)
+    equal = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fraction = np.abs(got - expected) / tolerance.limit(expected)
+    fraction[np.isnan(fraction)] = np.inf  # a NaN or an infinity on one side alone is no agreement
+    fraction[equal | ~use] = 0
+    if not fraction.size:
+        return _Difference(0.0, "", 0)
+    at = np.unravel_index(int(fraction.argmax()), fraction.shape)
+    text = f"{where}[{', '.join(map(str, at))}] is {got[at]:.9g} here, {expected[at]:.9g} on the hardware"
+    return _Difference(float(fraction[at]), f"{text}: {fraction[at]:.3g} times the tolerance", int(use.sum()))
+
+
+def run(backend_names: Iterable[str]) -> list[Result]:
+    """Compare every entry on each of the backends."""
+    return [compare(entry, name) for name in backend_names for entry in load()]
+
+
+def unexpected(results: Iterable[Result]) -> list[Result]:
+    """Return what must fail a run: disagreements that are not listed, and listed ones that agree."""
+    return [result for result in results if result.unexpected]
+
+
+class Row(NamedTuple):
+    """A line of the table: how many entries of a kernel and kind ended how, all backends taken together."""
+
+    kernel: str
+    kind: Kind
+    counts: Mapping[Status, int]
+    reasons: tuple[str, ...]
+    """Of what disagrees or does not apply: the entry, its backends, why."""
+
+
+def summary(results: Iterable[Result]) -> list[Row]:
+    """Count entries by kernel and kind.
+
+    An entry that was run on several backends counts once: as disagreeing if one of them disagrees, else as agreeing if
+    one of them agrees.
+    """
+    by_entry: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        by_entry[result.entry.id].append(result)
+    rows: dict[tuple[str, int], tuple[dict[Status, int], list[str]]] = {}
+    precedence: tuple[Status, ...] = ("disagree", "agree", "not applicable", "not implemented yet")
+    for id, of_entry in by_entry.items():
+        entry = of_entry[0].entry
+        key = ", ".join(entry.kernels), KINDS.index(entry.kind)
+        counts, reasons = rows.setdefault(key, (dict.fromkeys(STATUSES, 0), []))
+        counts[min((result.status for result in of_entry), key=precedence.index)] += 1
+        because: dict[str, list[str]] = defaultdict(list)
+        for result in of_entry:
+            if result.unexpected or result.status in ("disagree", "not applicable"):
+                because[result.reason].append(result.backend)
+        reasons += [f"{id} ({', '.join(backends)}): {reason}" for reason, backends in because.items()]
+    return [
+        Row(kernel, KINDS[kind], counts, tuple(reasons)) for (kernel, kind), (counts, reasons) in sorted(rows.items())
+    ]

@@ -1,0 +1,192 @@
+"""The published results of Apple's kernels, read from ``hardware.json`` and checked field by field.
+
+The file has two parts. ``sources`` names the public repositories by key; ``entries`` holds one result a line, sorted by
+id. Arrays are nested lists in which ``null`` was not published or not asserted and "NaN", "Infinity", "-Infinity" are
+themselves; a large regular one is a cycle of values that fills a shape in C order.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+
+from mpsref.images import Array, Shape
+
+__all__ = ["KINDS", "Entry", "Kind", "Source", "Tolerance", "Values", "by_id", "load", "parse"]
+
+Kind: TypeAlias = Literal["measured", "asserted", "relation"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""From the strongest to the weakest evidence."""
+
+RELATION_CASES = 20
+"""How many random cases stand for a relation."""
+
+
+class Source(NamedTuple):
+    """Where an entry was published."""
+
+    repository: str
+    """On GitHub: owner/name."""
+    paths: tuple[str, ...]
+    note: str
+
+
+class Values(NamedTuple):
+    """Numbers of an entry in float64, and which of them are given; the others were not published or not asserted."""
+
+    array: Array
+    given: Array
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """``|a - e| <= absolute + relative * |e|``, with the largest ``|e|`` for every element where ``of`` says so."""
+
+    absolute: float
+    relative: float
+    of: Literal["element", "largest"] = "element"
+
+    def limit(self, expected: Array) -> Array:
+        """Return the largest difference allowed at each element."""
+        magnitude = np.abs(expected)
+        return self.absolute + self.relative * (magnitude.max() if self.of == "largest" else magnitude)
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One published result: numbers (``inputs`` and ``expected``) or a relation (``choices`` to draw cases from)."""
+
+    id: str
+    kernels: tuple[str, ...]
+    """Names of MPS classes; several where a source states one thing of several kernels."""
+    direction: Literal["forward", "gradient", "size", "property"]
+    kind: Kind
+    dtype: Literal["float16", "float32"] | None
+    parameters: Mapping[str, Any]
+    """In the names and the order (y, x) of mpsref; what the source leaves at its default is left out."""
+    tolerance: Tolerance
+    device: str | None
+    source: Source
+    note: str
+    inputs: Mapping[str, Values] = field(default_factory=dict)
+    """Images (N, H, W, C), weights OHWI."""
+    absent: tuple[str, ...] = ()
+    """Inputs that are data files of the source and no part of this package."""
+    expected: Mapping[str, Values] = field(default_factory=dict)
+    origin: Literal["printed", "literal", "comment", "formula", ""] = ""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """What each case of a relation is drawn from: a list of values, or {"from", "to"} for a range of integers."""
+    data: Mapping[str, list[float]] | None = None
+    """Distribution of the values of a relation: {"uniform": [low, high]} or {"normal": [mean, deviation]}."""
+    relation: str = ""
+
+    def image(self, name: str) -> Array:
+        """Return an input in the dtype of the entry."""
+        return self.inputs[name].array.astype(self.dtype or "float32")
+
+    def cases(self) -> Iterator[tuple[dict[str, Any], Callable[[Shape], Array]]]:
+        """Draw the cases of a relation: the value of every choice, and a function from a shape to random float64."""
+        rng = np.random.default_rng(zlib.crc32(self.id.encode()))
+        (distribution, bounds), *_ = (self.data or {"normal": [0.0, 1.0]}).items()
+        for _ in range(RELATION_CASES):
+            case = {
+                name: int(rng.integers(choice["from"], choice["to"] + 1))
+                if isinstance(choice, dict)
+                else choice[int(rng.integers(len(choice)))]
+                for name, choice in self.choices.items()
+            }
+            yield case, lambda shape: np.asarray(getattr(rng, distribution)(*bounds, shape))
+
+
+COMMON = {"id", "kernels", "direction", "kind", "dtype", "parameters", "tolerance", "device", "source", "note"}
+NUMBERS = {"inputs", "expected", "origin"}
+RELATION = {"choices", "data", "relation"}
+
+
+def _fields(where: str, value: Any, required: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) != required:
+        found = set(value) if isinstance(value, dict) else set()
+        raise ValueError(f"{where}: unknown fields {sorted(found - required)}, missing {sorted(required - found)}")
+    return value
+
+
+def _word(where: str, value: Any, legal: tuple[Any, ...]) -> Any:
+    if value not in legal:
+        raise ValueError(f"{where} is {value!r}; it must be one of {', '.join(map(repr, legal))}")
+    return value
+
+
+def _values(where: str, value: Any) -> Values:
+    """Read nested lists, with ``null`` for what is not given, or a cycle of values that fills a shape in C order."""
+    if isinstance(value, dict):
+        cycle = _fields(where, value, {"shape", "cycle"})
+        array = np.resize(np.array(cycle["cycle"], np.float64), cycle["shape"])
+        return Values(array, np.ones(array.shape, bool))
+    nested = np.array(value, dtype=object)
+    try:
+        flat = [0.0 if number is None else float(number) for number in nested.flat]  # float reads "NaN", "-Infinity"
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where} is no regular array of numbers: {error}") from error
+    given = np.array([number is not None for number in nested.flat], bool)
+    return Values(np.array(flat, np.float64).reshape(nested.shape), given.reshape(nested.shape))
+
+
+def _entry(raw: Any, sources: Mapping[str, Source]) -> Entry:
+    where = f"entry {raw.get('id') if isinstance(raw, dict) else raw!r}"
+    relation = isinstance(raw, dict) and raw.get("kind") == "relation"
+    known = dict(_fields(where, raw, COMMON | (RELATION if relation else NUMBERS)))
+    for name, legal in (
+        ("direction", ("forward", "gradient", "size", "property")),
+        ("kind", KINDS),
+        ("dtype", ("float16", "float32", None)),
+        ("source", tuple(sources)),
+    ):
+        _word(f"{where}: {name}", known[name], legal)
+    tolerance = {"of": "element", **known["tolerance"]}
+    known["tolerance"] = Tolerance(**_fields(f"{where}: tolerance", tolerance, {"absolute", "relative", "of"}))
+    _word(f"{where}: tolerance of", known["tolerance"].of, ("element", "largest"))
+    known["kernels"], known["source"] = tuple(known["kernels"]), sources[known["source"]]
+    if not relation:
+        _word(f"{where}: origin", known["origin"], ("printed", "literal", "comment", "formula"))
+        inputs = known["inputs"]
+        known["absent"] = tuple(name for name, value in inputs.items() if value is None)
+        for part in ("inputs", "expected"):
+            given = {name: value for name, value in known[part].items() if value is not None}
+            known[part] = {name: _values(f"{where}: {part} {name}", value) for name, value in given.items()}
+    return Entry(**known)
+
+
+def parse(text: str) -> tuple[Entry, ...]:
+    """Read the entries of a JSON text; raise ``ValueError`` for anything that the format does not know."""
+    document = _fields("the document", json.loads(text), {"sources", "entries"})
+    sources = {}
+    for key, raw in document["sources"].items():
+        known = _fields(f"source {key!r}", raw, set(Source._fields))
+        sources[key] = Source(known["repository"], tuple(known["paths"]), known["note"])
+    entries = tuple(_entry(raw, sources) for raw in document["entries"])
+    ids = [entry.id for entry in entries]
+    if ids != sorted(set(ids)):
+        raise ValueError("entries are not sorted by id, or an id stands twice")
+    return entries
+
+
+@functools.cache
+def load() -> tuple[Entry, ...]:
+    """Return every entry, sorted by id."""
+    return parse(resources.files(__package__).joinpath("hardware.json").read_text(encoding="utf-8"))
+
+
+def by_id(id: str) -> Entry:
+    """Return the entry of this id; raise ``ValueError`` for an unknown one."""
+    for entry in load():
+        if entry.id == id:
+            return entry
+    raise ValueError(f"no hardware entry is called {id!r}; hardware.load() lists them all")

@@ -1,0 +1,58 @@
+"""The suite inside pytest: :func:`conformance_test` makes a test of a backend; two options set how much it tries.
+
+``--mpsref-cases N`` is the number of random cases for each operation, ``--mpsref-seed N`` their seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from mpsref.conformance.report import Row
+    from mpsref.registry import Backend, Operation
+
+__all__ = ["conformance_test"]
+
+CASES, SEED = "--mpsref-cases", "--mpsref-seed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the two options."""
+    group = parser.getgroup("mpsref", "conformance of backends")
+    group.addoption(CASES, type=int, default=200, help="random cases for each operation of a conformance test")
+    group.addoption(SEED, type=int, default=0, help="seed of the random cases of a conformance test")
+
+
+def conformance_test(backend: str | Backend) -> Callable[..., None]:
+    """Return a test function, one test for each operation there is; what the backend lacks is skipped with its reason.
+
+    ``backend`` is a name or an ``mpsref.Backend``. A failing test shows every failing case, shrunk if it was random.
+    """
+    from mpsref.conformance.case import operations
+    from mpsref.registry import get_backend
+
+    @pytest.mark.parametrize("operation", list(operations()), ids=str)
+    def test_conformance(operation: Operation, pytestconfig: pytest.Config) -> None:
+        """The backend agrees with the reference."""
+        from mpsref.conformance.checker import check_operation
+
+        cases, seed = pytestconfig.getoption(CASES), pytestconfig.getoption(SEED)
+        row = check_operation(operation, get_backend(backend), cases, seed)
+        if row.status == "unsupported":
+            pytest.skip(row.reason)
+        if row.status != "passed":
+            pytest.fail(_describe(row), pytrace=False)
+
+    return test_conformance
+
+
+def _describe(row: Row) -> str:
+    if row.status == "mistrusted":
+        return f"{row.operation} on {row.backend}: none of {row.cases} cases expected anything but zeros"
+    lines = [f"{row.operation} on {row.backend} ({row.runtime}): {len(row.failures)} of {row.cases} cases failed"]
+    for failure in row.failures:
+        lines += [f"{failure.case} {failure.layer}", f"  {failure.message}", f"  replay: {failure.replay}"]
+    return "\n".join(lines)

@@ -1,0 +1,162 @@
+"""What a check found, as data and as files: one row for each operation on each backend, and every failure."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from xml.etree import ElementTree
+
+from mpsref.conformance.runner import Status
+
+__all__ = ["Failure", "Report", "Row"]
+
+FORMAT = 1
+"""Version of the JSON form; it goes up when a reader of the old form would misread the new one."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case that failed: shrunk to a small one if it was random."""
+
+    case: str
+    backend: str
+    message: str
+    layer: str = ""
+    """The layer of a published network that the case is, or empty."""
+
+    @property
+    def replay(self) -> str:
+        """The command that runs this case again."""
+        return f"mpsref replay '{self.case}' --backend '{self.backend}'"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation on one backend."""
+
+    operation: str
+    backend: str
+    runtime: str
+    """What the backend really ran on."""
+    passed: int = 0
+    zeros: int = 0
+    """How many cases agreed on nothing but zeros; they count as neither passed nor failed."""
+    worst: float = 0.0
+    """The worst error of the passed cases, as a fraction of its bound."""
+    reason: str = ""
+    """Why the backend does not run this operation, or empty."""
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        """failed, unsupported, mistrusted (nothing was really compared), or passed."""
+        if self.failures:
+            return "failed"
+        if self.reason:
+            return "unsupported"
+        return "passed" if self.passed else "mistrusted"
+
+    @property
+    def cases(self) -> int:
+        """How many cases ran."""
+        return self.passed + self.zeros + len(self.failures)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of one check."""
+
+    version: str
+    seed: int
+    rows: tuple[Row, ...]
+    unavailable: tuple[tuple[str, str], ...] = ()
+    """Backends that were left out because they cannot run here, each with its reason."""
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """All failures, row after row."""
+        return tuple(failure for row in self.rows for failure in row.failures)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have which status."""
+        found = Counter(row.status for row in self.rows)
+        return {status: found[status] for status in ("passed", "failed", "unsupported", "mistrusted")}
+
+    @property
+    def ok(self) -> bool:
+        """Whether something passed, and nothing failed or was compared with nothing."""
+        return self.counts["passed"] > 0 and not self.counts["failed"] and not self.counts["mistrusted"]
+
+    def json(self) -> str:
+        """Return the report as JSON; its names and their meaning are stable within one ``format``."""
+        rows = [{**asdict(row), "status": row.status, "cases": row.cases} for row in self.rows]
+        for row in rows:
+            row["failures"] = [{**failure, "replay": Failure(**failure).replay} for failure in row["failures"]]
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "mpsref": self.version,
+                "seed": self.seed,
+                "ok": self.ok,
+                "counts": self.counts,
+                "rows": rows,
+                "unavailable": [{"backend": name, "reason": reason} for name, reason in self.unavailable],
+            },
+            indent=2,
+        )
+
+    def junit(self) -> str:
+        """Return the report as JUnit XML: a test suite for each backend, a test case for each operation."""
+        suites = ElementTree.Element("testsuites", name="mpsref check")
+        for backend in dict.fromkeys(row.backend for row in self.rows):
+            rows = [row for row in self.rows if row.backend == backend]
+            bad = sum(row.status in ("failed", "mistrusted") for row in rows)
+            skipped = sum(row.status == "unsupported" for row in rows)
+            suite = ElementTree.SubElement(
+                suites, "testsuite", name=backend, tests=str(len(rows)), failures=str(bad), skipped=str(skipped)
+            )
+            for row in rows:
+                case = ElementTree.SubElement(suite, "testcase", classname=backend, name=row.operation)
+                if row.status == "unsupported":
+                    ElementTree.SubElement(case, "skipped", message=row.reason)
+                if row.status == "mistrusted":
+                    ElementTree.SubElement(case, "failure", message="nothing but zeros was compared")
+                for failure in row.failures:
+                    element = ElementTree.SubElement(case, "failure", message=failure.message)
+                    element.text = f"{failure.case}\n{failure.replay}"
+        ElementTree.indent(suites)
+        return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
+
+    def html(self) -> str:
+        """Return the report as one HTML page without scripts."""
+        head = ("operation", "backend", "runtime", "status", "cases", "only zeros", "worst error / bound")
+        lines = [
+            (row.operation, row.backend, row.runtime, row.status, row.cases, row.zeros, f"{row.worst:.3f}")
+            for row in self.rows
+        ]
+        table = "".join(f"<tr class='{row[3]}'>{_cells('td', row)}</tr>" for row in lines)
+        failures = "".join(
+            f"<li><code>{html.escape(f.case)}</code> on {html.escape(f.backend)}<p>{html.escape(f.message)}</p>"
+            f"<pre>{html.escape(f.replay)}</pre></li>"
+            for f in self.failures
+        )
+        reasons = [(r.backend, f"{r.operation}: {r.reason}") for r in self.rows if r.reason] + [*self.unavailable]
+        left_out = "".join(f"<li>{html.escape(name)}: {html.escape(reason)}</li>" for name, reason in reasons)
+        return (
+            "<!doctype html><html lang='en'><meta charset='utf-8'><title>mpsref check</title><style>"
+            "body{font:16px/1.5 system-ui;margin:2rem auto;max-width:70rem;padding:0 1rem}"
+            "table{border-collapse:collapse}td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:left}"
+            ".failed,.mistrusted{background:#fdd}pre{background:#f4f4f4;padding:.5rem;overflow:auto}</style>"
+            f"<h1>mpsref check</h1><p>mpsref {html.escape(self.version)}, seed {self.seed}</p>"
+            f"<table><tr>{_cells('th', head)}</tr>{table}</table>"
+            + (f"<h2>Failures</h2><ol>{failures}</ol>" if failures else "")
+            + (f"<h2>Not run</h2><ul>{left_out}</ul>" if left_out else "")
+            + "</html>\n"
+        )
+
+
+def _cells(tag: str, values: tuple[object, ...]) -> str:
+    return "".join(f"<{tag}>{html.escape(str(value))}</{tag}>" for value in values)

@@ -1,0 +1,102 @@
+"""Run one case on one backend: guarded memory, comparison with the reference, then the properties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from mpsref import kernels, registry
+from mpsref.conformance import comparator
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.guards import GuardedArray
+from mpsref.images import Array
+from mpsref.kernels import Terms
+from mpsref.registry import Backend, Problem
+
+__all__ = ["Outcome", "Property", "Status", "compute", "expected", "run_case"]
+
+Status: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted"]
+
+Property: TypeAlias = Callable[[Case, Backend], None]
+"""What must hold beside agreement: raises :class:`Mismatch` where it does not; returns where it does not apply."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one case. ``fraction`` is the worst error as a fraction of its bound."""
+
+    status: Status
+    fraction: float = 0.0
+    message: str = ""
+
+
+def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
+    """Run ``case``; "mistrusted" means that nothing but zeros was expected, so that agreement shows little."""
+    reason = backend.why_not(case.problem.operation, case.problem.spec)
+    if reason is None and case.dtype not in backend.dtypes:
+        reason = f"backend {backend.name!r} does not take {case.dtype}"
+    if reason is not None:
+        return Outcome("unsupported", message=reason)
+    try:
+        results = _guarded(case, backend)
+        fraction = agree(case, results)
+        for check in properties:
+            check(case, backend)
+    except Mismatch as mismatch:
+        return Outcome("failed", message=str(mismatch))
+    except Exception as error:  # whatever a backend raises on a legal problem is its failure
+        return Outcome("failed", message=f"raised {type(error).__name__}: {error}")
+    informative = any(np.any(reference) for reference, _ in expected(case))
+    return Outcome("passed" if informative else "mistrusted", fraction)
+
+
+def agree(case: Case, results: tuple[Array, ...]) -> float:
+    """Compare the results with the reference; return the worst fraction of the bound or raise :class:`Mismatch`."""
+    dtypes = case.problem.result_dtypes(*(array.dtype for array in case.inputs()))
+    exact = case.family == "exact"
+    return max(
+        comparator.check(result, reference, terms, dtype.name, exact, case.problem.where)
+        for result, (reference, terms), dtype in zip(results, expected(case), dtypes, strict=True)
+    )
+
+
+@lru_cache(maxsize=64)
+def expected(case: Case) -> tuple[tuple[Array, Terms], ...]:
+    """Return of each result what the reference computes, float64 and not rounded, and the terms of its bound."""
+    inputs = [array.astype(np.float64) for array in case.inputs()]
+    operation = case.problem.operation
+    references = kernels.REFERENCE[operation](case.problem, *inputs)
+    terms = kernels.TERMS[operation](case.problem, *inputs)
+    if isinstance(references, np.ndarray):
+        return ((references, terms),)
+    return tuple(zip(references, terms, strict=True))
+
+
+def compute(problem: Problem, backend: Backend, *inputs: Array) -> tuple[Array, ...]:
+    """Run a problem without guards; return a tuple of results."""
+    results = registry.run(problem, *inputs, backend=backend)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _guarded(case: Case, backend: Backend) -> tuple[Array, ...]:
+    problem = case.problem
+    arrays = case.inputs()
+    sources = [
+        GuardedArray(name, array.shape, array.dtype, array)
+        for name, array in zip(problem.input_shapes, arrays, strict=True)
+    ]
+    dtypes: tuple[np.dtype[Any], ...] = problem.result_dtypes(*(array.dtype for array in arrays))
+    targets = [
+        GuardedArray(f"result {k}" if k else "the result", shape, dtype)
+        for k, (shape, dtype) in enumerate(zip(problem.result_shapes, dtypes, strict=True))
+    ]
+    out = tuple(target.array for target in targets)
+    registry.run(problem, *(source.array for source in sources), out=out, backend=backend)
+    for guarded in (*sources, *targets):
+        guarded.check()
+    return out

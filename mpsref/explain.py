@@ -1,0 +1,132 @@
+"""A problem of windows in words: where each window lies, what it is divided by, what a gradient pixel gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mpsref.geometry import Window, effective_offset
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels.pooling_average import AverageForward, AverageGradient
+from mpsref.registry import Problem
+
+__all__ = ["explain"]
+
+AXES = ("y", "x")
+WIDEST_CHART = 28
+"""Coordinates on one line; wider windows are described without a chart."""
+LONGEST_LIST = 16
+"""Lines for one axis; of more, the first and the last are shown."""
+
+
+def explain(problem: Problem) -> str:
+    """Return the windows, N(x) and the contributing taps of ``problem`` as text.
+
+    >>> from mpsref import PoolingAverage
+    >>> spec = PoolingAverage(kernel_size=(1, 3), strides=(1, 2), edge_mode="clamp")
+    >>> print(explain(PoolingAverage.problems["forward"](spec, (1, 1, 5, 1))).split("x axis: ")[1])
+    5 pixels, 3 windows of kernel size 3, stride 2, offset 0
+      pixel    | -1|  0   1   2   3   4|  5
+      window 0 |  .   O   x                 |  pixels 0..1, N = 2
+      window 1 |          x   O   x         |  pixels 1..3, N = 3
+      window 2 |                  x   O   . |  pixels 3..4, N = 2
+    """
+    lines = [f"{problem.operation}  {problem.spec}"]
+    if isinstance(problem, PoolingForward):
+        windows = [range(n) for n in problem.output_size]
+    elif isinstance(problem, PoolingGradient):
+        windows = list(problem.included)
+    else:
+        return lines[0]
+    for axis, name in enumerate(AXES):
+        window, length = problem.spec.windows[axis], problem.source_shape[1 + axis]
+        lines += ["", f"{name} axis: {_headline(window, length, len(windows[axis]))}"]
+        lines += _chart(problem, axis, windows[axis])
+    if isinstance(problem, PoolingGradient):
+        lines += _gradient(problem)
+    return "\n".join(lines)
+
+
+def _headline(window: Window, length: int, count: int) -> str:
+    dilated = f", dilation {window.dilation} (extent {window.extent})" if window.dilation > 1 else ""
+    return (
+        f"{length} pixels, {count} windows of kernel size {window.kernel}{dilated}, "
+        f"stride {window.stride}, offset {window.offset}"
+    )
+
+
+def _divisor(problem: Problem, axis: int, i: int) -> str:
+    """Return what is to be said of N of window i; nothing where the kernel does not average."""
+    if not isinstance(problem, (AverageForward, AverageGradient)):
+        return ""
+    spec = problem.spec
+    n = spec.windows[axis].divisor(i, problem.source_shape[1 + axis], spec.edge_mode, spec.ring[axis])
+    return f", N = {n}"
+
+
+def _chart(problem: PoolingForward | PoolingGradient, axis: int, windows: range) -> Iterator[str]:
+    """Yield a line for each window: x taps inside the image, . outside, O the centre (o if it is no tap)."""
+    if not windows:
+        return
+    window, length = problem.spec.windows[axis], problem.source_shape[1 + axis]
+    low = min(0, window.start(windows[0]))
+    high = max(length - 1, window.start(windows[-1]) + window.extent - 1)
+    pixels = range(low, high + 1) if high - low < WIDEST_CHART else ()
+    label = max(len(f"window {windows[-1]}"), len("pixel"))
+    if pixels:
+        yield f"  {'pixel':<{label}} |" + _cells([f"{j}" for j in pixels], low, {0, length})
+    for i in _shown(windows):
+        if i is None:
+            yield f"  ... {len(windows) - LONGEST_LIST} more ..."
+            continue
+        slices = window.inside(i, length)
+        inside = range(slices.start, slices.stop, slices.step)
+        text = f"pixels {inside[0]}..{inside[-1]}" if inside else "outside the image"
+        chart = ""
+        if pixels:
+            taps = {window.tap(i, t) for t in range(window.kernel)}
+            center = window.start(i) + window.center
+            marks = [_mark(j, taps, center, length) for j in pixels]
+            chart = _cells(marks, low, set()).ljust(4 * len(marks)) + "|"
+        yield f"  {f'window {i}':<{label}} |{chart}  {text}{_divisor(problem, axis, i)}"
+
+
+def _mark(j: int, taps: set[int], center: int, length: int) -> str:
+    if j == center:
+        return "O" if j in taps else "o"
+    return "" if j not in taps else "x" if 0 <= j < length else "."
+
+
+def _cells(texts: Sequence[str], low: int, edges: set[int]) -> str:
+    """Join cells of three characters; a bar stands at each edge of the image."""
+    return "".join(("|" if k and low + k in edges else "" if not k else " ") + f"{t:>3}" for k, t in enumerate(texts))
+
+
+def _gradient(problem: PoolingGradient) -> Iterator[str]:
+    """Yield what belongs to a gradient: the offsets, and the gradient pixels of each destination pixel."""
+    for axis, name in enumerate(AXES):
+        window, runs = problem.spec.windows[axis], problem.runs()[axis]
+        origin = problem.clip[0][axis] if problem.clip else 0
+        offset = problem.kernel_offset[axis] if problem.kernel_offset else window.kernel_offset(origin)
+        primary = problem.primary_offset[axis]
+        effective = effective_offset(primary, offset, window.stride)
+        yield ""
+        yield (
+            f"{name} axis, gradient: {problem.gradient_size[axis]} pixels, primary offset {primary}, "
+            f"kernel offset {offset}, effective offset {effective}"
+        )
+        for q in _shown(range(len(runs.first))):
+            if q is None:
+                yield f"  ... {len(runs.first) - LONGEST_LIST} more ..."
+            else:
+                pixels = [int(runs.first[q]) + runs.step * k for k in range(runs.count[q])]
+                yield f"  pixel {q} gathers gradient pixels {pixels}"
+
+
+def _shown(indices: range) -> Iterator[int | None]:
+    """Yield the indices, or of too many the first and the last with ``None`` between them."""
+    if len(indices) <= LONGEST_LIST:
+        yield from indices
+    else:
+        yield from indices[: LONGEST_LIST // 2]
+        yield None
+        yield from indices[-LONGEST_LIST // 2 :]

@@ -1,0 +1,127 @@
+"""Arrays at the border: what users pass in, and what they get back.
+
+Images are ``(N, H, W, C)``. Anything with ``__array__`` or DLPack goes in, in any layout and byte order; results are
+C-contiguous, in native byte order, and never alias an input.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref.errors import ShapeError
+from mpsref.parameters import integer
+
+__all__ = [
+    "DTYPES",
+    "Array",
+    "ImageShape",
+    "Shape",
+    "as_image",
+    "as_shape",
+    "checked_out",
+    "empty",
+    "is_shape",
+    "native",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+ImageShape: TypeAlias = tuple[int, int, int, int]
+
+DTYPES = ("float16", "float32", "float64")
+"""The dtypes of images; float64 on the reference alone."""
+
+AXIS_LIMIT = 2**31 - 1
+"""The longest axis: per-axis tables hold 32-bit integers."""
+
+
+def as_image(name: str, value: Any) -> Array:
+    """Return ``value`` as an array (N, H, W, C) of one of the legal dtypes, without a copy where possible.
+
+    ``N`` may be 0. Raises ``TypeError`` for what is no array or has another dtype, ``ShapeError`` for another rank and
+    for an ``H``, ``W`` or ``C`` of 0.
+    """
+    array = _as_array(name, value)
+    if array.dtype.newbyteorder("=").name not in DTYPES:
+        raise TypeError(
+            f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only): "
+            f"convert it, for example with {name}.astype(numpy.float32)"
+        )
+    _check_shape(name, array.shape)
+    return array
+
+
+def _as_array(name: str, value: Any) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, and masks have no meaning here; pass {name}.filled(value)")
+    try:
+        array = np.asarray(value)
+    except Exception as first:  # an array library may raise anything at all
+        try:
+            array = np.from_dlpack(value)
+        except Exception:
+            raise TypeError(
+                f"{name} of type {type(value).__name__} cannot be read as a NumPy array ({first}); "
+                "pass a NumPy array, or an object with __array__ or DLPack on the CPU"
+            ) from first
+    return array
+
+
+def _check_shape(name: str, shape: Shape) -> None:
+    if len(shape) != 4:
+        raise ShapeError(
+            f"{name} has shape {tuple(shape)} of rank {len(shape)}; it must have rank 4, (N, H, W, C): "
+            f"reshape it, a single image with {name}[None]"
+        )
+    if min(shape[1:]) < 1:
+        raise ShapeError(f"{name} has shape {tuple(shape)}; H, W and C must be >= 1 (only N may be 0)")
+    if max(shape) > AXIS_LIMIT:
+        raise ShapeError(f"{name} has shape {tuple(shape)}; each axis must be <= {AXIS_LIMIT}")
+
+
+def is_shape(value: Any) -> bool:
+    """Tell a shape, a tuple or list of integers, from an image."""
+    return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
+
+
+def as_shape(name: str, value: Any) -> ImageShape:
+    """Return ``value`` as a legal shape (N, H, W, C)."""
+    shape = tuple(integer(f"{name}[{axis}]", n, low=0) for axis, n in enumerate(value))
+    _check_shape(name, shape)
+    n, height, width, c = shape
+    return n, height, width, c
+
+
+def native(array: Array) -> Array:
+    """Return ``array`` C-contiguous and in native byte order, as backends need it; a copy only where it is not so."""
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Allocate a result; raise ``ShapeError`` where its shape is beyond what this machine can hold."""
+    try:
+        if max(shape, default=0) > AXIS_LIMIT:
+            raise ShapeError(f"an axis is longer than {AXIS_LIMIT}")
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        raise ShapeError(
+            f"{name} would have shape {shape} ({dtype}), which cannot be allocated ({error}); choose a smaller size"
+        ) from error
+
+
+def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: tuple[Array, ...]) -> Array:
+    """Return the caller's ``out`` if a result of this shape and dtype may be written into it."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"{name} is of type {type(out).__name__}; it must be a NumPy array of shape {shape}, {dtype}")
+    if out.shape != shape:
+        raise ShapeError(f"{name} has shape {out.shape}; the result has shape {shape}")
+    if out.dtype != dtype:
+        raise TypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
+    if not out.flags.writeable:
+        raise ValueError(f"{name} is read-only; pass an array that may be written")
+    if any(np.shares_memory(out, array) for array in inputs):
+        raise ValueError(f"{name} shares memory with an input; kernels are out-of-place: pass another array")
+    return out

@@ -1,0 +1,243 @@
+"""What the pooling kernels share: parameters, shapes, and where windows and gradient pixels lie.
+
+A pooling kernel works on each image and channel by itself. Its window ``(a, b)`` is window a on the y axis and window b
+on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradient) [doc].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from mpsref import images, registry, tables
+from mpsref.errors import ShapeError
+from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
+from mpsref.images import Array, Shape
+from mpsref.parameters import Clip, Pair, PairLike, choice, clip_rectangle, optional_pair, pair
+
+__all__ = ["Pooling", "PoolingForward", "PoolingGradient"]
+
+
+@dataclass(frozen=True)
+class Pooling(registry.Spec):
+    """Parameters of every pooling kernel; pairs are (y, x), and a single integer stands for both.
+
+    ``offset`` is the source position of the first window's centre; it may be any integer.
+    """
+
+    kernel_size: PairLike = field(metadata={"token": "k"})
+    strides: PairLike = field(default=(1, 1), metadata={"token": "s"})
+    offset: PairLike = field(default=(0, 0), metadata={"token": "o"})
+    edge_mode: EdgeMode = field(default="zero", metadata={"token": EDGE_MODES})
+
+    reads_source: ClassVar[bool] = True
+    """Whether the gradient reads the pixels of the source image; the average needs only its size."""
+
+    def __post_init__(self) -> None:
+        """Check every parameter and store pairs as tuples."""
+        for name, low in (("kernel_size", 1), ("strides", 1), ("offset", None)):
+            object.__setattr__(self, name, pair(name, getattr(self, name), low))
+        choice("edge_mode", self.edge_mode, EDGE_MODES)
+
+    @property
+    def windows(self) -> tuple[Window, Window]:
+        """The window of the y axis and that of the x axis."""
+        names = ("kernel_size", "strides", "offset")
+        y, x = (Window(k, s, 1, o) for k, s, o in zip(*(pair(n, getattr(self, n)) for n in names), strict=True))
+        return y, x
+
+    def forward(self, x: Any, output_size: Any = None, *, out: Any = None, backend: Any = None) -> Array:
+        """Pool the image ``x`` (N, H, W, C) into (N, OH, OW, C), in the dtype of ``x``.
+
+        ``output_size`` (OH, OW) is ``ceil((L - offset) / stride)`` per axis by default: up to the last window whose
+        centre lies before the end of the image. Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        """
+        x = images.as_image("x", x)
+        problem = self.problems["forward"](self, x.shape, output_size)
+        return registry.run_one(problem, x, out=out, backend=backend)
+
+    def gradient(
+        self,
+        g: Any,
+        x_or_shape: Any,
+        primary_offset: Any = (0, 0),
+        source_size: Any = None,
+        kernel_offset: Any = None,
+        clip: Any = None,
+        *,
+        out: Any = None,
+        backend: Any = None,
+    ) -> Array:
+        """Return dL/dx from the source gradient ``g`` = dL/dy, in the shape of the source and the dtype of ``g``.
+
+        ``g`` is (N, GH, GW, C). ``x_or_shape`` is the source image, or its shape where the kernel does not read it.
+        Window ``(a, b)`` belongs to the gradient pixel ``primary_offset + (a, b)``; the pixels that count are
+        ``source_size`` many from there (default: the rest). ``kernel_offset=None`` puts each source pixel's gradient
+        at that pixel; a pair shifts it. Pixels outside ``clip``, ((y0, x0), (height, width)), are 0.
+        Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        """
+        g = images.as_image("g", g)
+        if not images.is_shape(x_or_shape):
+            x = images.as_image("x", x_or_shape)
+            shape, inputs = x.shape, (g, x) if self.reads_source else (g,)
+        elif self.reads_source:
+            raise TypeError(f"x is the shape {x_or_shape!r}; {type(self).__name__} needs the source image itself")
+        else:
+            shape, inputs = images.as_shape("x_or_shape", x_or_shape), (g,)
+        if (g.shape[0], g.shape[3]) != (shape[0], shape[3]):
+            raise ShapeError(
+                f"g has shape {g.shape} and the source {shape}; both must have the same N and C (axes 0 and 3)"
+            )
+        problem = self.problems["gradient"](self, shape, g.shape[1:3], primary_offset, source_size, kernel_offset, clip)
+        return registry.run_one(problem, *inputs, out=out, backend=backend)
+
+    def default_outputs(self, shape: Shape) -> Pair:
+        """Return the output size up to the last window whose centre lies before the end of an image of ``shape``."""
+        height, width = (w.default_outputs(length) for w, length in zip(self.windows, shape[1:3], strict=True))
+        if min(height, width) < 1:
+            raise ShapeError(
+                f"offset is {self.offset}: the first window's centre lies behind an image of shape {shape}, and the "
+                f"default output size would be {height, width}; name one (each >= 1), or use a smaller offset"
+            )
+        return height, width
+
+
+@dataclass(frozen=True)
+class PoolingForward(registry.ImageProblem):
+    """``forward`` of a pooling kernel: x (N, H, W, C) to y (N, OH, OW, C)."""
+
+    method: ClassVar[str] = "forward"
+    spec: Pooling
+    output_size: Pair = field(default=cast(Pair, None), metadata={"token": "out"})
+
+    def __post_init__(self) -> None:
+        """Check the shapes; an output size of ``None`` becomes the default one."""
+        super().__post_init__()
+        size = optional_pair("output_size", self.output_size, low=1)
+        object.__setattr__(self, "output_size", size or self.spec.default_outputs(self.source_shape))
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The source image x."""
+        return {"x": self.source_shape}
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        """The image y."""
+        n, _, _, c = self.source_shape
+        return ((n, *self.output_size, c),)
+
+    def where(self, index: tuple[int, ...]) -> str:
+        """Describe the window of an output: its place, and the pixels inside the image."""
+        _, a, b, _ = index
+        y, x = (
+            _interval(window.inside(i, length))
+            for window, i, length in zip(self.spec.windows, (a, b), self.source_shape[1:3], strict=True)
+        )
+        return f"window ({a}, {b}), rows {y}, columns {x}"
+
+    def runs(self) -> tuple[tables.Runs, tables.Runs]:
+        """Return, for y and x, the source pixels inside the image that each window reads."""
+        y, x = (
+            tables.tap_runs(window, outputs, length)
+            for window, outputs, length in zip(self.spec.windows, self.output_size, self.source_shape[1:3], strict=True)
+        )
+        return y, x
+
+
+@dataclass(frozen=True)
+class PoolingGradient(registry.ImageProblem):
+    """``gradient`` of a pooling kernel: g (N, GH, GW, C) to dx (N, H, W, C)."""
+
+    method: ClassVar[str] = "gradient"
+    spec: Pooling
+    gradient_size: Pair = field(default=cast(Pair, None), metadata={"token": "g"})
+    primary_offset: Pair = field(default=(0, 0), metadata={"token": "p"})
+    source_size: Pair | None = field(default=None, metadata={"token": "size"})
+    kernel_offset: Pair | None = field(default=None, metadata={"token": "ko"})
+    clip: Clip | None = field(default=None, metadata={"token": "clip"})
+
+    def __post_init__(self) -> None:
+        """Check the geometry; a gradient size of ``None`` becomes that of the default output."""
+        super().__post_init__()
+        size = optional_pair("gradient_size", self.gradient_size, low=1)
+        object.__setattr__(self, "gradient_size", size or self.spec.default_outputs(self.source_shape))
+        object.__setattr__(self, "primary_offset", pair("primary_offset", self.primary_offset))
+        object.__setattr__(self, "source_size", optional_pair("source_size", self.source_size, low=0))
+        object.__setattr__(self, "kernel_offset", optional_pair("kernel_offset", self.kernel_offset))
+        object.__setattr__(self, "clip", clip_rectangle("clip", self.clip))
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The source gradient g, and the source image x where the kernel reads it."""
+        n, _, _, c = self.source_shape
+        shapes: dict[str, Shape] = {"g": (n, *self.gradient_size, c)}
+        return shapes | {"x": self.source_shape} if self.spec.reads_source else shapes
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        """The image dx."""
+        return (self.source_shape,)
+
+    @property
+    def included(self) -> tuple[range, range]:
+        """For y and x, the windows whose gradient pixel counts; window i has the pixel ``primary_offset + i``."""
+        sizes = self.source_size or (None, None)
+        y, x = (
+            included_windows(p0, size, length)
+            for p0, size, length in zip(self.primary_offset, sizes, self.gradient_size, strict=True)
+        )
+        return y, x
+
+    def _axes(self) -> list[dict[str, Any]]:
+        """Return what is to be known of each axis, under the names of :func:`mpsref.tables.gather_runs`."""
+        origin, size = self.clip or ((0, 0), (None, None))
+        columns = {
+            "window": self.spec.windows,
+            "length": self.source_shape[1:3],
+            "gradient_length": self.gradient_size,
+            "primary_offset": self.primary_offset,
+            "source_size": self.source_size or (None, None),
+            "kernel_offset": self.kernel_offset or (None, None),
+            "clip_origin": origin,
+            "clip_size": size,
+        }
+        return [{name: column[axis] for name, column in columns.items()} for axis in (0, 1)]
+
+    def runs(self) -> tuple[tables.Runs, tables.Runs]:
+        """Return, for y and x, the gradient pixels whose windows have a tap at each destination pixel."""
+        y, x = (tables.gather_runs(**axis) for axis in self._axes())
+        return y, x
+
+    def where(self, index: tuple[int, ...]) -> str:
+        """Describe the gradient pixels whose windows have a tap at the source pixel of an element."""
+        rows, columns = (
+            [int(r.first[k]) + r.step * i for i in range(r.count[k])]
+            for r, k in zip(self.runs(), index[1:3], strict=True)
+        )
+        return f"gathers gradient rows {rows}, columns {columns}"
+
+    def place(self, full: Array) -> Array:
+        """Return the result D[J(q)] of the gradient ``full`` = D of all source pixels; zeros outside the clip."""
+        for axis, known in enumerate(self._axes(), start=1):
+            window, length, ko = known["window"], known["length"], known["kernel_offset"]
+            origin, n = clip(known["clip_origin"], known["clip_size"], length)
+            first = window.represented_pixel(0, window.kernel_offset(origin) if ko is None else ko)
+            moved = np.zeros_like(full)
+            begin, end = max(0, -first), min(n, length - first)  # the q of the clip that represent a source pixel
+            if begin < end:
+                to = [slice(None)] * full.ndim
+                to[axis] = slice(origin + begin, origin + end)
+                of = [slice(None)] * full.ndim
+                of[axis] = slice(first + begin, first + end)
+                moved[tuple(to)] = full[tuple(of)]
+            full = moved
+        return full
+
+
+def _interval(pixels: slice) -> str:
+    """Print the pixels of a window, "none" where it lies outside the image."""
+    inside = range(pixels.start, pixels.stop, pixels.step)
+    return f"{inside[0]}..{inside[-1]}" if inside else "none"

@@ -1,0 +1,50 @@
+"""The reference backend: each kernel's formula, in float64, rounded once.
+
+A kernel module gives two tables: ``REFERENCE``, functions ``formula(problem, *inputs) -> result`` that compute in the
+dtype of their inputs, and ``TERMS``, functions of the same arguments that return what the error bound is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref.images import DTYPES, Array
+from mpsref.registry import Backend, Implementation, OperationKey, Problem
+
+__all__ = ["Formula", "Terms", "backends_of"]
+
+Formula = Callable[..., Any]
+
+
+class Terms(NamedTuple):
+    """What bounds the rounding error of each element: ``|a - ref| <= gamma(m) * magnitude + ulp(storage) / 2``."""
+
+    magnitude: Array
+    """The sum of the absolute values of the terms."""
+    m: Array
+    """How many roundings in sequence are allowed for; broadcasts against ``magnitude``."""
+    exact: Array | bool = False
+    """Where inputs that are small integers leave nothing to round, so that results must be equal."""
+
+
+def _implementation(formula: Formula, exact: bool) -> Implementation:
+    def run(problem: Problem, *inputs: Array, out: Array | tuple[Array, ...]) -> None:
+        # Storing in a narrower dtype may overflow to infinity, as IEEE 754 says; that is no cause for a warning.
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            results = formula(problem, *(array.astype(np.float64) if exact else array for array in inputs))
+            outs = out if isinstance(out, tuple) else (out,)
+            for target, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
+                target[...] = result
+
+    return run
+
+
+def backends_of(formulas: Mapping[OperationKey, Formula]) -> tuple[Backend, Backend]:
+    """Return "reference", which computes in float64, and "reference:input-dtype", in the dtype of its inputs."""
+    return (
+        Backend("reference", {op: _implementation(f, True) for op, f in formulas.items()}, dtypes=DTYPES),
+        Backend("reference:input-dtype", {op: _implementation(f, False) for op, f in formulas.items()}, dtypes=DTYPES),
+    )

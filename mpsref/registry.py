@@ -1,0 +1,300 @@
+"""Operations, backends, and the one place where they meet.
+
+An *operation* is a spec class and a method name, ``(PoolingAverage, "gradient")``. A *problem* is one call of it
+without the pixels: the spec, the shapes, the geometry. A *backend* has a name and a table from operations to functions
+``implementation(problem, *inputs, out)`` that fill ``out``. :func:`run` checks everything once and then calls one of
+them; an implementation never sees an illegal problem, a strange layout or an empty array.
+
+Backends come in through entry points of the group ``mpsref.backends``, the built-in ones by the same door as others.
+What a backend lacks is an error with its reason; nothing ever runs on another backend than the one asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from mpsref import images
+from mpsref.errors import UnsupportedError
+from mpsref.images import Array, ImageShape, Shape
+
+__all__ = [
+    "Backend",
+    "BackendInfo",
+    "ImageProblem",
+    "Implementation",
+    "Operation",
+    "OperationKey",
+    "Problem",
+    "Spec",
+    "backends",
+    "get_backend",
+    "register",
+    "run",
+    "run_one",
+    "set_backend",
+    "use_backend",
+]
+
+ENTRY_POINT_GROUP = "mpsref.backends"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Parameters of a kernel, without arrays. Subclasses are frozen dataclasses that check themselves when made."""
+
+    problems: ClassVar[Mapping[str, type[Any]]] = {}
+    """The :class:`Problem` subclass of each operation, by method name."""
+
+
+class Operation(NamedTuple):
+    """What backends implement, tests compare and reports list."""
+
+    spec_type: type[Spec]
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.spec_type.__name__}.{self.method}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call of an operation without its pixels: hashable, comparable, and enough to compute every index."""
+
+    spec: Spec
+    method: ClassVar[str]
+
+    @property
+    def operation(self) -> Operation:
+        """The operation that this is a problem of."""
+        return Operation(type(self.spec), self.method)
+
+    @property
+    def input_shapes(self) -> Mapping[str, Shape]:
+        """Name and shape of each array that the operation reads, in the order of its implementation's arguments."""
+        raise NotImplementedError
+
+    @property
+    def result_shapes(self) -> tuple[Shape, ...]:
+        """Shape of each result."""
+        raise NotImplementedError
+
+    def where(self, index: tuple[int, ...]) -> str:
+        """Describe one element of the (first) result for a reader: the window or windows that it belongs to."""
+        return ""
+
+    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
+        """Dtype of each result: that of the first input, unless a family says otherwise."""
+        return (inputs[0],) * len(self.result_shapes)
+
+
+Implementation: TypeAlias = Callable[..., None]
+"""``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple."""
+
+
+@dataclass(frozen=True)
+class ImageProblem(Problem):
+    """A problem whose source is an image (N, H, W, C)."""
+
+    source_shape: ImageShape = field(metadata={"token": "nhwc"})
+
+    def __post_init__(self) -> None:
+        """Check the shape."""
+        object.__setattr__(self, "source_shape", images.as_shape("x.shape", self.source_shape))
+
+
+OperationKey: TypeAlias = tuple[type[Any], str]
+"""An :class:`Operation`, or the plain tuple that equals it."""
+
+
+def _always() -> None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Backend:
+    """A name and a table of implementations.
+
+    ``unavailable()`` returns ``None``, or the sentence that says why the backend cannot run here and what to do.
+    ``device()`` names what it runs on; it is called only where the backend is available.
+    """
+
+    name: str
+    implementations: Mapping[OperationKey, Implementation]
+    unavailable: Callable[[], str | None] = _always
+    device: Callable[[], str] = field(default=lambda: "CPU")
+    dtypes: tuple[str, ...] = ("float16", "float32")
+
+    def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
+        """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""
+        reason = self.unavailable()
+        if reason is None and operation not in self.implementations:
+            return f"backend {self.name!r} does not implement {Operation(*operation)}"
+        return reason
+
+
+class BackendInfo(NamedTuple):
+    """One row of :func:`backends`."""
+
+    name: str
+    available: bool
+    device: str
+    """What it runs on; empty where it is not available."""
+    reason: str
+    """Why it is not available and what to do; empty where it is."""
+
+
+_registered: dict[str, Backend] = {}
+_default: str | Backend = "reference"
+_override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", default=None)
+
+
+@functools.cache
+def _entry_points() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _names() -> list[str]:
+    return [*_registered, *(name for name in _entry_points() if name not in _registered)]
+
+
+@functools.cache
+def _load(point: metadata.EntryPoint) -> Backend:
+    """Import an installed backend; one that cannot be imported is there, with the reason why not."""
+    try:
+        loaded = point.load()
+        if not isinstance(loaded, Backend):
+            raise TypeError(f"{point.value} is a {type(loaded).__name__}, not an mpsref.Backend")
+    except Exception as error:  # whatever a third party's import may raise, the other backends stay usable
+        reason = f"backend {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+        return Backend(point.name, {}, unavailable=lambda: reason)
+    return loaded
+
+
+def register(backend: Backend) -> Backend:
+    """Make ``backend`` known by its name in this process, beside those that are installed; return it."""
+    if not isinstance(backend, Backend):
+        raise TypeError(f"backend is of type {type(backend).__name__}; it must be an mpsref.Backend")
+    if backend.name in _names():
+        raise ValueError(f"backend name {backend.name!r} is taken; known: {', '.join(_names())}")
+    _registered[backend.name] = backend
+    return backend
+
+
+def get_backend(backend: str | Backend | None = None) -> Backend:
+    """Return the backend of this name; ``None`` is the one set by :func:`use_backend` or :func:`set_backend`.
+
+    Raises ``ValueError`` for an unknown name. A known backend that cannot run here is returned all the same: its
+    ``unavailable()`` says why.
+
+    >>> get_backend().name
+    'reference'
+    """
+    chosen = backend if backend is not None else _override.get() or _default
+    if isinstance(chosen, Backend):
+        return chosen
+    if not isinstance(chosen, str):
+        raise TypeError(f"backend is of type {type(chosen).__name__}; it must be a name, an mpsref.Backend or None")
+    if chosen in _registered:
+        return _registered[chosen]
+    if chosen in _entry_points():
+        return _load(_entry_points()[chosen])
+    raise ValueError(f"unknown backend {chosen!r}; installed: {', '.join(map(repr, _names()))}")
+
+
+def set_backend(backend: str | Backend) -> None:
+    """Set what ``backend=None`` means in this process; at the start it is "reference"."""
+    global _default
+    _default = _known(backend)
+
+
+@contextlib.contextmanager
+def use_backend(backend: str | Backend) -> Iterator[None]:
+    """Set what ``backend=None`` means inside a ``with`` block, for this thread or task alone.
+
+    >>> with use_backend("reference"):
+    ...     get_backend().name
+    'reference'
+    """
+    token = _override.set(_known(backend))
+    try:
+        yield
+    finally:
+        _override.reset(token)
+
+
+def backends() -> list[BackendInfo]:
+    """List the reference and every installed backend: name, available, device, or the sentence why not."""
+    rows = []
+    for name in _names():
+        backend = get_backend(name)
+        reason = backend.unavailable()
+        rows.append(BackendInfo(name, reason is None, "" if reason else backend.device(), reason or ""))
+    return rows
+
+
+def run(
+    problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None
+) -> Array | tuple[Array, ...]:
+    """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of them where there are several.
+
+    ``inputs`` have passed :func:`mpsref.images.as_image` and fit the problem's ``input_shapes``. ``out`` is an array
+    (a tuple for several results) of the right shape and dtype that overlaps no input. Raises ``UnsupportedError`` if
+    the backend cannot, with its reason.
+    """
+    chosen = get_backend(backend)
+    reason = chosen.why_not(problem.operation, problem.spec)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    sources = tuple(images.native(array) for array in inputs)
+    for name, array in zip(problem.input_shapes, sources, strict=True):
+        if array.dtype.name not in chosen.dtypes:
+            raise TypeError(
+                f"{name} has dtype {array.dtype}; backend {chosen.name!r} takes {', '.join(chosen.dtypes)}: "
+                'convert it, or use backend="reference"'
+            )
+    results = _results(problem, sources, inputs, out)
+    # A backend writes into plain memory; only a caller's strided array takes the way over a copy.
+    targets = tuple(result if result.flags.c_contiguous else np.empty_like(result, order="C") for result in results)
+    if any(array.size == 0 for array in sources):
+        for target in targets:
+            target.fill(0)
+    else:
+        single = len(targets) == 1
+        chosen.implementations[problem.operation](problem, *sources, out=targets[0] if single else targets)
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
+            result[...] = target
+    return results[0] if len(results) == 1 else results
+
+
+def run_one(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Array:
+    """Like :func:`run`, for an operation with a single result."""
+    result = run(problem, *inputs, out=out, backend=backend)
+    assert isinstance(result, np.ndarray)
+    return result
+
+
+def _results(problem: Problem, sources: tuple[Array, ...], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:
+    """Allocate the results, or check the caller's."""
+    shapes = problem.result_shapes
+    dtypes = problem.result_dtypes(*(array.dtype for array in sources))
+    if out is None:
+        return tuple(images.empty("the result", *result) for result in zip(shapes, dtypes, strict=True))
+    outs = out if isinstance(out, tuple) else (out,)
+    if len(outs) != len(shapes):
+        raise TypeError(f"out has {len(outs)} arrays; the operation has {len(shapes)} results: pass one for each")
+    names = ["out"] if len(outs) == 1 else [f"out[{k}]" for k in range(len(outs))]
+    return tuple(images.checked_out(*result, inputs) for result in zip(names, outs, shapes, dtypes, strict=True))
+
+
+def _known(backend: str | Backend) -> str | Backend:
+    get_backend(backend)
+    return backend

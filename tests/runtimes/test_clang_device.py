@@ -1,0 +1,422 @@
+"""The clang runtime as a device: arguments, buffers, the cache on disk, threads, fork, and the state of the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpsref_metal.runtimes import LaunchError, clang
+from mpsref_metal.runtimes.clang import cache, toolchain
+
+pytestmark = pytest.mark.skipif(clang.why_not() is not None, reason=str(clang.why_not()))
+
+ROOT = Path(__file__).parents[2]
+COPY = """
+#include <metal_stdlib>
+struct Size { uint n, unused; };
+kernel void copy(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
+                 constant Size& size [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+    if (i < size.n) out[i] = x[i];
+}"""
+SUM = """
+#include <metal_stdlib>
+using namespace metal;
+[[max_total_threads_per_threadgroup(128)]]
+kernel void sums(device const int* x [[buffer(0)]], device int* out [[buffer(1)]],
+                 uint t [[thread_index_in_threadgroup]], uint i [[thread_position_in_grid]],
+                 uint group [[threadgroup_position_in_grid]]) {
+    threadgroup int tile[128];
+    tile[t] = x[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint s = 64; s > 0; s /= 2) {
+        if (t < s) tile[t] += tile[t + s];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    if (t == 0) out[group] = tile[0];
+}"""
+
+
+@pytest.fixture(scope="module")
+def device() -> clang.Device:
+    return clang.Device()
+
+
+@pytest.fixture
+def copy(device):
+    return device.kernel(COPY).function("copy")
+
+
+def size(n):
+    return np.array([n, 0], np.uint32)
+
+
+def python(code, **environment):
+    """Run code in a fresh interpreter with both source roots on its path; return what it printed."""
+    roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"PYTHONPATH": roots} | environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(6, dtype=np.float32),
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        array("f", range(6)),
+        np.arange(6, dtype=np.float32).tobytes(),
+        bytearray(np.arange(6, dtype=np.float32).tobytes()),
+        memoryview(np.arange(6, dtype=np.float32)),
+    ],
+    ids=["array", "matrix", "array.array", "bytes", "bytearray", "memoryview"],
+)
+def test_any_buffer_is_an_input(device, copy, x):
+    out = device.buffer(24)
+    handle = copy(6, x, out, size(6))
+    del handle
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(6))
+
+
+def test_read_only_arrays_are_inputs(device, copy):
+    x = np.arange(6, dtype=np.float32)
+    x.flags.writeable = False
+    out = device.buffer(24)
+    copy(6, x, out, size(6))
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), x)
+
+
+def test_the_callers_arrays_are_never_changed(device, copy):
+    x, plain = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    copy(6, x, plain, size(6))
+    np.testing.assert_array_equal(plain, 0)
+    np.testing.assert_array_equal(x, np.arange(6))
+
+
+def test_an_integer_argument_is_a_buffer_of_that_length(device, copy):
+    out = device.buffer(24)
+    copy(6, 24, out, size(6))
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), 0)
+    with pytest.raises(LaunchError, match=r"out of bounds: at byte offset (16|20) of buffer\(0\)"):
+        copy(6, 16, out, size(6))
+
+
+def test_wrong_number_of_arguments(device, copy):
+    out = device.buffer(24)
+    message = r"kernel `copy` takes 3 buffers, not {}: buffer\(0\) is `device const float \*x`, buffer\(1\) is"
+    with pytest.raises(LaunchError, match=message.format(2)):
+        copy(6, np.zeros(6, "f"), out)
+    with pytest.raises(LaunchError, match=message.format(4)):
+        copy(6, np.zeros(6, "f"), out, size(6), out)
+    with pytest.raises(LaunchError, match=message.format(0)):
+        copy(6)
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (np.zeros((6, 2), "f")[:, 0], ValueError, r"buffer\(0\) of kernel `copy`: the array is not C-contiguous"),
+        (np.zeros((3, 2), "f").T, ValueError, "not C-contiguous"),
+        (np.zeros(0, "f"), ValueError, "a buffer of 0 bytes"),
+        (0, ValueError, "a buffer of 0 bytes"),
+        (-4, ValueError, "a buffer of -4 bytes"),
+        (2**45, ValueError, "no memory for a buffer of 35184372088832 bytes"),
+        (2**70, ValueError, "a buffer of 1180591620717411303424 bytes: legal are"),
+        (1.5, TypeError, r"buffer protocol.* not 1\.5"),
+        ("24", TypeError, "buffer protocol"),
+        (None, TypeError, "buffer protocol"),
+        ([1.0, 2.0], TypeError, "buffer protocol"),
+    ],
+)
+def test_arguments_that_are_no_buffers(device, copy, x, error, message):
+    with pytest.raises(error, match=message):
+        copy(6, x, device.buffer(24), size(6))
+
+
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [(0, ValueError), (-1, ValueError), (2**33, ValueError), (2**64, ValueError), (1.0, TypeError), ("6", TypeError)],
+)
+def test_counts(device, copy, count, error):
+    with pytest.raises(error, match="count="):
+        copy(count, np.zeros(6, "f"), device.buffer(24), size(6))
+
+
+def test_a_parameter_struct_must_be_complete(device, copy):
+    with pytest.raises(
+        LaunchError, match=r"buffer\(2\) of kernel `copy`, `constant Size &size`, needs 8 bytes and has 4"
+    ):
+        copy(6, np.zeros(6, "f"), device.buffer(24), np.uint32(6))
+
+
+def test_unknown_names(device):
+    kernel = device.kernel(COPY)
+    with pytest.raises(LaunchError, match=r"no kernel 'paste' in this source; it has copy"):
+        kernel.function("paste")
+    with pytest.raises(TypeError, match="the source is a string, not bytes"):
+        device.kernel(COPY.encode())
+    with pytest.raises(LaunchError, match="index=3: there is one device"):
+        clang.Device(3)
+    assert str(clang.Device(0)).startswith("clang.Device(")
+    assert str(kernel) == "clang.Kernel(copy)"
+    assert str(kernel.function("copy")) == "clang.Function(copy)"
+
+
+# ------------------------------------------------------------------------------------------------ buffers
+
+
+def test_buffers_are_shared_memory(device, copy):
+    x, out = device.buffer(np.arange(6, dtype=np.float32)), device.buffer(24)
+    assert str(out) == "clang.Buffer(length=24)"
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), 0)
+    view = memoryview(x).cast("f")
+    view[3] = 30
+    np.frombuffer(x, "f")[4] = 40
+    copy(6, x, out, size(6))
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), [0, 1, 2, 30, 40, 5])
+
+
+def test_memory_lives_as_long_as_a_view(device):
+    view = np.frombuffer(device.buffer(np.arange(1000, dtype=np.float32)), np.float32)
+    for _ in range(50):
+        device.buffer(4000)[:] = 255
+    np.testing.assert_array_equal(view, np.arange(1000))
+
+
+def test_a_slice_of_a_buffer_is_a_copied_input(device, copy):
+    x = device.buffer(np.arange(8, dtype=np.float32))
+    out = device.buffer(24)
+    copy(6, x[4:28], out, size(6))
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(1, 7))
+
+
+def test_one_buffer_as_two_arguments(device, copy):
+    both = device.buffer(np.arange(6, dtype=np.float32))
+    copy(6, both, both, size(6))
+    np.testing.assert_array_equal(np.frombuffer(both, "f"), np.arange(6))
+
+
+def test_memory_is_given_back(device):
+    with open("/proc/self/maps") if sys.platform == "linux" else pytest.skip("needs /proc") as maps:
+        before = len(maps.readlines())
+    for _ in range(500):
+        device.buffer(5000)
+    with open("/proc/self/maps") as maps:
+        assert len(maps.readlines()) < before + 50
+
+
+# ------------------------------------------------------------------------------------------------ threads, fork, state
+
+
+def launch_many(device, results, slot):
+    sums = device.kernel(SUM).function("sums")
+    rng = np.random.default_rng(slot)
+    for _ in range(20):
+        x = rng.integers(-1000, 1000, 1024).astype(np.int32)
+        out = device.buffer(32)
+        sums(1024, x, out)
+        results[slot] &= bool((np.frombuffer(out, np.int32) == x.reshape(8, 128).sum(1)).all())
+
+
+def test_threads_launch_at_once(device):
+    results = [True] * 8
+    devices = [device, clang.Device()]
+    threads = [threading.Thread(target=launch_many, args=(devices[i % 2], results, i)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 8
+
+
+def test_faults_in_several_threads(device):
+    source = COPY.replace("if (i < size.n) ", "")
+    caught = []
+
+    def fault():
+        for _ in range(10):
+            with pytest.raises(LaunchError, match="out of bounds"):
+                device.kernel(source).function("copy")(6, np.zeros(6, "f"), device.buffer(24), size(6))
+            caught.append(1)
+
+    threads = [threading.Thread(target=fault) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(caught) == 40
+
+
+def test_a_forked_child_launches():
+    code = f"""
+    import os, numpy as np, threading
+    from mpsref_metal.runtimes import clang
+    device = clang.Device()
+    sums = device.kernel({SUM!r}).function("sums")
+    def once():
+        out = device.buffer(8)
+        sums(256, np.arange(256, dtype=np.int32), out)
+        return np.frombuffer(out, np.int32).tolist()
+    expected = once()
+    stop = threading.Event()
+    def busy():
+        while not stop.is_set(): once()
+    thread = threading.Thread(target=busy)
+    thread.start()
+    for _ in range(10):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if once() == expected else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    stop.set(); thread.join()
+    print("done")
+    """
+    assert python(code) == "done"
+
+
+def test_subnormal_numbers_stay_on(device, copy):
+    tiny = np.float32(1e-40)
+    copy(1, np.zeros(1, "f"), device.buffer(4), size(1))
+    assert tiny * np.float32(0.5) > 0
+    assert np.float64(5e-324) * np.float64(1.0) > 0
+
+
+def test_a_crash_elsewhere_is_still_a_crash(device):
+    code = """
+    import ctypes, faulthandler, numpy as np
+    from mpsref_metal.runtimes import clang
+    {}
+    device = clang.Device()
+    device.kernel('#include <metal_stdlib>\\nkernel void f(device int* x) {{ x[0] = 1; }}').function('f')(1, 4)
+    ctypes.string_at(8)
+    """
+    for line, word in (("pass", ""), ("faulthandler.enable()", "Segmentation fault")):
+        roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code.format(line))], capture_output=True, text=True, check=False,
+            timeout=60, env=os.environ | {"PYTHONPATH": roots},
+        )  # fmt: skip
+        assert done.returncode == -signal.SIGSEGV
+        assert word in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ the cache on disk
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A fresh cache, for this process and its children; what zig itself keeps is not part of the question."""
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(cache.directory() / "zig"))
+    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path))
+    return tmp_path / "msl"
+
+
+def note(library):
+    return library.with_suffix(".json")
+
+
+RUN = f"""
+import numpy as np
+from mpsref_metal.runtimes import clang
+device = clang.Device()
+out = device.buffer(24)
+device.kernel({COPY!r}).function("copy")(6, np.arange(6, dtype=np.float32), out, np.array([6, 0], np.uint32))
+print(np.frombuffer(out, np.float32).sum())
+"""
+
+
+def test_the_cache_is_used_and_mended(folder):
+    assert python(RUN) == "15.0"
+    files = sorted(folder.glob("*.so"))
+    assert len(files) == 2  # the launcher and the kernel
+    times = [file.stat().st_mtime_ns for file in files]
+    assert python(RUN) == "15.0"
+    assert [file.stat().st_mtime_ns for file in files] == times
+    damages = [  # of one file and of the other
+        (lambda file: os.truncate(file, file.stat().st_size // 2), lambda file: file.write_bytes(b"")),
+        (lambda file: file.write_bytes(b"not a library"), lambda file: file.unlink()),
+        (lambda file: note(file).write_text("{"), lambda file: note(file).write_text("[]")),
+        (lambda file: note(file).write_bytes(b"\xff\xfe\x00"), lambda file: note(file).unlink()),
+    ]
+    for damage in damages:
+        for harm, file in zip(damage, files, strict=True):
+            harm(file)
+        assert python(RUN) == "15.0"
+        assert all(file.exists() and note(file).exists() for file in files)
+    assert not list(folder.glob(".build-*"))
+
+
+def test_processes_that_compile_at_once(folder):
+    roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": roots}
+        )
+        for _ in range(4)
+    ]
+    assert [process.communicate(timeout=120)[0].strip() for process in started] == ["15.0"] * 4
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, folder):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    assert python(RUN, MPSREF_CACHE_DIR=str(blocked)) == "15.0"
+
+
+def test_a_changed_source_is_another_kernel(device):
+    first = device.kernel(COPY)
+    assert device.kernel(COPY) is first
+    assert device.kernel(COPY + " ") is not first
+
+
+def test_the_folder_for_want_of_another(monkeypatch):
+    monkeypatch.setenv("MPSREF_CACHE_DIR", "/proc/nowhere")
+    assert cache.directory().is_relative_to(tempfile.gettempdir())
+
+
+# ------------------------------------------------------------------------------------------------ no compiler
+
+
+def test_reasons_why_not(monkeypatch):
+    monkeypatch.setenv("MPSREF_CLANG", "/no/such/clang")
+    assert "MPSREF_CLANG='/no/such/clang' is not an executable" in str(clang.why_not())
+    with pytest.raises(LaunchError, match="MPSREF_CLANG"):
+        clang.Device()
+    monkeypatch.delenv("MPSREF_CLANG")
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    assert clang.why_not() == "no clang found: `pip install ziglang`, or put a clang on the PATH"
+    monkeypatch.setattr(toolchain.platform, "machine", lambda: "riscv64")
+    assert "not 'riscv64'" in str(clang.why_not())
+    monkeypatch.setattr(toolchain.sys, "platform", "win32")
+    assert "use WSL on Windows" in str(clang.why_not())
+
+
+def test_a_clang_on_the_path(tmp_path, monkeypatch):
+    """What the wheel's clang can do, any clang can: this one is the wheel's, under another name."""
+    zig = toolchain.find().driver[0]
+    script = tmp_path / "clang"
+    script.write_text(f'#!/bin/sh\ncase "$1" in -cc1) exec {zig} clang "$@";; *) exec {zig} cc "$@";; esac\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    assert toolchain.find().driver == (str(script),)
+    other = clang.Device()
+    out = other.buffer(24)
+    other.kernel(COPY).function("copy")(6, np.arange(6, dtype="f"), out, size(6))
+    assert np.frombuffer(out, "f").sum() == 15

@@ -1,0 +1,339 @@
+"""Programs with a planted mistake: the clang runtime must name each, and the interpreter must live on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpsref_metal.runtimes import CompileError, LaunchError, clang
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+pytestmark = pytest.mark.skipif(clang.why_not() is not None, reason=str(clang.why_not()))
+
+
+@pytest.fixture(scope="module")
+def device() -> clang.Device:
+    return clang.Device()
+
+
+def kernel(body, parameters="", threads=64, before=""):
+    """A kernel `f` over one float buffer `out`, with the parameters that most tests need."""
+    return f"""{HEADER}{before}
+[[max_total_threads_per_threadgroup({threads})]]
+kernel void f(device float* out [[buffer(0)]], {parameters}uint i [[thread_position_in_grid]],
+              uint t [[thread_position_in_threadgroup]]) {{
+    {body}
+}}"""
+
+
+def fails(device, source, match, count=64, nbytes=256, *arguments):
+    """Assert that a launch fails with this message, and that the next launch of another kernel works."""
+    with pytest.raises(LaunchError, match=match):
+        device.kernel(source).function("f")(count, device.buffer(nbytes), *arguments)
+    out = device.buffer(256)
+    device.kernel(kernel("out[i] = i;")).function("f")(64, out)
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(64))
+
+
+# ------------------------------------------------------------------------------------------------ out of bounds
+
+
+def test_unguarded_index_of_the_rounded_up_grid(device):
+    fails(device, kernel("out[i] = 1;"), r"wrote out of bounds: at byte offset \d+ of buffer\(0\), `device float \*out`,"
+          r" of 40 bytes, past its end \(count=10 runs 64 threads, 1 threadgroups of 64\)", 10, 40)  # fmt: skip
+
+
+@pytest.mark.parametrize("nbytes", [4096, 4 * 1024 * 1024, 40, 20, 7])
+@pytest.mark.parametrize("by", [0, 1, 100, 100_000])
+def test_write_past_the_end(device, nbytes, by):
+    source = kernel("if (i == 0) ((device uchar*)out)[at] = 255;", "constant uint& at [[buffer(1)]], ")
+    message = rf"wrote out of bounds: at byte offset {nbytes + by} of buffer\(0\).*past its end"
+    fails(device, source, message, 1, nbytes, np.uint32(nbytes + by))
+
+
+@pytest.mark.parametrize("by", [1, 5, 1000, 5000, 1_000_000])
+def test_write_before_the_start(device, by):
+    source = kernel("if (i == 0) ((device char*)out)[-at] = -1;", "constant int& at [[buffer(1)]], ")
+    fails(
+        device,
+        source,
+        rf"wrote out of bounds: at byte offset -{by} of buffer\(0\).*before its start",
+        1,
+        96,
+        np.int32(by),
+    )
+
+
+def test_write_past_the_end_in_a_kernel_with_barriers(device):
+    source = kernel("threadgroup_barrier(mem_flags::mem_none); out[i] = 1;")
+    fails(device, source, r"wrote out of bounds: at byte offset \d+ of buffer\(0\)", 1000, 4000)
+
+
+def test_read_past_the_end(device):
+    source = kernel("if (i == 0) out[0] = x[64];", "device const float* x [[buffer(1)]], ")
+    fails(device, source, r"read out of bounds: at byte offset 256 of buffer\(1\), `device const float \*x`", 1, 256,
+          np.zeros(64, np.float32))  # fmt: skip
+
+
+def test_a_read_in_the_last_partial_vector_gives_nan(device):
+    source = kernel("if (i == 0) out[0] = x[5];", "device const float* x [[buffer(1)]], ")
+    out = device.buffer(16)
+    device.kernel(source).function("f")(1, out, np.zeros(5, np.float32))
+    assert np.isnan(np.frombuffer(out, "f")[0])
+
+
+def test_wild_pointer(device):
+    fails(device, kernel("out[long(i + 1) << 40] = 1;"), "far outside all of its buffers")
+
+
+def test_array_index_with_its_line(device):
+    source = kernel("float a[8]; for (uint k = 0; k < 8; ++k) a[k] = k;\n    out[i] = a[t + 1];", threads=8)
+    fails(device, source, r"used index 8 of an array of 8 elements, at line 8, column \d+", 8)
+
+
+def test_threadgroup_index(device):
+    source = kernel("threadgroup float tile[64];\n tile[t + 1] = 1; out[i] = tile[t];")
+    fails(device, source, r"used index 64 of an array of 64 elements, at line 8")
+
+
+def test_integer_division_by_zero(device):
+    fails(
+        device,
+        kernel("out[i] = 7 / n;", "constant int& n [[buffer(1)]], "),
+        "divided an integer by zero",
+        64,
+        256,
+        np.int32(0),
+    )
+
+
+def test_a_recursion_without_end_overruns_the_stack(device):
+    before = "float deep(float x, uint n) { return n == 0xffffffff ? x : 1 + x * deep(x * 1.5, n * 3 + 1); }"
+    fails(device, kernel("out[i] = deep(i, i);", before=before), "overran its stack")
+
+
+# ------------------------------------------------------------------------------------------------ order
+
+
+MISSING_BARRIER = kernel("threadgroup float tile[64]; tile[t] = i;\nout[i] = tile[63 - t];")
+
+
+def test_missing_barrier(device):
+    repaired = MISSING_BARRIER.replace("tile[t] = i;", "tile[t] = i; threadgroup_barrier(mem_flags::mem_threadgroup);")
+    out = device.buffer(256)
+    device.kernel(repaired).function("f")(64, out)
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), np.arange(64)[::-1])
+    fails(device, MISSING_BARRIER, r"depends on the order of its threads: the first difference is at byte offset \d+ of"
+          r" buffer\(0\).*barrier is missing")  # fmt: skip
+
+
+def test_missing_barrier_between_two_phases(device):
+    source = kernel("""
+    threadgroup float tile[64];
+    tile[t] = i;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint s = 32; s > 0; s /= 2)
+        if (t < s) tile[t] += tile[t + s];  // each step needs its barrier
+    if (t == 0) out[i / 64] = tile[0];""")
+    fails(device, source, "depends on the order of its threads")
+
+
+def test_threadgroup_memory_that_nobody_wrote(device):
+    source = kernel("threadgroup float tile[64]; if (t < 63) tile[t] = 1; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+                    "out[i] = tile[t];")  # fmt: skip
+    fails(device, source, "depends on the order")
+    once = clang.Device(check_order=False)
+    out = once.buffer(256)
+    once.kernel(source).function("f")(64, out)
+    assert np.isnan(np.frombuffer(out, "f")[63])
+
+
+def test_threads_that_write_the_same_element(device):
+    fails(device, kernel("out[i / 2] = i;"), r"depends on the order.*check_order=False")
+
+
+def test_threadgroups_that_rely_on_their_order(device):
+    fails(device, kernel("out[i] = i < 64 ? 1 : out[i - 64] + 1;"), "depends on the order", 1024, 4096)
+
+
+def test_scatter_without_atomics(device):
+    fails(device, kernel("out[i % 4] = out[i % 4] * 3 + i;"), "depends on the order")
+
+
+def test_order_can_be_allowed(device):
+    once = clang.Device(check_order=False)
+    out = once.buffer(256)
+    once.kernel(kernel("out[i / 2] = i;")).function("f")(64, out)
+    assert set(np.frombuffer(out, "f")[:32] // 2) == set(range(32))
+
+
+def test_the_order_is_shuffled_and_repeats():
+    source = (
+        HEADER
+        + """
+    [[max_total_threads_per_threadgroup(32)]]
+    kernel void f(device atomic_uint* next [[buffer(0)]], device uint* turn [[buffer(1)]],
+                  uint i [[thread_position_in_grid]]) {
+        turn[atomic_fetch_add_explicit(next, 1u, memory_order_relaxed)] = i;
+    }"""
+    )
+
+    def turns(seed):
+        device = clang.Device(check_order=False, seed=seed)
+        turn = device.buffer(4 * 320)
+        device.kernel(source).function("f")(320, 4, turn)
+        return np.frombuffer(turn, np.uint32).copy()
+
+    first = turns(1)
+    np.testing.assert_array_equal(np.sort(first), np.arange(320))
+    np.testing.assert_array_equal(first, turns(1))
+    assert (first != turns(2)).any()
+    assert (np.diff(first[::32] // 32) != 1).any()  # threadgroups
+    assert (np.diff(first[:32].astype(int)) != 1).any()  # threads
+
+
+# ------------------------------------------------------------------------------------------------ barriers
+
+
+def test_return_before_a_barrier(device):
+    source = kernel("if (i >= 40) return;\n    threadgroup_barrier(mem_flags::mem_threadgroup);\n    out[i] = i;")
+    fails(device, source, r"barrier that not all threads reach: in threadgroup 0, 40 of 64 threads wait at line 8, column 5,"
+          r" while 24 have returned")  # fmt: skip
+
+
+def test_two_barriers_are_not_one(device):
+    source = kernel(
+        "if (t < 10)\n threadgroup_barrier(mem_flags::mem_none);\nelse\n threadgroup_barrier(mem_flags::mem_none);\nout[i] = 1;"
+    )
+    fails(device, source, r"barrier that not all threads reach.*wait at line")
+
+
+def test_barrier_in_a_loop_of_different_length(device):
+    fails(device, kernel("for (uint k = 0; k < t; ++k) threadgroup_barrier(mem_flags::mem_none);\nout[i] = 1;"),
+          "barrier that not all threads reach")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ compile errors
+
+
+REJECTED = {
+    "double": ("double d = out[i]; out[i] = d;", "double"),
+    "long double": ("long double d = 1; out[i] = d;", "double"),
+    "atomic float": ("device atomic_float* a = (device atomic_float*)out;", "atomic_float"),
+    "bfloat": ("bfloat b = 1;", "bfloat"),
+    "lambda": ("auto g = [](float x) { return x; }; out[i] = g(1);", "lambda"),
+    "goto": ("goto end; end: out[i] = 1;", "goto"),
+    "new": ("int* p = new int;", "new"),
+    "exception": ("throw 1;", "throw"),
+    "function pointer": ("float (*g)(float) = 0;", "pointers to functions"),
+    "mutable static": ("static int n = 0; out[i] = n++;", "static|address space"),
+    "unknown name": ("out[i] = sine(1.0f);", "use of undeclared identifier 'sine'"),
+    "missing semicolon": ("out[i] = 1", "expected ';'"),
+    "device to threadgroup": ("threadgroup float* p = out;", "cannot initialize a variable of type 'threadgroup float"),
+    "device to thread": ("thread float* p = out;", "cannot initialize a variable"),
+    "unqualified pointer": ("float* p = out;", "must have an explicit address space qualifier"),
+    "unqualified reference": ("const float &p = out[i];", "must have an explicit address space qualifier"),
+    "wrong number of components": ("float4 v = float4(1, 2, 3);", "as many components"),
+    "implicit vector conversion": ("int4 v = 1; float4 w = v;", "float4"),
+    "ambiguous max": ("out[i] = max(out[i], 1);", "ambiguous"),
+    "virtual": ("struct V { virtual void g() {} }; V v;", "virtual"),
+    "barrier without flags": ("threadgroup_barrier();", "no matching function"),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_rejected_in_a_kernel(device, name):
+    body, message = REJECTED[name]
+    with pytest.raises(CompileError, match=message) as caught:
+        device.kernel(kernel(body))
+    assert "<msl>:7:" in str(caught.value)
+
+
+REJECTED_SOURCES = {
+    "write to constant": (kernel("n = 1;", "constant uint& n [[buffer(1)]], "), r"<msl>:7:\d+: error: read-only variable is not assignable"),
+    "write to const device": (kernel("x[i] = 1;", "device const float* x [[buffer(1)]], "), r"<msl>:7:\d+: error: read-only variable is not assignable"),
+    "argument without address space": (kernel("out[i] = x[i];", "float* x [[buffer(1)]], "), "pointer"),
+    "mutable global": (kernel("out[i] = total++;", before="float total = 0;"), r"<msl>:3:\d+: error: .*constant"),
+    "global without constant": (kernel("out[i] = K;", before="const float K = 1;"), r"<msl>:3:\d+: error: .*constant"),
+    "helper with the wrong address space": (
+        kernel("out[i] = get(out, i);", before="float get(threadgroup const float* p, uint i) { return p[i]; }"),
+        r"<msl>:7:\d+: error: no matching function for call to 'get'",
+    ),
+    "helper without address space": (
+        kernel("out[i] = get(out, i);", before="float get(const float* p, uint i) { return p[i]; }"),
+        r"<msl>:3:\d+: error: a pointer type must have an explicit address space qualifier",
+    ),
+    "threadgroup variable in a helper": (
+        kernel("g();", before="void g() { threadgroup float tile[4]; tile[0] = 1; }"), r"<msl>:3:\d+: error: .*threadgroup|local",
+    ),
+    "standard library": (kernel("out[i] = 1;", before="#include <cmath>"), r"<msl>:3:\d+: fatal error: 'cmath' file not found"),
+    "kernel returns a value": (HEADER + "kernel int f(device int* x [[buffer(0)]]) { return x[0]; }", "void"),
+    "kernel template": (HEADER + "template <typename T> kernel void f(device T* x [[buffer(0)]]) { x[0] = 1; }", "template"),
+    "buffer index twice": (kernel("out[i] = x[i];", "device const float* x [[buffer(0)]], "), "twice"),
+    "threadgroup parameter": (kernel("out[i] = x[i];", "threadgroup float* x [[threadgroup(0)]], "), r"threadgroup\(?.*cannot|threadgroup memory as a kernel parameter"),
+    "value without attribute": (kernel("out[i] = n;", "uint n, "), r"needs an attribute such as \[\[buffer\(0\)\]\]"),
+    "float position": (kernel("out[i] = p;", "float p [[threads_per_grid]], "), "is one of uint"),
+    "no kernel": (HEADER + "float f(float x) { return x; }", "no kernel function"),
+    "nothing": ("", "no kernel function"),
+    "unclosed": (HEADER + "kernel void f(device int* x [[buffer(0)]]) {", "expected '}'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REJECTED_SOURCES)
+def test_rejected_source(device, name):
+    source, message = REJECTED_SOURCES[name]
+    with pytest.raises(CompileError, match=message):
+        device.kernel(source)
+
+
+def test_error_positions_are_those_of_the_source(device):
+    source = (
+        HEADER + "// a comment\n#define TWICE(x) \\\n  ((x) + (x))\nkernel void f(device int* out [[buffer(0)]]) {\n\n"
+    )
+    source += "    out[0] =   TWICE(1) + nothing;\n}\n"
+    with pytest.raises(CompileError) as caught:
+        device.kernel(source)
+    assert str(caught.value).startswith("<msl>:8:27: error: use of undeclared identifier 'nothing'")
+    assert "out[0] =   TWICE(1) + nothing;" in str(caught.value)
+
+
+def test_what_is_legal_beside_what_is_not(device):
+    """Products, comments and strings of code that look like the mistakes above."""
+    before = """
+    /* double goto [](float* x) {} */
+    struct Pair { float a, b; float sum() const { return a + b; } Pair twice() const { Pair p = {2 * a, 2 * b}; return p; } };
+    float total(Pair p) { return p.sum(); } // double
+    float product(float a, float b) { return a * b; }
+    void swap_them(thread float& a, thread float& b) { float c = a; a = b; b = c; }
+    constant Pair PAIRS[2] = {{1, 2}, {3, 4}};
+    """
+    body = """
+    float a = 3, b = 4; uint mask = 6, bit = 3;
+    const device float* first = out;
+    float product_of = a * b; bool both = mask & bit;
+    swap_them(a, b);
+    Pair p = PAIRS[1]; Pair q = p.twice(); p = q; Pair r = pairs[0]; pairs[1] = r;
+    int table[] = {1, 2, 3};
+    int3 v = {table[0], table[1], table[table[0]]};
+    if (i == 0) out[0] = total(p) + product(a, b) + product_of + both + v.z + first[1] + r.sum();
+    """
+    out, pairs = device.buffer(8), device.buffer(np.array([5, 6, 7, 8], np.float32))
+    source = kernel(body, "device Pair* pairs [[buffer(1)]], ", before=before)
+    device.kernel(source).function("f")(1, out, pairs)
+    assert np.frombuffer(out, "f")[0] == 14 + 12 + 12 + 1 + 2 + 0 + 11
+    np.testing.assert_array_equal(np.frombuffer(pairs, "f"), [5, 6, 5, 6])
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def test_threadgroup_memory_has_a_limit(device):
+    with pytest.raises(LaunchError, match="36864 bytes of threadgroup memory; a threadgroup has 32768"):
+        device.kernel(kernel("threadgroup float t1[9216]; t1[t] = 1; out[i] = t1[t];")).function("f")
+
+
+@pytest.mark.parametrize("threads", [0, 1025])
+def test_threads_per_threadgroup_have_a_limit(device, threads):
+    with pytest.raises(LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal are 1 to 1024"):
+        device.kernel(kernel("out[i] = 1;", threads=threads)).function("f")

@@ -1,0 +1,201 @@
+"""Strict checks of parameters: what is accepted, what is refused, and what the message says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
+from mpsref.geometry import EDGE_MODES
+from mpsref.padding import PaddingMethod
+from mpsref.parameters import choice, clip_rectangle, integer, optional_pair, pair
+
+HUGE = 2**62
+
+
+class Index:
+    """Something that is an integer by its own word."""
+
+    def __index__(self) -> int:
+        return 7
+
+
+def kind(value: object) -> str:
+    return type(value).__name__
+
+
+INTEGERS = [
+    (3, 3),
+    (-HUGE, -HUGE),
+    (2**200, 2**200),
+    (np.int8(-3), -3),
+    (np.uint64(2**64 - 1), 2**64 - 1),
+    (np.array(5), 5),
+    (PaddingMethod.SizeSame, 16),
+    (Index(), 7),
+]
+
+NOT_INTEGERS = [
+    True,
+    False,
+    np.True_,
+    2.0,
+    np.float32(2),
+    2 + 0j,
+    "2",
+    b"2",
+    None,
+    [2],
+    (2,),
+    {2},
+    np.array([2]),
+    object(),
+]
+NOT_INTEGERS += [float("nan"), float("inf"), np.array(2.0), np.array(True), range(2)]
+
+
+@pytest.mark.parametrize(("value", "expected"), INTEGERS, ids=kind)
+def test_integer_accepts_whole_numbers_of_any_size_and_returns_plain_ones(value: Any, expected: int) -> None:
+    number = integer("offset", value)
+    assert number == expected
+    assert type(number) is int
+
+
+@pytest.mark.parametrize("value", NOT_INTEGERS, ids=kind)
+@pytest.mark.parametrize(("low", "legal"), [(None, "an integer"), (1, "an integer >= 1")])
+def test_integer_refuses_everything_else(value: Any, low: int | None, legal: str) -> None:
+    with pytest.raises(TypeError, match=f"^strides is .*{re.escape(repr(value))}.*; it must be {legal}$"):
+        integer("strides", value, low)
+
+
+@pytest.mark.parametrize(("value", "low"), [(0, 1), (-1, 0), (-HUGE, 1), (np.int64(-5), 0), (np.array(0), 1)])
+def test_integer_refuses_what_is_too_small(value: Any, low: int) -> None:
+    with pytest.raises(ValueError, match=f"^strides is {int(value)}; it must be an integer >= {low}$"):
+        integer("strides", value, low)
+
+
+def test_the_bound_itself_is_legal() -> None:
+    assert (integer("strides", 1, low=1), integer("offset", -4, low=-4)) == (1, -4)
+    with pytest.raises(ValueError, match="offset is -5; it must be an integer >= -4"):
+        integer("offset", -5, low=-4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (2, 3),
+        [2, 3],
+        np.array([2, 3]),
+        np.array([2, 3], ">i2"),
+        (np.int64(2), np.uint8(3)),
+        np.array([9, 2, 9, 3])[1::2],
+    ],
+    ids=kind,
+)
+def test_pair_of_two_numbers(value: Any) -> None:
+    numbers = pair("kernel_size", value, low=1)
+    assert numbers == (2, 3)
+    assert [type(number) for number in numbers] == [int, int]
+
+
+@pytest.mark.parametrize(("value", "expected"), INTEGERS, ids=kind)
+def test_pair_of_one_number_stands_for_both_axes(value: Any, expected: int) -> None:
+    assert pair("offset", value) == (expected, expected)
+
+
+@pytest.mark.parametrize("value", [(), (2,), [2, 3, 4], np.array([2]), np.zeros((3, 2), int)], ids=kind)
+def test_pair_of_a_wrong_length(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"^kernel_size is (?s:.*); it must be .*a pair \(y, x\)") as error:
+        pair("kernel_size", value, low=1)
+    assert repr(value) in str(error.value)
+
+
+@pytest.mark.parametrize("value", [v for v in NOT_INTEGERS if not isinstance(v, (list, tuple))], ids=kind)
+def test_pair_names_the_entry_that_is_no_integer(value: Any) -> None:
+    if not (isinstance(value, np.ndarray) and value.ndim):
+        with pytest.raises(TypeError, match=r"^kernel_size is .*; it must be an integer >= 1"):
+            pair("kernel_size", value, low=1)
+    with pytest.raises(TypeError, match=r"^kernel_size\[0\] is .*; it must be an integer >= 1"):
+        pair("kernel_size", (value, 3), low=1)
+    with pytest.raises(TypeError, match=r"^kernel_size\[1\] is .*; it must be an integer >= 1"):
+        pair("kernel_size", [3, value], low=1)
+
+
+@pytest.mark.parametrize("value", [np.array([2.0, 3.0]), np.array([True, False]), np.zeros((2, 2), int), "23", {2: 3}])
+def test_pair_refuses_other_collections(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^kernel_size(\[0\])? is .*; it must be an integer"):
+        pair("kernel_size", value)
+
+
+def test_pair_checks_the_bound_of_each_entry() -> None:
+    with pytest.raises(ValueError, match=r"^strides\[0\] is 0; it must be an integer >= 1$"):
+        pair("strides", (0, 1), low=1)
+    with pytest.raises(ValueError, match=r"^strides\[1\] is -2; it must be an integer >= 1$"):
+        pair("strides", (1, -2), low=1)
+    with pytest.raises(ValueError, match=r"^strides is 0; it must be an integer >= 1$"):
+        pair("strides", 0, low=1)
+
+
+def test_optional_pair() -> None:
+    assert optional_pair("source_size", None) is None
+    assert optional_pair("source_size", (0, 4), low=0) == (0, 4)
+    with pytest.raises(ValueError, match=r"source_size\[1\] is -4; it must be an integer >= 0"):
+        optional_pair("source_size", (0, -4), low=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (((1, 2), (3, 4)), ((1, 2), (3, 4))),
+        ([[1, 2], np.array([3, 4])], ((1, 2), (3, 4))),
+        ((1, 8), ((1, 1), (8, 8))),
+        (((0, 0), (0, HUGE)), ((0, 0), (0, HUGE))),
+    ],
+)
+def test_clip_rectangle(value: Any, expected: object) -> None:
+    assert clip_rectangle("clip", value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (3, ValueError, r"^clip is 3; it must be \(\(y0, x0\), \(height, width\)\) or None$"),
+        ((1, 2, 3, 4), ValueError, r"^clip is \(1, 2, 3, 4\); it must be \(\(y0, x0\)"),
+        (((-1, 0), (2, 2)), ValueError, r"^clip origin\[0\] is -1; it must be an integer >= 0$"),
+        (((0, 0), (2, -2)), ValueError, r"^clip size\[1\] is -2; it must be an integer >= 0$"),
+        (((0, 0), (2, 2.0)), TypeError, r"^clip size\[1\] is 2.0 .*; it must be an integer >= 0$"),
+        (((0, True), (2, 2)), TypeError, r"^clip origin\[1\] is the bool True; it must be an integer >= 0$"),
+        (((0, 0, 0), (2, 2)), ValueError, r"^clip origin is \(0, 0, 0\); it must be .*a pair \(y, x\)"),
+        (((0, 0), None), TypeError, r"^clip size is None .*; it must be an integer >= 0$"),
+    ],
+)
+def test_clip_rectangle_refuses(value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        clip_rectangle("clip", value)
+
+
+def test_choice() -> None:
+    for word in EDGE_MODES:
+        assert choice("edge_mode", word, EDGE_MODES) == word
+    for wrong in ("mirror", "", "ZERO", "zero "):
+        with pytest.raises(ValueError, match=f"^edge_mode is '{wrong}'; it must be one of 'zero', 'clamp'$"):
+            choice("edge_mode", wrong, EDGE_MODES)
+
+
+@pytest.mark.parametrize("value", [0, None, True, b"zero", ["zero"], ("zero",), np.array("zero")], ids=kind)
+def test_choice_refuses_what_is_no_word(value: Any) -> None:
+    with pytest.raises(TypeError, match=f"^edge_mode is {re.escape(repr(value))} of type .*; it must be a str"):
+        choice("edge_mode", value, EDGE_MODES)
+
+
+def test_one_except_clause_of_each_kind_is_enough() -> None:
+    assert issubclass(ShapeError, ValueError)
+    assert issubclass(UnsupportedError, NotImplementedError)
+    assert issubclass(UnsupportedError, ValueError)
+    assert issubclass(OrderError, RuntimeError)
+    assert issubclass(OrderError, ValueError)
+    assert issubclass(NotSynchronizedError, OrderError)

@@ -1,0 +1,189 @@
+"""The zoo: its geometries against published sizes, against PyTorch, and against MPS padding policies."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import padding
+from mpsref.conformance import zoo
+from mpsref.conformance.zoo import Layer
+
+PUBLISHED = {
+    "lenet5.s2": (14, 14),
+    "lenet5.s4": (5, 5),
+    "densenet121.transition1": (28, 28),
+    "densenet121.transition2": (14, 14),
+    "densenet121.transition3": (7, 7),
+    "densenet121.global": (1, 1),
+    "inception_v3.mixed_5b": (35, 35),
+    "inception_v3.mixed_6b": (17, 17),
+    "inception_v3.mixed_7b": (8, 8),
+    "inception_v3.aux": (5, 5),
+    "inception_v3.global": (1, 1),
+    "inception_v3_onnx.mixed_5b": (35, 35),
+    "inception_v3_tf.mixed_5b": (35, 35),
+    "inception_v3_tf.aux_logits": (5, 5),
+    "inception_v3_tf.logits": (1, 1),
+    "inception_v4.inception_a": (35, 35),
+    "googlenet.loss1": (4, 4),
+    "googlenet.loss2": (4, 4),
+    "googlenet.pool5": (1, 1),
+    "resnet50.global": (1, 1),
+    "resnet50d.layer2.downsample": (28, 28),
+    "resnet50d.layer3.downsample": (14, 14),
+    "resnet50d.layer4.downsample": (7, 7),
+    "resnet50d_176.layer4.downsample": (6, 6),
+    "res2net50.layer1": (56, 56),
+    "res2net50.layer2": (28, 28),
+    "clip_rn50.stem": (56, 56),
+    "squeezenet1_0.global": (1, 1),
+    "shufflenet_v1.stage2": (28, 28),
+    "shufflenet_v1.stage3": (14, 14),
+    "shufflenet_v1.stage4": (7, 7),
+    "nasnet_mobile.stem0": (56, 56),
+    "nasnet_mobile.normal1": (28, 28),
+    "nasnet_mobile.reduction1": (14, 14),
+    "nasnet_large.normal1": (42, 42),
+    "nasnet_large.reduction2": (11, 11),
+    "darts.reduction": (16, 16),
+    "munit.downsample": (128, 128),
+    "pspnet.pool1": (1, 1),
+    "pspnet.pool2": (2, 2),
+    "pspnet.pool3": (3, 3),
+    "pspnet.pool6": (6, 6),
+    "cifar10_quick.pool2": (8, 8),
+    "cifar10_quick.pool3": (4, 4),
+    "nin_cifar10.pool2": (8, 8),
+    "nin_cifar10.pool3": (1, 1),
+    "vgg19_style.pool3": (47, 63),
+}
+"""Output sizes as the networks' papers and model files give them, typed in by hand."""
+
+
+def overhang(layer: Layer) -> tuple[int, int]:
+    """How far the last window reaches beyond the end of the image, per axis."""
+    ends = (
+        window.offset + window.stride * (outputs - 1) - window.center + window.extent - length
+        for window, outputs, length in zip(layer.spec.windows, layer.output_size, layer.source_shape[1:3], strict=True)
+    )
+    y, x = ends
+    return y, x
+
+
+def is_global(layer: Layer) -> bool:
+    return layer.output_size == (1, 1) and layer.spec.kernel_size == layer.source_shape[1:3]
+
+
+KINDS: dict[str, Callable[[Layer], bool]] = {
+    "global": is_global,
+    "TensorFlow SAME, padding on both sides": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (0, 0),
+    "TensorFlow SAME, padding at the end only": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (1, 1),
+    "TensorFlow VALID": lambda x: ("padding", "VALID") in x.words,
+    "padding counts, ring of zeros": lambda x: x.spec.edge_mode == "clamp" and x.spec.zero_pad_size == (1, 1),
+    "padding counts, edge mode zero": lambda x: x.spec.edge_mode == "zero" and max(overhang(x)) > 0,
+    "padding does not count": lambda x: {("padding", 1), ("count_include_pad", False)} <= set(x.words),
+    "PyTorch ceil mode that matters": lambda x: ("ceil_mode", True) in x.words and max(overhang(x)) > 0,
+    "Caffe ceil that matters": lambda x: x.framework == "caffe" and max(overhang(x)) > 0,
+    "not square": lambda x: x.source_shape[1] != x.source_shape[2],
+    "overlapping windows": lambda x: x.spec.strides < x.spec.kernel_size and not is_global(x),
+    "even window": lambda x: x.spec.kernel_size[0] % 2 == 0 and not is_global(x),
+    "channels no multiple of four": lambda x: x.source_shape[3] % 4 != 0,
+}
+NETWORKS = ("DenseNet-121", "Inception-v3", "ResNet-50", "MobileNetV2", "NASNet", "SqueezeNet", "LeNet-5")
+
+
+def test_names_are_unique_and_there_are_many() -> None:
+    names = [layer.name for layer in zoo.LAYERS]
+    assert len(set(names)) == len(names)
+    assert len(zoo.AVERAGE_POOLING) >= 30
+    assert set(zoo.AVERAGE_POOLING) <= set(zoo.LAYERS)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_output_size_is_the_published_one(name: str) -> None:
+    assert zoo.by_name(name).output_size == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_layer_is_there(kind: str) -> None:
+    assert any(KINDS[kind](layer) for layer in zoo.AVERAGE_POOLING)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_named_networks_are_there(network: str) -> None:
+    assert any(layer.network.startswith(network) for layer in zoo.LAYERS)
+
+
+def test_every_network_has_a_layer() -> None:
+    assert {layer.name.partition(".")[0] for layer in zoo.LAYERS} == set(zoo.NETWORKS)
+
+
+def test_most_layers_have_at_least_a_megabyte_and_none_more_than_32() -> None:
+    sizes = [layer.nbytes for layer in zoo.LAYERS]
+    assert sum(size >= 1e6 for size in sizes) >= 0.9 * len(sizes)
+    assert max(sizes) < 32e6
+
+
+def test_nbytes_counts_source_and_result() -> None:
+    assert zoo.by_name("densenet121.transition1").nbytes == 4 * 128 * (4 * 56 * 56 + 4 * 28 * 28)
+
+
+@pytest.mark.parametrize("layer", zoo.LAYERS, ids=lambda layer: layer.name)
+def test_small_changes_nothing_but_batch_and_channels(layer: Layer) -> None:
+    small = layer.small(channels=5, batch=2)
+    assert small.source_shape == (2, *layer.source_shape[1:3], 5)
+    assert (small.name, small.spec, small.output_size) == (layer.name, layer.spec, layer.output_size)
+
+
+def test_unknown_name_says_which_are_near() -> None:
+    with pytest.raises(ValueError, match=r"'densenet121.transition4'.*densenet121.transition3"):
+        zoo.by_name("densenet121.transition4")
+    with pytest.raises(ValueError, match=r"'alexnet'.*resnet50"):
+        zoo.by_name("alexnet")
+
+
+@pytest.mark.parametrize(
+    "layer", [x for x in zoo.AVERAGE_POOLING if x.framework == "pytorch"], ids=lambda layer: layer.name
+)
+def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
+    """The published arguments, given to PyTorch itself, make the same values and gradients."""
+    torch = pytest.importorskip("torch")
+    small = layer.small()
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(small.source_shape)
+    source = torch.tensor(x.transpose(0, 3, 1, 2), requires_grad=True)
+    words: dict[str, Any] = dict(layer.words)
+    y = torch.nn.functional.avg_pool2d(source, layer.spec.kernel_size, layer.spec.strides, **words)
+    assert tuple(y.shape[2:]) == layer.output_size
+    np.testing.assert_allclose(
+        small.spec.forward(x, small.output_size), y.detach().numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
+    )
+    g = rng.standard_normal((1, *small.output_size, 3))
+    y.backward(torch.tensor(g.transpose(0, 3, 1, 2)))
+    np.testing.assert_allclose(
+        small.spec.gradient(g, x.shape), source.grad.numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    "layer", [x for x in zoo.AVERAGE_POOLING if x.framework == "tensorflow"], ids=lambda layer: layer.name
+)
+def test_tensorflow_layers_have_an_mps_policy(layer: Layer) -> None:
+    """The policies that MPS made for TensorFlow put the windows where TensorFlow's own rule puts them."""
+    same = ("padding", "SAME") in layer.words
+    policy = padding.TENSORFLOW_AVERAGE_POOLING if same else padding.TENSORFLOW_AVERAGE_POOLING_VALID_ONLY
+    spec = layer.spec
+    placed = padding.mps(layer.source_shape[1:3], spec.kernel_size, spec.strides, policy=policy)
+    assert placed == (spec.offset, layer.output_size, spec.edge_mode, spec.zero_pad_size)
+
+
+def test_the_two_inception_v3_differ_at_the_border_alone() -> None:
+    """Counting the padding or not: one network, two frameworks, two results."""
+    counted, shrunk, onnx = (zoo.by_name(f"inception_v3{which}.mixed_5b").small() for which in ("", "_tf", "_onnx"))
+    x = np.random.default_rng(0).standard_normal(counted.source_shape)
+    a, b, c = (layer.spec.forward(x, layer.output_size) for layer in (counted, shrunk, onnx))
+    np.testing.assert_array_equal(a, c)
+    np.testing.assert_array_equal(a[:, 1:-1, 1:-1], b[:, 1:-1, 1:-1])
+    np.testing.assert_allclose(a[:, 0, 0] * 9, b[:, 0, 0] * 4)
