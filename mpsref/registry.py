@@ -131,6 +131,8 @@ class Backend:
     unavailable: Callable[[], str | None] = _always
     device: Callable[[], str] = field(default=lambda: "CPU")
     dtypes: tuple[str, ...] = ("float16", "float32")
+    fast_math: bool = False
+    """Whether NaN, infinities and the sign of zero mean nothing, as in Metal's fast math."""
 
     def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
         """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""

@@ -54,6 +54,11 @@ def test_taps_of_the_documented_windows(window: tuple[int, int, int, int], expec
     assert [[w.tap(i, t) for t in range(w.kernel)] for i in range(3)] == expected
 
 
+def test_a_window_is_a_value_that_steps_by_one_from_pixel_zero() -> None:
+    assert len({Window(3), Window(3, 1, 1, 0)}) == 1
+    assert Window(3).divisor(0, 5, "clamp") == 2
+
+
 def test_a_dilated_window_is_centred_by_its_extent_not_by_half_its_kernel() -> None:
     assert [Window(2, dilation=3).tap(0, t) for t in (0, 1)] == [-2, 1]
 

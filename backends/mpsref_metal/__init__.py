@@ -32,6 +32,7 @@ def _backend(name: str, runtime: Any, unavailable: Callable[[], str | None]) -> 
         {operation: partial(function, launch) for operation, function in IMPLEMENTATIONS.items()},
         unavailable=unavailable,
         device=lambda: str(launch.device()),
+        fast_math=True,
     )
 
 

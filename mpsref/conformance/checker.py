@@ -96,8 +96,8 @@ def search(
         nonlocal smallest, stop
         outcome = outcome_of(case)
         if outcome.status == "failed":
-            found = Failure(str(case), backend.name, outcome.message)
-            smallest = min(smallest or found, found, key=lambda failure: len(failure.case))
+            # Hypothesis goes on only from failures that are simpler, and ends with the simplest.
+            smallest = Failure(str(case), backend.name, outcome.message)
             stop = min(stop, time.monotonic() + SHRINK_SECONDS)
             if time.monotonic() > stop:
                 raise _Enough

@@ -148,11 +148,6 @@ class Result:
     """Whether it disagrees and is not known to, or agrees although it is known not to."""
 
 
-def _finite_only(backend: Backend) -> bool:
-    """Whether NaN and infinities mean nothing on this backend: Metal compiles with fast math, which has neither."""
-    return backend.name.partition(":")[0] == "metal"
-
-
 def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
     """Run ``entry`` on a backend and compare within the tolerance that the source proves.
 
@@ -170,7 +165,7 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
         return result("not implemented yet", f"{missing} has no counterpart here yet")
     try:
         differences = [
-            _difference(pair, entry.tolerance, _finite_only(chosen))
+            _difference(pair, entry.tolerance, chosen.fast_math)
             for adapter in adapters
             for pair in adapter(entry, chosen)
         ]

@@ -40,8 +40,11 @@ def fails(device, source, match, count=64, nbytes=256, *arguments):
 
 
 def test_unguarded_index_of_the_rounded_up_grid(device):
-    fails(device, kernel("out[i] = 1;"), r"wrote out of bounds: at byte offset \d+ of buffer\(0\), `device float \*out`,"
-          r" of 40 bytes, past its end \(count=10 runs 64 threads, 1 threadgroups of 64\)", 10, 40)  # fmt: skip
+    message = (
+        r"wrote out of bounds: at byte offset \d+ of buffer\(0\), `device float \*out`, of 40 bytes, "
+        r"past its end \(count=10 runs 64 threads, 1 threadgroups of 64\)"
+    )
+    fails(device, kernel("out[i] = 1;"), message, 10, 40)
 
 
 @pytest.mark.parametrize("nbytes", [4096, 4 * 1024 * 1024, 40, 20, 7])
@@ -140,8 +143,11 @@ def test_missing_barrier_between_two_phases(device):
 
 
 def test_threadgroup_memory_that_nobody_wrote(device):
-    source = kernel("threadgroup float tile[64]; if (t < 63) tile[t] = 1; threadgroup_barrier(mem_flags::mem_threadgroup);\n"
-                    "out[i] = tile[t];")  # fmt: skip
+    source = kernel("""
+    threadgroup float tile[64];
+    if (t < 63) tile[t] = 1;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    out[i] = tile[t];""")
     fails(device, source, "depends on the order")
     once = clang.Device(check_order=False)
     out = once.buffer(256)
@@ -198,14 +204,16 @@ def test_the_order_is_shuffled_and_repeats():
 
 def test_return_before_a_barrier(device):
     source = kernel("if (i >= 40) return;\n    threadgroup_barrier(mem_flags::mem_threadgroup);\n    out[i] = i;")
-    fails(device, source, r"barrier that not all threads reach: in threadgroup 0, 40 of 64 threads wait at line 8, column 5,"
-          r" while 24 have returned")  # fmt: skip
+    message = (
+        "barrier that not all threads reach: in threadgroup 0, 40 of 64 threads wait at line 8, column 5, "
+        "while 24 have returned"
+    )
+    fails(device, source, message)
 
 
 def test_two_barriers_are_not_one(device):
-    source = kernel(
-        "if (t < 10)\n threadgroup_barrier(mem_flags::mem_none);\nelse\n threadgroup_barrier(mem_flags::mem_none);\nout[i] = 1;"
-    )
+    barrier = "threadgroup_barrier(mem_flags::mem_none);\n"
+    source = kernel(f"if (t < 10)\n {barrier} else\n {barrier} out[i] = 1;")
     fails(device, source, r"barrier that not all threads reach.*wait at line")
 
 
@@ -250,9 +258,11 @@ def test_rejected_in_a_kernel(device, name):
     assert "<msl>:7:" in str(caught.value)
 
 
+READ_ONLY = r"<msl>:7:\d+: error: read-only variable is not assignable"
+TEMPLATE = "template <typename T> kernel void f(device T* x [[buffer(0)]]) { x[0] = 1; }"
 REJECTED_SOURCES = {
-    "write to constant": (kernel("n = 1;", "constant uint& n [[buffer(1)]], "), r"<msl>:7:\d+: error: read-only variable is not assignable"),
-    "write to const device": (kernel("x[i] = 1;", "device const float* x [[buffer(1)]], "), r"<msl>:7:\d+: error: read-only variable is not assignable"),
+    "write to constant": (kernel("n = 1;", "constant uint& n [[buffer(1)]], "), READ_ONLY),
+    "write to const device": (kernel("x[i] = 1;", "device const float* x [[buffer(1)]], "), READ_ONLY),
     "argument without address space": (kernel("out[i] = x[i];", "float* x [[buffer(1)]], "), "pointer"),
     "mutable global": (kernel("out[i] = total++;", before="float total = 0;"), r"<msl>:3:\d+: error: .*constant"),
     "global without constant": (kernel("out[i] = K;", before="const float K = 1;"), r"<msl>:3:\d+: error: .*constant"),
@@ -265,13 +275,19 @@ REJECTED_SOURCES = {
         r"<msl>:3:\d+: error: a pointer type must have an explicit address space qualifier",
     ),
     "threadgroup variable in a helper": (
-        kernel("g();", before="void g() { threadgroup float tile[4]; tile[0] = 1; }"), r"<msl>:3:\d+: error: .*threadgroup|local",
+        kernel("g();", before="void g() { threadgroup float tile[4]; tile[0] = 1; }"),
+        r"<msl>:3:\d+: error: non-kernel function variable cannot be declared in",
     ),
-    "standard library": (kernel("out[i] = 1;", before="#include <cmath>"), r"<msl>:3:\d+: fatal error: 'cmath' file not found"),
+    "standard library": (
+        kernel("out[i] = 1;", before="#include <cmath>"), r"<msl>:3:\d+: fatal error: 'cmath' file not found",
+    ),
     "kernel returns a value": (HEADER + "kernel int f(device int* x [[buffer(0)]]) { return x[0]; }", "void"),
-    "kernel template": (HEADER + "template <typename T> kernel void f(device T* x [[buffer(0)]]) { x[0] = 1; }", "template"),
+    "kernel template": (HEADER + TEMPLATE, "template"),
     "buffer index twice": (kernel("out[i] = x[i];", "device const float* x [[buffer(0)]], "), "twice"),
-    "threadgroup parameter": (kernel("out[i] = x[i];", "threadgroup float* x [[threadgroup(0)]], "), r"threadgroup\(?.*cannot|threadgroup memory as a kernel parameter"),
+    "threadgroup parameter": (
+        kernel("out[i] = x[i];", "threadgroup float* x [[threadgroup(0)]], "),
+        r"\[\[threadgroup\]\] cannot be bound here",
+    ),
     "value without attribute": (kernel("out[i] = n;", "uint n, "), r"needs an attribute such as \[\[buffer\(0\)\]\]"),
     "float position": (kernel("out[i] = p;", "float p [[threads_per_grid]], "), "is one of uint"),
     "no kernel": (HEADER + "float f(float x) { return x; }", "no kernel function"),
@@ -302,7 +318,11 @@ def test_what_is_legal_beside_what_is_not(device):
     """Products, comments and strings of code that look like the mistakes above."""
     before = """
     /* double goto [](float* x) {} */
-    struct Pair { float a, b; float sum() const { return a + b; } Pair twice() const { Pair p = {2 * a, 2 * b}; return p; } };
+    struct Pair {
+        float a, b;
+        float sum() const { return a + b; }
+        Pair twice() const { Pair p = {2 * a, 2 * b}; return p; }
+    };
     float total(Pair p) { return p.sum(); } // double
     float product(float a, float b) { return a * b; }
     void swap_them(thread float& a, thread float& b) { float c = a; a = b; b = c; }

@@ -16,8 +16,8 @@ See :class:`Device` for an example. What a launch does, beside running the kerne
 Not found: writes that cancel out, races between launches, an endless loop (it does not return). Not supported:
 textures, matrices, kernel templates, threadgroup memory as a parameter, function constants.
 
-Launches may run in several Python threads at once; kernels with threadgroup memory wait for each other when they are
-of the same source. Buffers are shared as on a GPU: two launches that write the same one race. A forked child may launch.
+Launches may run in several Python threads at once; those of kernels with threadgroup memory take turns when they are of
+the same source. Buffers are shared as on a GPU: two launches that write the same one race. A forked child may launch.
 Compiled kernels are kept on disk: ``MPSREF_CACHE_DIR`` says where, ``MPSREF_CLANG`` which clang.
 
 Tried on Linux on x86-64; written for macOS and for arm64 too.

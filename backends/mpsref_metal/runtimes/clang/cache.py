@@ -7,10 +7,12 @@ at once, a full disk, damage) counts as absent and is made again.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +46,9 @@ def _writable(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="mpsref-msl-"))
+        temporary = Path(tempfile.mkdtemp(prefix="mpsref-msl-"))
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
 
 
 def key(*parts: str) -> str:

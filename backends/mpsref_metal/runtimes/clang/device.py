@@ -52,6 +52,7 @@ class Handle:
     """A launch. It is over already: the results are in the buffers."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
+        """Made by a call of a :class:`Function`."""
         self._buffers = buffers  # alive as long as the launch, as metalcompute keeps them
 
     def __repr__(self) -> str:
@@ -62,6 +63,7 @@ class Function:
     """A kernel function of a compiled source, bound to its device."""
 
     def __init__(self, device: Device, library: Library, name: str) -> None:
+        """Made by :meth:`Kernel.function`."""
         number, about = library.kernels[name]
         self._device, self._library, self._name = device, library, name
         self._parameters = {p["index"]: p["text"] for p in about["parameters"] if p["index"] is not None}
@@ -152,6 +154,7 @@ class Kernel:
     """A compiled source."""
 
     def __init__(self, device: Device, library: Library) -> None:
+        """Made by :meth:`Device.kernel`."""
         self._device, self._library = device, library
 
     def function(self, name: str, /) -> Function:
@@ -188,6 +191,7 @@ class Device:
     """
 
     def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0) -> None:
+        """Open the device; :class:`LaunchError` with the reason when there is no clang."""
         if index not in (-1, 0):
             raise LaunchError(f"index={index!r}: there is one device, 0")
         reason = why_not()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,9 @@ class Launcher:
     """The functions of the launcher library."""
 
     def __init__(self, path: Path) -> None:
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):  # musl has no separate one
+                ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # what kernels call, see toolchain.LIBRARIES
         library = ctypes.CDLL(str(path))
         self.run = library.mpsref_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(Report))
@@ -142,6 +147,7 @@ class Library:
     """
 
     def __init__(self, path: Path, about: list[dict[str, Any]], sync_functions: int) -> None:
+        """Load it; ``about`` are its kernels as ``KernelSource.describe`` gives them."""
         self.kernels = {kernel["name"]: (number, kernel) for number, kernel in enumerate(about)}
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))

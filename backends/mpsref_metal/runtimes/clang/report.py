@@ -10,7 +10,7 @@ from .launcher import Report
 
 __all__ = ["explain"]
 
-FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY = range(1, 7)
+FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, UNEXPECTED = range(1, 8)
 
 
 def explain(
@@ -55,12 +55,14 @@ def explain(
     if report.kind == ORDER:
         return (
             f"{start}gives a result that depends on the order of its threads: the first difference is at byte offset "
-            f"{report.offset} of {buffer(report.buffer)}. A barrier is missing, or threads write the same place; if that "
-            f"is meant, use Device(check_order=False) ({grid})"
+            f"{report.offset} of {buffer(report.buffer)}. A barrier is missing, or threads write the same place; if "
+            f"that is meant, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
         return (
             f"{start}used index {report.offset} of an array of {report.count} elements, "
             f"at line {report.line}, column {report.column} ({grid})"
         )
+    if report.kind == UNEXPECTED:
+        return f"{start}synchronizes in a way that this runtime cannot see: call the barrier from a plain function"
     return f"{start}could not run: no memory ({grid})"

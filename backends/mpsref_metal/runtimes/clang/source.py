@@ -5,6 +5,7 @@ Works on preprocessed text, so that macros are gone, and on tokens, so that comm
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -99,11 +100,11 @@ class Chunk:
     @property
     def names(self) -> set[str]:
         """What other chunks call this one by."""
-        header = self.header
-        for token, following in zip(header, header[1:], strict=False):
+        header, _ = attributes(self.header)
+        for token, following in itertools.pairwise(header):
             if token.text in ("struct", "class", "enum", "union") and following.is_name:
                 return {following.text}
-            if token.is_name and following.text == "(" and token.text not in ("max_total_threads_per_threadgroup",):
+            if token.is_name and following.text == "(":
                 return {token.text}
         return {token.text for token in self.tokens if token.is_name}
 
@@ -207,7 +208,7 @@ def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Paramet
 
 def synchronizing(parts: list[Chunk]) -> set[str]:
     """The names whose use may reach a barrier or a simdgroup function, through any number of calls."""
-    inside = [(part.names, {token.text for token in part.body if token.is_name}) for part in parts]
+    inside = [(part.names, {token.text for token in part.tokens if token.is_name}) for part in parts]
     reached, before = set[str](), -1
     while len(reached) > before:
         before = len(reached)

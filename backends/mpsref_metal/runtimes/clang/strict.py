@@ -110,11 +110,6 @@ def locals_of(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
         while start and (words[start - 1].is_name or words[start - 1].text == "::"):
             start -= 1
         declared = words[start : i + 2]
-        if (
-            start < i
-            and words[start - 1].text in ("{", "}", ";")
-            and words[i + 2].text in ("=", ";")
-            and is_bare(declared)
-        ):
-            if words[start].text not in ("return", "case"):
-                yield declared
+        starts = start < i and words[start - 1].text in ("{", "}", ";") and words[start].text not in ("return", "case")
+        if starts and words[i + 2].text in ("=", ";") and is_bare(declared):
+            yield declared

@@ -264,6 +264,7 @@ static void run_pass(run *r) {
     if (l->run_group) {
         fibre_start(r, 0);
         to_fibre(r, 0);
+        if (r->pool->fibres[0].state != DONE) r->report->kind = MPSREF_UNEXPECTED; // it waits, and nobody else runs
         return;
     }
     order groups = make_order(l->seed, l->groups, r->pass);

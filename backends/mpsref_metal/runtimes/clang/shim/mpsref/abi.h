@@ -50,7 +50,8 @@ enum {
     MPSREF_DIVERGENCE,    // group, count threads wait at line:column, others at other_line, the rest have returned
     MPSREF_ORDER,         // buffer, offset of the first byte that depends on the order
     MPSREF_ARRAY,         // offset = index, count = length, line, column
-    MPSREF_MEMORY
+    MPSREF_MEMORY,
+    MPSREF_UNEXPECTED     // a barrier in a kernel that source.py took for one without
 };
 
 typedef struct {

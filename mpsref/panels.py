@@ -1,0 +1,251 @@
+"""Grids of cells with numbers in them, side by side on one page: what :mod:`mpsref.plotting` draws with.
+
+A panel is a grid with a title, in array order: y downwards, x to the right. Long axes are cut, with a gap between the
+parts that are shown. Lengths are in cells. Needs matplotlib, imported when a page is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["BLANK", "FAINT", "INK", "Cell", "Mark", "Panel", "Ruler", "Style", "page", "shown"]
+
+CELL = 0.42
+"""Inches."""
+MARGIN, BETWEEN = 0.6, 1.5
+WIDEST = 33.0
+"""A page is at most this wide, unless one panel alone is wider."""
+MOST = 13
+"""Indices of an axis that are shown; of a longer one its ends, and what the picture is about."""
+INK, FAINT = "#1F2933", "#5A6672"
+HEADING, TITLE, TEXT, SMALL = 17.0, 13.0, 11.5, 9.5
+"""Sizes in points."""
+
+
+class Style(NamedTuple):
+    """What a cell looks like, and what the key says of it (nothing: it is not in the key)."""
+
+    face: str
+    edge: str
+    ink: str = INK
+    dashed: bool = False
+    key: str = ""
+
+
+BLANK = Style("none", "none")
+
+Cell = tuple[Style, str]
+"""How it looks, and what is written there."""
+
+
+class Mark(NamedTuple):
+    """What a frame or a dot looks like; told apart by the line as well as by the colour."""
+
+    color: str
+    line: Any = "-"
+
+
+def shown(indices: range, focus: range = range(0)) -> list[int]:
+    """Return which indices of an axis to show: all, or of many the first, those in ``focus``, and the last.
+
+    >>> shown(range(5))
+    [0, 1, 2, 3, 4]
+    >>> shown(range(100), range(50, 53))
+    [0, 1, 2, 3, 4, 50, 51, 52, 95, 96, 97, 98, 99]
+    """
+    if len(indices) <= MOST:
+        return list(indices)
+    middle = [i for i in focus[: MOST - 4] if i in indices]
+    ends = (MOST - len(middle)) // 2
+    return sorted({*indices[:ends], *middle, *indices[-ends:]})
+
+
+class Ruler:
+    """Where the shown indices of one axis lie; between indices that are not neighbours there is a gap."""
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self.indices = list(indices)
+        self.at: dict[int, float] = {}
+        self.gaps: list[float] = []
+        position = 0.0
+        for before, index in zip([None, *self.indices], self.indices, strict=False):
+            if before is not None and index != before + 1:
+                self.gaps.append(position)
+                position += 1
+            self.at[index] = position
+            position += 1
+        self.length = position
+
+    def span(self, first: int, last: int) -> tuple[float, float] | None:
+        """Return where a stretch of indices begins and ends, as far as it is shown."""
+        inside = [self.at[i] for i in self.indices if first <= i <= last]
+        return (inside[0], inside[-1] + 1) if inside else None
+
+
+@dataclass
+class Panel:
+    """A grid and what is drawn over it."""
+
+    title: str
+    rows: Ruler
+    columns: Ruler
+    cell: Callable[[int, int], Cell]
+    """Style and text of the cell at (row, column)."""
+    names: dict[int, str] = field(default_factory=dict)
+    """What stands before a row, where that is not its index."""
+    after: dict[int, str] = field(default_factory=dict)
+    """What stands after a row."""
+    note: str = ""
+    frames: list[tuple[tuple[int, int], tuple[int, int], Mark, float]] = field(default_factory=list)
+    """Rows (first, last), columns (first, last), mark, and how far inside of the cells' border."""
+    dots: list[tuple[int, int, Mark]] = field(default_factory=list)
+    rings: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def left(self) -> float:
+        """What the names of the rows take."""
+        names = [self.names.get(i, str(i)) for i in self.rows.indices]
+        return max(_width(name, TEXT) for name in names) + 0.35
+
+    @property
+    def width(self) -> float:
+        """Cells from the names of the rows to what stands after them; the title may be wider."""
+        tail = max((_width(text, TEXT) + 0.5 for text in self.after.values()), default=0)
+        words = max(_width(self.title, TITLE), _width(self.note, TEXT))
+        return max(self.left + self.columns.length + tail, words)
+
+    @property
+    def height(self) -> float:
+        """Title, column numbers, rows, note."""
+        return 2.1 + self.rows.length + (1.1 if self.note else 0)
+
+    def styles(self) -> Iterable[Style]:
+        """Yield the styles that occur."""
+        for i in self.rows.indices:
+            for j in self.columns.indices:
+                yield self.cell(i, j)[0]
+
+    def draw(self, axes: Axes, x: float, y: float) -> None:
+        """Draw the panel with its top left corner at (x, y)."""
+        _text(axes, x, y + 0.5, self.title, TITLE, weight="bold")
+        left, top = x + self.left, y + 2.0
+        for j, column in self.columns.at.items():
+            _text(axes, left + column + 0.5, top - 0.42, f"{j}", TEXT, FAINT, "center")
+        for i, row in self.rows.at.items():
+            _text(axes, left - 0.3, top + row + 0.5, self.names.get(i, f"{i}"), TEXT, FAINT, "right")
+            for j, column in self.columns.at.items():
+                _cell(axes, left + column, top + row, *self.cell(i, j))
+            _text(axes, left + self.columns.length + 0.4, top + row + 0.5, self.after.get(i, ""), TEXT)
+        for column in self.columns.gaps:
+            _text(axes, left + column + 0.5, top - 0.42, "···", TEXT, FAINT, "center")
+        for row in self.rows.gaps:
+            _text(axes, left - 0.3, top + row + 0.5, "···", TEXT, FAINT, "right", rotation=90)
+        self._marks(axes, left, top)
+        _text(axes, left, top + self.rows.length + 0.65, self.note, TEXT)
+
+    def _marks(self, axes: Axes, left: float, top: float) -> None:
+        from matplotlib.patches import Circle, Rectangle
+
+        for rows, columns, mark, inset in self.frames:
+            vertical, horizontal = self.rows.span(*rows), self.columns.span(*columns)
+            if vertical and horizontal:
+                corner = left + horizontal[0] + inset, top + vertical[0] + inset
+                size = (s[1] - s[0] - 2 * inset for s in (horizontal, vertical))
+                style = {"edgecolor": mark.color, "linestyle": mark.line, "joinstyle": "round"}
+                axes.add_patch(Rectangle(corner, *size, fill=False, linewidth=2.6, **style))
+        for i, j, mark in self.dots:
+            if i in self.rows.at and j in self.columns.at:
+                place = left + self.columns.at[j] + 0.5, top + self.rows.at[i] + 0.5
+                axes.add_patch(Circle(place, 0.15, facecolor=mark.color, edgecolor="white", linewidth=1))
+        for i, j in self.rings:
+            if i in self.rows.at and j in self.columns.at:
+                place = left + self.columns.at[j] + 0.5, top + self.rows.at[i] + 0.5
+                color = self.cell(i, j)[0].ink
+                axes.add_patch(Circle(place, 0.37, fill=False, edgecolor=color, linewidth=1.6))
+
+
+def page(heading: str, subtitle: str, panels: Sequence[Panel]) -> Figure:
+    """Put the panels on a page, side by side as far as they fit, with one key for all of them."""
+    from matplotlib.figure import Figure
+
+    lines = _flow([(panel.width, panel) for panel in panels], BETWEEN)
+    keys = [s for s in dict.fromkeys(style for panel in panels for style in panel.styles()) if s.key]
+    wide = max(sum(p.width + BETWEEN for p in line) - BETWEEN for line in lines)
+    wide = max(wide, _width(heading, HEADING), _width(subtitle, TEXT))
+    legend = _flow([(_width(style.key, TEXT) + 1.4, style) for style in keys], 1.0, wide)
+    high = 3.0 + sum(max(p.height for p in line) + 1.1 for line in lines) + 1.3 * len(legend) - 0.3
+    wide, high = wide + 2 * MARGIN, high + MARGIN
+    figure = Figure(figsize=(wide * CELL, high * CELL), facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, wide), ylim=(high, 0))
+    axes.set_axis_off()
+    _text(axes, MARGIN, MARGIN + 0.5, heading, HEADING, weight="bold")
+    _text(axes, MARGIN, MARGIN + 1.6, subtitle, TEXT, FAINT)
+    y = MARGIN + 2.6
+    for line in lines:
+        x = MARGIN
+        for panel in line:
+            panel.draw(axes, x, y)
+            x += panel.width + BETWEEN
+        y += max(panel.height for panel in line) + 1.1
+    for row in legend:
+        x = MARGIN
+        for style in row:
+            _cell(axes, x, y, style, "")
+            _text(axes, x + 1.3, y + 0.5, style.key, TEXT)
+            x += _width(style.key, TEXT) + 2.4
+        y += 1.3
+    return figure
+
+
+def _flow(things: Sequence[tuple[float, Any]], between: float, widest: float = WIDEST) -> list[list[Any]]:
+    """Break a row of things of given widths into lines."""
+    lines: list[list[Any]] = []
+    used = 0.0
+    for width, thing in things:
+        if not lines or used + between + width > widest:
+            lines.append([thing])
+            used = width
+        else:
+            lines[-1].append(thing)
+            used += between + width
+    return lines
+
+
+def _cell(axes: Axes, x: float, y: float, style: Style, text: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    line = "--" if style.dashed else "-"
+    axes.add_patch(Rectangle((x + 0.05, y + 0.05), 0.9, 0.9, fc=style.face, ec=style.edge, lw=1.1, ls=line))
+    size = TEXT if len(text) <= 3 else SMALL
+    _text(axes, x + 0.5, y + 0.5, text, size, style.ink, "center")
+
+
+def _text(
+    axes: Axes, x: float, y: float, text: str, size: float, color: str = INK, align: str = "left", **style: Any
+) -> None:
+    if text:
+        axes.text(
+            x,
+            y,
+            text,
+            size=size,
+            color=color,
+            ha=align,
+            va="center_baseline" if not style.get("rotation") else "center",
+            **style,
+        )
+
+
+def _width(text: str, size: float) -> float:
+    """Return how wide a line of text is, in cells."""
+    from matplotlib.textpath import TextPath
+
+    return float(TextPath((0, 0), text or " ", size=size).get_extents().x1) / 72 / CELL * 1.02 if text else 0.0

@@ -1,0 +1,377 @@
+"""A problem of windows as a picture: taps and centres, padding, N(x), and what a gradient pixel gathers.
+
+Needs matplotlib (``pip install "mpsref[plot]"``), which is imported on first use.
+
+>>> import mpsref
+>>> from mpsref.plotting import plot
+>>> pool = mpsref.PoolingAverage(kernel_size=3, strides=2, edge_mode="clamp")
+>>> figure = plot(pool.problems["forward"](pool, (1, 5, 5, 1)))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from mpsref.errors import UnsupportedError
+from mpsref.geometry import Window, clip, effective_offset
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels.pooling_average import PoolingAverage
+from mpsref.panels import BLANK, FAINT, Cell, Mark, Panel, Ruler, Style, page, shown
+from mpsref.parameters import Pair, pair
+from mpsref.registry import Problem
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot"]
+
+BLUE = "#005A9C"
+PIXEL = Style("#EDF0F3", "#C3CAD1", FAINT)
+TAP = Style(BLUE, BLUE, "#FFFFFF", key="tap inside the image, with its number")
+GRADIENT = Style("#FBE3B5", "#B98A1D", key="pixel of g")
+INSERTED = Style("#FFFFFF", "#CBD2D9", FAINT, key="inserted zero")
+EXCLUDED = Style("#FFFFFF", "#B98A1D", FAINT, dashed=True, key="pixel of g that does not count")
+HIT = Style(BLUE, BLUE, "#FFFFFF", key="tap of the rotated kernel on a pixel of g")
+MISS = Style("#CFE2F1", "#7FAFD3", BLUE, key="tap on a zero")
+UNTOUCHED = Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="0: outside the clip, or no source pixel")
+MARKS = (Mark("#C44E00"), Mark("#00785A", (0, (4, 1.4))), Mark("#8A4B9E", (0, (1.2, 1.0))))
+
+Place = Literal["inside", "zero", "beside", "edge"]
+"""Of a coordinate: in the image, a zero that counts, outside of what counts, or a copy of the edge pixel."""
+
+OUTSIDE: dict[Place, tuple[Style, Style]] = {
+    "zero": (
+        Style("#FFFFFF", "#8A949E", FAINT, key="padding: a zero that counts"),
+        Style("#FFFFFF", BLUE, BLUE, key="tap on padding that counts"),
+    ),
+    "beside": (
+        Style("#FFFFFF", "#C3CAD1", FAINT, dashed=True, key="outside: does not count"),
+        Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="tap that does not count"),
+    ),
+    "edge": (
+        Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="outside: reads the edge pixel"),
+        Style("#E6F0F8", BLUE, BLUE, dashed=True, key="tap that reads the edge pixel"),
+    ),
+}
+"""What a place outside the image looks like, and a tap on it."""
+
+
+def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel: Any = None) -> Figure:
+    """Draw the windows of a pooling problem; return the figure, and write it to ``path`` if one is given.
+
+    The suffix of ``path`` says in which format (``.png``, ``.svg``, ``.pdf``). For a gradient, ``pixel`` (y, x) is the
+    pixel of the result whose sum is shown; by default one of those that gather most.
+
+    Raises ``UnsupportedError`` without matplotlib and for a problem without windows; ``ValueError`` for a pixel outside
+    the image, a pixel of a forward problem, and an unknown suffix.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(f'pictures need matplotlib ({error}): pip install "mpsref[plot]"') from error
+    if isinstance(problem, PoolingForward):
+        if pixel is not None:
+            raise ValueError(f"pixel is {pixel!r}; only the picture of a gradient has one: leave it out")
+        panels = _forward(problem)
+    elif isinstance(problem, PoolingGradient):
+        panels = _gradient(problem, _pixel(problem, pixel))
+    else:
+        raise UnsupportedError(f"{problem.operation} has no windows to draw; the pooling operations have")
+    spec = problem.spec
+    words = [f"{f.name.replace('_', ' ')} {_value(getattr(spec, f.name))}" for f in dataclasses.fields(spec)]
+    figure = page(f"{problem.operation}", "   ".join([f"image {_value(problem.source_shape[1:3])}", *words]), panels)
+    if path is not None:
+        figure.savefig(path, dpi=200)
+    return figure
+
+
+def _value(value: Any) -> str:
+    """Print a pair of equal numbers as one."""
+    if isinstance(value, tuple):
+        return f"{value[0]}" if len(set(value)) == 1 else ", ".join(map(str, value))
+    return f"{value}"
+
+
+def _pixel(problem: PoolingGradient, pixel: Any) -> Pair:
+    """Check the chosen pixel, or choose one that gathers as much as any does, near the middle of a short axis."""
+    lengths = problem.source_shape[1:3]
+    if pixel is None:
+        best = [[q for q, n in enumerate(r.count) if n == max(r.count)] for r in problem.runs()]
+        y, x = (b[min(len(b) // 2, 4)] for b in best)
+        return y, x
+    chosen = pair("pixel", pixel, low=0)
+    if any(q >= n for q, n in zip(chosen, lengths, strict=True)):
+        raise ValueError(f"pixel is {chosen}; it must lie in the image, (y, x) below {lengths}")
+    return chosen
+
+
+# ------------------------------------------------------------------------------------------------------ forward
+
+
+def _forward(problem: PoolingForward) -> list[Panel]:
+    """The image with a few of its windows, N of every window, and each axis by itself."""
+    windows, outputs = problem.spec.windows, _windows(problem)
+    corner = outputs[0][-1], outputs[1][-1]
+    picked = list(dict.fromkeys([(0, 0), (0, min(1, corner[1])), corner]))
+    columns = [_reach(w, n, length) for w, n, length in zip(windows, outputs, problem.source_shape[1:3], strict=True)]
+
+    def look(y: int, x: int) -> Cell:
+        place = _both(_place(problem, 0, y), _place(problem, 1, x))
+        return (PIXEL, "") if place == "inside" else (OUTSIDE[place][0], "0" if place == "zero" else "")
+
+    names = ", ".join(f"({a}, {b})" for a, b in picked)
+    image = Panel(f"Image, and windows {names}", *map(Ruler, columns), look)
+    image.note = "dot: centre of a window"
+    for number, (mark, place) in enumerate(zip(MARKS, picked, strict=False)):
+        starts = [w.start(i) for w, i in zip(windows, place, strict=True)]
+        y, x = ((first, first + w.extent - 1) for w, first in zip(windows, starts, strict=True))
+        image.frames.append((y, x, mark, 0.02 + 0.08 * number))
+        image.dots.append((y[0] + windows[0].center, x[0] + windows[1].center, mark))
+    counts = _counts(problem)
+    counts.frames += [((a, a), (b, b), mark, 0.06) for mark, (a, b) in zip(MARKS, picked, strict=False)]
+    return [image, counts, *(_taps(problem, axis, columns[axis]) for axis in _axes(problem))]
+
+
+def _reach(window: Window, outputs: range, length: int) -> list[int]:
+    """The coordinates to show: the image, and what its windows reach beyond it."""
+    last = window.start(outputs[-1]) + window.extent - 1
+    return shown(range(min(0, window.start(0)), max(length - 1, last) + 1))
+
+
+def _taps(problem: PoolingForward, axis: int, columns: list[int]) -> Panel:
+    """One axis: a row for each window, its taps over the coordinates that they read."""
+    window, n = problem.spec.windows[axis], problem.output_size[axis]
+    rows = [i for i in shown(range(n)) if window.start(i) + window.center in columns] or [0]
+
+    def look(i: int, j: int) -> Cell:
+        place = _place(problem, axis, j)
+        tap, rest = divmod(j - window.start(i), window.dilation)
+        if rest or not 0 <= tap < window.kernel:
+            return (PIXEL if place == "inside" else BLANK), ""
+        return (TAP if place == "inside" else OUTSIDE[place][1]), f"{tap}"
+
+    panel = Panel(f"{_name(problem, axis)}: a row for each window", Ruler(rows), Ruler(columns), look)
+    panel.note = "ring: centre of the window"
+    panel.rings = [(i, window.start(i) + window.center) for i in rows]
+    panel.after = {i: f"N = {_count(problem, axis, i)}" for i in rows} if _averages(problem) else {}
+    return panel
+
+
+def _place(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Place:
+    """What lies at coordinate j."""
+    length, spec = problem.source_shape[1 + axis], problem.spec
+    if 0 <= j < length:
+        return "inside"
+    if spec.edge_mode == "zero":
+        return "zero"
+    if isinstance(spec, PoolingAverage):
+        return "zero" if -spec.ring[axis] <= j < length + spec.ring[axis] else "beside"
+    return "edge"
+
+
+def _both(y: Place, x: Place) -> Place:
+    """What lies at a pixel, from what lies at its two coordinates."""
+    return next((place for place in ("beside", "edge", "zero") if place in (y, x)), "inside")  # type: ignore[return-value]
+
+
+# ------------------------------------------------------------------------------------------------------ gradient
+
+
+def _gradient(problem: PoolingGradient, pixel: Pair) -> list[Panel]:
+    """The result, the zero-inserted gradient under the kernel, N of the windows, and each axis by itself."""
+    lines = [_Inserted(problem, axis) for axis in (0, 1)]
+    panels = [_gathered(problem, pixel), _kernel_over_gradient(lines, pixel)]
+    panels[1].note = _sum(problem, pixel)
+    if _averages(problem) and all(problem.included):
+        panels.append(_counts(problem))
+    return [*panels, *(_rotated(problem, lines[axis], pixel[axis]) for axis in _axes(problem))]
+
+
+def _gathered(problem: PoolingGradient, pixel: Pair) -> Panel:
+    """The result: how many gradient pixels each of its pixels sums over."""
+    runs, lines = problem.runs(), [_Inserted(problem, axis) for axis in (0, 1)]
+    most = int(max(runs[0].count) * max(runs[1].count))
+
+    def look(y: int, x: int) -> Cell:
+        if not (lines[0].taps(y) and lines[1].taps(x)):
+            return UNTOUCHED, "0"
+        return _heat(int(runs[0].count[y] * runs[1].count[x]), most)
+
+    rulers = (Ruler(shown(range(line.length), range(q - 1, q + 2))) for line, q in zip(lines, pixel, strict=True))
+    panel = Panel("dx: pixels of g that each pixel gathers", *rulers, look)
+    panel.frames.append(((pixel[0],) * 2, (pixel[1],) * 2, MARKS[0], 0.04))
+    return panel
+
+
+def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
+    """The gradient with zeros between its pixels, and the rotated kernel where it lies for one result pixel."""
+    taps = [line.taps(q) for line, q in zip(lines, pixel, strict=True)]
+
+    def look(y: int, x: int) -> Cell:
+        (v, u), under = (lines[0].pixel(y), lines[1].pixel(x)), y in taps[0] and x in taps[1]
+        if v is None or u is None:
+            return (MISS if under else INSERTED), "0"
+        if not (lines[0].counts(y) and lines[1].counts(x)):
+            return EXCLUDED, f"{v},{u}"
+        return (HIT if under else GRADIENT), f"{v},{u}"
+
+    rulers = (Ruler(line.coordinates([q], q)) for line, q in zip(lines, pixel, strict=True))
+    panel = Panel(f"g with zeros inserted, kernel for dx[{pixel[0]}, {pixel[1]}]", *rulers, look)
+    if taps[0] and taps[1]:
+        panel.frames.append(((taps[0][0], taps[0][-1]), (taps[1][0], taps[1][-1]), MARKS[0], 0.0))
+    return panel
+
+
+def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
+    """One axis: the zero-inserted gradient, and a row for each result pixel with the rotated kernel where it lies."""
+    pixels = shown(range(line.length), range(chosen - 1, chosen + 2))
+    head = pixels[0] - 1  # the row of the gradient itself
+
+    def look(q: int, m: int) -> Cell:
+        u, tap = line.pixel(m), line.tap(q, m)
+        if q == head:
+            return (INSERTED, "0") if u is None else (GRADIENT if line.counts(m) else EXCLUDED, f"{u}")
+        if tap is None:
+            return (PIXEL._replace(key="") if u is not None else BLANK), ""
+        return (HIT if line.counts(m) else MISS), f"{tap}"
+
+    title = f"{_name(problem, line.axis)}: g, then a row for each pixel of dx"
+    columns = Ruler(line.coordinates(pixels, chosen))
+    panel = Panel(title, Ruler([head, *pixels]), columns, look, names={head: "g"})
+    panel.note = f"effective offset {line.effective} = {line.window.stride} × {line.primary} + {line.kernel_offset}"
+    panel.rings = [(q, line.center(q)) for q in pixels if line.taps(q)]
+    for q in pixels:
+        hits = [line.pixel(m) for m in line.taps(q) if line.counts(m)]
+        panel.after[q] = " + ".join(f"g[{u}]" for u in hits) if len(hits) < 4 else f"{len(hits)} pixels of g"
+        panel.after[q] = panel.after[q] or "0"
+    if line.taps(chosen):
+        panel.frames.append(((chosen, chosen), (line.taps(chosen)[0], line.taps(chosen)[-1]), MARKS[0], 0.0))
+    return panel
+
+
+class _Inserted:
+    """One axis of the gradient with ``s - 1`` zeros between its pixels, and the rotated kernel over it."""
+
+    def __init__(self, problem: PoolingGradient, axis: int) -> None:
+        self.axis, self.window, self.length = axis, problem.spec.windows[axis], problem.source_shape[1 + axis]
+        self.primary, self._size = problem.primary_offset[axis], problem.gradient_size[axis]
+        origin, size = (part[axis] for part in problem.clip) if problem.clip else (0, None)
+        self._origin, n = clip(origin, size, self.length)
+        self._clip = range(self._origin, self._origin + n)
+        known = problem.kernel_offset
+        self.kernel_offset = known[axis] if known else self.window.kernel_offset(self._origin)
+        self.effective = effective_offset(self.primary, self.kernel_offset, self.window.stride)
+        included = problem.included[axis]
+        self._included = range(self.primary + included.start, self.primary + included.stop)
+
+    def pixel(self, m: int) -> int | None:
+        """The gradient pixel at inserted coordinate m, or ``None`` for an inserted or missing one."""
+        u, rest = divmod(m, self.window.stride)
+        return u if not rest and 0 <= u < self._size else None
+
+    def counts(self, m: int) -> bool:
+        """Whether there is a gradient pixel at m that belongs to a window."""
+        return self.pixel(m) in self._included
+
+    def center(self, q: int) -> int:
+        """Where the centre of the kernel lies for result pixel q."""
+        return q - self._origin + self.effective
+
+    def taps(self, q: int) -> range:
+        """The coordinates under the rotated kernel; none where q is outside the clip or stands for no source pixel."""
+        represented = self.window.represented_pixel(q - self._origin, self.kernel_offset)
+        if q not in self._clip or not 0 <= represented < self.length:
+            return range(0)
+        first = self.center(q) - self.window.center
+        return range(first, first + self.window.extent, self.window.dilation)
+
+    def tap(self, q: int, m: int) -> int | None:
+        """The tap that lies on m, by its number in the forward window: the kernel is rotated."""
+        taps = self.taps(q)
+        return self.window.kernel - 1 - taps.index(m) if m in taps else None
+
+    def coordinates(self, pixels: Iterable[int], chosen: int) -> list[int]:
+        """The coordinates to show: the gradient, and the kernels of these pixels."""
+        ends = [taps[end] for taps in map(self.taps, pixels) if taps for end in (0, -1)]
+        low, high = min([0, *ends]), max([(self._size - 1) * self.window.stride, *ends])
+        focus = self.taps(chosen)
+        return shown(range(low, high + 1), range(focus[0], focus[-1] + 1) if focus else range(0))
+
+
+def _sum(problem: PoolingGradient, pixel: Pair) -> str:
+    """The sum of one result pixel, where it is short enough to read."""
+    runs, (py, px) = problem.runs(), problem.primary_offset
+    rows, columns = (
+        [int(r.first[q]) + r.step * k for k in range(r.count[q])] for r, q in zip(runs, pixel, strict=True)
+    )
+    terms = [
+        f"g[{v}, {u}]" + (f"/{_count(problem, 0, v - py) * _count(problem, 1, u - px)}" if _averages(problem) else "")
+        for v in rows
+        for u in columns
+    ]
+    left = f"dx[{pixel[0]}, {pixel[1]}] = "
+    return left + (" + ".join(terms) or "0") if len(terms) <= 4 else f"{left}sum of {len(terms)} terms g / N"
+
+
+# ---------------------------------------------------------------------------------------------------------- both
+
+
+def _averages(problem: PoolingForward | PoolingGradient) -> bool:
+    return isinstance(problem.spec, PoolingAverage)
+
+
+def _count(problem: PoolingForward | PoolingGradient, axis: int, i: int) -> int:
+    """N of window i; for a kernel that does not average, its taps inside the image."""
+    spec, length = problem.spec, problem.source_shape[1 + axis]
+    mode, ring = (spec.edge_mode, spec.ring[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
+    return spec.windows[axis].divisor(i, length, mode, ring)
+
+
+def _counts(problem: PoolingForward | PoolingGradient) -> Panel:
+    """The count of every window, as a heat map."""
+    counts = [{i: _count(problem, axis, i) for i in shown(w)} for axis, w in enumerate(_windows(problem))]
+    most = max(counts[0].values()) * max(counts[1].values())
+    title = "N of each window" if _averages(problem) else "Taps inside the image, of each window"
+    return Panel(title, *map(Ruler, map(list, counts)), lambda a, b: _heat(counts[0][a] * counts[1][b], most))
+
+
+def _heat(value: int, most: int) -> Cell:
+    """A cell the darker the larger its number."""
+    part = value / most if most else 0
+    face = "#" + "".join(f"{round(0xF4 + part * (dark - 0xF4)):02X}" for dark in (0x2B, 0x6F, 0xA8))
+    return Style(face, "#9FB6C9", "#FFFFFF" if part > 0.6 else "#1F2933"), f"{value}"
+
+
+def _windows(problem: PoolingForward | PoolingGradient) -> list[range]:
+    """The windows of each axis."""
+    return [range(n) for n in problem.output_size] if isinstance(problem, PoolingForward) else list(problem.included)
+
+
+def _same(problem: PoolingForward | PoolingGradient) -> bool:
+    """Whether the two axes have the same windows over the same pixels."""
+    y, x = ([value[axis] if isinstance(value, tuple) else value for value in _pairs_of(problem)] for axis in (0, 1))
+    return y == x
+
+
+def _pairs_of(problem: PoolingForward | PoolingGradient) -> list[Any]:
+    """Everything that a problem has one of for each axis."""
+    things = [problem.source_shape[1:3], problem.spec.windows, getattr(problem.spec, "zero_pad_size", None)]
+    if isinstance(problem, PoolingForward):
+        return [*things, problem.output_size]
+    parts = problem.clip or (None, None)
+    return [*things, problem.gradient_size, problem.primary_offset, problem.source_size, problem.kernel_offset, *parts]
+
+
+def _axes(problem: PoolingForward | PoolingGradient) -> list[int]:
+    """The axes worth a panel of their own: not one of a single pixel, and not two that are the same."""
+    trivial = [problem.source_shape[1 + axis] == problem.spec.windows[axis].kernel == 1 for axis in (0, 1)]
+    if _same(problem) or trivial[0]:
+        return [1]
+    return [0] if trivial[1] else [1, 0]
+
+
+def _name(problem: PoolingForward | PoolingGradient, axis: int) -> str:
+    return "Both axes" if _same(problem) else f"{'yx'[axis]} axis"

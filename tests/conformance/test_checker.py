@@ -1,0 +1,129 @@
+"""The check as a whole: what it runs, what it reports, and in which form."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from mpsref.conformance import check, checker, faults, zoo
+from mpsref.conformance.case import Case, operation_named, operations
+from mpsref.conformance.report import Failure, Report, Row
+from mpsref.registry import Backend
+
+GRADIENT = operation_named("PoolingAverage.gradient")
+RIGHT = Backend("right", {op: faults.of_problem(lambda problem: problem) for op in operations()})
+WRONG = next(f.backend for f in faults.faults() if f.operation == GRADIENT and f.name == "the sum is not divided")
+
+
+def test_a_right_backend_passes():
+    steps = []
+    report = check([RIGHT], number=20, progress=lambda title, total: lambda: steps.append(title))
+    assert report.ok
+    assert report.counts == {"passed": len(report.rows), "failed": 0, "unsupported": 0, "mistrusted": 0}
+    for row in report.rows:
+        layers = sum(1 for _ in checker.layer_cases(operation_named(row.operation)))
+        assert row.cases == layers + 20
+        assert row.worst == 0, "the reference, rounded once, is right to the last bit"
+    assert len(steps) == sum(row.cases for row in report.rows)
+
+
+def test_a_wrong_backend_fails_on_layers_and_on_a_shrunk_random_case():
+    (row,) = check([WRONG], [GRADIENT], number=30).rows
+    assert row.status == "failed"
+    layers = [failure for failure in row.failures if failure.layer]
+    (random,) = [failure for failure in row.failures if not failure.layer]
+    assert {failure.layer for failure in layers} <= {layer.name for layer in zoo.LAYERS}
+    problem = Case.parse(random.case).problem
+    assert max(problem.source_shape) <= 2, "not shrunk"
+    assert random.replay == f"mpsref replay '{random.case}' --backend '{WRONG.name}'"
+
+
+def test_what_a_backend_lacks_is_unsupported_with_its_reason_and_nothing_runs_elsewhere():
+    none = Backend("none", {})
+    report = check([none], [GRADIENT], number=5)
+    (row,) = report.rows
+    assert row.status == "unsupported"
+    assert "does not implement PoolingAverage.gradient" in row.reason
+    assert row.passed == 0
+    assert not report.ok, "nothing was checked"
+
+
+def test_an_operation_of_which_only_zeros_were_seen_is_mistrusted():
+    assert Row("op", "b", "CPU", passed=0, zeros=9).status == "mistrusted"
+    assert not Report("1", 0, (Row("op", "b", "CPU", passed=0, zeros=9),)).ok
+
+
+def test_a_failure_that_comes_and_goes_is_a_failure():
+    calls = iter(range(10**6))
+
+    def sometimes(problem, *inputs, out):
+        out[...] = faults.honest(problem, *inputs)
+        if next(calls) % 7 == 3:
+            out += 1
+
+    row = checker.check_operation(GRADIENT, Backend("sometimes", {GRADIENT: sometimes}), number=60)
+    assert row.status == "failed"
+
+
+def test_the_same_seed_finds_the_same_case():
+    first, second = (check([WRONG], [GRADIENT], number=30, seed=5).failures[-1].case for _ in range(2))
+    assert first == second
+
+
+FAILURE = Failure("PoolingAverage.gradient:n1h1w1c1,k1x1,seed=0", "b <&>", "x < y & z", "net.layer")
+REPORT = Report(
+    "1.2.3",
+    7,
+    (
+        Row("PoolingAverage.forward", "b <&>", "CPU", 5, 1, 0.25),
+        Row("PoolingAverage.gradient", "b <&>", "CPU", 4, 0, 0.5, failures=(FAILURE,)),
+        Row("PoolingAverage.gradient", "c", "GPU", reason="no such thing"),
+    ),
+    (("metal", "no Mac"),),
+)
+
+
+def test_json_form():
+    form = json.loads(REPORT.json())
+    assert form["format"] == 1
+    assert form["mpsref"] == "1.2.3"
+    assert form["seed"] == 7
+    assert form["ok"] is False
+    assert form["counts"] == {"passed": 1, "failed": 1, "unsupported": 1, "mistrusted": 0}
+    assert form["unavailable"] == [{"backend": "metal", "reason": "no Mac"}]
+    assert [row["status"] for row in form["rows"]] == ["passed", "failed", "unsupported"]
+    assert form["rows"][0] == {
+        "operation": "PoolingAverage.forward", "backend": "b <&>", "runtime": "CPU", "passed": 5, "zeros": 1,
+        "worst": 0.25, "reason": "", "failures": [], "status": "passed", "cases": 6,
+    }  # fmt: skip
+    (failure,) = form["rows"][1]["failures"]
+    assert failure["replay"] == FAILURE.replay
+
+
+def test_junit_form():
+    root = ElementTree.fromstring(REPORT.junit())
+    first, second = root.findall("testsuite")
+    assert first.attrib == {"name": "b <&>", "tests": "2", "failures": "1", "skipped": "0"}
+    assert second.attrib["skipped"] == "1"
+    assert first.findall("testcase/failure")[0].attrib["message"] == "x < y & z"
+    assert FAILURE.replay in first.findall("testcase/failure")[0].text
+    assert second.find("testcase/skipped").attrib["message"] == "no such thing"
+
+
+def test_html_form():
+    page = REPORT.html()
+    for text in ("b &lt;&amp;&gt;", "x &lt; y &amp; z", "no such thing", "no Mac", "1.2.3"):
+        assert text in page
+    assert "b <&>" not in page
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_cases_draw_legal_problems_of_every_kind(operation):
+    """The random cases cover what matters: both dtypes, all families, windows outside, and mostly real work."""
+    seen = []
+    checker.search(operation, RIGHT, 200, 1, lambda case: seen.append(case) or checker.run_case(case, RIGHT))
+    assert {case.dtype for case in seen} == {"float32", "float16"}
+    assert {case.family for case in seen} == {"exact", "real", "hard"}
+    assert {case.problem.spec.edge_mode for case in seen} == {"zero", "clamp"}
+    work = sum(runs[0].count.any() and runs[1].count.any() for runs in (case.problem.runs() for case in seen))
+    assert work > len(seen) / 2

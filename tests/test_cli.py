@@ -1,0 +1,139 @@
+"""The command line as a user meets it: in a process of its own, its output in a pipe."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import mpsref
+
+CASE = "PoolingAverage.gradient:n1h5w5c1,k3x3,s2x2,clamp,float32,seed=0"
+
+
+def run(*arguments):
+    """Return (exit status, stdout, stderr) of ``mpsref arguments``."""
+    command = [sys.executable, "-c", "from mpsref.cli import main; main()", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_version():
+    assert run("--version")[:2] == (0, f"{mpsref.__version__}\n")
+
+
+def test_backends():
+    status, out, _ = run("backends", "--json")
+    assert status == 0
+    rows = {row["name"]: row for row in json.loads(out)}
+    assert {"reference", "cpu", "metal", "metal:clang"} <= set(rows)
+    for row in rows.values():
+        assert set(row) == {"name", "available", "device", "reason"}
+        assert bool(row["device"]) is row["available"] is not bool(row["reason"])
+    status, out, _ = run("backends")
+    assert status == 0
+    assert all(name in out for name in rows)
+    assert "\x1b" not in out, "no colours in a pipe"
+
+
+def test_kernels():
+    status, out, _ = run("kernels", "--json")
+    assert status == 0
+    assert {"reference", "cpu", "metal", "metal:clang"} <= set(json.loads(out)["PoolingAverage.gradient"])
+    assert "PoolingAverage.forward" in run("kernels")[1]
+
+
+def test_check(tmp_path):
+    arguments = ["check", "-b", "cpu", "-k", "PoolingAverage.gradient", "--cases", "5", "--seed", "3"]
+    files = ["--junit", str(tmp_path / "r.xml"), "--html", str(tmp_path / "r.html")]
+    status, out, err = run(*arguments, *files)
+    assert status == 0, err
+    assert "passed" in out
+    assert "1 passed, 0 failed, 0 unsupported, 0 mistrusted" in out
+    assert "PoolingAverage.gradient" in (tmp_path / "r.xml").read_text()
+    assert "PoolingAverage.gradient" in (tmp_path / "r.html").read_text()
+    status, out, _ = run(*arguments, "--json")
+    form = json.loads(out)
+    assert status == 0
+    assert form["ok"] is True
+    assert [row["backend"] for row in form["rows"]] == ["cpu"]
+    assert form["rows"][0]["runtime"].startswith("CPU")
+
+
+FAULTY = """
+import mpsref
+from mpsref.conformance.faults import of_result
+spoilt = of_result(lambda result, *_: result * 1.001)
+mpsref.register(mpsref.Backend("spoilt", {(mpsref.PoolingAverage, "gradient"): spoilt}))
+from mpsref.cli import main
+main()
+"""
+
+
+def test_check_prints_failures_and_how_to_replay_them():
+    command = [sys.executable, "-c", FAULTY]
+    arguments = ["check", "-b", "spoilt", "-k", "PoolingAverage", "--cases", "20"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    line = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay"))
+    case = line.split("'")[1]
+    assert "not run: PoolingAverage.forward on spoilt" in done.stdout
+    again = subprocess.run([*command, "replay", case, "-b", "spoilt"], capture_output=True, text=True, timeout=300)
+    assert again.returncode == 1
+    assert "failed" in again.stdout
+    assert "the reference says" in again.stdout
+
+
+def test_check_with_an_unavailable_backend_says_why_and_fails():
+    if {info.name: info.available for info in mpsref.backends()}["metal"]:
+        pytest.skip("there is an Apple GPU here")
+    status, out, _ = run("check", "-b", "metal", "--cases", "1")
+    assert status == 1
+    assert "metal:clang" in out
+    assert "0 passed, 0 failed" in out
+
+
+def test_check_hardware():
+    status, out, _ = run("check", "--hardware", "-b", "reference", "--json")
+    form = json.loads(out)
+    assert status == 0
+    assert form["ok"] is True
+    assert len(form["results"]) == 170
+    agreeing = [row for row in form["results"] if row["status"] == "agree"]
+    assert any(row["kernels"] == ["MPSCNNPoolingAverage"] for row in agreeing)
+    status, out, _ = run("check", "--hardware", "-b", "reference")
+    assert status == 0
+    assert "0 unexpected" in out
+
+
+def test_replay():
+    status, out, _ = run("replay", CASE, "-b", "cpu")
+    assert status == 0
+    assert "passed" in out
+    assert CASE in out
+
+
+def test_explain():
+    status, out, _ = run("explain", CASE)
+    assert status == 0
+    assert "window 0 |" in out
+    assert "N = 2" in out
+    assert "gathers gradient pixels [0, 1]" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["replay", CASE, "-b", "nope"], "unknown backend 'nope'; installed: 'reference'"),
+        (["replay", "nonsense", "-b", "cpu"], "has no ':'"),
+        (["explain", "PoolingAverage.forward:n1h1w1c1,k0x1"], "kernel_size[0] is 0; it must be an integer >= 1"),
+        (["check", "-k", "Nope"], "unknown kernel 'Nope'; known: PoolingAverage.forward"),
+        (["check", "-b", "nope"], "unknown backend 'nope'"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(arguments, words):
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert words in err
+    assert "Traceback" not in err
+    assert out == ""

@@ -1,0 +1,52 @@
+"""What ``mpsref explain`` says, against the geometry itself."""
+
+import re
+
+from hypothesis import given
+
+from mpsref.conformance import pooling
+from mpsref.conformance.case import Case
+from mpsref.explain import explain
+
+
+def _explain(case):
+    return explain(Case.parse(case).problem)
+
+
+def test_the_worked_windows():
+    """Worked example: five pixels, K = 4, s = 3, a ring of one zero: N = 3, 4, 2."""
+    text = _explain("PoolingAverage.forward:n1h1w5c1,k1x4,s1x3,clamp,zp0x1,out1x3")
+    rows = text.split("x axis")[1].splitlines()[1:]
+    assert rows[0].split("|")[1:] == [" -2  -1", "  0   1   2   3   4", "  5   6   7"]
+    assert [re.search(r"pixels (\d)\.\.(\d), N = (\d)", row).groups() for row in rows[1:]] == [
+        ("0", "1", "3"),
+        ("1", "4", "4"),
+        ("4", "4", "2"),
+    ]
+    assert rows[1].count("x") - 1 == 1  # one tap; the other x belongs to "pixels"
+    assert rows[1].count(".") - 2 == 2  # two taps outside; the other dots belong to "0..1"
+    assert all(row.count("O") == 1 for row in rows[1:])
+
+
+def test_a_window_outside_the_image_says_so():
+    assert "outside the image, N = 0" in _explain("PoolingAverage.forward:n1h1w2c1,k1x2,s1x3,o0x-1,clamp,out1x3")
+
+
+def test_long_axes_are_shortened_however_long():
+    text = _explain("PoolingAverage.forward:n1h1w2000000000c1,k1x3")
+    assert "... 1999999984 more ..." in text
+    assert len(text.splitlines()) < 40
+
+
+def test_gradient_offsets():
+    text = _explain("PoolingAverage.gradient:n1h1w9c1,k1x3,s1x4,o0x2,g1x2,p0x1")
+    assert "primary offset 1, kernel offset -2, effective offset 2" in text
+
+
+@given(pooling.average_problems("gradient"))
+def test_every_gathered_pixel_is_printed(problem):
+    text = explain(problem)
+    for runs, part in zip(problem.runs(), text.split("axis, gradient")[1:], strict=True):
+        said = [eval(line.split("pixels ")[1]) for line in part.splitlines() if "gathers" in line]
+        first, count = runs.first.tolist(), runs.count.tolist()
+        assert said == [list(range(f, f + c)) for f, c in zip(first, count, strict=True)]
