@@ -8,7 +8,7 @@
 
 from mpsref import geometry, padding
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
-from mpsref.kernels import PoolingAverage
+from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.registry import Backend, Operation, backends, register, set_backend, use_backend
 
 __version__ = "0.1.0"
@@ -19,6 +19,8 @@ __all__ = [
     "Operation",
     "OrderError",
     "PoolingAverage",
+    "PoolingL2Norm",
+    "PoolingMax",
     "ShapeError",
     "UnsupportedError",
     "__version__",

@@ -145,10 +145,8 @@ class Window:
 
     def taps_between(self, i: int, low: int, high: int) -> range:
         """Return the taps of window i that read a pixel in ``[low, high)``."""
-        first = self.start(i)
-        begin = max(0, ceil_div(low - first, self.dilation))
-        end = min(self.kernel, ceil_div(high - first, self.dilation))
-        return range(begin, max(begin, end))
+        begin = self._taps_below(i, low)
+        return range(begin, max(begin, self._taps_below(i, high)))
 
     def inside(self, i: int, length: int) -> slice:
         """Return the source pixels of window i that lie inside the image, as a slice (possibly empty).
@@ -159,6 +157,24 @@ class Window:
         taps = self.taps_between(i, 0, length)
         begin = self.tap(i, taps.start) if taps else 0
         return slice(begin, begin + len(taps) * self.dilation, self.dilation)
+
+    def reads(self, i: int, length: int, edge_mode: EdgeMode) -> list[tuple[int | None, int]]:
+        """Return what the taps of window i read, in their order: (pixel, how many consecutive taps read it).
+
+        ``None`` stands for a zero outside the image. With "clamp", taps outside read the nearest pixel of the image.
+
+        >>> Window(kernel=4, stride=3).reads(0, 5, "clamp"), Window(kernel=4, stride=3).reads(0, 5, "zero")
+        ([(0, 2), (0, 1), (1, 1)], [(None, 2), (0, 1), (1, 1)])
+        """
+        before, inside = self._taps_below(i, 0), self.taps_between(i, 0, length)
+        after = self.kernel - before - len(inside)
+        low, high = (0, length - 1) if edge_mode == "clamp" else (None, None)
+        middle: list[tuple[int | None, int]] = [(self.tap(i, t), 1) for t in inside]
+        return [read for read in ((low, before), *middle, (high, after)) if read[1]]
+
+    def _taps_below(self, i: int, high: int) -> int:
+        """Return how many taps of window i read a pixel before ``high``."""
+        return max(0, min(self.kernel, ceil_div(high - self.start(i), self.dilation)))
 
     def divisor(self, i: int, length: int, edge_mode: EdgeMode, zero_pad: int = 0) -> int:
         """Return N(i), what average pooling divides the sum of window i by.

@@ -45,7 +45,7 @@ def as_image(name: str, value: Any) -> Array:
     for an ``H``, ``W`` or ``C`` of 0.
     """
     array = _as_array(name, value)
-    if array.dtype.newbyteorder("=").name not in DTYPES:
+    if array.dtype.name not in DTYPES:
         raise TypeError(
             f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only): "
             f"convert it, for example with {name}.astype(numpy.float32)"
@@ -57,8 +57,9 @@ def as_image(name: str, value: Any) -> Array:
 def _as_array(name: str, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, and masks have no meaning here; pass {name}.filled(value)")
+    dlpack_only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     try:
-        array = np.asarray(value)
+        array = np.from_dlpack(value) if dlpack_only else np.asarray(value)
     except Exception as first:  # an array library may raise anything at all
         try:
             array = np.from_dlpack(value)
@@ -83,8 +84,8 @@ def _check_shape(name: str, shape: Shape) -> None:
 
 
 def is_shape(value: Any) -> bool:
-    """Tell a shape, a tuple or list of integers, from an image."""
-    return isinstance(value, (tuple, list)) and all(hasattr(n, "__index__") for n in value)
+    """Tell a shape, a tuple or list of numbers, from an image, which may be a list of arrays."""
+    return isinstance(value, (tuple, list)) and not any(hasattr(n, "__len__") for n in value)
 
 
 def as_shape(name: str, value: Any) -> ImageShape:
@@ -114,7 +115,7 @@ def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: tuple[Array, ...]) -> Array:
     """Return the caller's ``out`` if a result of this shape and dtype may be written into it."""
-    if not isinstance(out, np.ndarray):
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
         raise TypeError(f"{name} is of type {type(out).__name__}; it must be a NumPy array of shape {shape}, {dtype}")
     if out.shape != shape:
         raise ShapeError(f"{name} has shape {out.shape}; the result has shape {shape}")

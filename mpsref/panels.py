@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ CELL = 0.42
 MARGIN, BETWEEN = 0.6, 1.5
 WIDEST = 33.0
 """A page is at most this wide, unless one panel alone is wider."""
-MOST = 13
-"""Indices of an axis that are shown; of a longer one its ends, and what the picture is about."""
+MOST, FEW = 12, 10
+"""How many indices of an axis are shown at most, and how many of a longer one: its ends, and what it is about."""
 INK, FAINT = "#1F2933", "#5A6672"
 HEADING, TITLE, TEXT, SMALL = 17.0, 13.0, 11.5, 9.5
 """Sizes in points."""
@@ -58,12 +58,12 @@ def shown(indices: range, focus: range = range(0)) -> list[int]:
     >>> shown(range(5))
     [0, 1, 2, 3, 4]
     >>> shown(range(100), range(50, 53))
-    [0, 1, 2, 3, 4, 50, 51, 52, 95, 96, 97, 98, 99]
+    [0, 1, 2, 50, 51, 52, 97, 98, 99]
     """
     if len(indices) <= MOST:
         return list(indices)
-    middle = [i for i in focus[: MOST - 4] if i in indices]
-    ends = (MOST - len(middle)) // 2
+    middle = [i for i in focus[: FEW - 2] if i in indices]
+    ends = max(2, (FEW - len(middle)) // 2)
     return sorted({*indices[:ends], *middle, *indices[-ends:]})
 
 
@@ -71,6 +71,7 @@ class Ruler:
     """Where the shown indices of one axis lie; between indices that are not neighbours there is a gap."""
 
     def __init__(self, indices: Sequence[int]) -> None:
+        """Lay the indices out, one cell each."""
         self.indices = list(indices)
         self.at: dict[int, float] = {}
         self.gaps: list[float] = []
@@ -84,9 +85,12 @@ class Ruler:
         self.length = position
 
     def span(self, first: int, last: int) -> tuple[float, float] | None:
-        """Return where a stretch of indices begins and ends, as far as it is shown."""
-        inside = [self.at[i] for i in self.indices if first <= i <= last]
-        return (inside[0], inside[-1] + 1) if inside else None
+        """Return where a stretch of indices begins and ends, half a gap further where its end is not shown."""
+        inside = [i for i in self.indices if first <= i <= last]
+        if not inside:
+            return None
+        begin, end = self.at[inside[0]], self.at[inside[-1]] + 1
+        return begin - (inside[0] > first) / 2, end + (inside[-1] < last) / 2
 
 
 @dataclass
@@ -171,11 +175,14 @@ class Panel:
                 axes.add_patch(Circle(place, 0.37, fill=False, edgecolor=color, linewidth=1.6))
 
 
-def page(heading: str, subtitle: str, panels: Sequence[Panel]) -> Figure:
-    """Put the panels on a page, side by side as far as they fit, with one key for all of them."""
+def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure:
+    """Put rows of panels on a page, or more of them in a row if that makes it lower, with one key for all."""
     from matplotlib.figure import Figure
 
-    lines = _flow([(panel.width, panel) for panel in panels], BETWEEN)
+    panels = [panel for row in rows for panel in row]
+    apart = [line for row in rows for line in _flow([(p.width, p) for p in row], BETWEEN)]
+    together = _flow([(p.width, p) for p in panels], BETWEEN)
+    lines = min(apart, together, key=len) if len(together) > 1 else together
     keys = [s for s in dict.fromkeys(style for panel in panels for style in panel.styles()) if s.key]
     wide = max(sum(p.width + BETWEEN for p in line) - BETWEEN for line in lines)
     wide = max(wide, _width(heading, HEADING), _width(subtitle, TEXT))
@@ -232,20 +239,16 @@ def _text(
     axes: Axes, x: float, y: float, text: str, size: float, color: str = INK, align: str = "left", **style: Any
 ) -> None:
     if text:
-        axes.text(
-            x,
-            y,
-            text,
-            size=size,
-            color=color,
-            ha=align,
-            va="center_baseline" if not style.get("rotation") else "center",
-            **style,
-        )
+        style = {"va": "center" if "rotation" in style else "center_baseline", **style}
+        axes.text(x, y, text.replace("-", "\N{MINUS SIGN}"), size=size, color=color, ha=align, **style)
 
 
+@cache
 def _width(text: str, size: float) -> float:
-    """Return how wide a line of text is, in cells."""
-    from matplotlib.textpath import TextPath
+    """Return how wide a line of text is, in cells; titles and headings are bold."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
 
-    return float(TextPath((0, 0), text or " ", size=size).get_extents().x1) / 72 / CELL * 1.02 if text else 0.0
+    font = FontProperties(size=size, weight="bold" if size >= TITLE else "normal")
+    points, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(points) / 72 / CELL

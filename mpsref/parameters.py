@@ -24,6 +24,10 @@ Clip: TypeAlias = tuple[Pair, Pair]
 """A rectangle: its origin (y, x) and its size (height, width)."""
 
 
+LIMIT = 2**62
+"""The largest magnitude of any integer parameter: beyond every use, and its neighbours still fit in 64 bits."""
+
+
 def integer(name: str, value: Any, low: int | None = None) -> int:
     """Return ``value`` as an int that is at least ``low``.
 
@@ -42,6 +46,8 @@ def integer(name: str, value: Any, low: int | None = None) -> int:
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}") from None
     if low is not None and number < low:
         raise ValueError(f"{name} is {number}; it must be {legal}")
+    if abs(number) > LIMIT:
+        raise ValueError(f"{name} is {number}; it must be {legal} of magnitude <= 2**62")
     return number
 
 

@@ -32,6 +32,7 @@ BLUE = "#005A9C"
 PIXEL = Style("#EDF0F3", "#C3CAD1", FAINT)
 TAP = Style(BLUE, BLUE, "#FFFFFF", key="tap inside the image, with its number")
 GRADIENT = Style("#FBE3B5", "#B98A1D", key="pixel of g")
+BESIDE_TAPS = Style("#FDF5E1", "#EBDCB4")
 INSERTED = Style("#FFFFFF", "#CBD2D9", FAINT, key="inserted zero")
 EXCLUDED = Style("#FFFFFF", "#B98A1D", FAINT, dashed=True, key="pixel of g that does not count")
 HIT = Style(BLUE, BLUE, "#FFFFFF", key="tap of the rotated kernel on a pixel of g")
@@ -75,32 +76,31 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
     if isinstance(problem, PoolingForward):
         if pixel is not None:
             raise ValueError(f"pixel is {pixel!r}; only the picture of a gradient has one: leave it out")
-        panels = _forward(problem)
+        rows = _forward(problem)
     elif isinstance(problem, PoolingGradient):
-        panels = _gradient(problem, _pixel(problem, pixel))
+        rows = _gradient(problem, _pixel(problem, pixel))
     else:
         raise UnsupportedError(f"{problem.operation} has no windows to draw; the pooling operations have")
-    spec = problem.spec
-    words = [f"{f.name.replace('_', ' ')} {_value(getattr(spec, f.name))}" for f in dataclasses.fields(spec)]
-    figure = page(f"{problem.operation}", "   ".join([f"image {_value(problem.source_shape[1:3])}", *words]), panels)
+    figure = page(f"{problem.operation}", _parameters(problem), rows)
     if path is not None:
         figure.savefig(path, dpi=200)
     return figure
 
 
-def _value(value: Any) -> str:
-    """Print a pair of equal numbers as one."""
-    if isinstance(value, tuple):
-        return f"{value[0]}" if len(set(value)) == 1 else ", ".join(map(str, value))
-    return f"{value}"
+def _parameters(problem: PoolingForward | PoolingGradient) -> str:
+    """All parameters of the spec, and those of the call that are not what they would be anyway."""
+    call = [f for f in dataclasses.fields(problem) if f.name not in ("spec", "source_shape")]
+    named = {f.name: getattr(problem.spec, f.name) for f in dataclasses.fields(problem.spec)}
+    named |= {f.name: getattr(problem, f.name) for f in call if getattr(problem, f.name) != f.default}
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in named.items()]
+    return "  ·  ".join([f"image {problem.source_shape[1:3]}", *words])
 
 
 def _pixel(problem: PoolingGradient, pixel: Any) -> Pair:
-    """Check the chosen pixel, or choose one that gathers as much as any does, near the middle of a short axis."""
+    """Check the chosen pixel, or choose one that gathers as much as any does."""
     lengths = problem.source_shape[1:3]
     if pixel is None:
-        best = [[q for q, n in enumerate(r.count) if n == max(r.count)] for r in problem.runs()]
-        y, x = (b[min(len(b) // 2, 4)] for b in best)
+        y, x = (int(runs.count.argmax()) for runs in problem.runs())
         return y, x
     chosen = pair("pixel", pixel, low=0)
     if any(q >= n for q, n in zip(chosen, lengths, strict=True)):
@@ -111,7 +111,7 @@ def _pixel(problem: PoolingGradient, pixel: Any) -> Pair:
 # ------------------------------------------------------------------------------------------------------ forward
 
 
-def _forward(problem: PoolingForward) -> list[Panel]:
+def _forward(problem: PoolingForward) -> list[list[Panel]]:
     """The image with a few of its windows, N of every window, and each axis by itself."""
     windows, outputs = problem.spec.windows, _windows(problem)
     corner = outputs[0][-1], outputs[1][-1]
@@ -123,7 +123,7 @@ def _forward(problem: PoolingForward) -> list[Panel]:
         return (PIXEL, "") if place == "inside" else (OUTSIDE[place][0], "0" if place == "zero" else "")
 
     names = ", ".join(f"({a}, {b})" for a, b in picked)
-    image = Panel(f"Image, and windows {names}", *map(Ruler, columns), look)
+    image = Panel(f"Image, and window{'s' * (len(picked) > 1)} {names}", Ruler(columns[0]), Ruler(columns[1]), look)
     image.note = "dot: centre of a window"
     for number, (mark, place) in enumerate(zip(MARKS, picked, strict=False)):
         starts = [w.start(i) for w, i in zip(windows, place, strict=True)]
@@ -132,7 +132,7 @@ def _forward(problem: PoolingForward) -> list[Panel]:
         image.dots.append((y[0] + windows[0].center, x[0] + windows[1].center, mark))
     counts = _counts(problem)
     counts.frames += [((a, a), (b, b), mark, 0.06) for mark, (a, b) in zip(MARKS, picked, strict=False)]
-    return [image, counts, *(_taps(problem, axis, columns[axis]) for axis in _axes(problem))]
+    return [[image, counts], [_taps(problem, axis, columns[axis]) for axis in _axes(problem)]]
 
 
 def _reach(window: Window, outputs: range, length: int) -> list[int]:
@@ -180,19 +180,19 @@ def _both(y: Place, x: Place) -> Place:
 # ------------------------------------------------------------------------------------------------------ gradient
 
 
-def _gradient(problem: PoolingGradient, pixel: Pair) -> list[Panel]:
+def _gradient(problem: PoolingGradient, pixel: Pair) -> list[list[Panel]]:
     """The result, the zero-inserted gradient under the kernel, N of the windows, and each axis by itself."""
     lines = [_Inserted(problem, axis) for axis in (0, 1)]
-    panels = [_gathered(problem, pixel), _kernel_over_gradient(lines, pixel)]
+    panels = [_gathered(problem, lines, pixel), _kernel_over_gradient(lines, pixel)]
     panels[1].note = _sum(problem, pixel)
     if _averages(problem) and all(problem.included):
         panels.append(_counts(problem))
-    return [*panels, *(_rotated(problem, lines[axis], pixel[axis]) for axis in _axes(problem))]
+    return [panels, [_rotated(problem, lines[axis], pixel[axis]) for axis in _axes(problem)]]
 
 
-def _gathered(problem: PoolingGradient, pixel: Pair) -> Panel:
+def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair) -> Panel:
     """The result: how many gradient pixels each of its pixels sums over."""
-    runs, lines = problem.runs(), [_Inserted(problem, axis) for axis in (0, 1)]
+    runs = problem.runs()
     most = int(max(runs[0].count) * max(runs[1].count))
 
     def look(y: int, x: int) -> Cell:
@@ -200,8 +200,10 @@ def _gathered(problem: PoolingGradient, pixel: Pair) -> Panel:
             return UNTOUCHED, "0"
         return _heat(int(runs[0].count[y] * runs[1].count[x]), most)
 
-    rulers = (Ruler(shown(range(line.length), range(q - 1, q + 2))) for line, q in zip(lines, pixel, strict=True))
-    panel = Panel("dx: pixels of g that each pixel gathers", *rulers, look)
+    rows, columns = (
+        Ruler(shown(range(line.length), range(q - 1, q + 2))) for line, q in zip(lines, pixel, strict=True)
+    )
+    panel = Panel("dx: pixels of g that each pixel gathers", rows, columns, look)
     panel.frames.append(((pixel[0],) * 2, (pixel[1],) * 2, MARKS[0], 0.04))
     return panel
 
@@ -218,8 +220,8 @@ def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
             return EXCLUDED, f"{v},{u}"
         return (HIT if under else GRADIENT), f"{v},{u}"
 
-    rulers = (Ruler(line.coordinates([q], q)) for line, q in zip(lines, pixel, strict=True))
-    panel = Panel(f"g with zeros inserted, kernel for dx[{pixel[0]}, {pixel[1]}]", *rulers, look)
+    rows, columns = (Ruler(line.coordinates([q], q)) for line, q in zip(lines, pixel, strict=True))
+    panel = Panel(f"g with zeros inserted, kernel for dx[{pixel[0]}, {pixel[1]}]", rows, columns, look)
     if taps[0] and taps[1]:
         panel.frames.append(((taps[0][0], taps[0][-1]), (taps[1][0], taps[1][-1]), MARKS[0], 0.0))
     return panel
@@ -227,7 +229,9 @@ def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
 
 def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
     """One axis: the zero-inserted gradient, and a row for each result pixel with the rotated kernel where it lies."""
-    pixels = shown(range(line.length), range(chosen - 1, chosen + 2))
+    columns = line.coordinates(range(line.length), chosen)
+    near = shown(range(line.length), range(chosen - 1, chosen + 2))
+    pixels = [q for q in near if q == chosen or not line.taps(q) or line.center(q) in columns]
     head = pixels[0] - 1  # the row of the gradient itself
 
     def look(q: int, m: int) -> Cell:
@@ -235,13 +239,15 @@ def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
         if q == head:
             return (INSERTED, "0") if u is None else (GRADIENT if line.counts(m) else EXCLUDED, f"{u}")
         if tap is None:
-            return (PIXEL._replace(key="") if u is not None else BLANK), ""
+            return (BESIDE_TAPS if u is not None else BLANK), ""
         return (HIT if line.counts(m) else MISS), f"{tap}"
 
     title = f"{_name(problem, line.axis)}: g, then a row for each pixel of dx"
-    columns = Ruler(line.coordinates(pixels, chosen))
-    panel = Panel(title, Ruler([head, *pixels]), columns, look, names={head: "g"})
-    panel.note = f"effective offset {line.effective} = {line.window.stride} × {line.primary} + {line.kernel_offset}"
+    panel = Panel(title, Ruler([head, *pixels]), Ruler(columns), look, names={head: "g"})
+    panel.note = (
+        f"effective offset {line.effective} = stride {line.window.stride} × primary offset {line.primary} "
+        f"+ kernel offset {line.kernel_offset}"
+    )
     panel.rings = [(q, line.center(q)) for q in pixels if line.taps(q)]
     for q in pixels:
         hits = [line.pixel(m) for m in line.taps(q) if line.counts(m)]
@@ -335,7 +341,8 @@ def _counts(problem: PoolingForward | PoolingGradient) -> Panel:
     counts = [{i: _count(problem, axis, i) for i in shown(w)} for axis, w in enumerate(_windows(problem))]
     most = max(counts[0].values()) * max(counts[1].values())
     title = "N of each window" if _averages(problem) else "Taps inside the image, of each window"
-    return Panel(title, *map(Ruler, map(list, counts)), lambda a, b: _heat(counts[0][a] * counts[1][b], most))
+    rows, columns = (Ruler(list(count)) for count in counts)
+    return Panel(title, rows, columns, lambda a, b: _heat(counts[0][a] * counts[1][b], most))
 
 
 def _heat(value: int, most: int) -> Cell:

@@ -297,6 +297,8 @@ def _results(problem: Problem, sources: tuple[Array, ...], inputs: tuple[Array, 
     return tuple(images.checked_out(*result, inputs) for result in zip(names, outs, shapes, dtypes, strict=True))
 
 
-def _known(backend: str | Backend) -> str | Backend:
+def _known(backend: Any) -> str | Backend:
+    if backend is None:
+        raise TypeError("backend is None; it must be a name or an mpsref.Backend")
     get_backend(backend)
-    return backend
+    return backend  # type: ignore[no-any-return]

@@ -16,9 +16,22 @@ import numpy.typing as npt
 
 from mpsref.geometry import EdgeMode, Window, clip, included_windows
 
-__all__ = ["IntVector", "Runs", "divisors", "gather_runs", "reciprocals", "tap_runs"]
+__all__ = [
+    "IntVector",
+    "Reads",
+    "Runs",
+    "Touching",
+    "divisors",
+    "gather_runs",
+    "reads",
+    "reciprocals",
+    "tap_runs",
+    "touching",
+]
 
 IntVector = npt.NDArray[np.int32]
+
+LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,23 +50,34 @@ class Runs:
     tap_step: int
 
 
-def _range(n: int, *magnitudes: int | None) -> npt.NDArray[Any]:
-    """Return 0, 1, ..., n - 1 as int64, or as Python integers where int64 might overflow."""
-    small = all(m is None or abs(m) < 2**30 for m in (n, *magnitudes))
-    return np.arange(n, dtype=np.int64 if small else object)
+@dataclass(frozen=True, slots=True, eq=False)
+class Reads:
+    """What each window of an axis reads, tap after tap: ``before`` times one thing, a run, ``after`` times one thing.
+
+    The run is the ``count`` pixels ``first, first + step, ...``. The taps before it all read the pixel ``low``, those
+    after it the pixel ``high``; -1 stands for the value 0.
+    """
+
+    before: npt.NDArray[np.int64]
+    first: IntVector
+    count: IntVector
+    after: npt.NDArray[np.int64]
+    step: int
+    low: int
+    high: int
 
 
-def _runs(first: npt.NDArray[Any], count: npt.NDArray[Any], tap: npt.NDArray[Any], step: int, tap_step: int) -> Runs:
-    """Store the table as int32, zeros where a run is empty."""
-    count = np.maximum(count, 0)
-    some = count > 0
-    # Taps (and tap steps) of 2**31 or more belong to kernels without weights, where nobody asks: they need only fit.
-    tap = np.minimum(tap, 2**31 - 1)
-    first, count, tap = (np.where(some, column, 0).astype(np.int32) for column in (first, count, tap))
-    for column in (first, count, tap):
-        column.flags.writeable = False
-    # A step of 2**31 or more has no second element inside an array: it too need only fit.
-    return Runs(first, count, tap, min(step, 2**31 - 1), min(tap_step, 2**31 - 1))
+@dataclass(frozen=True, slots=True, eq=False)
+class Touching:
+    """For each destination pixel the source pixel it stands for, and the gradient pixels whose windows may read that.
+
+    These are ``count`` consecutive ones from ``first`` on. With dilation some of their windows step over the pixel;
+    with "clamp", windows that are clamped to it are among them. ``pixel`` is -1 where nothing is to be computed.
+    """
+
+    pixel: IntVector
+    first: IntVector
+    count: IntVector
 
 
 @lru_cache(maxsize=256)
@@ -64,12 +88,25 @@ def tap_runs(window: Window, outputs: int, length: int) -> Runs:
     >>> runs.first.tolist(), runs.count.tolist(), runs.tap.tolist()
     ([0, 1, 3], [2, 3, 2], [1, 0, 0])
     """
-    d = window.dilation
-    i = _range(outputs, window.offset, window.stride * outputs, window.extent, d, length)
-    start = window.offset + window.stride * i - window.center
-    begin = np.maximum(0, -(start // d))  # first tap at or after pixel 0
-    end = np.minimum(window.kernel, -((start - length) // d))  # first tap at or after the end of the image
-    return _runs(start + d * begin, end - begin, begin, d, 1)
+    start = _starts(window, 0, outputs, length)
+    begin, count = _taps_between(window, start, 0, length)
+    return _runs(start + window.dilation * begin, count, begin, window.dilation, 1)
+
+
+@lru_cache(maxsize=256)
+def reads(window: Window, first: int, n: int, length: int, edge_mode: EdgeMode) -> Reads:
+    """Return what the windows ``first ... first + n - 1`` read of an image of ``length`` pixels.
+
+    >>> table = reads(Window(kernel=4, stride=3), 0, 3, length=5, edge_mode="clamp")
+    >>> table.before.tolist(), table.first.tolist(), table.count.tolist(), table.after.tolist(), table.low, table.high
+    ([2, 0, 0], [0, 1, 4], [2, 4, 1], [0, 0, 3], 0, 4)
+    """
+    start = _starts(window, first, n, length)
+    begin, count = _taps_between(window, start, 0, length)
+    pixel = np.where(count > 0, start + window.dilation * begin, 0)
+    low, high = (0, length - 1) if edge_mode == "clamp" else (-1, -1)
+    before, after = (_frozen(taps, np.int64) for taps in (begin, window.kernel - begin - count))
+    return Reads(before, _frozen(pixel), _frozen(count), after, min(window.dilation, LARGEST), low, high)
 
 
 @lru_cache(maxsize=256)
@@ -93,13 +130,8 @@ def gather_runs(
     ([0, 0, 1, 1, 2], [1, 2, 1, 2, 1])
     """
     s, d = window.stride, window.dilation
-    if kernel_offset is None:
-        kernel_offset = window.kernel_offset(clip_origin)
-    origin, n = clip(clip_origin, clip_size, length)
     included = included_windows(primary_offset, source_size, gradient_length)
-    limits = (window.offset, s, d, window.extent, kernel_offset, origin, primary_offset)
-    q = _range(length, gradient_length, *limits)
-    j = q - origin + kernel_offset + window.offset - window.even  # Window.represented_pixel
+    j, legal = _represented(window, length, kernel_offset, clip_origin, clip_size, primary_offset, gradient_length)
     reach = j - window.offset + window.center  # s * i + d * t for every (window, tap) that reads j
     low = np.maximum(included.start, -((window.extent - 1 - reach) // s))
     high = np.minimum(included.stop - 1, reach // s)
@@ -107,11 +139,41 @@ def gather_runs(
     common = d // window.window_step
     inverse = pow(window.tap_step, -1, window.window_step)
     first = low + (reach // common % window.window_step * inverse - low) % window.window_step
-    count = (high - first) // window.window_step + 1
-    legal = (q >= origin) & (q < origin + n) & (j >= 0) & (j < length) & (reach % common == 0)
-    count = np.where(legal, count, 0)
+    count = np.where(legal & (reach % common == 0), (high - first) // window.window_step + 1, 0)
     tap = (reach - s * first) // d
     return _runs(primary_offset + first, count, tap, window.window_step, window.tap_step)
+
+
+@lru_cache(maxsize=256)
+def touching(
+    window: Window,
+    length: int,
+    gradient_length: int,
+    edge_mode: EdgeMode,
+    primary_offset: int = 0,
+    source_size: int | None = None,
+    kernel_offset: int | None = None,
+    clip_origin: int = 0,
+    clip_size: int | None = None,
+) -> Touching:
+    """Return, for each destination pixel, its source pixel and the gradient pixels whose windows may read that.
+
+    >>> table = touching(Window(kernel=3, stride=2, offset=-2), 4, gradient_length=4, edge_mode="clamp")
+    >>> table.pixel.tolist(), table.first.tolist(), table.count.tolist()
+    ([0, 1, 2, 3], [0, 1, 2, 2], [2, 2, 1, 2])
+    """
+    s = window.stride
+    included = included_windows(primary_offset, source_size, gradient_length)
+    j, legal = _represented(window, length, kernel_offset, clip_origin, clip_size, primary_offset, gradient_length)
+    reach = j - window.offset + window.center
+    low = np.maximum(included.start, -((window.extent - 1 - reach) // s))
+    high = np.minimum(included.stop - 1, reach // s)
+    if edge_mode == "clamp":  # the pixels at the ends are read by every window beyond them too
+        low = np.where(j == 0, included.start, low)
+        high = np.where(j == length - 1, included.stop - 1, high)
+    count = np.where(legal, np.maximum(high - low + 1, 0), 0)
+    first = np.where(count > 0, primary_offset + low, 0)
+    return Touching(_frozen(np.where(legal, j, -1)), _frozen(first), _frozen(count))
 
 
 @lru_cache(maxsize=256)
@@ -124,9 +186,7 @@ def reciprocals(
     [0.0, 1.0, 0.0]
     """
     counts = divisors(window, first, n, length, edge_mode, zero_pad).astype(np.float64)
-    inverse = np.divide(1.0, counts, out=np.zeros(n), where=counts > 0)
-    inverse.flags.writeable = False
-    return inverse
+    return _frozen(np.divide(1.0, counts, out=np.zeros(n), where=counts > 0), np.float64)
 
 
 def divisors(
@@ -137,13 +197,62 @@ def divisors(
     >>> divisors(Window(kernel=4, stride=3), 0, 3, length=5, edge_mode="clamp", zero_pad=1).tolist()
     [3, 4, 2]
     """
-    d = window.dilation
-    limits = (first, window.offset, window.stride * (abs(first) + n), window.extent, d, zero_pad, length)
-    i = first + _range(n, *limits)
+    start = _starts(window, first, n, length, zero_pad)
     if edge_mode == "zero":
-        return np.full(n, window.kernel, dtype=i.dtype)
-    start = window.offset + window.stride * i - window.center
-    begin = np.maximum(0, -((start + zero_pad) // d))
-    end = np.minimum(window.kernel, -((start - length - zero_pad) // d))
-    counts: npt.NDArray[Any] = np.maximum(end - begin, 0)
-    return counts
+        return np.full(n, window.kernel, dtype=start.dtype)
+    return _taps_between(window, start, -zero_pad, length + zero_pad)[1]
+
+
+def _range(n: int, *magnitudes: int | None) -> npt.NDArray[Any]:
+    """Return 0, 1, ..., n - 1 as int64, or as Python integers where int64 might overflow."""
+    small = all(m is None or abs(m) < 2**30 for m in (n, *magnitudes))
+    return np.arange(n, dtype=np.int64 if small else object)
+
+
+def _starts(window: Window, first: int, n: int, *magnitudes: int) -> npt.NDArray[Any]:
+    """Return the source pixel of the first tap of the windows ``first ... first + n - 1``."""
+    farthest = window.stride * (abs(first) + n)
+    i = first + _range(n, first, farthest, window.offset, window.extent, window.dilation, *magnitudes)
+    start: npt.NDArray[Any] = window.offset + window.stride * i - window.center
+    return start
+
+
+def _taps_between(
+    window: Window, start: npt.NDArray[Any], low: int, high: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return of each window the first tap that reads a pixel in ``[low, high)``, and how many do."""
+    begin, end = (
+        np.clip(-((start - bound) // window.dilation), 0, window.kernel)  # taps before the bound
+        for bound in (low, high)
+    )
+    return begin, end - begin
+
+
+def _represented(
+    window: Window, length: int, kernel_offset: int | None, clip_origin: int, clip_size: int | None, *magnitudes: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the source pixel J(q) of each destination pixel, and whether it is in the clip and in the image."""
+    origin, n = clip(clip_origin, clip_size, length)
+    if kernel_offset is None:
+        kernel_offset = window.kernel_offset(clip_origin)
+    limits = (window.offset, window.stride, window.dilation, window.extent, kernel_offset, origin, *magnitudes)
+    q = _range(length, *limits)
+    j = q - origin + kernel_offset + window.offset - window.even  # Window.represented_pixel
+    return j, (q >= origin) & (q < origin + n) & (j >= 0) & (j < length)
+
+
+def _runs(first: npt.NDArray[Any], count: npt.NDArray[Any], tap: npt.NDArray[Any], step: int, tap_step: int) -> Runs:
+    """Store the table as int32, zeros where a run is empty."""
+    count = np.maximum(count, 0)
+    # Taps (and tap steps) of 2**31 or more belong to kernels without weights, where nobody asks; a step of 2**31 or
+    # more has no second element inside an array. They need only fit.
+    tap = np.minimum(tap, LARGEST)
+    first, count, tap = (_frozen(np.where(count > 0, column, 0)) for column in (first, count, tap))
+    return Runs(first, count, tap, min(step, LARGEST), min(tap_step, LARGEST))
+
+
+def _frozen(values: npt.NDArray[Any], dtype: type[np.generic] = np.int32) -> npt.NDArray[Any]:
+    """Return a read-only copy in a dtype of fixed size: tables are shared."""
+    copy = values.astype(dtype)
+    copy.flags.writeable = False
+    return copy

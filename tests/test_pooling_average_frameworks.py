@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from types import ModuleType
 from typing import Any
 
@@ -126,30 +125,11 @@ def test_channels_last_memory_with_padding(
             assert np.array_equal(first, second)
 
 
-def test_ceil_mode_of_compiled_code(torch: ModuleType, backend: str) -> None:
-    """Compiled pooling has taken the wrong divisor where ceil mode lets a window pass the padding."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tracing warns of what the next release drops
-        traced = torch.jit.trace(
-            lambda t: torch.nn.functional.avg_pool2d(t, 3, 2, 1, True, True), torch.zeros(1, 1, 6, 6)
-        )
-    x = noise((1, 6, 6, 1))
-    values = traced(torch.from_numpy(x.transpose(0, 3, 1, 2).copy())).numpy().transpose(0, 2, 3, 1)
-    eager, _, _ = by_torch(torch, x, None, 3, 2, 1, True, True)
-    y = PoolingAverage(3, 2, 0, "clamp", 1).forward(x, (4, 4), backend=backend)
-    for expected in (values, eager):
-        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
-
-
 def same_padding(x: Array, kernel: int, stride: int) -> Array:
     """TensorFlow's SAME along both axes, its documented formula: pixels of padding are not counted."""
     length = x.shape[1]
     outputs = math.ceil(length / stride)
-    if length % stride == 0:
-        total = max(kernel - stride, 0)
-    else:
-        total = max(kernel - length % stride, 0)
-    before = total // 2
+    before = max(kernel - (length % stride or stride), 0) // 2
     y = np.zeros((x.shape[0], outputs, outputs, x.shape[3]))
     for a, b in np.ndindex(outputs, outputs):
         rows, columns = (slice(max(i * stride - before, 0), i * stride - before + kernel) for i in (a, b))

@@ -36,7 +36,7 @@ def load(pixel: Any) -> Any:
 
 
 def store(value: Any, like: Any) -> Any:
-    """Return float32 ``value`` as an element of an array of ``like``: to nearest, ties to even, >= 65520 to infinity."""
+    """Return ``value`` as an element of an array of ``like``: to nearest, ties to even, from 65520 on infinity."""
     raise NotImplementedError("for compiled code only")
 
 

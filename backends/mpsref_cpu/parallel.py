@@ -10,11 +10,13 @@ one thread in the same way whoever it is, so results do not depend on the number
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numba
 
@@ -26,6 +28,8 @@ GRAIN = 1 << 18
 CHUNKS = 4
 """Chunks a thread: enough to even out a slow or late one, few enough to cost nothing."""
 
+jit: Any = numba  # whose names type checkers know only in part
+
 _lock = threading.Lock()  # held while forking, so that a child never inherits a lock in the middle of its use
 _helpers: ThreadPoolExecutor | None = None
 
@@ -33,11 +37,11 @@ _helpers: ThreadPoolExecutor | None = None
 def thread_count() -> int:
     """Return how many threads the calling thread may use; asking does not start numba's own threads."""
     try:
-        numba.threading_layer()
+        jit.threading_layer()
     except ValueError:  # not started, so nobody has set anything
-        return int(numba.config.NUMBA_NUM_THREADS)
+        return int(jit.config.NUMBA_NUM_THREADS)
     with _lock:
-        return int(numba.get_num_threads())
+        return int(jit.get_num_threads())
 
 
 def for_rows(body: Callable[[int, int], None], rows: int, nbytes: int) -> None:
@@ -78,14 +82,11 @@ def _start(work: Callable[[], None], count: int) -> list[Future[None]]:
     """Hand ``work`` to idle helpers; to none where the interpreter is about to end and starts no more threads."""
     global _helpers
     futures: list[Future[None]] = []
-    with _lock:
+    with _lock, contextlib.suppress(RuntimeError):
         if _helpers is None:
-            _helpers = ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), "mpsref-cpu")
-        try:
-            for _ in range(count):
-                futures.append(_helpers.submit(work))
-        except RuntimeError:
-            pass
+            _helpers = ThreadPoolExecutor(max(1, jit.config.NUMBA_NUM_THREADS - 1), "mpsref-cpu")
+        while len(futures) < count:
+            futures.append(_helpers.submit(work))
     return futures
 
 

@@ -1,10 +1,10 @@
 """Average pooling: forward and gradient are one gather.
 
-Both are ``target[j, i] = scale[j, i] * sum of weight[a, b] * source[a, b]`` over a run of rows ``a`` and a run of columns
-``b``: the forward pass sums the pixels of a window and scales the result by ``1/Ny * 1/Nx``; the gradient gives each
-gradient pixel that weight and sums over the windows that read a pixel. Runs and factors are products of the two axes,
-so the sum is separable: first the rows of the run are added up, as one long vector each, into a row of sums that stays
-in cache, then columns of that row. An element costs one multiply-add per row and one per column of its run.
+Both are ``target[j, i] = scale[j, i] * sum of weight[a, b] * source[a, b]``, over a run of rows a and one of columns b.
+The forward pass sums the pixels of a window and scales the result by ``1/Ny * 1/Nx``; the gradient gives each gradient
+pixel that weight and sums over the windows that read a pixel. Runs and factors are products of the two axes, so the
+sum is separable: first the rows of the run are added up, as one long vector each, into a row of sums that stays in
+cache, then columns of that row. An element costs one multiply-add for each row and one for each column of its run.
 
 Sums are float32, and float64 where they have more than 1,024 terms. Workspace: a row of sums a thread, and a row of
 results where they are not computed in the dtype that they are stored in.
@@ -32,10 +32,10 @@ MOST_FLOAT32_TERMS = 1024
 
 
 class Rows(NamedTuple):
-    """The y axis: target row j sums ``count[j]`` source rows from ``first[j]`` on."""
+    """The y axis: target row j sums ``terms[j]`` source rows from ``first[j]`` on."""
 
     first: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    terms: npt.NDArray[np.int64]
     weight: Array
     """A factor for each source row."""
     scale: Array
@@ -45,14 +45,14 @@ class Rows(NamedTuple):
 class Columns(NamedTuple):
     """The x axis, as segments of target columns that are computed alike.
 
-    Segment k has ``length[k]`` target columns: ``start[k]`` and others ``step`` apart. Each sums ``count[k]`` source
+    Segment k has ``length[k]`` target columns: ``start[k]`` and others ``step`` apart. Each sums ``terms[k]`` source
     columns; the run of the first one begins at ``first[k]``, that of each next one ``advance`` further on.
     """
 
     start: npt.NDArray[np.int64]
     length: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    terms: npt.NDArray[np.int64]
     step: int
     advance: int
     weight: Array
@@ -62,7 +62,7 @@ class Columns(NamedTuple):
 
 
 def average(problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
-    """Fill ``out``: with the means of the windows of ``source``, or with the gradient of the image they are taken of."""
+    """Fill ``out``: with the means of windows of ``source``, or with an image's gradient from that of such means."""
     rows, columns = _tables(problem)
     n, height, width, channels = out.shape
     sizes = (*source.shape[1:3], height, width, channels)
@@ -80,34 +80,34 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
 def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     """Return the two axes of a problem, as compiled code reads them."""
     y, x = problem.runs()
-    terms = int(y.count.max()) * int(x.count.max())
-    dtype = np.float32 if terms <= MOST_FLOAT32_TERMS else np.float64
+    most = int(y.count.max()) * int(x.count.max())
+    dtype = np.float32 if most <= MOST_FLOAT32_TERMS else np.float64
     inverse_y, inverse_x = (inverse.astype(dtype) for inverse in problem.reciprocals())
     _, height, width, _ = problem.result_shapes[0]
-    _, source_height, source_width, _ = next(iter(problem.input_shapes.values()))
-    stride = problem.spec.strides[1]
-    first, count = y.first.astype(np.int64), y.count.astype(np.int64)
+    (_, source_height, source_width, _), *_ = problem.input_shapes.values()
+    stride = problem.spec.windows[1].stride
+    first, terms = y.first.astype(np.int64), y.count.astype(np.int64)
     if isinstance(problem, AverageForward):
-        rows = Rows(first, count, weight=np.ones(source_height, dtype), scale=inverse_y)
+        rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)
         columns = _segments(x, step=1, advance=stride, weight=np.ones(source_width, dtype), scale=inverse_x)
     else:
-        rows = Rows(first, count, weight=inverse_y, scale=np.ones(height, dtype))
+        rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
         columns = _segments(x, step=stride, advance=1, weight=inverse_x, scale=np.ones(width, dtype))
     return rows, columns
 
 
 def _segments(runs: Runs, step: int, advance: int, weight: Array, scale: Array) -> Columns:
-    """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal counts and equal factors."""
+    """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal lengths and equal factors."""
     step, advance = min(step, runs.first.size), min(advance, weight.size)  # longer ones never come to a second column
     order = np.argsort(np.arange(runs.first.size) % step, kind="stable")
-    first, count, scale = runs.first[order].astype(np.int64), runs.count[order].astype(np.int64), scale[order]
+    first, terms, scale = runs.first[order].astype(np.int64), runs.count[order].astype(np.int64), scale[order]
     changes = np.concatenate([[0], np.cumsum(weight[1:] != weight[:-1])])  # of the weights before each source column
-    last = np.maximum(first + count - 1, 0)
+    last = np.maximum(first + terms - 1, 0)
     moved = (np.diff(first) == advance) & (changes[last[1:]] == changes[first[:-1]])
-    alike = (np.diff(order) == step) & (np.diff(count) == 0) & (np.diff(scale) == 0) & (moved | (count[1:] == 0))
+    alike = (np.diff(order) == step) & (np.diff(terms) == 0) & (np.diff(scale) == 0) & (moved | (terms[1:] == 0))
     start = np.flatnonzero(np.concatenate([[True], ~alike]))
     length = np.diff(start, append=order.size)
-    return Columns(order[start], length, first[start], count[start], step, advance, weight, scale[start])
+    return Columns(order[start], length, first[start], terms[start], step, advance, weight, scale[start])
 
 
 @compiled
@@ -135,37 +135,38 @@ def _gather(
     step, advance = columns.step * channels, columns.advance * channels
     for row in range(begin, end):
         image, j = divmod(row, height)
-        first, count, scale = rows.first[j], rows.count[j], rows.scale[j]
+        first, terms, scale = rows.first[j], rows.terms[j], rows.scale[j]
         start = (image * source_height + first) * pitch
         at = row * width * channels if in_place else 0
-        if count > 1:
-            _weighted_sum(sums, np.intp(0), source, start, whole_row, rows.weight, first, count, one)
+        if terms > 1:
+            _weighted_sum(sums, np.intp(0), source, start, whole_row, rows.weight, first, terms, one)
         else:  # nothing to add up: the columns are read from the source itself
             scale *= rows.weight[first]
         for k in range(columns.start.size):
-            b, terms, factor = columns.first[k], columns.count[k] if count else 0, scale * columns.scale[k]
+            b, count, factor = columns.first[k], columns.terms[k] if terms else 0, scale * columns.scale[k]
             blocks, size = columns.length[k], channels
             if step == channels == advance:  # neighbours from neighbours: one long block
                 blocks, size = 1, blocks * channels
             walk = (blocks, size, step, advance, channels)
             q, p = at + columns.start[k] * channels, b * channels
-            if count > 1:
-                _weighted_sum(results, q, sums, p, walk, columns.weight, b, terms, factor)
+            if terms > 1:
+                _weighted_sum(results, q, sums, p, walk, columns.weight, b, count, factor)
             else:
-                _weighted_sum(results, q, source, start + p, walk, columns.weight, b, terms, factor)
+                _weighted_sum(results, q, source, start + p, walk, columns.weight, b, count, factor)
         if not in_place:
-            for i in range(width * channels):
-                target[row * width * channels + i] = store(results[i], target[0])
+            stored = target[row * width * channels : (row + 1) * width * channels]
+            for i in range(stored.size):
+                stored[i] = store(results[i], stored[i])
 
 
-# A *walk* is (blocks, size, step, advance, tap): block b of ``size`` elements begins at ``into[at + b * step]``, and its
-# term t at ``source[start + b * advance + t * tap]``. Each function below goes over the blocks once. Indices are
+# A *walk* is (blocks, size, step, advance, tap): block b of ``size`` elements begins at ``into[at + b * step]``, and
+# its term t at ``source[start + b * advance + t * tap]``. Each function below goes over the blocks once. Indices are
 # unsigned, because a signed one makes numba ask each time whether it counts from the end.
 
 
 @compiled
 def _weighted_sum(
-    into: Any, at: int, source: Any, start: int, walk: Any, weight: Any, first: int, count: int, scale: float
+    into: Any, at: Any, source: Any, start: int, walk: Any, weight: Any, first: int, count: int, scale: Any
 ) -> None:
     """Set each block to ``scale`` times the sum of ``count`` terms, term t with the factor ``weight[first + t]``."""
     if count == 0:

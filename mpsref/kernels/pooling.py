@@ -44,9 +44,14 @@ class Pooling(registry.Spec):
     @property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
-        names = ("kernel_size", "strides", "offset")
-        y, x = (Window(k, s, 1, o) for k, s, o in zip(*(pair(n, getattr(self, n)) for n in names), strict=True))
+        columns = [pair(name, getattr(self, name)) for name in ("kernel_size", "strides", "spread", "offset")]
+        y, x = (Window(k, s, d, o) for k, s, d, o in zip(*columns, strict=True))
         return y, x
+
+    @property
+    def spread(self) -> Pair:
+        """The dilations: 1 but for the kernels that have them."""
+        return 1, 1
 
     def forward(self, x: Any, output_size: Any = None, *, out: Any = None, backend: Any = None) -> Array:
         """Pool the image ``x`` (N, H, W, C) into (N, OH, OW, C), in the dtype of ``x``.
@@ -93,6 +98,14 @@ class Pooling(registry.Spec):
         problem = self.problems["gradient"](self, shape, g.shape[1:3], primary_offset, source_size, kernel_offset, clip)
         return registry.run_one(problem, *inputs, out=out, backend=backend)
 
+    def reads(self, first: Pair, count: Pair, shape: Shape) -> tuple[tables.Reads, tables.Reads]:
+        """Return what the windows ``first ... first + count - 1`` read, for y and for x, of an image of ``shape``."""
+        y, x = (
+            tables.reads(window, i, n, length, self.edge_mode)
+            for window, i, n, length in zip(self.windows, first, count, shape[1:3], strict=True)
+        )
+        return y, x
+
     def default_outputs(self, shape: Shape) -> Pair:
         """Return the output size up to the last window whose centre lies before the end of an image of ``shape``."""
         height, width = (w.default_outputs(length) for w, length in zip(self.windows, shape[1:3], strict=True))
@@ -128,6 +141,10 @@ class PoolingForward(registry.ImageProblem):
         """The image y."""
         n, _, _, c = self.source_shape
         return ((n, *self.output_size, c),)
+
+    def reads(self) -> tuple[tables.Reads, tables.Reads]:
+        """Return, for y and x, what each window reads, taps outside the image included."""
+        return self.spec.reads((0, 0), self.output_size, self.source_shape)
 
     def where(self, index: tuple[int, ...]) -> str:
         """Describe the window of an output: its place, and the pixels inside the image."""
@@ -211,6 +228,16 @@ class PoolingGradient(registry.ImageProblem):
         y, x = (tables.gather_runs(**axis) for axis in self._axes())
         return y, x
 
+    def reads(self) -> tuple[tables.Reads, tables.Reads]:
+        """Return, for y and x, what the window of each gradient pixel reads, taps outside the image included."""
+        first = -self.primary_offset[0], -self.primary_offset[1]
+        return self.spec.reads(first, self.gradient_size, self.source_shape)
+
+    def touching(self) -> tuple[tables.Touching, tables.Touching]:
+        """Return, for y and x, the source pixel of each destination pixel, and whose windows may read it."""
+        y, x = (tables.touching(edge_mode=self.spec.edge_mode, **axis) for axis in self._axes())
+        return y, x
+
     def where(self, index: tuple[int, ...]) -> str:
         """Describe the gradient pixels whose windows have a tap at the source pixel of an element."""
         rows, columns = (
@@ -241,3 +268,35 @@ def _interval(pixels: slice) -> str:
     """Print the pixels of a window, "none" where it lies outside the image."""
     inside = range(pixels.start, pixels.stop, pixels.step)
     return f"{inside[0]}..{inside[-1]}" if inside else "none"
+
+
+def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Array, Array, Array]:
+    """Return what window (a, b) reads of ``x``: values (N, taps, C), then of each its row, column, and how many taps.
+
+    The order is the raster order of the taps. Outside the image row or column is -1 and the value 0; consecutive taps
+    that read the same pixel come as one.
+    """
+    axes = [
+        window.reads(i, length, problem.spec.edge_mode)
+        for window, i, length in zip(problem.spec.windows, (a, b), x.shape[1:3], strict=True)
+    ]
+    (rows, columns), (row_times, column_times) = (
+        [np.array([-1 if read[part] is None else read[part] for read in axis]) for axis in axes] for part in (0, 1)
+    )
+    outside = (rows < 0)[:, None] | (columns < 0)
+    values = np.where(outside[..., None], 0, x[:, rows[:, None], columns])
+    y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))
+    times = np.multiply.outer(row_times.astype(x.dtype), column_times.astype(x.dtype)).ravel()
+    return values.reshape(len(x), -1, x.shape[-1]), y, x_, times
+
+
+def count_of_windows(problem: PoolingGradient) -> Array:
+    """Return how many windows read the pixel that each element of a gradient stands for, (1, H, W, 1)."""
+    counts = []
+    for window, windows, length in zip(problem.spec.windows, problem.included, problem.source_shape[1:3], strict=True):
+        count = np.zeros(length)
+        for i in windows:
+            read = window.reads(i, length, problem.spec.edge_mode)
+            count[list({pixel for pixel, _ in read if pixel is not None})] += 1
+        counts.append(count)
+    return problem.place(np.multiply.outer(*counts)[None, :, :, None])

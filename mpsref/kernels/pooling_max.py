@@ -1,0 +1,103 @@
+"""Max pooling, with dilation: the largest value of each window, and the gradient that goes to where it stands.
+
+Forward   ``y[a, b] = max over the taps of window (a, b) of V``
+Gradient  ``dx[pixel that the selected tap of (a, b) reads] += g[p0 + (a, b)]``
+
+``V`` is what a tap reads: the pixel, and outside the image 0 with edge mode "zero", or the nearest pixel with "clamp"
+[doc]. The selected tap is the first in raster order whose value equals the maximum, as in ``numpy.argmax``; the first
+NaN is larger than everything [choice; Apple documents that which of equal maxima is taken may vary with the hardware].
+With "zero" an outside tap can be selected: then no pixel gets the gradient of that window [math]. Pixels that no
+window selects get exactly 0.
+
+Source: MPSCNNPoolingMax, MPSCNNDilatedPoolingMax and their gradients in ``MPSCNNPooling.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, taps
+from mpsref.kernels.reference import Formula, Terms
+from mpsref.parameters import Pair, PairLike, pair
+from mpsref.registry import OperationKey
+
+__all__ = ["PoolingMax"]
+
+
+@dataclass(frozen=True)
+class PoolingMax(Pooling):
+    """Max pooling; ``dilations`` other than 1 make it MPSCNNDilatedPoolingMax.
+
+    >>> import numpy as np
+    >>> pool = PoolingMax(kernel_size=(1, 3), edge_mode="clamp")
+    >>> x = np.array([-1, -2, -3], np.float32).reshape(1, 1, 3, 1)
+    >>> pool.forward(x).ravel().tolist()
+    [-1.0, -1.0, -2.0]
+    >>> g = np.array([1, 10, 100], np.float32).reshape(1, 1, 3, 1)
+    >>> pool.gradient(g, x).ravel().tolist()
+    [11.0, 100.0, 0.0]
+    """
+
+    dilations: PairLike = field(default=(1, 1), metadata={"token": "d"})
+
+    problems: ClassVar = {"forward": PoolingForward, "gradient": PoolingGradient}
+
+    def __post_init__(self) -> None:
+        """Check every parameter and store pairs as tuples."""
+        super().__post_init__()
+        object.__setattr__(self, "dilations", pair("dilations", self.dilations, low=1))
+
+    @property
+    def spread(self) -> Pair:
+        """The dilations as a pair."""
+        return pair("dilations", self.dilations)
+
+
+def forward(problem: PoolingForward, x: Array) -> Array:
+    """y[a, b] = the value of the selected tap."""
+    y = np.zeros(problem.result_shapes[0], x.dtype)
+    for a, b in np.ndindex(*problem.output_size):
+        y[:, a, b], _ = select(problem, x, a, b)
+    return y
+
+
+def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
+    """dx[pixel of the selected tap] += g[p0 + (a, b)]: the forward pass with the arrow reversed."""
+    dx = np.zeros(problem.source_shape, g.dtype)
+    n, _, _, c = problem.source_shape
+    every = tuple(np.ogrid[:n, :c])
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    for a in rows:
+        for b in columns:
+            _, (y, x_, inside) = select(problem, x, a, b)
+            dx[every[0], y, x_, every[1]] += np.where(inside, g[:, py + a, px + b], 0)
+    return problem.place(dx)
+
+
+def select(
+    problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    """Return the largest value (N, C) of window (a, b), and of its first tap: row, column, and whether it is inside."""
+    values, rows, columns, _ = taps(problem, x, a, b)
+    selected = values.argmax(axis=1)  # the first maximum, or the first NaN
+    y, x_ = rows[selected], columns[selected]
+    return np.take_along_axis(values, selected[:, None], axis=1)[:, 0], (y, x_, (y >= 0) & (x_ >= 0))
+
+
+def forward_terms(problem: PoolingForward, x: Array) -> Terms:
+    """Nothing is rounded: the maximum is one of the values."""
+    return Terms(np.zeros(problem.result_shapes[0]), np.zeros(()), True)
+
+
+def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> Terms:
+    """Sum of |g| over the windows that select the pixel, and m = number of windows that read it + 4."""
+    magnitude = gradient(problem, np.abs(g), x)
+    return Terms(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
+
+
+REFERENCE: dict[OperationKey, Formula] = {(PoolingMax, "forward"): forward, (PoolingMax, "gradient"): gradient}
+TERMS: dict[OperationKey, Formula] = {(PoolingMax, "forward"): forward_terms, (PoolingMax, "gradient"): gradient_terms}

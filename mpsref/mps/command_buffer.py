@@ -1,0 +1,152 @@
+"""Command buffers: when work is handed over, and from when on the host may read a state.
+
+A kernel computes at once when it is encoded, so an image is valid as soon as the call returns. What a command buffer
+decides is the order that a program must keep to be right on a GPU too: nothing is encoded after the commit, and a state
+that kernels write (weight gradients, statistics, masks) is read by the host only after a synchronization on a command
+buffer that has completed.
+
+>>> buffer = MPSCommandBuffer()
+>>> with encoding(buffer) as open_buffer:
+...     open_buffer.status
+MTLCommandBufferStatus.NotEnqueued
+>>> buffer.wait_until_completed()
+>>> buffer.status
+MTLCommandBufferStatus.Completed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from mpsref.errors import NotSynchronizedError, OrderError
+from mpsref.mps.types import Enumeration
+
+__all__ = ["MPSCommandBuffer", "MTLCommandBufferStatus", "SynchronizedState", "encoding"]
+
+
+class MTLCommandBufferStatus(Enumeration):
+    """How far a command buffer has come; here only three of them occur. Source: ``MTLCommandBuffer.h`` [doc]."""
+
+    NotEnqueued = 0
+    Enqueued = 1
+    Committed = 2
+    Scheduled = 3
+    Completed = 4
+    Error = 5
+
+
+class MPSCommandBuffer:
+    """A sequence of encoded kernels: open, then committed, then completed; used once.
+
+    Source: ``MPSCommandBuffer.h`` and Metal's ``MTLCommandBuffer.h`` [doc].
+    """
+
+    def __init__(self) -> None:
+        self._status = MTLCommandBufferStatus.NotEnqueued
+        self._handlers: list[Callable[[MPSCommandBuffer], Any]] = []
+
+    @property
+    def status(self) -> MTLCommandBufferStatus:
+        """``NotEnqueued`` while kernels may be encoded, then ``Committed``, then ``Completed``."""
+        return self._status
+
+    def __repr__(self) -> str:
+        return f"<MPSCommandBuffer: {self._status.name}>"
+
+    def check_open(self) -> None:
+        """Raise ``OrderError`` if this command buffer takes no more work, because it was committed."""
+        if self._status is not MTLCommandBufferStatus.NotEnqueued:
+            raise OrderError(
+                f"command_buffer has status {self._status.name}; it must be NotEnqueued: encode before commit(), and "
+                "make a new MPSCommandBuffer for further work"
+            )
+
+    def add_completed_handler(self, handler: Callable[[MPSCommandBuffer], Any]) -> None:
+        """Have ``handler(command_buffer)`` called on completion; handlers run in the order in which they were added.
+
+        Raises ``OrderError`` after the commit, ``TypeError`` for what cannot be called.
+        """
+        if not callable(handler):
+            raise TypeError(f"handler is of type {type(handler).__name__}; it must be a function of the command buffer")
+        self.check_open()
+        self._handlers.append(handler)
+
+    def commit(self) -> None:
+        """Hand the work over; nothing can be encoded any more. Raises ``OrderError`` the second time."""
+        self.check_open()
+        self._status = MTLCommandBufferStatus.Committed
+
+    def wait_until_completed(self) -> None:
+        """Return when the work is done and every completed handler has run; commit first if that was not done.
+
+        Waiting again has no effect. If a handler raises, the others run all the same, then the error comes out.
+        """
+        if self._status is MTLCommandBufferStatus.NotEnqueued:
+            self.commit()
+        if self._status is MTLCommandBufferStatus.Committed:
+            self._status = MTLCommandBufferStatus.Completed
+            with ExitStack() as stack:
+                while self._handlers:
+                    stack.callback(self._handlers.pop(), self)
+
+
+@contextmanager
+def encoding(command_buffer: MPSCommandBuffer | None = None) -> Iterator[MPSCommandBuffer]:
+    """Give the command buffer to encode on: the caller's, or for ``None`` one that is completed at the end of the block.
+
+    Raises ``OrderError`` for a committed one and ``TypeError`` for what is none, before the block is entered.
+    """
+    if command_buffer is None:
+        own = MPSCommandBuffer()
+        yield own
+        own.wait_until_completed()
+        return
+    if not isinstance(command_buffer, MPSCommandBuffer):
+        raise TypeError(
+            f"command_buffer is of type {type(command_buffer).__name__}; it must be an MPSCommandBuffer or None"
+        )
+    command_buffer.check_open()
+    yield command_buffer
+
+
+class SynchronizedState:
+    """Base of states that kernels write and the host reads: reads are legal only after a completed synchronization.
+
+    A kernel that writes the state calls :meth:`written` when it is encoded; an accessor calls :meth:`check_readable`
+    before it returns anything. So a read is an error before :meth:`synchronize`, after it but before the command buffer
+    has completed, and again after the next kernel that writes.
+
+    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice].
+    """
+
+    _version = 0
+    _readable_version: int | None = None
+
+    def written(self) -> None:
+        """Note that a kernel which writes this state has been encoded."""
+        self._version += 1
+
+    def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Make what is written so far readable by the host, as soon as ``command_buffer`` has completed.
+
+        Raises ``OrderError`` for a command buffer that was committed.
+        """
+        version = self._version
+
+        def completed(_: MPSCommandBuffer) -> None:
+            # Command buffers may complete in any order: an older one takes nothing back.
+            self._readable_version = max(version, self._readable_version or 0)
+
+        with encoding(command_buffer) as buffer:
+            buffer.add_completed_handler(completed)
+
+    def check_readable(self, name: str) -> None:
+        """Raise ``NotSynchronizedError`` unless the host may read what the accessor ``name`` returns."""
+        if self._readable_version != self._version:
+            done = "was never synchronized" if self._readable_version is None else "was written since its last one"
+            raise NotSynchronizedError(
+                f"{type(self).__name__}.{name} cannot be read: the state has no completed synchronization that covers "
+                f"its last write ({done}); call synchronize(command_buffer), then command_buffer.wait_until_completed()"
+            )

@@ -1,0 +1,247 @@
+"""The small types of Metal Performance Shaders with Apple's names, and the strict converters that properties use.
+
+Offsets, sizes and regions are named tuples in Apple's order, ``(x, y, z)`` and ``(width, height, depth)``; everything
+else in mpsref is in array order. Plain tuples are accepted wherever one of these is expected.
+
+>>> region("clip_rect", ((1, 2, 0), (8, 6, 4)))
+MTLRegion(origin=MTLOrigin(x=1, y=2, z=0), size=MTLSize(width=8, height=6, depth=4))
+>>> edge_mode("edge_mode", "clamp")
+MPSImageEdgeMode.Clamp
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from mpsref.errors import UnsupportedError
+from mpsref.padding import PaddingMethod as MPSNNPaddingMethod
+from mpsref.parameters import integer
+
+__all__ = [
+    "Enumeration",
+    "MPSDataLayout",
+    "MPSImageEdgeMode",
+    "MPSImageFeatureChannelFormat",
+    "MPSNNPaddingMethod",
+    "MPSOffset",
+    "MPSRectNoClip",
+    "MTLOrigin",
+    "MTLRegion",
+    "MTLSize",
+    "channel_format",
+    "data_layout",
+    "edge_mode",
+    "member",
+    "offset",
+    "origin",
+    "region",
+    "size",
+]
+
+
+class MPSOffset(NamedTuple):
+    """A position in a source image, in pixels; ``z`` counts images of the batch. Source: ``MPSCoreTypes.h`` [doc]."""
+
+    x: int
+    y: int
+    z: int = 0
+
+
+class MTLOrigin(NamedTuple):
+    """The first pixel of a region; ``z`` counts images of the batch. Source: Metal's ``MTLTypes.h`` [doc]."""
+
+    x: int
+    y: int
+    z: int
+
+
+class MTLSize(NamedTuple):
+    """The extent of a region, in pixels; ``depth`` counts images of the batch. Source: ``MTLTypes.h`` [doc]."""
+
+    width: int
+    height: int
+    depth: int
+
+
+class MTLRegion(NamedTuple):
+    """A rectangle of pixels in some images of a batch. Source: Metal's ``MTLTypes.h`` [doc]."""
+
+    origin: MTLOrigin
+    size: MTLSize
+
+
+MPSRectNoClip: Final = None
+"""The clip rectangle that is the whole destination, whatever its size."""
+
+
+class Enumeration(enum.IntEnum):
+    """A plain enumeration of Metal's, whose members print as Python."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class MPSImageEdgeMode(Enumeration):
+    """What a tap outside the image reads; kernels with windows take the first two. Source: ``MPSCoreTypes.h`` [doc]."""
+
+    Zero = 0
+    Clamp = 1
+    Mirror = 2
+    MirrorWithEdge = 3
+    Constant = 4
+
+
+class MPSImageFeatureChannelFormat(Enumeration):
+    """How one channel of a pixel is stored; ``None_`` lets the library pick. Source: ``MPSCoreTypes.h`` [doc]."""
+
+    None_ = 0
+    Unorm8 = 1
+    Unorm16 = 2
+    Float16 = 3
+    Float32 = 4
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the pixels; float32 for ``None_`` [choice].
+
+        Raises ``UnsupportedError`` for the normalized integers: they clamp to [0, 1], which destroys gradients.
+
+        >>> MPSImageFeatureChannelFormat.Float16.dtype
+        dtype('float16')
+        """
+        if self in (self.Unorm8, self.Unorm16):
+            raise UnsupportedError(
+                f"channel format {self!r} clamps to [0, 1] and cannot hold gradients; use Float16 or Float32"
+            )
+        return np.dtype(np.float16 if self is self.Float16 else np.float32)
+
+
+class MPSDataLayout(Enumeration):
+    """The order of the pixels of one image in plain memory. Source: ``MPSImage.h`` [doc]."""
+
+    HeightxWidthxFeatureChannels = 0
+    FeatureChannelsxHeightxWidth = 1
+
+
+_E = TypeVar("_E", bound=Enumeration)
+
+
+def member(name: str, value: Any, kind: type[_E], legal: Collection[_E] | None = None) -> _E:
+    """Return the member of ``kind`` that ``value`` is, its number, or its name in lower case (without underscore).
+
+    ``legal`` narrows the members that this parameter takes. Raises ``TypeError`` for another type (a bool, a float, a
+    member of another enumeration), ``ValueError`` for what is no member or not a legal one.
+
+    >>> member("data_layout", 1, MPSDataLayout)
+    MPSDataLayout.FeatureChannelsxHeightxWidth
+    """
+    words = {one.name.lower().rstrip("_"): one for one in (kind if legal is None else legal)}
+    choices = ", ".join(f"{one!r} ({one.value} or {word!r})" for word, one in words.items())
+    found: _E | None
+    if isinstance(value, str):
+        found = words.get(value)
+    else:
+        try:
+            if isinstance(value, enum.Enum) and not isinstance(value, kind):
+                raise TypeError
+            number = integer(name, value)
+        except TypeError:
+            raise TypeError(
+                f"{name} is {value!r} of type {type(value).__name__}; it must be one of {choices}"
+            ) from None
+        found = next((one for one in words.values() if one == number), None)
+    if found is None:
+        raise ValueError(f"{name} is {value!r}; it must be one of {choices}")
+    return found
+
+
+def edge_mode(
+    name: str,
+    value: Any,
+    legal: Collection[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
+) -> MPSImageEdgeMode:
+    """Return ``value`` as one of the ``legal`` edge modes; errors are those of :func:`member`.
+
+    >>> edge_mode("primary_edge_mode", 1, legal=[MPSImageEdgeMode.Zero])
+    Traceback (most recent call last):
+    ValueError: primary_edge_mode is 1; it must be one of MPSImageEdgeMode.Zero (0 or 'zero')
+    """
+    return member(name, value, MPSImageEdgeMode, legal)
+
+
+def channel_format(name: str, value: Any) -> MPSImageFeatureChannelFormat:
+    """Return ``value`` as a channel format that images can have; errors are those of :func:`member`.
+
+    ``UnsupportedError`` for the normalized integers.
+
+    >>> channel_format("channel_format", "float16")
+    MPSImageFeatureChannelFormat.Float16
+    """
+    chosen = member(name, value, MPSImageFeatureChannelFormat)
+    _ = chosen.dtype
+    return chosen
+
+
+def data_layout(name: str, value: Any) -> MPSDataLayout:
+    """Return ``value`` as a data layout; errors are those of :func:`member`."""
+    return member(name, value, MPSDataLayout)
+
+
+def offset(name: str, value: Any) -> MPSOffset:
+    """Return ``value`` as an offset: (x, y, z), or (x, y) with z = 0.
+
+    x and y are any integers, z >= 0. Raises ``TypeError`` for what is no tuple of integers (a bool is none),
+    ``ValueError`` for another length or a negative z.
+
+    >>> offset("offset", (-1, 2))
+    MPSOffset(x=-1, y=2, z=0)
+    >>> offset("offset", (0, 0, -1))
+    Traceback (most recent call last):
+    ValueError: offset.z is -1; it must be an integer >= 0
+    """
+    numbers = _tuple(name, value, "(x, y) or (x, y, z)", (2, 3))
+    lows = (None, None, 0)
+    return MPSOffset(*(integer(f"{name}.{axis}", n, low) for axis, n, low in zip("xyz", numbers, lows, strict=False)))
+
+
+def origin(name: str, value: Any) -> MTLOrigin:
+    """Return ``value`` as an origin (x, y, z), each >= 0; errors as in :func:`offset`."""
+    return MTLOrigin(*_unsigned(name, value, MTLOrigin._fields))
+
+
+def size(name: str, value: Any) -> MTLSize:
+    """Return ``value`` as a size (width, height, depth), each >= 0; errors as in :func:`offset`.
+
+    >>> size("size", (4, 3, 1)).height
+    3
+    """
+    return MTLSize(*_unsigned(name, value, MTLSize._fields))
+
+
+def region(name: str, value: Any) -> MTLRegion | None:
+    """Return ``value`` as a region ((x, y, z), (width, height, depth)), or ``None`` for ``MPSRectNoClip``.
+
+    Errors as in :func:`offset`.
+    """
+    if value is None:
+        return MPSRectNoClip
+    corner, extent = _tuple(name, value, "((x, y, z), (width, height, depth)) or MPSRectNoClip", (2,))
+    return MTLRegion(origin(f"{name}.origin", corner), size(f"{name}.size", extent))
+
+
+def _unsigned(name: str, value: Any, axes: tuple[str, ...]) -> list[int]:
+    numbers = _tuple(name, value, f"({', '.join(axes)})", (len(axes),))
+    return [integer(f"{name}.{axis}", number, low=0) for axis, number in zip(axes, numbers, strict=True)]
+
+
+def _tuple(name: str, value: Any, legal: str, lengths: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return ``value`` as a tuple of one of the ``lengths``."""
+    if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
+    if len(value) not in lengths:
+        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be {legal}")
+    return tuple(value)

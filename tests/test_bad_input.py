@@ -1,0 +1,353 @@
+"""Bad input: a clear error that names the parameter, nothing changed, nothing crashed, on every backend alike."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import PoolingAverage, ShapeError, UnsupportedError
+from mpsref.images import Array
+
+POOL = PoolingAverage(3, 2)
+HUGE = 2**62
+
+
+def ramp(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.arange(1, 1 + np.prod(shape)).reshape(shape).astype(dtype)
+
+
+X = ramp(2, 5, 4, 3)
+G = ramp(2, 3, 2, 3)
+for _shared in (X, G):
+    _shared.flags.writeable = False  # whoever writes into them is found out
+
+
+# ---- what a spec takes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "error", "message"),
+    [
+        ("kernel_size", 0, ValueError, r"kernel_size is 0; it must be an integer >= 1"),
+        ("kernel_size", (2, -1), ValueError, r"kernel_size\[1\] is -1; it must be an integer >= 1"),
+        ("kernel_size", True, TypeError, r"kernel_size is the bool True; it must be an integer >= 1"),
+        ("kernel_size", (np.True_, 2), TypeError, r"kernel_size\[0\] is the bool .*True"),
+        ("kernel_size", 2.0, TypeError, r"kernel_size is 2.0 of type float; it must be an integer >= 1"),
+        ("kernel_size", "3", TypeError, r"kernel_size is '3' of type str"),
+        ("kernel_size", None, TypeError, r"kernel_size is None of type NoneType"),
+        ("kernel_size", (3,), ValueError, r"kernel_size is \(3,\); it must be one integer or a pair \(y, x\)"),
+        ("kernel_size", (1, 2, 3), ValueError, r"kernel_size is \(1, 2, 3\)"),
+        ("kernel_size", ((1, 2), 3), TypeError, r"kernel_size\[0\] is \(1, 2\) of type tuple"),
+        ("strides", 0, ValueError, r"strides is 0; it must be an integer >= 1"),
+        ("strides", (1, -2), ValueError, r"strides\[1\] is -2"),
+        ("strides", np.float32(1), TypeError, r"strides is .*1.0.* of type float32"),
+        ("strides", False, TypeError, r"strides is the bool False"),
+        ("offset", 0.5, TypeError, r"offset is 0.5 of type float; it must be an integer$"),
+        ("offset", (0, True), TypeError, r"offset\[1\] is the bool True"),
+        ("edge_mode", "mirror", ValueError, r"edge_mode is 'mirror'; it must be one of 'zero', 'clamp'"),
+        ("edge_mode", "Zero", ValueError, r"edge_mode is 'Zero'"),
+        ("edge_mode", 1, TypeError, r"edge_mode is 1 of type int; it must be a str"),
+        ("zero_pad_size", -1, ValueError, r"zero_pad_size is -1; it must be an integer >= 0"),
+        ("zero_pad_size", (0, 1.5), TypeError, r"zero_pad_size\[1\] is 1.5 of type float"),
+    ],
+)
+def test_parameters(parameter: str, value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        PoolingAverage(**{"kernel_size": 3} | {parameter: value})
+
+
+def test_parameters_that_a_spec_does_not_have() -> None:
+    with pytest.raises(TypeError, match="kernel_size"):
+        PoolingAverage()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="dilations"):
+        PoolingAverage(3, dilations=2)  # type: ignore[call-arg]
+
+
+def test_specs_are_values() -> None:
+    spec = PoolingAverage((3, 2), 2, (1, -1), "clamp", (0, 1))
+    same = PoolingAverage([np.int8(3), np.int64(2)], (2, 2), np.array([1, -1]), "clamp", (0, 1))  # type: ignore[arg-type]
+    assert spec == same
+    assert hash(spec) == hash(same)
+    assert repr(spec) == repr(same)
+    copies = [eval(repr(spec), vars(mpsref)), pickle.loads(pickle.dumps(spec)), copy.copy(spec), copy.deepcopy(spec)]
+    assert copies == [spec] * 4
+    assert {hash(made) for made in copies} == {hash(spec)}
+    for field in dataclasses.fields(spec):
+        other: Any = "zero" if field.name == "edge_mode" else (5, 5)
+        assert dataclasses.replace(spec, **{field.name: other}) != spec
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(spec, field.name, 1)
+    assert spec == same
+
+
+def test_the_parameters_of_a_call(backend: str) -> None:
+    def gradient(**call: Any) -> Callable[[], Array]:
+        return lambda: POOL.gradient(G, X, **call, backend=backend)
+
+    calls: list[tuple[Callable[[], Array], type[Exception], str]] = [
+        (lambda: POOL.forward(X, 0, backend=backend), ValueError, r"output_size is 0; it must be an integer >= 1"),
+        (lambda: POOL.forward(X, (2, -1), backend=backend), ValueError, r"output_size\[1\] is -1"),
+        (lambda: POOL.forward(X, 2.0, backend=backend), TypeError, r"output_size is 2.0 of type float"),
+        (lambda: POOL.forward(X, True, backend=backend), TypeError, r"output_size is the bool True"),
+        (gradient(primary_offset=0.0), TypeError, r"primary_offset is 0.0 of type float"),
+        (gradient(primary_offset=None), TypeError, r"primary_offset is None"),
+        (gradient(source_size=(1, -1)), ValueError, r"source_size\[1\] is -1; it must be an integer >= 0"),
+        (gradient(source_size=True), TypeError, r"source_size is the bool True"),
+        (gradient(kernel_offset="0"), TypeError, r"kernel_offset is '0' of type str"),
+        (gradient(clip=(0, 0, 2, 2)), ValueError, r"clip is \(0, 0, 2, 2\); it must be \(\(y0, x0\), \(height, width"),
+        (gradient(clip=((-1, 0), (2, 2))), ValueError, r"clip origin\[0\] is -1; it must be an integer >= 0"),
+        (gradient(clip=((0, 0), (2, -2))), ValueError, r"clip size\[1\] is -2"),
+        (gradient(clip=((0, 0), (2, 2.0))), TypeError, r"clip size\[1\] is 2.0 of type float"),
+    ]
+    for call, error, message in calls:
+        with pytest.raises(error, match=message):
+            call()
+
+
+# ---- shapes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5, 4), (5, 4, 3), (1, 2, 5, 4, 3)])
+def test_wrong_rank(backend: str, shape: tuple[int, ...]) -> None:
+    for name, call in both(ramp(*shape), backend):
+        with pytest.raises(ShapeError, match=rf"{name} has shape .* of rank {len(shape)}; it must have rank 4, \(N, H"):
+            call()
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_zero_size_axes(backend: str, axis: int) -> None:
+    shape = [2, 3, 2, 3]
+    shape[axis] = 0
+    for name, call in both(np.zeros(shape, np.float32), backend):
+        with pytest.raises(ShapeError, match=rf"{name} has shape .*; H, W and C must be >= 1 \(only N may be 0\)"):
+            call()
+
+
+def both(array: Any, backend: str) -> list[tuple[str, Callable[[], Array]]]:
+    """The array as the source of the forward pass, and as the source gradient."""
+    return [
+        ("x", lambda: POOL.forward(array, backend=backend)),
+        ("g", lambda: POOL.gradient(array, X, backend=backend)),
+    ]
+
+
+def test_a_batch_of_no_images(backend: str) -> None:
+    y = POOL.forward(X[:0], backend=backend)
+    assert y.shape == (0, 3, 2, 3)
+    assert y.dtype == np.float32
+    dx = POOL.gradient(G[:0].astype(np.float16), X[:0], backend=backend)
+    assert dx.shape == (0, 5, 4, 3)
+    assert dx.dtype == np.float16
+    out = np.empty((0, 3, 2, 3), np.float32)
+    assert POOL.forward(X[:0], out=out, backend=backend) is out
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 2, 3), (3, 3, 2, 3), (2, 3, 2, 2), (2, 3, 2, 4), (0, 3, 2, 3)], ids=["N-", "N+", "C-", "C+", "N=0"]
+)
+def test_gradients_of_another_batch_or_channel_count(backend: str, shape: tuple[int, ...]) -> None:
+    for source in (X, X.shape):
+        with pytest.raises(
+            ShapeError, match=r"g has shape .* and the source \(2, 5, 4, 3\); both must have the same N"
+        ):
+            POOL.gradient(ramp(*shape), source, backend=backend)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (7, 1)])
+def test_gradients_of_any_size_have_their_windows(backend: str, size: tuple[int, int]) -> None:
+    """Windows are counted by the gradient image; more of them lie outside, fewer read less."""
+    dx = POOL.gradient(ramp(2, *size, 3), X, backend=backend)
+    assert dx.shape == X.shape
+    assert dx.any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "error", "message"),
+    [
+        ((2, 5, 4), ShapeError, r"x_or_shape has shape \(2, 5, 4\) of rank 3"),
+        ((2, 5, 4, 3, 1), ShapeError, "of rank 5"),
+        ((2, 0, 4, 3), ShapeError, "H, W and C must be >= 1"),
+        ((2, -5, 4, 3), ValueError, r"x_or_shape\[1\] is -5; it must be an integer >= 0"),
+        ((2, True, 4, 3), TypeError, r"x_or_shape\[1\] is the bool True"),
+        ((2, 5.0, 4, 3), TypeError, r"x_or_shape\[1\] is 5.0 of type float"),
+        ((2, HUGE, 4, 3), ShapeError, r"x_or_shape has shape .*; each axis must be <= 2147483647"),
+        ((2, 2**31 - 1, 2**31 - 1, 3), ShapeError, r"which cannot be allocated .*; choose a smaller size"),
+    ],
+)
+def test_shapes_in_place_of_the_source(backend: str, shape: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        POOL.gradient(G, shape, backend=backend)
+
+
+@pytest.mark.parametrize("shape", [[2, 5, 4, 3], tuple(map(np.int64, X.shape))])
+def test_other_ways_to_write_a_shape(backend: str, shape: Any) -> None:
+    expected = POOL.gradient(G, X.shape, backend=backend)
+    assert np.array_equal(POOL.gradient(G, shape, backend=backend), expected)
+
+
+# ---- dtypes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["int8", "int64", "uint8", "bool", "complex64", "longdouble", "object", "S3", "U3", "M8[s]", "f4,f4"],
+)
+def test_dtypes(backend: str, dtype: str) -> None:
+    array = np.zeros(X.shape, dtype)
+    for name, call in both(array, backend):
+        with pytest.raises(TypeError, match=rf"{name} has dtype .*; it must be float16 or float32 .*convert it"):
+            call()
+    source = ramp(*X.shape).astype(dtype) if dtype == "int64" else array
+    with pytest.raises(TypeError, match="x has dtype"):
+        POOL.gradient(G, source, backend=backend)
+
+
+@pytest.mark.parametrize("thing", [None, "abc", b"abc", 3, 1.5, {}, object()])
+def test_things_that_are_no_arrays(thing: Any) -> None:
+    with pytest.raises((TypeError, ShapeError), match=r"^x "):
+        POOL.forward(thing)
+
+
+def test_g_may_have_another_dtype_than_the_source(backend: str) -> None:
+    """The average reads of the source nothing but its size."""
+    dx = POOL.gradient(G.astype(np.float16), X.astype(np.float64), backend=backend)
+    assert dx.dtype == np.float16
+
+
+# ---- huge numbers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+@pytest.mark.parametrize("power", [31, 32, 53, 62])
+def test_huge_parameters(backend: str, power: int, edge: Any) -> None:
+    """Nothing overflows on the way: the answers are those of plain reasoning."""
+    huge = 2**power
+    mean = X.mean(axis=(1, 2), dtype=np.float64)
+    x, g = {"x": X, "backend": backend}, {"g": G, "x_or_shape": X, "backend": backend}
+
+    for offset in (huge, -huge, (0, huge), (-huge, 0)):
+        away = PoolingAverage(3, 2, offset, edge, 1)
+        assert not away.forward(output_size=(3, 2), **x).any()
+        assert not away.gradient(**g).any()
+
+    wide = PoolingAverage(huge, 1, 0, edge, huge)  # N = huge * huge, or the ring's part of it
+    n = huge if edge == "zero" else None
+    y = wide.forward(**x)
+    if n is not None:
+        np.testing.assert_allclose(y[:, 0, 0], mean * 20 / n / n, rtol=1e-5)
+    assert np.isfinite(y).all()
+    np.testing.assert_allclose(PoolingAverage(huge, 1, 0, "clamp").forward(**x)[:, -1, -1], mean, rtol=1e-5)
+
+    sparse = PoolingAverage(1, huge, 1, edge)
+    assert np.array_equal(sparse.forward(**x), X[:, 1:2, 1:2])
+    dx = sparse.gradient(**g)
+    assert np.array_equal(dx[:, 1, 1], G[:, 0, 0])
+    assert np.count_nonzero(dx) == dx[:, 1, 1].size
+
+    ringed = PoolingAverage(3, 2, 0, "clamp", huge)
+    assert np.array_equal(ringed.forward(**x), POOL.forward(**x))
+
+
+@pytest.mark.parametrize("power", [31, 62])
+def test_huge_arguments_of_a_gradient(backend: str, power: int) -> None:
+    huge = 2**power
+    plain = POOL.gradient(G, X, backend=backend)
+    for call in ({"source_size": huge}, {"clip": ((0, 0), (huge, huge))}):
+        assert np.array_equal(POOL.gradient(G, X, **call, backend=backend), plain)
+    for nothing in (
+        {"primary_offset": huge},
+        {"primary_offset": (0, -huge)},
+        {"kernel_offset": (huge, 0)},
+        {"kernel_offset": -huge},
+        {"clip": ((huge, 0), (huge, huge))},
+    ):
+        assert not POOL.gradient(G, X, **nothing, backend=backend).any()
+    # The windows that are pushed far away by the primary offset are brought back by the offset.
+    back = PoolingAverage(3, 2, 2 * huge).gradient(G, X, primary_offset=huge, kernel_offset=None, backend=backend)
+    assert not back.any()
+    back = PoolingAverage(3, 2, -2 * huge).gradient(G, X, primary_offset=-huge, backend=backend)
+    assert np.array_equal(back, plain)
+
+
+@pytest.mark.parametrize("size", [HUGE, (1, HUGE), (2**31, 1), 2**31 - 1], ids=str)
+def test_results_that_no_machine_can_hold(backend: str, size: Any) -> None:
+    for x in (X, X[:0]):
+        with pytest.raises(
+            ShapeError, match=r"the result would have shape .*cannot be allocated.*choose a smaller size"
+        ):
+            POOL.forward(x, size, backend=backend)
+    with pytest.raises(ShapeError, match="cannot be allocated"):
+        PoolingAverage(3, 1, offset=-HUGE).forward(X, backend=backend)
+
+
+# ---- not a number ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_nan_and_infinity_propagate(ieee_backend: str, dtype: str) -> None:
+    pool = PoolingAverage((1, 3), (1, 3), (0, 1))
+    nan, inf = np.nan, np.inf
+    x = np.array([1, 2, 3, nan, 1, 2, inf, 1, 2, -inf, 1, 2, inf, 0, -inf], dtype).reshape(1, 1, 15, 1)
+    y = pool.forward(x, backend=ieee_backend)
+    np.testing.assert_array_equal(y.ravel(), [2, nan, inf, -inf, nan])
+    dx = pool.gradient(y, x, backend=ieee_backend)
+    expected = np.repeat(y.ravel().astype(np.float64) / 3, 3)
+    np.testing.assert_allclose(dx.ravel(), expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+def test_excluded_values_do_not_leak(ieee_backend: str, poison: float, edge: Any) -> None:
+    """0 * NaN is NaN: what a window does not read, it must not even multiply by zero."""
+    spaced = PoolingAverage(2, 4, 1, edge)  # reads rows and columns 0, 1, 4, 5, ...
+    x = ramp(1, 7, 7, 3)
+    y = spaced.forward(x, backend=ieee_backend)
+    x[:, 2:4], x[:, :, 2:4] = poison, poison
+    assert np.array_equal(spaced.forward(x, backend=ieee_backend), y)
+
+    g = ramp(1, 4, 4, 3)
+    call: dict[str, Any] = {"primary_offset": 1, "source_size": (2, 1), "backend": ieee_backend}
+    dx = PoolingAverage(3, 1, 0, edge).gradient(g, (1, 4, 4, 3), **call)
+    g[:, [0, 3]], g[:, :, [0, 2, 3]] = poison, poison
+    assert np.array_equal(PoolingAverage(3, 1, 0, edge).gradient(g, (1, 4, 4, 3), **call), dx)
+
+    outside = PoolingAverage(2, 3, -1, edge)  # windows 0 and 2 lie outside a row of two
+    g = np.full((1, 3, 3, 3), poison, np.float32)
+    g[:, 1, 1] = 8
+    assert np.isfinite(outside.gradient(g, (1, 2, 2, 3), backend=ieee_backend)).all()
+
+
+# ---- backends -------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_backends() -> None:
+    for name in ("nope", "CPU", ""):
+        with pytest.raises(ValueError, match=rf"unknown backend '{name}'; installed: 'reference', "):
+            POOL.forward(X, backend=name)
+    with pytest.raises(TypeError, match=r"backend is of type int; it must be a name, an mpsref.Backend or None"):
+        POOL.forward(X, backend=1)
+
+
+def test_backends_that_cannot_run_here() -> None:
+    for info in mpsref.backends():
+        if not info.available:
+            with pytest.raises(UnsupportedError) as caught:
+                POOL.forward(X, backend=info.name)
+            assert str(caught.value) == info.reason
+            assert len(info.reason) > 20
+
+
+def test_metal_names_what_runs_instead() -> None:
+    info = {row.name: row for row in mpsref.backends()}["metal"]
+    if info.available:
+        pytest.skip("this machine has an Apple GPU, and backend 'metal' runs")
+    with pytest.raises(UnsupportedError, match=r'Apple silicon.*backend="metal:clang"'):
+        POOL.forward(X, backend="metal")
+    assert issubclass(UnsupportedError, ValueError)

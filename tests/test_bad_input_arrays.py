@@ -1,0 +1,321 @@
+"""Arrays of every kind: layouts, byte orders, other libraries' objects, and the caller's ``out``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import PoolingAverage, ShapeError
+from mpsref.images import Array
+
+POOL = PoolingAverage(3, 2)
+X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
+G = np.random.default_rng(1).standard_normal((2, 3, 2, 3)).astype(np.float32)
+
+DTYPES = [np.float32, np.float16]
+
+
+def in_fortran_order(array: Array) -> Array:
+    return np.asfortranarray(array)
+
+
+def transposed(array: Array) -> Array:
+    """Channels-first memory."""
+    return np.ascontiguousarray(array.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+
+
+def with_gaps(array: Array) -> Array:
+    padded = np.full([2 * n + 1 for n in array.shape], np.nan, array.dtype)
+    view = padded[tuple(slice(1, None, 2) for _ in array.shape)]
+    view[...] = array
+    return view
+
+
+def reversed_axes(array: Array) -> Array:
+    """Negative strides on every axis."""
+    return np.ascontiguousarray(array[::-1, ::-1, ::-1, ::-1])[::-1, ::-1, ::-1, ::-1]
+
+
+def big_endian(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder(">"))
+
+
+def little_endian(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("<"))
+
+
+def read_only(array: Array) -> Array:
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def unaligned(array: Array) -> Array:
+    raw = np.zeros(array.nbytes + 1, np.uint8)
+    view = raw[1:].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
+
+
+def subclass(array: Array) -> Array:
+    return array.view(np.memmap)
+
+
+LAYOUTS = [
+    in_fortran_order,
+    transposed,
+    with_gaps,
+    reversed_axes,
+    big_endian,
+    little_endian,
+    read_only,
+    unaligned,
+    subclass,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_gives_the_result_of_its_copy(backend: str, layout: Callable[[Array], Array], dtype: Any) -> None:
+    x, g = X.astype(dtype), G.astype(dtype)
+    strange_x, strange_g = layout(x), layout(g)
+    y = POOL.forward(strange_x, backend=backend)
+    dx = POOL.gradient(strange_g, strange_x, backend=backend)
+    for result, expected in (
+        (y, POOL.forward(x, backend=backend)),
+        (dx, POOL.gradient(g, x, backend=backend)),
+    ):
+        assert np.array_equal(result, expected)
+        assert type(result) is np.ndarray
+        assert result.dtype == np.dtype(dtype)
+        assert result.dtype.isnative
+        assert result.flags.c_contiguous
+        assert result.flags.writeable
+        assert not np.shares_memory(result, strange_x)
+        assert not np.shares_memory(result, strange_g)
+    assert np.array_equal(strange_x, x)
+    assert np.array_equal(strange_g, g)
+
+
+def test_one_pixel_seen_everywhere(backend: str) -> None:
+    """Zero strides: a constant image that has one element in memory."""
+    x = np.broadcast_to(np.float32(3), (2, 5, 4, 3))
+    y = PoolingAverage(2, 2, 1, "clamp").forward(x, backend=backend)
+    assert np.array_equal(y, np.full(y.shape, 3))
+
+
+def test_identity_does_not_return_its_input(backend: str) -> None:
+    y = PoolingAverage(1).forward(X, backend=backend)
+    assert np.array_equal(y, X)
+    assert not np.shares_memory(y, X)
+
+
+# ---- other libraries' objects ---------------------------------------------------------------------------------------
+
+
+class WithArray:
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        return self.array
+
+
+class WithDLPack:
+    """DLPack and nothing else."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack__(self, **words: Any) -> Any:
+        return self.array.__dlpack__(**words)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class OnAnotherDevice(WithDLPack):
+    def __dlpack_device__(self) -> Any:
+        return (2, 0)  # CUDA
+
+    def __dlpack__(self, **words: Any) -> Any:
+        raise BufferError("this memory is on a GPU")
+
+
+class Broken:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        raise KeyError("lazy")
+
+
+@pytest.mark.parametrize("wrap", [WithArray, WithDLPack, memoryview, list, np.ndarray.tolist])
+def test_objects_that_turn_into_arrays(backend: str, wrap: Callable[[Array], Any]) -> None:
+    """A list of images is a batch; plain Python numbers are float64, for the reference alone."""
+    x, g = wrap(X), wrap(G)
+    if wrap is np.ndarray.tolist and not backend.startswith("reference"):
+        with pytest.raises(TypeError, match="x has dtype float64"):
+            POOL.forward(x, backend=backend)
+        return
+    y = POOL.forward(x, backend=backend)
+    np.testing.assert_allclose(y, POOL.forward(X, backend=backend), rtol=1e-5, atol=1e-6)
+    dx = POOL.gradient(g, x, backend=backend)
+    np.testing.assert_allclose(dx, POOL.gradient(G, X, backend=backend), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("thing", "reason"),
+    [
+        (Broken(), "lazy"),
+        (OnAnotherDevice(X), "."),
+        ([[1.0], [2.0, 3.0]], "inhomogeneous"),
+    ],
+    ids=["broken", "device", "ragged"],
+)
+def test_objects_that_do_not(thing: Any, reason: str) -> None:
+    with pytest.raises(TypeError, match=rf"x of type .* cannot be read as a NumPy array \(.*{reason}.*; pass a NumPy"):
+        POOL.forward(thing)
+
+
+def test_masked_arrays(backend: str) -> None:
+    masked = np.ma.MaskedArray(X, mask=X > 0)
+    for unmasked in (masked, np.ma.MaskedArray(X)):
+        with pytest.raises(TypeError, match=r"x is a masked array, .*; pass x\.filled\(value\)"):
+            POOL.forward(unmasked, backend=backend)
+    with pytest.raises(TypeError, match=r"g is a masked array"):
+        POOL.gradient(np.ma.MaskedArray(G), X, backend=backend)
+    with pytest.raises(TypeError, match=r"x is a masked array"):
+        POOL.gradient(G, masked, backend=backend)
+    out = np.ma.MaskedArray(np.full(G.shape, 7, np.float32), mask=True, hard_mask=True)
+    with pytest.raises(TypeError, match=r"out is of type MaskedArray"):
+        POOL.forward(X, out=out, backend=backend)
+    assert (out.data == 7).all()
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_matrices_have_the_wrong_rank(backend: str) -> None:
+    with pytest.raises(ShapeError, match=r"x has shape \(2, 2\) of rank 2"):
+        POOL.forward(np.matrix([[1.0, 2.0], [3.0, 4.0]]), backend=backend)
+
+
+@pytest.fixture(scope="module")
+def torch() -> ModuleType:
+    module: ModuleType = pytest.importorskip("torch", reason="these tests feed tensors of PyTorch")
+    return module
+
+
+def test_tensors(torch: ModuleType, backend: str) -> None:
+    tensor, upstream = torch.from_numpy(X.copy()), torch.from_numpy(G.copy())
+    for x, g in [(tensor, upstream), (tensor.half(), upstream.half())]:
+        y = POOL.forward(x, backend=backend)
+        assert type(y) is np.ndarray
+        assert np.array_equal(y, POOL.forward(x.numpy(), backend=backend))
+        dx = POOL.gradient(g, x, backend=backend)
+        assert np.array_equal(dx, POOL.gradient(g.numpy(), x.shape, backend=backend))
+    assert torch.equal(tensor, torch.from_numpy(X))
+
+
+def test_tensors_that_numpy_cannot_read(torch: ModuleType) -> None:
+    tensor = torch.from_numpy(X.copy())
+    for bad, reason in [
+        (tensor.clone().requires_grad_(), r"requires grad.*detach\(\)"),
+        (tensor.bfloat16(), "BFloat16"),
+        (tensor.to("meta"), "meta"),
+        (tensor.to_sparse(), "Sparse"),
+    ]:
+        with pytest.raises(TypeError, match=rf"x of type Tensor cannot be read as a NumPy array .*{reason}"):
+            POOL.forward(bad)
+    with pytest.raises(TypeError, match="x has dtype int32; it must be float16 or float32"):
+        POOL.forward(tensor.int())
+
+
+# ---- out ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", [np.array, in_fortran_order, transposed, with_gaps, reversed_axes, unaligned])
+@pytest.mark.parametrize("as_tuple", [False, True])
+def test_out_is_filled_and_returned(backend: str, layout: Callable[[Array], Array], as_tuple: bool) -> None:
+    y, dx = (layout(np.full(array.shape, np.nan, np.float32)) for array in (G, X))
+    y_wanted, dx_wanted = POOL.forward(X, backend=backend), POOL.gradient(G, X, backend=backend)
+    assert POOL.forward(X, out=(y,) if as_tuple else y, backend=backend) is y
+    assert POOL.gradient(G, X, out=(dx,) if as_tuple else dx, backend=backend) is dx
+    assert np.array_equal(y, y_wanted)
+    assert np.array_equal(dx, dx_wanted)
+
+
+def test_out_between_other_data(backend: str) -> None:
+    memory = np.full((4, 9, 8, 7), -1, np.float32)
+    inner = memory[1:3, 2:5, 3:5, 2:5]
+    POOL.forward(X, out=inner, backend=backend)
+    assert np.array_equal(inner, POOL.forward(X, backend=backend))
+    inner[...] = -1
+    assert (memory == -1).all()
+
+
+def test_zeros_are_written_too(backend: str) -> None:
+    """What nothing contributes to is 0 in the caller's array as well, whatever was there."""
+    out = np.full(X.shape, np.nan, np.float32)
+    PoolingAverage(1, 3).gradient(G, X, clip=((1, 1), (2, 2)), out=out, backend=backend)
+    assert np.isfinite(out).all()
+
+
+def wrong_outs() -> dict[str, tuple[Any, type[Exception], str]]:
+    read_only_out = np.zeros(G.shape, np.float32)
+    read_only_out.flags.writeable = False
+    right = np.zeros(G.shape, np.float32)
+    return {
+        "shape": (right[:, :, :1], ShapeError, r"out has shape \(2, 3, 1, 3\); the result has shape \(2, 3, 2, 3\)"),
+        "broadcastable": (np.zeros((3, 2, 3), np.float32), ShapeError, r"out has shape \(3, 2, 3\)"),
+        "dtype": (right.astype(np.float64), TypeError, r"out has dtype float64; the result has dtype float32"),
+        "byte order": (right.astype(">f4"), TypeError, r"out has dtype >f4; the result has dtype float32"),
+        "read-only": (read_only_out, ValueError, r"out is read-only; pass an array that may be written"),
+        "list": ([right], TypeError, r"out is of type list; it must be a NumPy array of shape \(2, 3, 2, 3\), float32"),
+        "number": (0.0, TypeError, r"out is of type float"),
+        "two": ((right, right), TypeError, r"out has 2 arrays; the operation has 1 results"),
+        "none": ((), TypeError, r"out has 0 arrays; the operation has 1 results"),
+        "tuple of None": ((None,), TypeError, r"out is of type NoneType"),
+    }
+
+
+@pytest.mark.parametrize("kind", wrong_outs())
+def test_wrong_outs_are_refused_and_not_touched(backend: str, kind: str) -> None:
+    out, error, message = wrong_outs()[kind]
+    with pytest.raises(error, match=message):
+        POOL.forward(X, out=out, backend=backend)
+    for array in out if isinstance(out, (tuple, list)) else [out]:
+        assert not np.any(array if array is not None else 0)
+
+
+def test_out_must_not_overlap_an_input(backend: str) -> None:
+    """Neither wholly nor by one element, neither the array nor the object that it came from."""
+    pool, x = PoolingAverage(3), X.copy()
+    for source in (x, WithArray(x), x.view()):
+        with pytest.raises(ValueError, match=r"out shares memory with an input; kernels are out-of-place"):
+            pool.forward(source, out=x, backend=backend)
+    memory = np.zeros(2 * X.size - 1, np.float32)
+    first, second = (memory[k : k + X.size].reshape(X.shape) for k in (0, X.size - 1))
+    first[...] = X
+    for out in (second, first[:, ::-1]):
+        with pytest.raises(ValueError, match="out shares memory with an input"):
+            pool.forward(first, out=out, backend=backend)
+    swapped = x.view(x.dtype.newbyteorder(">"))  # a copy is computed on, but the memory is the same
+    with pytest.raises(ValueError, match="out shares memory with an input"):
+        pool.gradient(swapped, x.shape, out=x, backend=backend)
+    assert np.array_equal(x, X)
+
+
+def test_out_may_lie_between_the_elements_of_an_input(backend: str) -> None:
+    memory = np.empty((2, 5, 4, 6), np.float32)
+    x, out = memory[..., ::2], memory[..., 1::2]
+    x[...] = X
+    assert np.array_equal(PoolingAverage(3).forward(x, out=out, backend=backend), PoolingAverage(3).forward(X))
+    assert np.array_equal(x, X)
+
+
+def test_the_average_gradient_does_not_read_the_source(backend: str) -> None:
+    """So its memory may be that of the result."""
+    x = X.copy()
+    assert POOL.gradient(G, x, out=x, backend=backend) is x
+    assert np.array_equal(x, POOL.gradient(G, X, backend=backend))

@@ -1,0 +1,237 @@
+"""The cpu backend among threads, processes and file systems: same bits, no hang, no crash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+import mpsref
+import mpsref_cpu
+from mpsref import PoolingAverage
+from mpsref.images import Array
+from mpsref_cpu import backend, parallel
+
+POOL = PoolingAverage(3, 2, edge_mode="clamp")
+SHAPE = 4, 64, 64, 48
+"""3 MB: enough work for several threads."""
+
+
+def image(seed: int, *shape: int, dtype: str = "float32") -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def forward_and_gradient(seed: int, dtype: str = "float32") -> list[bytes]:
+    x, g = image(seed, *SHAPE, dtype=dtype), image(seed + 1, 4, 32, 32, 48, dtype=dtype)
+    results = POOL.forward(x, backend=backend), POOL.gradient(g, SHAPE, backend=backend)
+    return [result.tobytes() for result in results]
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that sets how many threads a kernel may use, on any machine."""
+    return lambda count: monkeypatch.setattr(parallel, "thread_count", lambda: count)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_bits_do_not_depend_on_the_number_of_threads(threads: Any, dtype: str) -> None:
+    threads(1)
+    alone = forward_and_gradient(0, dtype)
+    for count in (2, 3, 7):
+        threads(count)
+        for _ in range(5):
+            assert forward_and_gradient(0, dtype) == alone
+
+
+def test_the_kernel_runs_in_several_threads(threads: Any) -> None:
+    threads(2)
+    seen, both = set(), threading.Barrier(2, timeout=30)
+
+    def body(begin: int, end: int) -> None:
+        if threading.get_ident() not in seen:
+            seen.add(threading.get_ident())
+            both.wait()  # passes only if a second thread takes part
+
+    parallel.for_rows(body, 8, 2 * parallel.GRAIN)
+    assert len(seen) == 2
+
+
+def test_little_work_stays_in_the_calling_thread(threads: Any) -> None:
+    threads(2)
+    seen = []
+    parallel.for_rows(lambda *rows: seen.append((rows, threading.get_ident())), 100, 2 * parallel.GRAIN - 1)
+    assert seen == [((0, 100), threading.get_ident())]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 1000])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_every_row_is_computed_once(threads: Any, rows: int, count: int) -> None:
+    threads(count)
+    seen: list[int] = []
+    parallel.for_rows(lambda begin, end: seen.extend(range(begin, end)), rows, 10 * parallel.GRAIN)
+    assert sorted(seen) == list(range(rows))
+
+
+@pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])
+@pytest.mark.parametrize("row", [0, 5, 99])
+def test_an_exception_in_any_part_reaches_the_caller(threads: Any, error: type[BaseException], row: int) -> None:
+    threads(2)
+    running = []
+
+    def body(begin: int, end: int) -> None:
+        running.append(begin)
+        time.sleep(0.002)
+        if begin <= row < end:
+            running.pop()
+            raise error(f"row {row}")
+        running.pop()
+
+    with pytest.raises(error, match=f"row {row}"):
+        parallel.for_rows(body, 100, 10 * parallel.GRAIN)
+    assert not running, "a part was still running when the exception arrived"
+    assert forward_and_gradient(0)  # and the threads go on working
+
+
+def test_numba_sets_the_number_of_threads() -> None:
+    most = numba.config.NUMBA_NUM_THREADS
+    numba.set_num_threads(1)
+    try:
+        assert parallel.thread_count() == 1
+        assert backend.device() == "CPU, 1 thread"
+    finally:
+        numba.set_num_threads(most)
+    assert parallel.thread_count() == most
+
+
+def test_many_threads_at_once() -> None:
+    expected = [forward_and_gradient(seed) for seed in range(4)]
+    with ThreadPoolExecutor(8) as users:
+        for seed, result in enumerate(users.map(lambda k: forward_and_gradient(k % 4), range(64))):
+            assert result == expected[seed % 4]
+
+
+# forks
+
+
+def in_child(work: Any, seconds: float = 60) -> int:
+    """Run ``work`` in a forked child and return its exit status; a child that hangs is killed and fails."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on: forking with threads is what we test
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = 0 if work() else 2
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    pytest.fail(f"the forked child did not finish within {seconds} s")
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no os.fork")
+
+
+@needs_fork
+def test_a_forked_child_computes(threads: Any) -> None:
+    threads(2)
+    expected = forward_and_gradient(0)  # the parent has its threads now
+
+    def child() -> bool:
+        inherited = parallel._helpers
+        return forward_and_gradient(0) == expected and inherited is None and parallel._helpers is not None
+
+    for _ in range(3):
+        assert in_child(child) == 0
+    assert forward_and_gradient(0) == expected
+    assert in_child(lambda: in_child(child) == 0) == 0, "a grandchild"
+
+
+@needs_fork
+def test_forking_while_other_threads_compute(threads: Any) -> None:
+    threads(2)
+    expected, stop = forward_and_gradient(0), threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            parallel.thread_count()
+            forward_and_gradient(1)
+
+    others = [threading.Thread(target=busy) for _ in range(3)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(10):
+            assert in_child(lambda: forward_and_gradient(0) == expected) == 0
+    finally:
+        stop.set()
+        for other in others:
+            other.join()
+
+
+# new processes
+
+
+def run(code: str, root: Path | None = None, **environment: str) -> str:
+    paths = [str(root or Path(mpsref_cpu.__file__).parents[1]), str(Path(mpsref.__file__).parents[1])]
+    known = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
+    known |= {"PYTHONPATH": os.pathsep.join(paths)} | environment
+    done = subprocess.run([sys.executable, "-c", code], env=known, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout.strip()
+
+
+USE = """
+import numpy as np, mpsref
+from mpsref_cpu import backend
+x = np.ones((8, 64, 64, 16), np.float32)
+print(mpsref.PoolingAverage(2, 2, 1).forward(x, backend=backend).sum())
+"""
+
+
+def test_a_thread_that_outlives_the_main_thread() -> None:
+    """While the interpreter ends it starts no new threads; a kernel called then runs in the calling thread."""
+    late = """
+import threading, time
+def late():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    print(mpsref.PoolingAverage(2, 2, 1).forward(x, backend=backend).sum())
+threading.Thread(target=late).start()
+"""
+    assert run(USE + late).split() == ["131072.0"] * 2
+    assert run(USE.replace("print(", "(").rstrip() + late) == "131072.0", "no thread had been started before"
+
+
+def test_without_a_directory_for_compiled_code(tmp_path: Path) -> None:
+    package = Path(mpsref_cpu.__file__).parent
+    shutil.copytree(package, tmp_path / "mpsref_cpu", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "mpsref_cpu" / "__pycache__").write_text("a file where a directory should be")
+    nowhere = str(tmp_path / "mpsref_cpu" / "__pycache__")
+    assert run(USE, tmp_path, HOME=nowhere, XDG_CACHE_HOME=nowhere, NUMBA_CACHE_DIR=nowhere) == "131072.0"
+
+
+def test_asking_for_the_device_starts_no_threads() -> None:
+    code = "import threading, numba, mpsref_cpu; print(mpsref_cpu.backend.device()); print(threading.active_count())"
+    code += "\ntry: numba.threading_layer()\nexcept ValueError: print('numba idle')"
+    device, count, layer = run(code, NUMBA_NUM_THREADS="2").splitlines()
+    assert (device, count, layer) == ("CPU, 2 threads", "1", "numba idle")
