@@ -25,7 +25,7 @@ WIDEST = 33.0
 MOST, FEW = 12, 10
 """How many indices of an axis are shown at most, and how many of a longer one: its ends, and what it is about."""
 INK, FAINT = "#1F2933", "#5A6672"
-HEADING, TITLE, TEXT, SMALL = 17.0, 13.0, 11.5, 9.5
+HEADING, TITLE, TEXT = 17.0, 13.0, 11.5
 """Sizes in points."""
 
 
@@ -126,9 +126,15 @@ class Panel:
         return max(self.left + self.columns.length + tail, words)
 
     @property
+    def head(self) -> float:
+        """What the numbers of the columns take; those that are wider than a column are turned."""
+        widest = max(_width(str(j), TEXT) for j in self.columns.indices)
+        return 0.85 if widest < 0.95 else widest + 0.3
+
+    @property
     def height(self) -> float:
         """Title, column numbers, rows, note."""
-        return 2.1 + self.rows.length + (1.1 if self.note else 0)
+        return 1.25 + self.head + self.rows.length + (1.1 if self.note else 0)
 
     def styles(self) -> Iterable[Style]:
         """Yield the styles that occur."""
@@ -139,9 +145,10 @@ class Panel:
     def draw(self, axes: Axes, x: float, y: float) -> None:
         """Draw the panel with its top left corner at (x, y)."""
         _text(axes, x, y + 0.5, self.title, TITLE, weight="bold")
-        left, top = x + self.left, y + 2.0
+        left, top = x + self.left, y + 1.15 + self.head
         for j, column in self.columns.at.items():
-            _text(axes, left + column + 0.5, top - 0.42, f"{j}", TEXT, FAINT, "center")
+            turn = {"rotation": 90, "va": "bottom"} if self.head > 1 else {}
+            _text(axes, left + column + 0.5, top - (0.15 if turn else 0.42), f"{j}", TEXT, FAINT, "center", **turn)
         for i, row in self.rows.at.items():
             _text(axes, left - 0.3, top + row + 0.5, self.names.get(i, f"{i}"), TEXT, FAINT, "right")
             for j, column in self.columns.at.items():
@@ -231,7 +238,7 @@ def _cell(axes: Axes, x: float, y: float, style: Style, text: str) -> None:
 
     line = "--" if style.dashed else "-"
     axes.add_patch(Rectangle((x + 0.05, y + 0.05), 0.9, 0.9, fc=style.face, ec=style.edge, lw=1.1, ls=line))
-    size = TEXT if len(text) <= 3 else SMALL
+    size = min(TEXT, TEXT * 0.84 / max(_width(text, TEXT), 0.1))
     _text(axes, x + 0.5, y + 0.5, text, size, style.ink, "center")
 
 

@@ -174,7 +174,8 @@ def _place(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Plac
 
 def _both(y: Place, x: Place) -> Place:
     """What lies at a pixel, from what lies at its two coordinates."""
-    return next((place for place in ("beside", "edge", "zero") if place in (y, x)), "inside")  # type: ignore[return-value]
+    worst: tuple[Place, ...] = ("beside", "edge", "zero")
+    return next((place for place in worst if place in (y, x)), "inside")
 
 
 # ------------------------------------------------------------------------------------------------------ gradient
@@ -203,7 +204,8 @@ def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair)
     rows, columns = (
         Ruler(shown(range(line.length), range(q - 1, q + 2))) for line, q in zip(lines, pixel, strict=True)
     )
-    panel = Panel("dx: pixels of g that each pixel gathers", rows, columns, look)
+    title = "pixels of g that each pixel gathers" if _averages(problem) else "windows with a tap at each pixel"
+    panel = Panel(f"dx: {title}", rows, columns, look)
     panel.frames.append(((pixel[0],) * 2, (pixel[1],) * 2, MARKS[0], 0.04))
     return panel
 
@@ -229,8 +231,8 @@ def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
 
 def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
     """One axis: the zero-inserted gradient, and a row for each result pixel with the rotated kernel where it lies."""
-    columns = line.coordinates(range(line.length), chosen)
     near = shown(range(line.length), range(chosen - 1, chosen + 2))
+    columns = line.coordinates(near, chosen)
     pixels = [q for q in near if q == chosen or not line.taps(q) or line.center(q) in columns]
     head = pixels[0] - 1  # the row of the gradient itself
 
@@ -251,7 +253,8 @@ def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
     panel.rings = [(q, line.center(q)) for q in pixels if line.taps(q)]
     for q in pixels:
         hits = [line.pixel(m) for m in line.taps(q) if line.counts(m)]
-        panel.after[q] = " + ".join(f"g[{u}]" for u in hits) if len(hits) < 4 else f"{len(hits)} pixels of g"
+        joint = " + " if _averages(problem) else ", "
+        panel.after[q] = joint.join(f"g[{u}]" for u in hits) if len(hits) < 4 else f"{len(hits)} pixels of g"
         panel.after[q] = panel.after[q] or "0"
     if line.taps(chosen):
         panel.frames.append(((chosen, chosen), (line.taps(chosen)[0], line.taps(chosen)[-1]), MARKS[0], 0.0))
@@ -308,18 +311,21 @@ class _Inserted:
 
 
 def _sum(problem: PoolingGradient, pixel: Pair) -> str:
-    """The sum of one result pixel, where it is short enough to read."""
-    runs, (py, px) = problem.runs(), problem.primary_offset
+    """What one result pixel is made of, where that is short enough to read: a sum, for a kernel that averages."""
+    (py, px), name = problem.primary_offset, f"dx[{pixel[0]}, {pixel[1]}]"
     rows, columns = (
-        [int(r.first[q]) + r.step * k for k in range(r.count[q])] for r, q in zip(runs, pixel, strict=True)
+        [int(runs.first[q]) + runs.step * k for k in range(runs.count[q])]
+        for runs, q in zip(problem.runs(), pixel, strict=True)
     )
-    terms = [
-        f"g[{v}, {u}]" + (f"/{_count(problem, 0, v - py) * _count(problem, 1, u - px)}" if _averages(problem) else "")
-        for v in rows
-        for u in columns
-    ]
-    left = f"dx[{pixel[0]}, {pixel[1]}] = "
-    return left + (" + ".join(terms) or "0") if len(terms) <= 4 else f"{left}sum of {len(terms)} terms g / N"
+    pixels = [(v, u) for v in rows for u in columns]
+    if not pixels:
+        return f"{name} = 0"
+    if len(pixels) > 4:
+        return f"{name}: {len(pixels)} windows"
+    if not _averages(problem):
+        return f"{name}: the windows of " + ", ".join(f"g[{v}, {u}]" for v, u in pixels)
+    counts = [_count(problem, 0, v - py) * _count(problem, 1, u - px) for v, u in pixels]
+    return f"{name} = " + " + ".join(f"g[{v}, {u}]/{n}" for (v, u), n in zip(pixels, counts, strict=True))
 
 
 # ---------------------------------------------------------------------------------------------------------- both

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpsref.geometry import Window
 
-thorough = settings(max_examples=250, deadline=None)
+thorough = settings(max_examples=200, deadline=None)
 
 HUGE = 2**62
 

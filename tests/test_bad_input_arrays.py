@@ -44,10 +44,6 @@ def big_endian(array: Array) -> Array:
     return array.astype(array.dtype.newbyteorder(">"))
 
 
-def little_endian(array: Array) -> Array:
-    return array.astype(array.dtype.newbyteorder("<"))
-
-
 def read_only(array: Array) -> Array:
     copy = array.copy()
     copy.flags.writeable = False
@@ -71,7 +67,6 @@ LAYOUTS = [
     with_gaps,
     reversed_axes,
     big_endian,
-    little_endian,
     read_only,
     unaligned,
     subclass,
@@ -169,7 +164,7 @@ def test_objects_that_turn_into_arrays(backend: str, wrap: Callable[[Array], Any
     ("thing", "reason"),
     [
         (Broken(), "lazy"),
-        (OnAnotherDevice(X), "."),
+        (OnAnotherDevice(X), "on a GPU"),
         ([[1.0], [2.0, 3.0]], "inhomogeneous"),
     ],
     ids=["broken", "device", "ragged"],
@@ -310,7 +305,8 @@ def test_out_may_lie_between_the_elements_of_an_input(backend: str) -> None:
     memory = np.empty((2, 5, 4, 6), np.float32)
     x, out = memory[..., ::2], memory[..., 1::2]
     x[...] = X
-    assert np.array_equal(PoolingAverage(3).forward(x, out=out, backend=backend), PoolingAverage(3).forward(X))
+    pool = PoolingAverage(3)
+    assert np.array_equal(pool.forward(x, out=out, backend=backend), pool.forward(X, backend=backend))
     assert np.array_equal(x, X)
 
 

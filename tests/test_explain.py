@@ -4,6 +4,7 @@ import re
 
 from hypothesis import given
 
+import mpsref
 from mpsref.conformance import pooling
 from mpsref.conformance.case import Case
 from mpsref.explain import explain
@@ -43,7 +44,7 @@ def test_gradient_offsets():
     assert "primary offset 1, kernel offset -2, effective offset 2" in text
 
 
-@given(pooling.average_problems("gradient"))
+@given(pooling.problems(mpsref.PoolingAverage, "gradient"))
 def test_every_gathered_pixel_is_printed(problem):
     text = explain(problem)
     for runs, part in zip(problem.runs(), text.split("axis, gradient")[1:], strict=True):

@@ -29,10 +29,10 @@ def kind(value: object) -> str:
 
 INTEGERS = [
     (3, 3),
+    (HUGE, HUGE),
     (-HUGE, -HUGE),
-    (2**200, 2**200),
     (np.int8(-3), -3),
-    (np.uint64(2**64 - 1), 2**64 - 1),
+    (np.uint64(HUGE), HUGE),
     (np.array(5), 5),
     (PaddingMethod.SizeSame, 16),
     (Index(), 7),
@@ -58,7 +58,7 @@ NOT_INTEGERS += [float("nan"), float("inf"), np.array(2.0), np.array(True), rang
 
 
 @pytest.mark.parametrize(("value", "expected"), INTEGERS, ids=kind)
-def test_integer_accepts_whole_numbers_of_any_size_and_returns_plain_ones(value: Any, expected: int) -> None:
+def test_integer_accepts_whole_numbers_of_any_kind_and_returns_plain_ones(value: Any, expected: int) -> None:
     number = integer("offset", value)
     assert number == expected
     assert type(number) is int
@@ -75,6 +75,13 @@ def test_integer_refuses_everything_else(value: Any, low: int | None, legal: str
 def test_integer_refuses_what_is_too_small(value: Any, low: int) -> None:
     with pytest.raises(ValueError, match=f"^strides is {int(value)}; it must be an integer >= {low}$"):
         integer("strides", value, low)
+
+
+@pytest.mark.parametrize("value", [HUGE + 1, -HUGE - 1, 2**200, np.uint64(2**64 - 1)])
+def test_integer_refuses_what_is_beyond_every_use(value: Any) -> None:
+    legal = r"an integer of magnitude <= 2\*\*62"
+    with pytest.raises(ValueError, match=f"^offset is {int(value)}; it must be {legal}$"):
+        integer("offset", value)
 
 
 def test_the_bound_itself_is_legal() -> None:

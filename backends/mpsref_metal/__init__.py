@@ -16,7 +16,7 @@ from mpsref_metal.launch import Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
 
-__all__ = ["clang", "metal"]
+__all__ = ["backend_on", "clang", "metal"]
 
 IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
     (mpsref.PoolingAverage, "forward"): pooling_average.forward,
@@ -24,17 +24,17 @@ IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
 }
 
 
-def _backend(name: str, runtime: Any, unavailable: Callable[[], str | None]) -> mpsref.Backend:
+def backend_on(name: str, runtime: Any) -> mpsref.Backend:
     """Return the backend that runs the MSL kernels on ``runtime``."""
     launch = Launcher(runtime.Device)
     return mpsref.Backend(
         name,
         {operation: partial(function, launch) for operation, function in IMPLEMENTATIONS.items()},
-        unavailable=unavailable,
+        unavailable=runtime.unavailable,
         device=lambda: str(launch.device()),
         fast_math=True,
     )
 
 
-metal = _backend("metal", metalcompute_runtime, metalcompute_runtime.unavailable)
-clang = _backend("metal:clang", clang_runtime, clang_runtime.why_not)
+metal = backend_on("metal", metalcompute_runtime)
+clang = backend_on("metal:clang", clang_runtime)

@@ -40,15 +40,19 @@ def gamma(m: Array) -> Array:
 
 def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
     """Return the spacing of ``dtype`` at ``values`` (float64); that of the largest finite number beyond it."""
-    largest = np.finfo(dtype).max
+    largest = np.nextafter(np.finfo(dtype).max, dtype.type(0))  # beyond it the spacing would overflow
     spacing: Array = np.spacing(np.minimum(np.abs(values), largest).astype(dtype))
     return spacing.astype(np.float64)
 
 
 def bound(actual: Array, expected: Array, terms: Terms) -> Array:
-    """Return the largest legal distance of each element of ``actual`` from ``expected`` (float64, not rounded)."""
+    """Return the largest legal distance of each element of ``actual`` from ``expected`` (float64, not rounded).
+
+    With ``m = 0`` nothing is computed, only selected, and nothing may differ.
+    """
     larger = np.maximum(np.abs(actual.astype(np.float64)), np.abs(expected))
-    return gamma(np.asarray(terms.m)) * terms.magnitude + ulp(larger, actual.dtype) / 2
+    m = np.asarray(terms.m)
+    return np.where(m > 0, gamma(m) * terms.magnitude + ulp(larger, actual.dtype) / 2, 0.0)
 
 
 def check(

@@ -1,140 +1,222 @@
-"""Planted faults of average pooling and of the geometry of windows and gradients."""
+"""Planted faults of the pooling kernels: in what they divide by, what they select, and what lies outside the image."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from mpsref.conformance import faults_windows
 from mpsref.conformance.faults import Fault, honest, of_problem, of_result, with_spec
-from mpsref.geometry import tdiv2
+from mpsref.conformance.faults_windows import swap
 from mpsref.images import Array
-from mpsref.kernels import PoolingAverage
-from mpsref.kernels.pooling import PoolingGradient
+from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
+from mpsref.kernels.pooling_l2norm import norm
 from mpsref.registry import Operation
 
 __all__ = ["faults"]
 
+Table = dict[str, Callable[..., None]]
 
-def _swap(pair: tuple[int, int]) -> tuple[int, int]:
-    return pair[1], pair[0]
-
-
-def _offset_by(step: Callable[[Any], tuple[int, int]]) -> Callable[[Any], Any]:
-    """Return a change that moves the windows by ``step(windows)``."""
-
-    def moved(spec: Any) -> tuple[int, int]:
-        (oy, ox), (dy, dx) = spec.offset, step(spec.windows)
-        return oy + dy, ox + dx
-
-    return with_spec(offset=moved)
+ALWAYS_CLAMP = of_problem(with_spec(edge_mode=lambda spec: "clamp"))
+ALWAYS_ZERO = of_problem(with_spec(edge_mode=lambda spec: "zero"))
 
 
-def _size_of_result(problem: Any) -> Any:
-    """Take the size of the gradient image for that of the source, in N and in the bounds of the image."""
-    n, _, _, c = problem.source_shape
-    return replace(problem, source_shape=(n, *problem.gradient_size, c))
+def _window_size(problem: Any) -> int:
+    return int(np.prod(problem.spec.kernel_size))
 
 
-def _n_from_gradient_size(problem: PoolingGradient, g: Array, out: Array) -> None:
-    wrong = honest(_size_of_result(problem), g)
-    out[...] = 0
-    height, width = (min(sizes) for sizes in zip(out.shape[1:3], wrong.shape[1:3], strict=True))
-    out[:, :height, :width] = wrong[:, :height, :width]
+def _average() -> Table:
+    def ring(change: Callable[[Any], Any]) -> Callable[..., None]:
+        return of_problem(with_spec(zero_pad_size=lambda spec: change(spec.zero_pad_size)))
 
-
-def _sum_instead_of_mean(result: Array, problem: Any, *inputs: Array) -> Array:
-    return result * int(np.prod(problem.spec.kernel_size))
-
-
-def _last_of_overlapping(result: Array, problem: PoolingGradient, g: Array) -> Array:
-    """Overlapping windows overwrite each other instead of adding up."""
-    dx = np.zeros_like(result)
-    (py, px), (rows, columns) = problem.primary_offset, problem.included
-    _, height, width, _ = problem.source_shape
-    y, x = problem.spec.windows
-    for a in rows:
-        for b in columns:
-            spec = replace(problem.spec, offset=(y.start(a) + y.center, x.start(b) + x.center))
-            single = PoolingAverage.problems["gradient"](spec, problem.source_shape, (1, 1))
-            part = honest(single, g[:, py + a, px + b][:, None, None])
-            box = np.s_[:, y.inside(a, height), x.inside(b, width)]
-            dx[box] = part[box]
-    return problem.place(dx)
-
-
-def _nearest_window(result: Array, problem: PoolingGradient, g: Array) -> None:
-    """Pixels that no window reads get the value of their neighbour instead of 0."""
-    empty = np.multiply.outer(*(runs.count for runs in problem.runs())) == 0
-    result[:, empty] = np.roll(result, 1, axis=2)[:, empty]
-
-
-def _without_corner(result: Array, problem: Any, *inputs: Array) -> None:
-    result[:, -1] = 0
-
-
-def _truncated(problem: Any) -> Any:
-    """C's division, which truncates, where the formula floors: windows left of the image move."""
-    return _offset_by(lambda windows: tuple(tdiv2(w.offset) - w.offset // 2 for w in windows))(problem)
-
-
-def _every_operation() -> dict[str, Callable[..., None]]:
     return {
-        "the windows start one pixel late": of_problem(_offset_by(lambda windows: (1, 1))),
-        "the rows start one pixel early": of_problem(_offset_by(lambda windows: (-1, 0))),
-        "an even window leans the other way": of_problem(_offset_by(lambda ws: tuple(w.even for w in ws))),
-        "the stride of the other axis is taken": of_problem(with_spec(strides=lambda s: _swap(s.strides))),
-        "the kernel size of the other axis is taken": of_problem(with_spec(kernel_size=lambda s: _swap(s.kernel_size))),
-        "the offset of the other axis is taken": of_problem(with_spec(offset=lambda s: _swap(s.offset))),
         "windows shrink at the border in both edge modes": of_problem(
             with_spec(
-                edge_mode=lambda s: "clamp",
-                zero_pad_size=lambda s: s.zero_pad_size if s.edge_mode == "clamp" else 0,
+                edge_mode=lambda spec: "clamp",
+                zero_pad_size=lambda spec: spec.zero_pad_size if spec.edge_mode == "clamp" else 0,
             )
         ),
-        "windows never shrink at the border": of_problem(with_spec(edge_mode=lambda s: "zero")),
-        "the zero pad is ignored": of_problem(with_spec(zero_pad_size=lambda s: 0)),
-        "the zero pad of the other axis is taken": of_problem(
-            with_spec(zero_pad_size=lambda s: _swap(s.zero_pad_size))
-        ),
-        "the zero pad is one wider": of_problem(
-            with_spec(zero_pad_size=lambda s: tuple(z + 1 for z in s.zero_pad_size))
-        ),
-        "a negative index is divided as C divides": of_problem(_truncated),
-        "the sum is not divided": of_result(_sum_instead_of_mean),
-        "the last row is left out": of_result(_without_corner),
-    }  # fmt: skip
+        "windows never shrink at the border": ALWAYS_ZERO,
+        "the zero pad is ignored": ring(lambda z: 0),
+        "the zero pad of the other axis is taken": ring(swap),
+        "the zero pad is one wider": ring(lambda z: (z[0] + 1, z[1] + 1)),
+        "the sum is not divided": of_result(lambda result, problem, *_: result * _window_size(problem)),
+    }
 
 
-def _gradient_only() -> dict[str, Callable[..., None]]:
+# --- max: another rule of selection -----------------------------------------------------------------------------------
+
+
+def _selecting(choose: Callable[..., Array]) -> Callable[..., None]:
+    """Return max pooling that selects by ``choose(values, rows, columns) -> weights (N, taps, C)``."""
+
+    def run(problem: Any, *inputs: Array, out: Array) -> None:
+        *g, x = (array.astype(np.float64) for array in inputs)
+        if isinstance(problem, PoolingForward):
+            y = np.zeros(problem.result_shapes[0])
+            for a, b in np.ndindex(*problem.output_size):
+                values, rows, columns, _ = taps(problem, x, a, b)
+                chosen = choose(values, rows, columns)
+                y[:, a, b] = (values * chosen).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
+            out[...] = y
+            return
+        dx = np.zeros(problem.source_shape)
+        (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
+        for a in included_rows:
+            for b in included_columns:
+                values, rows, columns, _ = taps(problem, x, a, b)
+                share = choose(values, rows, columns) * g[0][:, None, py + a, px + b]
+                for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
+                    dx[:, rows[tap], columns[tap]] += share[:, tap]
+        out[...] = problem.place(dx)
+
+    return run
+
+
+def _one(selected: Array, like: Array) -> Array:
+    """Return weights that are 1 at the tap ``selected`` (N, C) and 0 elsewhere."""
+    return np.asarray(np.arange(like.shape[1])[:, None] == selected[:, None], np.float64)
+
+
+def _last_of_ties(values: Array, rows: Array, columns: Array) -> Array:
+    return _one(values.shape[1] - 1 - values[:, ::-1].argmax(axis=1), values)
+
+
+def _all_of_ties(values: Array, rows: Array, columns: Array) -> Array:
+    return np.asarray(values == values.max(axis=1, keepdims=True), np.float64)
+
+
+def _inside_only(values: Array, rows: Array, columns: Array) -> Array:
+    """Padding of minus infinity: what other frameworks do."""
+    inside = ((rows >= 0) & (columns >= 0))[:, None]
+    return np.asarray(_one(np.where(inside, values, -np.inf).argmax(axis=1), values) * inside)
+
+
+def _outside_loses_ties(values: Array, rows: Array, columns: Array) -> Array:
+    """Zeros outside are looked at last, so that a 0 inside the image wins."""
+    order = np.argsort(~((rows >= 0) & (columns >= 0)), kind="stable")
+    return _one(order[values[:, order].argmax(axis=1)], values)
+
+
+def _column_order(values: Array, rows: Array, columns: Array) -> Array:
+    order = np.argsort(columns, kind="stable")
+    return _one(order[values[:, order].argmax(axis=1)], values)
+
+
+def _from_zero(values: Array, rows: Array, columns: Array) -> Array:
+    """The search starts from 0, so that a window of negative values finds nothing."""
+    best = values.argmax(axis=1)
+    return np.asarray(_one(best, values) * (values.max(axis=1) > 0)[:, None])
+
+
+def _max() -> Table:
     return {
-        "the primary offset is ignored": of_problem(lambda p: replace(p, primary_offset=(0, 0))),
-        "the primary offset counts in source pixels": of_problem(
-            lambda p: replace(p, primary_offset=tuple(
-                -(-u // w.stride) for u, w in zip(p.primary_offset, p.spec.windows, strict=True)))
+        "outside reads the border pixel in both edge modes": ALWAYS_CLAMP,
+        "outside reads 0 in both edge modes": ALWAYS_ZERO,
+        "padding is minus infinity": _selecting(_inside_only),
+        "the search starts from 0": _selecting(_from_zero),
+        "the largest magnitude is taken": _selecting(lambda v, r, c: _one(np.abs(v).argmax(axis=1), v)),
+        "the smallest is taken": _selecting(lambda v, r, c: _one(v.argmin(axis=1), v)),
+        "the dilation is ignored": of_problem(with_spec(dilations=lambda spec: 1)),
+        "the dilation of the other axis is taken": of_problem(with_spec(dilations=lambda spec: swap(spec.dilations))),
+        "the centre of a dilated window is floor(K / 2) * d": of_problem(
+            with_spec(offset=lambda spec: tuple(w.offset + w.center - w.kernel // 2 * w.dilation for w in spec.windows))
         ),
-        "the source size is ignored": of_problem(lambda p: replace(p, source_size=None)),
-        "the kernel offset is ignored": of_problem(lambda p: replace(p, kernel_offset=None)),
-        "the kernel offset has the other sign": of_problem(
-            lambda p: replace(p, kernel_offset=p.kernel_offset and tuple(-k for k in p.kernel_offset))
+        "the mean is taken": _selecting(lambda v, r, c: np.full(v.shape, 1 / v.shape[1]) * v.shape[1]),
+    }
+
+
+def _max_gradient() -> Table:
+    return {
+        "the last of equal maxima is taken": _selecting(_last_of_ties),
+        "all equal maxima get the gradient": _selecting(_all_of_ties),
+        "zeros outside lose against zeros inside": _selecting(_outside_loses_ties),
+        "ties are broken in column order": _selecting(_column_order),
+    }
+
+
+# --- L2 norm: another formula -----------------------------------------------------------------------------------------
+
+
+def _slope(formula: Callable[[Array, Array, Array], Array]) -> Callable[..., None]:
+    """Return the gradient of L2 pooling with ``formula(values, norm, times)`` in place of ``times * values / norm``."""
+
+    def run(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
+        g, x = g.astype(np.float64), x.astype(np.float64)
+        dx = np.zeros(problem.source_shape)
+        (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
+        for a in included_rows:
+            for b in included_columns:
+                values, rows, columns, times = taps(problem, x, a, b)
+                root = norm(values, times)[:, None]
+                share = g[:, None, py + a, px + b] * formula(values, np.where(root > 0, root, np.inf), times[:, None])
+                for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
+                    dx[:, rows[tap], columns[tap]] += share[:, tap]
+        out[...] = problem.place(dx)
+
+    return run
+
+
+def _l2norm() -> Table:
+    def scaled(power: float) -> Callable[..., None]:
+        return of_result(lambda result, problem, *_: result * float(_window_size(problem)) ** power)
+
+    return {
+        "outside reads the border pixel in both edge modes": ALWAYS_CLAMP,
+        "outside reads 0 in both edge modes": ALWAYS_ZERO,
+        "the mean of squares is taken, not the sum": scaled(-0.5),
+        "the result is scaled by the window's size": scaled(1.0),
+    }
+
+
+def _l2norm_forward() -> Table:
+    return {
+        "the root is forgotten": of_result(lambda result, *_: result**2),
+        "the sum of magnitudes is taken": _magnitudes,
+        "partial windows are scaled up": _scaled_up,
+    }
+
+
+def _magnitudes(problem: PoolingForward, x: Array, out: Array) -> None:
+    for a, b in np.ndindex(*problem.output_size):
+        values, _, _, times = taps(problem, x.astype(np.float64), a, b)
+        out[:, a, b] = (np.abs(values) * times[:, None]).sum(axis=1)
+
+
+def _scaled_up(problem: PoolingForward, x: Array, out: Array) -> None:
+    """Windows that reach past the image are scaled to their full size, as PyTorch does in ceil mode."""
+    inside = np.multiply.outer(*(runs.count for runs in problem.runs()))[None, :, :, None]
+    out[...] = honest(problem, x) * np.sqrt(_window_size(problem) / np.maximum(inside, 1))
+
+
+def _l2norm_gradient() -> Table:
+    return {
+        "clamped taps do not count": _slope(lambda v, y, times: v / y * (times > 0)),
+        "the norm is not divided by": _slope(lambda v, y, times: times * v),
+        "the square of the norm is divided by": _slope(lambda v, y, times: times * v / y**2),
+        "the factor 2 of the square stays": _slope(lambda v, y, times: 2 * times * v / y),
+        "the sign is lost": _slope(lambda v, y, times: times * np.abs(v) / y),
+        "the norm comes from a float16 result": _slope(
+            lambda v, y, times: times * v / np.minimum(y, 65000).astype(np.float16).astype(np.float64)
         ),
-        "the clip is ignored": of_problem(lambda p: replace(p, clip=None)),
-        "the clip's origin moves the values too": of_problem(
-            lambda p: p if p.clip is None or p.kernel_offset is not None
-            else replace(p, kernel_offset=tuple(w.kernel_offset() for w in p.spec.windows))
-        ),
-        "N is that of the gradient image's size": _n_from_gradient_size,
-        "overlapping windows overwrite each other": of_result(_last_of_overlapping),
-        "unread pixels get their neighbour's value": of_result(_nearest_window),
-    }  # fmt: skip
+    }
+
+
+TABLES: dict[type, tuple[Table, Table, Table]] = {
+    PoolingAverage: (_average(), {}, {}),
+    PoolingMax: (_max(), {}, _max_gradient()),
+    PoolingL2Norm: (_l2norm(), _l2norm_forward(), _l2norm_gradient()),
+}
+"""Of each kernel the faults of both operations, of the forward pass and of the gradient."""
 
 
 def faults() -> Iterator[Fault]:
-    """Yield the faults of average pooling, beside those that every kernel can have."""
-    for method in ("forward", "gradient"):
-        operation = Operation(PoolingAverage, method)
-        own = _every_operation() | (_gradient_only() if method == "gradient" else {})
-        for name, run in own.items():
-            yield Fault(name, operation, run)
+    """Yield the faults of the pooling kernels, beside those that every kernel can have."""
+    for spec_type, (both, forward, gradient) in TABLES.items():
+        yield from faults_windows.faults(spec_type)
+        for method, own in {"forward": forward, "gradient": gradient}.items():
+            for name, run in (both | own).items():
+                yield Fault(name, Operation(spec_type, method), run)

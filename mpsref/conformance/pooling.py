@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,11 @@ from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject
 from mpsref.geometry import EDGE_MODES
 from mpsref.images import Array
-from mpsref.kernels import PoolingAverage
-from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
 from mpsref.registry import Backend, Problem
 
-__all__ = ["AVERAGE", "adjoint", "clip_is_a_part", "joint_shift", "translation"]
+__all__ = ["AVERAGE", "L2NORM", "MAX", "problems", "specs"]
 
 
 def _pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
@@ -32,20 +33,21 @@ def _seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[A
     return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else st.just(usual))
 
 
-def average_specs() -> st.SearchStrategy[PoolingAverage]:
+def specs(spec_type: type[Pooling]) -> st.SearchStrategy[Pooling]:
     """Draw parameters: windows from one pixel to larger than the image, partly and wholly outside it."""
+    own = {"zero_pad_size": _pairs(0, 3), "dilations": _seldom((1, 1), _pairs(1, 4))}
     return st.builds(
-        PoolingAverage,
+        spec_type,
         kernel_size=_pairs(1, 5) | _pairs(1, 16),
         strides=_pairs(1, 4),
-        offset=_pairs(0, 1) | _seldom((1, 1), _pairs(-6, 9)),
+        offset=_pairs(0, 1) | _pairs(-3, 3) | _seldom((1, 1), _pairs(-6, 9)),
         edge_mode=st.sampled_from(EDGE_MODES),
-        zero_pad_size=_pairs(0, 3),
+        **{field.name: own[field.name] for field in fields(spec_type) if field.name in own},
     )
 
 
-def average_problems(method: str) -> st.SearchStrategy[Problem]:
-    """Draw problems of an operation of average pooling."""
+def problems(spec_type: type[Pooling], method: str) -> st.SearchStrategy[Problem]:
+    """Draw problems of one operation of a pooling kernel."""
     shapes = st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12), st.integers(1, 9))
     sizes = _pairs(1, 9)
     if method == "forward":
@@ -53,12 +55,12 @@ def average_problems(method: str) -> st.SearchStrategy[Problem]:
     else:
         call = {
             "gradient_size": sizes,
-            "primary_offset": _seldom((0, 0), _pairs(-3, 4)),
-            "source_size": _seldom(None, _pairs(0, 9)),
-            "kernel_offset": _seldom(None, _pairs(-6, 6)),
-            "clip": _seldom(None, st.tuples(_pairs(0, 6), _pairs(0, 13))),
+            "primary_offset": _seldom((0, 0), _pairs(-2, 3)),
+            "source_size": _seldom(None, _pairs(1, 9) | _pairs(0, 9)),
+            "kernel_offset": _seldom(None, _pairs(-3, 3)),
+            "clip": _seldom(None, st.tuples(_pairs(0, 4), _pairs(1, 13) | _pairs(0, 13))),
         }
-    return st.builds(PoolingAverage.problems[method], average_specs(), shapes, **call)
+    return st.builds(spec_type.problems[method], specs(spec_type), shapes, **call)
 
 
 def adjoint(case: Case, backend: Backend) -> None:
@@ -106,10 +108,10 @@ def clip_is_a_part(case: Case, backend: Backend) -> None:
     assert isinstance(problem, PoolingGradient)
     if problem.clip is None:
         return
-    (g,) = case.inputs()
+    inputs = case.inputs()
     whole = replace(case, problem=replace(problem, kernel_offset=None, clip=None))
-    (full,) = compute(whole.problem, backend, g)
-    (part,) = compute(replace(problem, kernel_offset=None), backend, g)
+    (full,) = compute(whole.problem, backend, *inputs)
+    (part,) = compute(replace(problem, kernel_offset=None), backend, *inputs)
     (y0, x0), (height, width) = problem.clip
     masked = np.zeros_like(full)
     masked[:, y0 : y0 + height, x0 : x0 + width] = full[:, y0 : y0 + height, x0 : x0 + width]
@@ -130,8 +132,8 @@ def joint_shift(case: Case, backend: Backend) -> None:
         kernel_offset=ko and (ko[0] + sy, ko[1] + sx),
         source_size=size and (size[0] + 1, size[1] + 1),
     )
-    (g,) = case.inputs()
-    (first,), (second,) = compute(start, backend, g), compute(shifted, backend, g)
+    inputs = case.inputs()
+    (first,), (second,) = compute(start, backend, *inputs), compute(shifted, backend, *inputs)
     same("joint shift", first, second, expected(replace(case, problem=start))[0][1])
 
 
@@ -154,10 +156,29 @@ def translation(case: Case, backend: Backend) -> None:
     same("translation", first, second, expected(case)[0][1])
 
 
+def all_is_given_back(case: Case, backend: Backend) -> None:
+    """With "clamp" every window of max pooling selects a pixel: dx sums to what the included g sum to."""
+    problem = case.problem
+    assert isinstance(problem, PoolingGradient)
+    if problem.spec.edge_mode == "zero":
+        return
+    problem = replace(problem, kernel_offset=None, clip=None)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    g, x = case.inputs()
+    (dx,) = compute(problem, backend, g, x)
+    ((reference, terms),) = expected(replace(case, problem=problem))
+    limit = comparator.bound(dx, reference, terms).sum((1, 2))
+    given = _part(g, (py + rows.start, py + rows.stop, px + columns.start, px + columns.stop)).sum((1, 2), np.float64)
+    missing = np.abs(dx.sum((1, 2), np.float64) - given)
+    if not (missing <= limit).all():
+        raise Mismatch(f"all is given back: sums of dx and g differ by {missing.max():.3g}, not by {limit.max():.3g}")
+
+
+_FORWARD = (repeatable, batch_in_pieces, translation)
+_GRADIENT = (repeatable, batch_in_pieces, clip_is_a_part, joint_shift)
+
 AVERAGE = Subject(
-    average_problems,
-    {
-        "forward": (repeatable, batch_in_pieces, adjoint, translation),
-        "gradient": (repeatable, batch_in_pieces, adjoint, clip_is_a_part, joint_shift),
-    },
+    partial(problems, PoolingAverage), {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)}
 )
+MAX = Subject(partial(problems, PoolingMax), {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)})
+L2NORM = Subject(partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT})

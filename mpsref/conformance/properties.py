@@ -26,7 +26,8 @@ def same(name: str, first: Array, second: Array, terms: Terms) -> None:
     if first.shape != second.shape:
         raise Mismatch(f"{name}: shapes {first.shape} and {second.shape} differ")
     limit = 2 * comparator.bound(first, second.astype(np.float64), terms)
-    near = np.abs(first.astype(np.float64) - second) <= limit
+    with np.errstate(invalid="ignore"):
+        near = (first == second) | (np.abs(first.astype(np.float64) - second) <= limit)
     if not near.all():
         index = tuple(int(k) for k in np.argwhere(~near)[0])
         raise Mismatch(

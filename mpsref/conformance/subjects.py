@@ -12,4 +12,6 @@ __all__ = ["SUBJECTS"]
 
 SUBJECTS: Mapping[type[registry.Spec], Subject] = {
     kernels.PoolingAverage: pooling.AVERAGE,
+    kernels.PoolingMax: pooling.MAX,
+    kernels.PoolingL2Norm: pooling.L2NORM,
 }

@@ -44,6 +44,7 @@ class MPSCommandBuffer:
     """
 
     def __init__(self) -> None:
+        """Start open and empty."""
         self._status = MTLCommandBufferStatus.NotEnqueued
         self._handlers: list[Callable[[MPSCommandBuffer], Any]] = []
 
@@ -94,7 +95,7 @@ class MPSCommandBuffer:
 
 @contextmanager
 def encoding(command_buffer: MPSCommandBuffer | None = None) -> Iterator[MPSCommandBuffer]:
-    """Give the command buffer to encode on: the caller's, or for ``None`` one that is completed at the end of the block.
+    """Give the command buffer to encode on: the caller's, or for ``None`` one that the end of the block completes.
 
     Raises ``OrderError`` for a committed one and ``TypeError`` for what is none, before the block is entered.
     """
@@ -144,9 +145,14 @@ class SynchronizedState:
 
     def check_readable(self, name: str) -> None:
         """Raise ``NotSynchronizedError`` unless the host may read what the accessor ``name`` returns."""
-        if self._readable_version != self._version:
-            done = "was never synchronized" if self._readable_version is None else "was written since its last one"
-            raise NotSynchronizedError(
-                f"{type(self).__name__}.{name} cannot be read: the state has no completed synchronization that covers "
-                f"its last write ({done}); call synchronize(command_buffer), then command_buffer.wait_until_completed()"
-            )
+        if self._readable_version == self._version:
+            return
+        reason = (
+            "no synchronization of the state has completed yet"
+            if self._readable_version is None
+            else "a kernel has written the state since the last completed synchronization"
+        )
+        raise NotSynchronizedError(
+            f"{type(self).__name__}.{name} cannot be read: {reason}; call synchronize(command_buffer), then "
+            "command_buffer.wait_until_completed()"
+        )

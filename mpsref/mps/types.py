@@ -12,7 +12,7 @@ MPSImageEdgeMode.Clamp
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -130,7 +130,7 @@ class MPSDataLayout(Enumeration):
 _E = TypeVar("_E", bound=Enumeration)
 
 
-def member(name: str, value: Any, kind: type[_E], legal: Collection[_E] | None = None) -> _E:
+def member(name: str, value: Any, kind: type[_E], legal: Iterable[_E] | None = None) -> _E:
     """Return the member of ``kind`` that ``value`` is, its number, or its name in lower case (without underscore).
 
     ``legal`` narrows the members that this parameter takes. Raises ``TypeError`` for another type (a bool, a float, a
@@ -162,7 +162,7 @@ def member(name: str, value: Any, kind: type[_E], legal: Collection[_E] | None =
 def edge_mode(
     name: str,
     value: Any,
-    legal: Collection[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
+    legal: Iterable[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
 ) -> MPSImageEdgeMode:
     """Return ``value`` as one of the ``legal`` edge modes; errors are those of :func:`member`.
 
@@ -182,7 +182,7 @@ def channel_format(name: str, value: Any) -> MPSImageFeatureChannelFormat:
     MPSImageFeatureChannelFormat.Float16
     """
     chosen = member(name, value, MPSImageFeatureChannelFormat)
-    _ = chosen.dtype
+    _ = chosen.dtype  # raises for those that it cannot have
     return chosen
 
 

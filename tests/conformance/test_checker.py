@@ -126,4 +126,4 @@ def test_cases_draw_legal_problems_of_every_kind(operation):
     assert {case.family for case in seen} == {"exact", "real", "hard"}
     assert {case.problem.spec.edge_mode for case in seen} == {"zero", "clamp"}
     work = sum(runs[0].count.any() and runs[1].count.any() for runs in (case.problem.runs() for case in seen))
-    assert work > len(seen) / 2
+    assert work > len(seen) * 0.6

@@ -18,7 +18,7 @@ import pytest
 from mpsref_metal.runtimes import LaunchError, clang
 from mpsref_metal.runtimes.clang import cache, toolchain
 
-pytestmark = pytest.mark.skipif(clang.why_not() is not None, reason=str(clang.why_not()))
+pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
 ROOT = Path(__file__).parents[2]
 COPY = """
@@ -392,19 +392,19 @@ def test_the_folder_for_want_of_another(monkeypatch):
 # ------------------------------------------------------------------------------------------------ no compiler
 
 
-def test_reasons_why_not(monkeypatch):
+def test_reasons_why_it_is_unavailable(monkeypatch):
     monkeypatch.setenv("MPSREF_CLANG", "/no/such/clang")
-    assert "MPSREF_CLANG='/no/such/clang' is not an executable" in str(clang.why_not())
+    assert "MPSREF_CLANG='/no/such/clang' is not an executable" in str(clang.unavailable())
     with pytest.raises(LaunchError, match="MPSREF_CLANG"):
         clang.Device()
     monkeypatch.delenv("MPSREF_CLANG")
     monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
-    assert clang.why_not() == "no clang found: `pip install ziglang`, or put a clang on the PATH"
+    assert clang.unavailable() == "no clang found: `pip install ziglang`, or put a clang on the PATH"
     monkeypatch.setattr(toolchain.platform, "machine", lambda: "riscv64")
-    assert "not 'riscv64'" in str(clang.why_not())
+    assert "not 'riscv64'" in str(clang.unavailable())
     monkeypatch.setattr(toolchain.sys, "platform", "win32")
-    assert "use WSL on Windows" in str(clang.why_not())
+    assert "use WSL on Windows" in str(clang.unavailable())
 
 
 def test_a_clang_on_the_path(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from mpsref_metal.runtimes import clang
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
-pytestmark = pytest.mark.skipif(clang.why_not() is not None, reason=str(clang.why_not()))
+pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ POOL = mpsref.PoolingAverage(kernel_size=(2, 2), strides=(2, 1), offset=(1, 0), 
 @pytest.fixture
 def metal(package: ModuleType) -> mpsref.Backend:
     """A backend of its own, so that the device of the fake does not stay behind in the installed one."""
-    return mpsref_metal._backend("metal", metalcompute, metalcompute.unavailable)
+    return mpsref_metal.backend_on("metal", metalcompute)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

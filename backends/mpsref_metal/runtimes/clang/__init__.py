@@ -27,6 +27,6 @@ from __future__ import annotations
 
 from .. import CompileError, LaunchError
 from .device import Buffer, Device, Function, Handle, Kernel
-from .toolchain import why_not
+from .toolchain import unavailable
 
-__all__ = ["Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError", "why_not"]
+__all__ = ["Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError", "unavailable"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import LaunchError
 from .launcher import BufferRecord, Launcher, LaunchRecord, Library, Report, compile_source, launcher
 from .report import explain
-from .toolchain import find, why_not
+from .toolchain import find, unavailable
 
 __all__ = ["Buffer", "Device", "Function", "Handle", "Kernel"]
 
@@ -194,7 +194,7 @@ class Device:
         """Open the device; :class:`LaunchError` with the reason when there is no clang."""
         if index not in (-1, 0):
             raise LaunchError(f"index={index!r}: there is one device, 0")
-        reason = why_not()
+        reason = unavailable()
         toolchain = find()
         if reason or toolchain is None:
             raise LaunchError(reason)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .. import CompileError
 
-__all__ = ["SHIM", "Toolchain", "find", "why_not"]
+__all__ = ["SHIM", "Toolchain", "find", "unavailable"]
 
 SHIM = Path(__file__).parent / "shim"
 """The C and C++ sources of this runtime."""
@@ -80,15 +80,15 @@ class Toolchain:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Changes with the compiler, the flags, the sources of this runtime and the processor."""
+        """Changes with the compiler, the flags, this runtime and the processor."""
         digest = hashlib.sha256()
         status = os.stat(self.driver[0])
         flags = (KERNEL_FLAGS, RUNTIME_FLAGS, PREPROCESS_FLAGS, STRICT_FLAGS)
         digest.update(repr((self.driver, status.st_size, status.st_mtime_ns, flags, processor())).encode())
-        for path in sorted(SHIM.rglob("*")):
+        package = Path(__file__).parent  # the Python too: it writes C++, and what it rejects must not be kept
+        for path in sorted([*package.glob("*.py"), *SHIM.rglob("*")]):
             if path.is_file():
                 digest.update(path.read_bytes())
-        digest.update((Path(__file__).parent / "source.py").read_bytes())
         return digest.hexdigest()
 
     def compile(self, flags: tuple[str, ...], source: Path, output: Path, scratch: Path) -> None:
@@ -125,7 +125,7 @@ def find() -> Toolchain | None:
     return Toolchain(path, (path,), (path,)) if path else None
 
 
-def why_not() -> str | None:
+def unavailable() -> str | None:
     """None when kernels can be compiled here, else the reason and what to do."""
     if sys.platform == "win32":
         return "the clang runtime needs Linux or macOS (its barriers and guards use POSIX): use WSL on Windows"

@@ -1,0 +1,139 @@
+"""What max and L2-norm pooling share: both axes as compiled code reads them, and how the work is cut.
+
+Both kernels are separable, forward and backward: one dimension after the other. Their gradients go down the image
+row by row. What they computed of a window row, or of a source row, they keep as long as the rows that need it follow
+each other; it is computed again where a thread begins in the middle of an image.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref import tables
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.parallel import CHUNKS, GRAIN, thread_count
+
+__all__ = ["Groups", "Pixels", "Windows", "groups_of_pixels", "groups_of_windows", "list_reads", "part_width"]
+
+Indices = npt.NDArray[np.int64]
+
+CACHE = 1 << 18
+"""Bytes that the rows kept by a thread may take, as far as channels can be cut for it: half a usual L2 cache."""
+
+NARROWEST = 32
+"""Channels of a part, at least: a few vectors, and no cache line shared by many threads."""
+
+
+class Windows(NamedTuple):
+    """What the windows of an axis read, as in :class:`mpsref.tables.Reads`."""
+
+    before: npt.NDArray[np.float64]
+    first: Indices
+    count: Indices
+    after: npt.NDArray[np.float64]
+    step: int
+    low: int
+    high: int
+    most: int
+    """The longest list that :func:`list_reads` makes."""
+
+    @classmethod
+    def of(cls, reads: tables.Reads) -> Windows:
+        """Return the table in the dtypes of compiled code; counts of taps may be huge, and become factors."""
+        before, after = reads.before.astype(np.float64), reads.after.astype(np.float64)
+        first, count = reads.first.astype(np.int64), reads.count.astype(np.int64)
+        return cls(before, first, count, after, reads.step, reads.low, reads.high, int(count.max()) + 2)
+
+
+class Pixels(NamedTuple):
+    """What the destination pixels of an axis stand for, as in :class:`mpsref.tables.Touching`."""
+
+    pixel: Indices
+    first: Indices
+    count: Indices
+    most: int
+    """The largest count, at least 1."""
+    begin: int
+    end: int
+    """All gradient pixels that count for any destination pixel lie in ``[begin, end)``."""
+
+    @classmethod
+    def of(cls, touching: tables.Touching) -> Pixels:
+        """Return the table in the dtype of compiled code."""
+        pixel, first, count = (a.astype(np.int64) for a in (touching.pixel, touching.first, touching.count))
+        used = count > 0
+        begin = int(first[used].min()) if used.any() else 0
+        end = int((first + count)[used].max()) if used.any() else 0
+        return cls(pixel, first, count, max(1, int(count.max())), begin, end)
+
+
+class Groups(NamedTuple):
+    """Positions of an axis that are computed alike: ``length[k]`` of them, ``start[k]`` and others ``step`` apart.
+
+    What one of them reads lies ``advance`` after what the one before it reads.
+    """
+
+    start: Indices
+    length: Indices
+    step: int
+    advance: int
+
+
+def groups_of_windows(windows: Windows, stride: int, begin: int, end: int) -> Groups:
+    """Group the windows in ``[begin, end)``; each of those that read something outside the image is alone."""
+    first, count = windows.first[begin:end], windows.count[begin:end]
+    alone = (windows.before[begin:end] > 0) | (windows.after[begin:end] > 0)
+    groups = _groups(1, alone, (first, stride), (count, 0))
+    return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
+
+
+def groups_of_pixels(pixels: Pixels, windows: Windows, stride: int) -> Groups:
+    """Group destination pixels; those that windows beyond the image are clamped to are alone."""
+    alone = (pixels.pixel == windows.low) | (pixels.pixel == windows.high)
+    step = min(stride, pixels.pixel.size)
+    unread = pixels.count == 0
+    first = np.where(unread, np.arange(pixels.pixel.size) // step, pixels.first)
+    pixel = np.where(unread, np.arange(pixels.pixel.size), pixels.pixel)
+    return _groups(step, alone & ~unread, (first, 1), (pixels.count, 0), (pixel, step))
+
+
+def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]) -> Groups:
+    """Group positions that are ``step`` apart and along which each of the columns goes up by its constant."""
+    order = np.argsort(np.arange(alone.size) % step, kind="stable")
+    alike = (np.diff(order) == step) & ~alone[order[1:]] & ~alone[order[:-1]]
+    for column, move in moves:
+        alike &= np.diff(column[order]) == move
+    start = np.flatnonzero(np.concatenate([[True], ~alike])) if order.size else order
+    return Groups(order[start], np.diff(start, append=order.size), step, 1)
+
+
+def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:
+    """Return how many channels are computed together.
+
+    All, unless the rows kept (``kept`` bytes a channel) outgrow the cache, or there are fewer images than the threads
+    need: to cut the rows of an image costs rows computed twice, to cut its channels does not.
+    """
+    threads = min(thread_count(), nbytes // GRAIN)
+    wanted = -(-threads * CHUNKS // images) if threads > 1 else 1
+    wanted = max(wanted, -(-channels * kept // CACHE))
+    parts = max(1, min(wanted, channels // NARROWEST))
+    return channels if parts == 1 else -(-channels // (parts * 8)) * 8
+
+
+@compiled
+def list_reads(windows: Windows, i: int, pixels: Any, times: Any) -> int:
+    """Write down what window i reads, in the order of its taps: pixels (-1: the value 0), each so many times."""
+    k = 0
+    if windows.before[i] > 0:
+        pixels[0], times[0] = windows.low, windows.before[i]
+        k = 1
+    for t in range(windows.count[i]):
+        pixels[k], times[k] = windows.first[i] + t * windows.step, 1.0
+        k += 1
+    if windows.after[i] > 0:
+        pixels[k], times[k] = windows.high, windows.after[i]
+        k += 1
+    return k

@@ -1,0 +1,90 @@
+"""How PyTorch spells the kernels, so that the benchmark can time it beside the backends.
+
+Each kernel has one function that turns a problem into a call at PyTorch's lowest level, or says that it has no words
+for it. Tensors are views of the same NHWC arrays; PyTorch calls that layout channels_last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mpsref import padding
+from mpsref.images import Array
+from mpsref.kernels import PoolingAverage
+from mpsref.registry import Problem, Spec
+
+__all__ = ["Call", "call", "session"]
+
+Call: TypeAlias = Callable[[], Any]
+
+
+@contextlib.contextmanager
+def session(threads: int) -> Iterator[tuple[Any, str]]:
+    """Yield PyTorch, with this many threads, and its version; or ``None`` and the reason why not."""
+    try:
+        import torch
+    except ImportError as error:
+        yield None, f"not installed ({error})"
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            yield torch, str(torch.__version__)
+    finally:
+        torch.set_num_threads(before)
+
+
+def call(torch: Any, problem: Problem, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+    """Return a call that computes ``problem`` into ``outs``, or into new memory; ``None`` where there is none."""
+    spell = SPELLINGS.get(type(problem.spec))
+    return spell(torch, problem, inputs, outs) if spell else None
+
+
+def nchw(torch: Any, array: Array) -> Any:
+    """Return a channels-last tensor on the memory of an NHWC array."""
+    return torch.from_numpy(array).permute(0, 3, 1, 2)
+
+
+def average_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+    """Return average pooling; ``None`` for windows that PyTorch cannot place."""
+    words = avg_pool2d(problem)
+    if words is None:
+        return None
+    tensor = nchw(torch, inputs[0])
+    out = nchw(torch, outs[0]) if outs else None
+    aten = torch.ops.aten
+    if problem.method == "forward":
+        if out is None:
+            return lambda: aten.avg_pool2d(tensor, *words)
+        return lambda: aten.avg_pool2d.out(tensor, *words, out=out)
+    source = nchw(torch, np.empty(problem.source_shape, np.float32))
+    if out is None:
+        return lambda: aten.avg_pool2d_backward(tensor, source, *words, None)
+    return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *words, None, grad_input=out)
+
+
+def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
+    """Return (kernel, stride, padding, ceil_mode, count_include_pad) for these windows and weights, or ``None``."""
+    spec, size = problem.spec, problem.source_shape[1:3]
+    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    pads = [window.center - window.offset for window in spec.windows]
+    if any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
+        return None
+    for ceil_mode, include in itertools.product((False, True), (False, True)):
+        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, 1, ceil_mode, include)
+        same = replace(spec, offset=placed.offset, edge_mode=placed.edge_mode, zero_pad_size=placed.zero_pad_size)
+        weights = zip(replace(problem, spec=same).reciprocals(), problem.reciprocals(), strict=True)
+        if placed.output_size == outputs and all(np.array_equal(a, b) for a, b in weights):
+            return list(spec.kernel_size), list(spec.strides), pads, ceil_mode, include
+    return None
+
+
+SPELLINGS: Mapping[type[Spec], Callable[..., Call | None]] = {PoolingAverage: average_pooling}
+"""The function of each kernel."""

@@ -1,0 +1,178 @@
+"""Base class of the gradient kernels, and how a gradient state configures them.
+
+The primary image is the source gradient, the secondary one the source image of the forward pass, the destination the
+gradient for that source. Source: ``MPSCNNGradientKernel`` in ``MPSCNNKernel.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mpsref.errors import ShapeError
+from mpsref.images import AXIS_LIMIT, Shape
+from mpsref.mps import operands, types
+from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
+from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.kernel import Encoding, ImageKernel
+from mpsref.mps.operands import Operand
+from mpsref.mps.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
+from mpsref.mps.properties import Property
+from mpsref.mps.state import MPSNNGradientState
+from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
+from mpsref.parameters import integer
+
+__all__ = ["MPSCNNGradientKernel"]
+
+
+def _zero_edge_mode(name: str, value: Any) -> MPSImageEdgeMode:
+    return types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,))
+
+
+class MPSCNNGradientKernel(MPSCNNBinaryKernel):
+    """A kernel that computes the gradient for the source image of a forward kernel.
+
+    Kernel sizes, strides and dilations of both sources are those of the forward kernel; the stride acts as an
+    upsampling factor on the source gradient. Gradient pixels that do not exist are 0, hence its edge mode ``Zero``.
+    """
+
+    destination_name = "destination_gradient"
+    state_class = MPSNNGradientState
+    forward_class: ClassVar[type[ImageKernel]]
+    """The kernel whose states configure this one."""
+    has_source_size: ClassVar[bool] = False
+    """Whether the kernel can leave out gradient pixels that do not belong to the forward clip rectangle."""
+
+    primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "What the source gradient is outside: 0.")
+    kernel_offset_x: Property[Any] = Property(
+        integer, 0, "Where the rotated kernel lies over the zero-inserted source gradient, in x."
+    )
+    kernel_offset_y: Property[Any] = Property(
+        integer, 0, "Where the rotated kernel lies over the zero-inserted source gradient, in y."
+    )
+    is_backwards = Property(lambda _, value: bool(value), True, "Whether it is a gradient kernel.", read_only=True)
+
+    def encode(  # type: ignore[override]  # Apple's gradient kernels have other selectors than their parent, too
+        self,
+        source_gradient: Any,
+        source_image: Any,
+        gradient_state: Any = None,
+        destination_gradient: Any = None,
+        *,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Return the gradient for ``source_image`` from ``source_gradient``, of the kind that the latter is.
+
+        With a ``gradient_state`` and no destination, the state configures the kernel, whose properties stay set: the
+        result has the shape of the source image, and its pixels are those of the source. With a
+        ``destination_gradient``, every property counts as it is set, and the clip of that image is overwritten. With
+        neither, ``padding`` decides size and kernel offset.
+
+        Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for what
+        does not fit, ``OrderError`` for a committed ``command_buffer``.
+        """
+        self._check_both_sides()
+        sources = operands.source("source_gradient", source_gradient), operands.source("source_image", source_image)
+        if gradient_state is not None:
+            self._check_state(gradient_state)
+        with Encoding(self, command_buffer):
+            given, dtype = None, sources[0].array.dtype
+            if destination_gradient is not None:
+                given = operands.destination(self.destination_name, destination_gradient, sources)
+                shape = given.array.shape
+            elif gradient_state is not None:
+                sources = self._configure(gradient_state, *sources)
+                shape = gradient_state.record.source_shapes[0]
+            else:
+                shape, dtype = self._place_reverse(*sources)
+            array, _ = self._run(sources, given, shape, dtype)
+            return operands.like(source_gradient, array) if given is None else operands.written(given)
+
+    encode_batch = encode  # type: ignore[assignment]  # as above
+
+    def _check_state(self, state: Any) -> None:
+        if not isinstance(state, self.state_class):
+            raise TypeError(
+                f"gradient_state is of type {type(state).__name__}; it must be the {self.state_class.__name__} that "
+                f"{self.forward_class.__name__}.encode(..., return_state=True) returns"
+            )
+        if not issubclass(state.record.kernel_class, self.forward_class):
+            raise TypeError(
+                f"gradient_state was left by {state.record.kernel_class.__name__}; {type(self).__name__} needs one of "
+                f"{self.forward_class.__name__}"
+            )
+
+    def _check_both_sides(self) -> None:
+        """Primary and secondary kernel size, stride and dilation are copies of the forward ones [doc], so equal."""
+        primary, secondary = self._source_properties(0), self._source_properties(1)
+        if primary.geometry != secondary.geometry:
+            raise ValueError(
+                f"kernel size, strides and dilations (x before y) are {primary.geometry} for the primary and "
+                f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
+            )
+
+    def _configure(self, state: Any, g: Operand, x: Operand) -> tuple[Operand, Operand]:
+        """Set every property that a state with one source determines; return the images to read.
+
+        Source: secondary properties, kernel offset for a clip origin of 0 [doc]; the rest follows from the adjoint, or
+        is a choice that makes destination and source pixels coincide [math, choice].
+        """
+        record, forward = state.record, state.source
+        own = self._source_properties(1).geometry
+        if own != forward.geometry:
+            raise ValueError(
+                f"kernel size, strides and dilations (x before y) are {own}; those of the forward kernel in "
+                f"gradient_state are {forward.geometry}: make the gradient kernel with the same"
+            )
+        if x.array.shape != record.source_shapes[0]:
+            raise ShapeError(
+                f"source_image has shape {x.array.shape}; that of the forward pass was {record.source_shapes[0]}"
+            )
+        primary_offset, primary_channel = state.primary_origin(g.array.shape)
+        if not self.has_source_size:
+            # Every pixel of the source gradient will count, so it is cut to those of the forward clip rectangle.
+            column, row, z = primary_offset
+            width, height, _ = record.clip_rect.size
+            g = g._replace(array=g.array[:, row : row + height, column : column + width])
+            primary_offset = MPSOffset(0, 0, z)
+        clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, x.array.shape[0])
+        corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
+        y_window, x_window = forward.windows
+        self._assign(
+            primary_offset=primary_offset,
+            primary_source_feature_channel_offset=primary_channel,
+            primary_source_feature_channel_max_count=record.destination_feature_channels,
+            secondary_offset=forward.offset,
+            secondary_edge_mode=forward.edge_mode,
+            secondary_source_feature_channel_offset=forward.source_feature_channel_offset,
+            secondary_source_feature_channel_max_count=forward.source_feature_channel_max_count,
+            destination_feature_channel_offset=forward.source_feature_channel_offset,
+            clip_rect=clip_rect,
+            kernel_offset_x=x_window.kernel_offset(corner.x),
+            kernel_offset_y=y_window.kernel_offset(corner.y),
+        )
+        self._assign(**self._family_configuration(state))
+        return g, x
+
+    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+        """Return the properties of the kernel's family that a state determines, or other values for the common ones."""
+        return {}
+
+    def _clip_of_images(self, z: int, depth: int, number: int) -> MTLRegion | None:
+        """Return the kernel's own clip rectangle, with the images that the forward pass read."""
+        if self.clip_rect is None:
+            if (z, depth) == (0, number):
+                return None
+            own = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(AXIS_LIMIT, AXIS_LIMIT, depth))  # cut to the destination
+        else:
+            own = self.clip_rect
+        return MTLRegion(own.origin._replace(z=z), own.size._replace(depth=depth))
+
+    def _place_reverse(self, g: Operand, x: Operand) -> tuple[Shape, Any]:
+        """Have the padding policy set the offsets; return shape and dtype of the destination."""
+        primary = self._source_properties(0)
+        size, (y, column) = reverse_placement(g.array.shape[1:3], primary.windows, suggested_method(self.padding))
+        self._assign(primary_offset=MPSOffset(0, 0, primary.offset.z), kernel_offset_x=column, kernel_offset_y=y)
+        if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
+            self.secondary_edge_mode = self.padding.edge_mode
+        return self._described((g, x), self._destination_shape((g, x), size))

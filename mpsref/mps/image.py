@@ -1,0 +1,329 @@
+"""Images with Apple's names: a batch of NHWC pixels that kernels read and write, and the layouts to exchange it in.
+
+>>> import numpy as np
+>>> image = MPSImage(np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3))
+>>> image
+<MPSImage: number_of_images=1, height=2, width=2, feature_channels=3, Float32>
+>>> image.to_chw()[0].tolist()
+[[0.0, 3.0], [6.0, 9.0]]
+>>> MPSImage(MPSImageDescriptor("float16", width=4, height=3, feature_channels=8)).array.shape
+(1, 3, 4, 8)
+
+An array works wherever an image does. What an image adds is a place: kernels write into a destination image, and
+``image.array`` shows it. Sources: ``MPSImage.h``, ``MPSCoreTypes.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+
+from mpsref import images
+from mpsref.errors import ShapeError
+from mpsref.geometry import ceil_div
+from mpsref.images import Array
+from mpsref.mps import types
+from mpsref.mps.image_descriptor import MPSImageDescriptor, length
+from mpsref.mps.types import MPSDataLayout, MPSImageFeatureChannelFormat
+from mpsref.parameters import integer
+
+__all__ = ["MPSImage", "MPSImageBatch", "MPSImageDescriptor", "MPSTemporaryImage", "pixels"]
+
+CHANNELS_PER_SLICE = 4
+
+
+class MPSImage:
+    """A batch of images, float32 or float16, made of zeros from a descriptor or with the pixels of an array.
+
+    An array must be (N, H, W, C). It is copied, so that kernels which write into this image never write into it; with
+    ``copy=False`` the image is a window on the array instead, which must be a NumPy array in native byte order.
+
+    Raises ``TypeError`` for another dtype (float64 and integers too: convert them, knowingly), ``ShapeError`` for
+    another rank and for an H, W or C of 0.
+    """
+
+    def __init__(self, image_descriptor: MPSImageDescriptor | Any, *, copy: bool = True) -> None:
+        """Make an image from a descriptor or an array."""
+        if isinstance(image_descriptor, MPSImageDescriptor):
+            self._array = images.empty("the image", image_descriptor.shape, image_descriptor.dtype)
+            self._array.fill(0)
+        else:
+            self._array = _owned("array", image_descriptor, copy)
+
+    @property
+    def array(self) -> Array:
+        """The pixels themselves, (N, H, W, C): writing into this array writes into the image."""
+        return self._array
+
+    @property
+    def number_of_images(self) -> int:
+        """N, the number of images in the batch."""
+        return int(self._array.shape[0])
+
+    @property
+    def height(self) -> int:
+        """H, in pixels."""
+        return int(self._array.shape[1])
+
+    @property
+    def width(self) -> int:
+        """W, in pixels."""
+        return int(self._array.shape[2])
+
+    @property
+    def feature_channels(self) -> int:
+        """C, the number of channels of a pixel; the padding to a multiple of 4 is not counted."""
+        return int(self._array.shape[3])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the pixels."""
+        return self._array.dtype
+
+    @property
+    def feature_channel_format(self) -> MPSImageFeatureChannelFormat:
+        """``Float16`` or ``Float32``."""
+        return types.channel_format("dtype", self.dtype.name)
+
+    @property
+    def descriptor(self) -> MPSImageDescriptor:
+        """A new descriptor of an image like this one."""
+        return MPSImageDescriptor(
+            self.feature_channel_format, self.width, self.height, self.feature_channels, self.number_of_images
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__}: number_of_images={self.number_of_images}, height={self.height}, "
+            f"width={self.width}, feature_channels={self.feature_channels}, {self.feature_channel_format.name}>"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._array, dtype=dtype, copy=copy)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same size, format and pixels; a NaN equals a NaN, and -0 equals 0."""
+        if not isinstance(other, MPSImage):
+            return NotImplemented
+        return self.dtype == other.dtype and np.array_equal(self._array, other._array, equal_nan=True)
+
+    __hash__ = None  # type: ignore[assignment]  # pixels change
+
+    def copy(self) -> Self:
+        """Return an image of its own with the same pixels."""
+        return type(self)(self._array)
+
+    __copy__ = copy
+
+    @classmethod
+    def from_nhwc(cls, array: Any) -> Self:
+        """Return a batch with the pixels of ``array`` (N, H, W, C); the same as ``MPSImage(array)``."""
+        return cls(array)
+
+    @classmethod
+    def from_nchw(cls, array: Any) -> Self:
+        """Return a batch with the pixels of ``array`` (N, C, H, W)."""
+        return cls(_rank("array", array, 4, "(N, C, H, W)").transpose(0, 2, 3, 1))
+
+    @classmethod
+    def from_hwc(cls, array: Any) -> Self:
+        """Return one image with the pixels of ``array`` (H, W, C)."""
+        return cls(_rank("array", array, 3, "(H, W, C)")[None])
+
+    @classmethod
+    def from_chw(cls, array: Any) -> Self:
+        """Return one image with the pixels of ``array`` (C, H, W)."""
+        return cls(_rank("array", array, 3, "(C, H, W)").transpose(1, 2, 0)[None])
+
+    def to_nhwc(self) -> Array:
+        """Return a copy of the pixels as (N, H, W, C)."""
+        return self._array.copy(order="C")
+
+    def to_nchw(self) -> Array:
+        """Return a copy of the pixels as (N, C, H, W)."""
+        return self._array.transpose(0, 3, 1, 2).copy(order="C")
+
+    def to_hwc(self, image_index: int | None = None) -> Array:
+        """Return a copy of one image as (H, W, C); the index may be left out where there is only one."""
+        return self._one(MPSDataLayout.HeightxWidthxFeatureChannels, image_index).copy(order="C")
+
+    def to_chw(self, image_index: int | None = None) -> Array:
+        """Return a copy of one image as (C, H, W); the index may be left out where there is only one."""
+        return self._one(MPSDataLayout.FeatureChannelsxHeightxWidth, image_index).copy(order="C")
+
+    @classmethod
+    def from_slices(cls, slices: Any, feature_channels: int) -> Self:
+        """Return a batch from texture slices of four channels each, (N * ceil(C / 4), H, W, 4).
+
+        Channel ``ch`` of image ``b`` is component ``ch % 4`` of slice ``b * ceil(C / 4) + ch // 4``; whatever is in the
+        padding components is left out. Source: ``MPSImage.h`` [doc]. Raises ``ShapeError`` for slices that do not fit.
+        """
+        source = images.as_image("slices", slices)
+        channels = length(1)("feature_channels", feature_channels)
+        count = ceil_div(channels, CHANNELS_PER_SLICE)
+        if source.shape[3] != CHANNELS_PER_SLICE or source.shape[0] % count:
+            raise ShapeError(
+                f"slices has shape {source.shape}; with feature_channels={channels} it must be (N * {count}, H, W, 4)"
+            )
+        array = images.empty("the image", (source.shape[0] // count, *source.shape[1:3], channels), source.dtype)
+        for ch in range(channels):
+            array[..., ch] = source[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE]
+        return cls(array)
+
+    def to_slices(self) -> Array:
+        """Return a copy of the pixels as texture slices, (N * ceil(C / 4), H, W, 4); the padding components are 0.
+
+        The layout is that of :meth:`from_slices`.
+        """
+        n, height, width, channels = self._array.shape
+        count = ceil_div(channels, CHANNELS_PER_SLICE)
+        slices = np.zeros((n * count, height, width, CHANNELS_PER_SLICE), self.dtype)
+        for ch in range(channels):
+            slices[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE] = self._array[..., ch]
+        return slices
+
+    def read_bytes(self, data_layout: Any, image_index: int) -> bytes:
+        """Return one image as bytes in native byte order, without padding, in the order of ``data_layout``.
+
+        Source: ``readBytes:dataLayout:imageIndex:`` [doc].
+        """
+        return self._one(types.data_layout("data_layout", data_layout), image_index).tobytes()
+
+    def write_bytes(self, data: Any, data_layout: Any, image_index: int) -> None:
+        """Overwrite one image with ``data``: bytes as :meth:`read_bytes` gives them, or a buffer of this dtype.
+
+        Raises ``TypeError`` for what is no such buffer, ``ShapeError`` for another number of bytes; nothing is written
+        then. Source: ``writeBytes:dataLayout:imageIndex:`` [doc].
+        """
+        target = self._one(types.data_layout("data_layout", data_layout), image_index)
+        try:
+            view = memoryview(data)
+        except (TypeError, ValueError):
+            raise TypeError(f"data is of type {type(data).__name__}; it must be bytes or a buffer of them") from None
+        if view.format not in ("B", self.dtype.char):
+            raise TypeError(f"data is a buffer of format {view.format!r}; it must hold bytes or {self.dtype}")
+        if view.nbytes != target.nbytes:
+            raise ShapeError(f"data has {view.nbytes} bytes; one image of {self!r} has {target.nbytes}")
+        target[...] = np.frombuffer(view.tobytes(), self.dtype).reshape(target.shape)
+
+    def _one(self, layout: MPSDataLayout, image_index: int | None) -> Array:
+        """Return a view of one image in the order of ``layout``."""
+        if image_index is None:
+            if self.number_of_images != 1:
+                raise ShapeError(f"{self!r} is not one image; name an image_index, or convert the whole batch")
+            image_index = 0
+        index = integer("image_index", image_index)
+        if not 0 <= index < self.number_of_images:
+            raise ValueError(f"image_index is {index}; it must be >= 0 and < number_of_images={self.number_of_images}")
+        image: Array = self._array[index]
+        return image.transpose(2, 0, 1) if layout is MPSDataLayout.FeatureChannelsxHeightxWidth else image
+
+
+class MPSTemporaryImage(MPSImage):
+    """An image whose pixels a GPU would reuse after ``read_count`` reads. Here it keeps them [choice].
+
+    ``read_count`` is kept as the program sets it, and no kernel counts it down: an array never expires.
+    """
+
+    _read_count = 1
+
+    @property
+    def read_count(self) -> int:
+        """How many kernels are still to read the image, an integer >= 0; without effect here."""
+        return self._read_count
+
+    @read_count.setter
+    def read_count(self, value: int) -> None:
+        self._read_count = integer("read_count", value, low=0)
+
+
+class MPSImageBatch(tuple[MPSImage, ...]):
+    """One or more single images of the same size and format. Source: ``MPSImageBatch`` in ``MPSImage.h`` [doc].
+
+    Raises ``TypeError`` for what is no image, ``ShapeError`` for images that do not fit together.
+    """
+
+    def __new__(cls, members: Iterable[MPSImage]) -> Self:
+        """Check the images."""
+        batch = super().__new__(cls, members)
+        if not batch:
+            raise ShapeError("a batch must hold at least one image; it is empty")
+        for k, image in enumerate(batch):
+            if not isinstance(image, MPSImage):
+                raise TypeError(f"image {k} of the batch is of type {type(image).__name__}; it must be an MPSImage")
+            if image.number_of_images != 1:
+                raise ShapeError(f"image {k} of the batch is {image!r}; its number_of_images must be 1")
+            if image.descriptor != batch[0].descriptor:
+                raise ShapeError(f"image {k} of the batch is {image!r}; it must be like image 0, {batch[0]!r}")
+        return batch
+
+    @classmethod
+    def from_array(cls, array: Any, *, copy: bool = True) -> Self:
+        """Return a batch with the pixels of ``array`` (N, H, W, C), N >= 1; ``copy`` is that of :class:`MPSImage`."""
+        owned = _owned("array", array, copy)
+        return cls(MPSImage(owned[k : k + 1], copy=False) for k in range(len(owned)))
+
+    def to_array(self) -> Array:
+        """Return a copy of the pixels as one array (N, H, W, C)."""
+        return np.concatenate([image.array for image in self])
+
+    def write_array(self, array: Any) -> None:
+        """Overwrite all images with ``array`` (N, H, W, C), which must have their shape and dtype."""
+        source = images.as_image("array", array)
+        if source.shape != (len(self), *self[0].array.shape[1:]):
+            raise ShapeError(f"array has shape {source.shape}; the batch has {len(self)} images like {self[0]!r}")
+        if source.dtype != self[0].dtype:
+            raise TypeError(f"array has dtype {source.dtype}; the images have {self[0].dtype}")
+        for image, pixels_of_one in zip(self, source, strict=True):
+            image.array[0] = pixels_of_one
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a batch is no array and cannot become one without a copy; use numpy.array(batch)")
+        return np.asarray(self.to_array(), dtype=dtype)
+
+
+def pixels(name: str, value: Any) -> Array:
+    """Return the pixels (N, H, W, C) of an image, a batch, a list of images, or an array.
+
+    Those of an image are its live array; those of a batch are a copy. Raises what :class:`MPSImage` raises.
+
+    >>> pixels("source_image", [MPSImage(np.ones((1, 2, 2, 1), np.float16))] * 3).shape
+    (3, 2, 2, 1)
+    """
+    if isinstance(value, MPSImage):
+        return value.array
+    if isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value):
+        return MPSImageBatch(value).to_array()
+    return _checked(name, value)
+
+
+def _checked(name: str, value: Any) -> Array:
+    """Return an array-like as an array (N, H, W, C) of float32 or float16."""
+    array = images.as_image(name, value)
+    if array.dtype.itemsize > 4:
+        raise TypeError(
+            f"{name} has dtype {array.dtype}; an image holds float32 or float16: convert it, for example with "
+            f"{name}.astype(numpy.float32)"
+        )
+    return array
+
+
+def _owned(name: str, value: Any, copy: bool) -> Array:
+    """Return the array of a new image: its own copy, or the caller's array itself."""
+    array = _checked(name, value)
+    if copy:
+        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    if not isinstance(value, np.ndarray) or not array.dtype.isnative:
+        raise ValueError(f"{name} can be used without a copy only if it is a NumPy array in native byte order")
+    return array
+
+
+def _rank(name: str, value: Any, rank: int, axes: str) -> Array:
+    """Return an array-like as an array of this rank."""
+    array: Array = np.asanyarray(value)  # a masked array stays one, to be refused
+    if array.ndim != rank:
+        raise ShapeError(f"{name} has shape {array.shape} of rank {array.ndim}; it must have rank {rank}, {axes}")
+    return array

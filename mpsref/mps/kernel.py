@@ -1,0 +1,388 @@
+"""Base classes of the kernels: properties, the two ways to run, copies, archives. No arithmetic on pixels is here.
+
+A kernel family derives from one of ``MPSCNNKernel``, ``MPSCNNBinaryKernel``, ``MPSCNNMultiaryKernel`` and
+``MPSCNNGradientKernel``, declares its properties, and fills in ``_compute``, which calls the functional form through
+the registry.
+
+Source: ``MPSKernel.h``, ``MPSCNNKernel.h`` [doc].
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import inspect
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from mpsref import images, registry
+from mpsref.errors import ShapeError
+from mpsref.images import Array, Shape
+from mpsref.mps import operands, types
+from mpsref.mps.command_buffer import MPSCommandBuffer, encoding
+from mpsref.mps.image import MPSImageDescriptor
+from mpsref.mps.operands import Operand
+from mpsref.mps.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
+from mpsref.mps.properties import (
+    Property,
+    PropertyError,
+    at_least,
+    initialize,
+    multiple_of_four,
+    optional,
+    properties_of,
+)
+from mpsref.mps.regions import Region, channels_read, count, destination_region, images_read
+from mpsref.mps.serialization import SecureCoding, secure_coding
+from mpsref.mps.state import ForwardRecord, MPSNNGradientState, RecordedState, SourceProperties
+from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
+from mpsref.parameters import Pair, pair
+from mpsref.registry import Backend
+
+__all__ = ["ImageKernel", "MPSCNNKernel", "MPSKernel", "saved"]
+
+_K = TypeVar("_K", bound="type[MPSKernel]")
+
+
+def saved(*arguments: str, version: int = 1) -> Any:
+    """Return a class decorator: kernels of the class can be saved.
+
+    ``arguments`` are those of its constructor, each also an attribute. Every property that can be set is saved, but for
+    the backend, which belongs to the machine and not to the kernel.
+    """
+
+    def register(kind: _K) -> _K:
+        writable = [name for name, one in properties_of(kind).items() if not one.read_only and name != "backend"]
+        known = kind._coding.properties
+        new = tuple(name for name in writable if name not in known)
+        return secure_coding(version, arguments=arguments, properties=new)(kind)
+
+    return register
+
+
+def _backend(name: str, value: Any) -> str | Backend | None:
+    """Check a backend: its name, the object, or ``None`` for the one that is set when the kernel runs."""
+    if value is not None:
+        registry.get_backend(value)
+    return value  # type: ignore[no-any-return]
+
+
+class MPSKernel(SecureCoding, abc.ABC):
+    """Base class of all kernels: properties are checked when they are set, and a name that is none raises."""
+
+    backend = Property(
+        _backend, None, "What it runs on: a name, an ``mpsref.Backend``, or ``None`` for the one in use."
+    )
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse abstract classes."""
+        if inspect.isabstract(cls):
+            names = sorted(kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind))
+            raise TypeError(
+                f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
+            )
+        return super().__new__(cls)
+
+    def __init__(self, *, backend: str | Backend | None = None, **properties: Any) -> None:
+        """Set the properties that are given by keyword."""
+        initialize(self, {"backend": backend, **properties})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
+            legal = ", ".join(n for n, one in properties_of(type(self)).items() if not one.read_only)
+            raise PropertyError(f"{type(self).__name__} has no property {name!r}; those that can be set are: {legal}")
+        super().__setattr__(name, value)
+
+    def _assign(self, **values: Any) -> None:
+        """Set properties to values that are known to be legal, which need no checks."""
+        vars(self).update(values)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one class with equal properties."""
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # properties change
+
+    def copy(self) -> Self:
+        """Return an equal kernel; what is set on one does not reach the other."""
+        return copy.copy(self)
+
+    def __repr__(self) -> str:
+        """Return Python that makes an equal kernel, as far as its padding policy and backend have such a text."""
+        arguments = {name: getattr(self, name) for name in self._coding.arguments}
+        fresh = vars(type(self)(**arguments))
+        changed = {name: vars(self)[name] for name in properties_of(type(self)) if vars(self)[name] != fresh[name]}
+        if isinstance(self.backend, Backend):
+            changed["backend"] = self.backend.name
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in (arguments | changed).items())})"
+        )
+
+
+def _descendants(kind: type[Any]) -> Iterator[type[Any]]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _descendants(child)
+
+
+class Encoding:
+    """A block that encodes a kernel: refused on a committed command buffer; an error leaves no property changed."""
+
+    def __init__(self, kernel: MPSKernel, command_buffer: MPSCommandBuffer | None) -> None:
+        """Check the command buffer; ``None`` stands for one of its own, which only states would tell apart."""
+        if command_buffer is not None:
+            with encoding(command_buffer):
+                pass
+        self._kernel = kernel
+
+    def __enter__(self) -> None:
+        self._before = dict(vars(self._kernel))
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None:
+            vars(self._kernel).clear()
+            vars(self._kernel).update(self._before)
+
+
+_READERS = {
+    prefix: operator.itemgetter(*(prefix + name for name in SourceProperties._fields))
+    for prefix in ("", "primary_", "secondary_")
+}
+
+
+class ImageKernel(MPSKernel):
+    """A kernel that reads source images and writes one destination image; not a class of Apple's."""
+
+    prefixes: ClassVar[tuple[str, ...]] = ("",)
+    """What the names of each source's properties start with."""
+    destination_name: ClassVar[str] = "destination_image"
+    state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
+    """What the kernel leaves for its gradient."""
+
+    clip_rect = Property(
+        types.region,
+        None,
+        "The part of the destination that is written, MTLRegion; ``None`` (MPSRectNoClip) is all of it.",
+    )
+    destination_feature_channel_offset = Property(
+        multiple_of_four, 0, "The first channel of the destination that is written; a multiple of 4."
+    )
+    padding = Property(
+        policy, DEFAULT_PADDING, "The policy that places the windows where the kernel makes its own destination."
+    )
+    is_backwards = Property(lambda _, value: bool(value), False, "Whether it is a gradient kernel.", read_only=True)
+
+    @abc.abstractmethod
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        """Write ``destination[region]``, which is not empty, from the parts of the sources that are read."""
+
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        """Return how many channels the result has, from those that are read of each source."""
+        return count(read[0])
+
+    def _extras(self) -> Mapping[str, Any]:
+        """Return what a state records beyond the properties that every kernel has."""
+        return {}
+
+    def _property_name(self, k: int, name: str) -> str:
+        return self.prefixes[k] + name
+
+    def _source_properties(self, k: int) -> SourceProperties:
+        return SourceProperties._make(_READERS[self.prefixes[k]](vars(self)))
+
+    def _assign_to_source(self, k: int, **values: Any) -> None:
+        """Like ``_assign``, for the properties of one source."""
+        self._assign(**{self.prefixes[k] + name: value for name, value in values.items()})
+
+    def _channels(self, sources: Sequence[Operand]) -> list[slice]:
+        """Return the channels that are read of each source."""
+        read = []
+        for k, one in enumerate(sources):
+            properties = self._source_properties(k)
+            name = self._property_name(k, "source_feature_channel_offset")
+            first, count = properties.source_feature_channel_offset, properties.source_feature_channel_max_count
+            read.append(channels_read(one.name, name, one.array.shape, first, count))
+        return read
+
+    def _destination_shape(self, sources: Sequence[Operand], size: Pair) -> Shape:
+        """Return the shape of a destination that the kernel makes itself."""
+        z, number = self._source_properties(0).offset.z, sources[0].array.shape[0]
+        if z > number:
+            name = self._property_name(0, "offset")
+            raise ValueError(f"{name}.z is {z}; it must be <= {number}, the number of images of {sources[0].name}")
+        first = 0 if self.clip_rect is None else self.clip_rect.origin.z
+        written = self._channels_written(self._channels(sources))
+        return first + number - z, *size, self.destination_feature_channel_offset + written
+
+    def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
+        """Check everything, then compute into the given destination, or into a new one of zeros."""
+        channels = self._channels(sources)
+        first, written = self.destination_feature_channel_offset, self._channels_written(channels)
+        region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
+        depth = region.shape[0]
+        parts = []
+        for k, (one, read) in enumerate(zip(sources, channels, strict=True)):
+            z = self._source_properties(k).offset.z
+            batch = images_read(one.name, self._property_name(k, "offset"), one.array.shape, z, depth)
+            parts.append(one.array[batch, :, :, read])
+        if given is not None:
+            target = given.array
+        else:
+            target = images.empty(self.destination_name, shape, np.dtype(dtype).newbyteorder("="))
+            if region.shape != shape or 0 in shape:
+                target.fill(0)
+        if 0 not in region.shape:
+            self._compute_in_one_dtype(parts, target, region)
+        return target, region
+
+    def _compute_in_one_dtype(self, parts: Sequence[Array], target: Array, region: Region) -> None:
+        """Images of several dtypes are computed on in the widest, and rounded once more when they are stored."""
+        dtypes = {array.dtype for array in (*parts, target)}
+        if len(dtypes) == 1 and target.dtype.isnative:
+            self._compute(parts, target, region)
+            return
+        wide = np.result_type(*dtypes).newbyteorder("=")
+        result = np.empty(target.shape, wide)
+        self._compute([part.astype(wide, copy=False) for part in parts], result, region)
+        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+            target[region] = result[region]
+
+    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+        """Have the padding policy set offsets and edge mode; return shape and dtype of the destination."""
+        method = suggested_method(self.padding)
+        sizes = set()
+        for k, one in enumerate(sources):
+            properties = self._source_properties(k)
+            size, (y, x) = forward_placement(one.array.shape[1:3], properties.windows, method)
+            sizes.add(size)
+            self._assign_to_source(k, offset=MPSOffset(x, y, properties.offset.z))
+            if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
+                self._assign_to_source(k, edge_mode=self.padding.edge_mode)
+        if len(sizes) > 1:
+            raise ShapeError(
+                f"the padding policy gives the sources different output sizes, {sorted(sizes)}; make the sources fit, "
+                "or name the destination_size"
+            )
+        return self._described(sources, self._destination_shape(sources, sizes.pop()))
+
+    def _described(self, sources: Sequence[Operand], shape: Shape) -> tuple[Shape, Any]:
+        """Let a custom policy change the suggested shape and dtype, and the kernel."""
+        dtype = sources[0].array.dtype.newbyteorder("=")
+        if isinstance(self.padding, MPSNNDefaultPadding):
+            return shape, dtype
+        n, height, width, c = shape
+        suggested = MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, c, n)
+        views = [operands.as_image(one) for one in sources]
+        chosen = self.padding.destination_image_descriptor_for_source_images(views, (), self, suggested)
+        if not isinstance(chosen, MPSImageDescriptor):
+            raise TypeError(
+                f"{type(self.padding).__name__}.destination_image_descriptor_for_source_images returned "
+                f"{chosen!r}; it must return an MPSImageDescriptor"
+            )
+        return chosen.shape, chosen.dtype
+
+    def _encode(
+        self,
+        sources: Sequence[Operand],
+        destination_image: Any,
+        destination_size: Any,
+        return_state: bool,
+        destination_state: Any,
+        command_buffer: MPSCommandBuffer | None,
+    ) -> Any:
+        """Run a forward kernel in one of its ways; see ``encode``."""
+        if destination_state is not None and type(destination_state) is not self.state_class:
+            raise TypeError(
+                f"destination_state is of type {type(destination_state).__name__}; {type(self).__name__} writes "
+                f"{self.state_class.__name__}"
+            )
+        with Encoding(self, command_buffer):
+            shape: Shape
+            given, dtype = None, sources[0].array.dtype
+            if destination_image is None and destination_size is None:
+                shape, dtype = self._place(sources)
+            elif destination_image is None:
+                shape = self._destination_shape(sources, pair("destination_size", destination_size, low=1))
+            elif destination_size is None:
+                given = operands.destination(self.destination_name, destination_image, sources)
+                shape = given.array.shape
+            else:
+                raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
+            array, region = self._run(sources, given, shape, dtype)
+            result = operands.like(sources[0].value, array) if given is None else operands.written(given)
+            if not return_state and destination_state is None:
+                return result
+            record = self._record(sources, shape, region)
+            if destination_state is None:
+                destination_state = self.state_class(record)
+            else:
+                destination_state._refresh(record)
+            return (result, destination_state) if return_state else result
+
+    def _record(self, sources: Sequence[Operand], shape: Shape, region: Region) -> ForwardRecord:
+        read = self._channels(sources)
+        properties = tuple(
+            self._source_properties(k)._replace(source_feature_channel_max_count=count(channels))
+            for k, channels in enumerate(read)
+        )
+        return ForwardRecord(
+            type(self),
+            properties,
+            tuple(one.array.shape for one in sources),
+            shape,
+            region.clip_rect,
+            self.destination_feature_channel_offset,
+            count(region.channels),
+            self._extras(),
+        )
+
+
+class MPSCNNKernel(ImageKernel):
+    """A kernel with one source image. Source: ``MPSCNNKernel`` in ``MPSCNNKernel.h`` [doc]."""
+
+    offset = Property(
+        types.offset, MPSOffset(0, 0, 0), "The source pixel, MPSOffset, of the window of the clip's first pixel."
+    )
+    edge_mode = Property(
+        types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the source: ``Zero`` or ``Clamp``."
+    )
+    source_feature_channel_offset = Property(multiple_of_four, 0, "The first channel that is read; a multiple of 4.")
+    source_feature_channel_max_count = Property(
+        optional(at_least(1)), None, "How many channels are read at most; ``None`` for all that there are."
+    )
+    kernel_width = Property(at_least(1), 1, "Width of the window.", read_only=True)
+    kernel_height = Property(at_least(1), 1, "Height of the window.", read_only=True)
+    stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x.", read_only=True)
+    stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y.", read_only=True)
+    dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x.", read_only=True)
+    dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y.", read_only=True)
+
+    def encode(
+        self,
+        source_image: Any,
+        destination_image: Any = None,
+        *,
+        destination_size: Any = None,
+        return_state: bool = False,
+        destination_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Run the kernel on ``source_image`` (N, H, W, C) and return the destination, of the kind that was passed in.
+
+        With a ``destination_image``, its clip is overwritten and the rest kept. With a ``destination_size`` (height,
+        width) a destination of that size is made, zero outside the clip. Both use ``offset`` as it is set. With
+        neither, ``padding`` decides size and offset, and the offset stays set.
+
+        ``return_state=True`` returns (image, state) for the gradient kernel; ``destination_state`` is renewed and
+        returned instead of a new one. Nothing is written, and no property changed, when an error is raised:
+        ``ValueError`` or ``TypeError`` for what does not fit, ``OrderError`` for a committed ``command_buffer``.
+        """
+        source = operands.source("source_image", source_image)
+        return self._encode(
+            (source,), destination_image, destination_size, return_state, destination_state, command_buffer
+        )
+
+    encode_batch = encode

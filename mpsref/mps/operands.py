@@ -1,0 +1,92 @@
+"""What users pass as images, arrays, images or batches of them, and what they get back: the same kind.
+
+Inside, every image is an array (N, H, W, C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref import images
+from mpsref.errors import ShapeError
+from mpsref.images import DTYPES, Array
+from mpsref.mps.image import MPSImage, MPSImageBatch, pixels
+
+__all__ = ["Operand", "as_image", "destination", "like", "source"]
+
+
+class Operand(NamedTuple):
+    """An image as the user passed it, and its pixels."""
+
+    name: str
+    value: Any
+    array: Array
+    """(N, H, W, C); the pixels of a batch of images are a copy."""
+
+    @property
+    def memory(self) -> list[Array]:
+        """The arrays that the pixels live in."""
+        return [image.array for image in self.value] if is_batch(self.value) else [self.array]
+
+
+def is_batch(value: Any) -> bool:
+    """Tell a batch, which is a sequence of single images."""
+    return isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value)
+
+
+def source(name: str, value: Any) -> Operand:
+    """Take in a source image: an :class:`MPSImage`, a batch, or anything array-like.
+
+    Raises ``TypeError`` for another dtype than float16, float32 or, in an array, float64 (for the reference alone),
+    ``ShapeError`` for what is not (N, H, W, C).
+    """
+    if isinstance(value, (MPSImage, list, tuple)):
+        return Operand(name, value, pixels(name, value))
+    return Operand(name, value, images.as_image(name, value))
+
+
+def destination(name: str, value: Any, sources: Sequence[Operand]) -> Operand:
+    """Take in an image that is written in place: an :class:`MPSImage`, a batch, or a NumPy array.
+
+    Raises ``TypeError`` or ``ShapeError`` for another kind, dtype or rank, ``ValueError`` for one that is read-only or
+    shares memory with a source: kernels are out-of-place [doc].
+    """
+    if not (isinstance(value, (MPSImage, np.ndarray)) or is_batch(value)):
+        raise TypeError(
+            f"{name} is of type {type(value).__name__}; it is written in place, so it must be an MPSImage, a batch of "
+            "them or a NumPy array"
+        )
+    given = Operand(name, value, value if isinstance(value, np.ndarray) else pixels(name, value))
+    if given.array.ndim != 4:
+        raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
+    if given.array.dtype.newbyteorder("=").name not in DTYPES:
+        raise TypeError(f"{name} has dtype {given.array.dtype}; it must be one of {', '.join(DTYPES)}")
+    for memory in given.memory:
+        if not memory.flags.writeable:
+            raise ValueError(f"{name} is read-only; pass an image that may be written")
+        for one in sources:
+            if any(np.shares_memory(memory, other) for other in one.memory):
+                raise ValueError(f"{name} shares memory with {one.name}; kernels are out-of-place: pass another image")
+    return given
+
+
+def written(given: Operand) -> Any:
+    """Return a destination as the user passed it, with its pixels in place."""
+    if is_batch(given.value):
+        MPSImageBatch(given.value).write_array(given.array)
+    return given.value
+
+
+def like(value: Any, array: Array) -> Any:
+    """Return a new result as the kind that ``value`` is."""
+    if isinstance(value, MPSImage):
+        return MPSImage(array, copy=False)
+    return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
+
+
+def as_image(operand: Operand) -> MPSImage:
+    """Return a source as the one image that custom policies and callbacks see."""
+    return operand.value if isinstance(operand.value, MPSImage) else MPSImage(images.native(operand.array), copy=False)

@@ -1,0 +1,177 @@
+"""Padding policies: objects that decide where a kernel's windows lie and how large its result is.
+
+A kernel asks its policy only when it makes its own destination. What the policy decides stays set afterwards.
+
+>>> import numpy as np
+>>> from mpsref import mps
+>>> pool = mps.MPSCNNPoolingMax(2, 2, 2, 2, padding=MPSNNDefaultPadding.padding_for_tensorflow_average_pooling())
+>>> pool.encode(np.ones((1, 5, 6, 1), np.float32)).shape, pool.offset, pool.edge_mode
+((1, 3, 3, 1), MPSOffset(x=1, y=1, z=0), MPSImageEdgeMode.Clamp)
+
+A policy of your own derives from :class:`MPSNNPadding`. Source: ``MPSNeuralNetworkTypes.h`` [doc].
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from mpsref.geometry import Window
+from mpsref.mps.image import MPSImageDescriptor
+from mpsref.mps.serialization import SecureCoding, secure_coding
+from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod, edge_mode
+from mpsref.padding import (
+    TENSORFLOW_AVERAGE_POOLING,
+    TENSORFLOW_AVERAGE_POOLING_VALID_ONLY,
+    PaddingPolicy,
+    policy_forward,
+    policy_reverse,
+)
+from mpsref.parameters import Pair, integer
+
+__all__ = ["DEFAULT_PADDING", "MPSNNDefaultPadding", "MPSNNPadding", "forward_placement", "reverse_placement"]
+
+
+class MPSNNPadding:
+    """A custom padding policy, to be derived from. Source: the protocol ``MPSNNPadding`` [doc].
+
+    ``padding_method`` has the bit ``Custom`` and, beside it, what is suggested to the method below.
+
+    >>> class ShiftByOne(MPSNNPadding):
+    ...     def destination_image_descriptor_for_source_images(self, source_images, source_states, kernel, descriptor):
+    ...         kernel.offset = (1, 1, 0)
+    ...         return descriptor
+    """
+
+    padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.Custom | MPSNNPaddingMethod.SizeValidOnly
+
+    def destination_image_descriptor_for_source_images(
+        self, source_images: Sequence[Any], source_states: Sequence[Any], kernel: Any, descriptor: MPSImageDescriptor
+    ) -> MPSImageDescriptor:
+        """Return the descriptor of the destination, the suggested one or another; ``kernel`` may be changed.
+
+        It is called after offsets and size have been computed from the other bits of ``padding_method``: ``descriptor``
+        and the offsets of ``kernel`` are the suggestion. ``source_images`` are :class:`MPSImage` objects.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define destination_image_descriptor_for_source_images"
+            "(source_images, source_states, kernel, descriptor), which returns an MPSImageDescriptor"
+        )
+
+    def inverse(self) -> MPSNNPadding | None:
+        """Return the policy for the gradient pass; a custom one has none, ``None`` [choice]."""
+        return None
+
+
+@secure_coding(version=1, arguments=("padding_method", "edge_mode"))
+@dataclass(frozen=True, repr=False)
+class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
+    """A policy that the bits of ``padding_method`` describe, with the edge mode that it sets on its kernel, if any.
+
+    The number of the bits is accepted too. Raises ``ValueError`` for reserved bits, and for the bit ``Custom``: a
+    custom policy is an object of its own. Source: ``MPSNNDefaultPadding`` [doc].
+    """
+
+    padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.SizeSame
+    edge_mode: MPSImageEdgeMode | None = None
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        object.__setattr__(self, "padding_method", PaddingPolicy(self.padding_method).method)
+        if self.edge_mode is not None:
+            object.__setattr__(self, "edge_mode", edge_mode("edge_mode", self.edge_mode))
+
+    @classmethod
+    def padding_with_method(cls, method: int) -> Self:
+        """Return the policy with these bits, which leaves the edge mode of its kernel alone."""
+        return cls(MPSNNPaddingMethod(integer("method", method, low=0)))
+
+    @classmethod
+    def padding_for_tensorflow_average_pooling(cls) -> Self:
+        """Return TensorFlow's SAME: windows shrink at the edges; an odd pixel of padding goes to the bottom right."""
+        return cls._of(TENSORFLOW_AVERAGE_POOLING)
+
+    @classmethod
+    def padding_for_tensorflow_average_pooling_valid_only(cls) -> Self:
+        """Return TensorFlow's VALID."""
+        return cls._of(TENSORFLOW_AVERAGE_POOLING_VALID_ONLY)
+
+    def inverse(self) -> Self:
+        """Return the policy for the gradient pass: see :func:`mpsref.padding.method_inverse`."""
+        return type(self)(PaddingPolicy(self.padding_method).inverse().method, self.edge_mode)
+
+    @classmethod
+    def _of(cls, policy: PaddingPolicy) -> Self:
+        return cls(policy.method, None if policy.edge_mode is None else edge_mode("edge_mode", policy.edge_mode))
+
+    def __repr__(self) -> str:
+        mode = "" if self.edge_mode is None else f", edge_mode={self.edge_mode!r}"
+        return f"MPSNNDefaultPadding({spelled(self.padding_method)}{mode})"
+
+
+DEFAULT_PADDING: MPSNNPadding = MPSNNDefaultPadding()
+"""What kernels start with: centred, the remainder to the top left, the size of the source over the stride [doc]."""
+
+
+def policy(name: str, value: Any) -> MPSNNPadding:
+    """Check a padding policy: the property ``padding`` of kernels."""
+    if not isinstance(value, MPSNNPadding):
+        raise TypeError(
+            f"{name} is {value!r} of type {type(value).__name__}; it must be an MPSNNDefaultPadding, for example "
+            "MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeValidOnly), or derive from MPSNNPadding"
+        )
+    if not isinstance(value, MPSNNDefaultPadding):
+        PaddingPolicy(suggested_method(value))  # reserved bits
+        if not value.padding_method & MPSNNPaddingMethod.Custom:
+            raise ValueError(
+                f"{name} is a {type(value).__name__} with padding_method {spelled(value.padding_method)}; a policy of "
+                "your own must have the bit MPSNNPaddingMethod.Custom"
+            )
+    return value
+
+
+def suggested_method(value: MPSNNPadding) -> MPSNNPaddingMethod:
+    """Return the bits without ``Custom``, which a default policy never has."""
+    if isinstance(value, MPSNNDefaultPadding):
+        return value.padding_method
+    return value.padding_method & ~MPSNNPaddingMethod.Custom
+
+
+def spelled(method: MPSNNPaddingMethod) -> str:
+    """Write a padding method as Python.
+
+    >>> spelled(MPSNNPaddingMethod(0x1C))
+    'MPSNNPaddingMethod.AddRemainderToBottomRight | MPSNNPaddingMethod.SizeSame'
+    """
+    names, rest = [], int(method)
+    for mask, fallback in ((0x3, ""), (0xC, ""), (0x7F0, "SizeValidOnly"), (0x2000, ""), (0x4000, ""), (0x8000, "")):
+        member = _names().get(rest & mask, fallback)
+        names += [f"MPSNNPaddingMethod.{member}"] if member else []
+    return " | ".join(names)
+
+
+@functools.cache
+def _names() -> dict[int, str]:
+    return {int(member): name for name, member in MPSNNPaddingMethod.__members__.items() if int(member)}
+
+
+@functools.lru_cache(maxsize=4096)
+def forward_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNPaddingMethod) -> tuple[Pair, Pair]:
+    """Return (output size, offset), both (y, x), that a policy gives a forward kernel on an image of ``size``."""
+    (height, oy), (width, ox) = (
+        policy_forward(length, window, method, axis)
+        for axis, (length, window) in enumerate(zip(size, windows, strict=True))
+    )
+    return (height, width), (oy, ox)
+
+
+@functools.lru_cache(maxsize=4096)
+def reverse_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNPaddingMethod) -> tuple[Pair, Pair]:
+    """Return (output size, kernel offset), both (y, x), that a policy gives a reverse kernel; its offset is 0."""
+    (height, ky), (width, kx) = (
+        policy_reverse(length, window, method, axis)
+        for axis, (length, window) in enumerate(zip(size, windows, strict=True))
+    )
+    return (height, width), (ky, kx)

@@ -1,0 +1,97 @@
+"""Which part of its images a kernel reads and writes: images of the batch, rows, columns, channels.
+
+An image is (N, H, W, C). Destination pixel ``clip origin + i`` holds result i, and image ``clip origin.z + b`` of the
+destination comes from image ``offset.z + b`` of a source. Source: notes in ``MPSCNNKernel.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mpsref import geometry
+from mpsref.images import Shape
+from mpsref.mps.types import MTLOrigin, MTLRegion, MTLSize
+from mpsref.parameters import Pair
+
+__all__ = ["Region", "channels_read", "count", "destination_region", "images_read"]
+
+
+class Region(NamedTuple):
+    """A part of an image (N, H, W, C), as the index that selects it."""
+
+    images: slice
+    rows: slice
+    columns: slice
+    channels: slice
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """How many images, rows, columns and channels it has."""
+        return count(self.images), count(self.rows), count(self.columns), count(self.channels)
+
+    @property
+    def size(self) -> Pair:
+        """(height, width)."""
+        return self.shape[1:3]
+
+    @property
+    def clip_rect(self) -> MTLRegion:
+        """The region with Apple's words, without the channels."""
+        n, height, width, _ = self.shape
+        return MTLRegion(MTLOrigin(self.columns.start, self.rows.start, self.images.start), MTLSize(width, height, n))
+
+
+def count(part: slice) -> int:
+    """Return how many there are in a part ``[start, stop)``."""
+    return int(part.stop - part.start)
+
+
+def channels_read(image: str, name: str, shape: Shape, offset: int, max_count: int | None) -> slice:
+    """Return the channels that a kernel reads of ``image``: from ``offset`` on, ``max_count`` at most.
+
+    Raises ``ValueError`` for an offset behind the last channel; ``name`` is that of its property.
+    """
+    channels = shape[3]
+    if offset >= channels:
+        raise ValueError(f"{name} is {offset}; it must be < {channels}, the number of channels of {image}")
+    rest = channels - offset
+    return slice(offset, offset + (rest if max_count is None else min(max_count, rest)))
+
+
+def images_read(image: str, name: str, shape: Shape, z: int, depth: int) -> slice:
+    """Return the images of the batch ``image`` that a kernel reads: ``depth`` many from ``z`` on.
+
+    Raises ``ValueError`` where the batch is too small; ``name`` is that of the offset.
+    """
+    if z + depth > shape[0]:
+        raise ValueError(
+            f"{name}.z is {z}, and {depth} images are to be processed, but {image} has only {shape[0]}: "
+            f"{name}.z must be <= {shape[0] - depth}, or the clip rectangle less deep"
+        )
+    return slice(z, z + depth)
+
+
+def destination_region(
+    image: str, shape: Shape, clip_rect: MTLRegion | None, channel_offset: int, channels: int
+) -> Region:
+    """Return the part of a destination of ``shape`` that a kernel writes.
+
+    A clip rectangle larger than the image is cut to it; images and channels that do not exist raise ``ValueError``.
+    """
+    n, height, width, c = shape
+    if channel_offset + channels > c:
+        raise ValueError(
+            f"destination_feature_channel_offset is {channel_offset}, and {channels} channels are to be written, but "
+            f"{image} has only {c}: pass an image with at least {channel_offset + channels} channels"
+        )
+    written = slice(channel_offset, channel_offset + channels)
+    if clip_rect is None:
+        return Region(slice(0, n), slice(0, height), slice(0, width), written)
+    (x, y, z), (w, h, depth) = clip_rect
+    if z + depth > n:
+        raise ValueError(
+            f"clip_rect covers the images from {z} to {z + depth - 1} of the batch, but {image} has only {n}: "
+            "its origin.z + size.depth must not be larger"
+        )
+    rows, columns = geometry.clip(y, h, height)[1], geometry.clip(x, w, width)[1]
+    return Region(slice(z, z + depth), slice(y, y + rows), slice(x, x + columns), written)

@@ -1,0 +1,233 @@
+"""Saving objects to plain dictionaries and JSON, and loading them again: what MPS does with secure coding.
+
+A class takes part by deriving from :class:`SecureCoding` and naming, in :func:`secure_coding`, the arguments of its
+constructor and the properties that may be set afterwards:
+
+>>> @secure_coding(version=1, arguments=("side",), properties=("label",))
+... class Square(SecureCoding):
+...     def __init__(self, side):
+...         self.side, self.label = side, None
+>>> Square(3).to_json()
+'{"class":"Square","properties":{"label":null,"side":3},"version":1}'
+>>> Square.from_json(Square(3).to_json()).side
+3
+
+The same values give the same bytes. Nothing in the input is executed: a class name is looked up among those registered
+here, a value is a number, a string, ``None``, a list of these or another saved object, and the constructor and the
+setters of the class check every one. Whatever they refuse, and every unknown or missing name, is a ``ValueError`` that
+says where.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+__all__ = ["SecureCoding", "secure_coding"]
+
+KEYS = ("class", "properties", "version")
+NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+"""What JSON has no numbers for; each is saved as ``{"float": word}``."""
+
+
+@dataclass(frozen=True)
+class _Coding:
+    """What of a class is saved: its version, constructor arguments, and properties set after construction."""
+
+    version: int
+    arguments: tuple[str, ...]
+    properties: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.arguments + self.properties
+
+
+_registered: dict[str, type[SecureCoding]] = {}
+
+
+class SecureCoding:
+    """Base of what can be saved; see the module's text."""
+
+    _coding: ClassVar[_Coding] = _Coding(0, (), ())
+
+    def saved_values(self) -> dict[str, Any]:
+        """Return the value of everything that is saved, by name: constructor arguments first, then properties.
+
+        Raises ``ValueError`` if the class itself is not registered: a subclass does not inherit that.
+        """
+        _check_registered(type(self))
+        return {name: getattr(self, name) for name in self._coding.names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary of strings, numbers, booleans, ``None``, lists and dictionaries that describes ``self``.
+
+        Raises ``ValueError`` if the class is not registered, ``TypeError`` for a value that cannot be saved.
+        """
+        values = self.saved_values()
+        name = type(self).__name__
+        properties = {key: _encoded(f"{name}.{key}", values[key]) for key in sorted(values)}
+        return {"class": name, "properties": properties, "version": self._coding.version}
+
+    @classmethod
+    def from_dict(cls, data: Any, **context: Any) -> Self:
+        """Return the object that ``data`` describes, an instance of this class or of a registered subclass.
+
+        ``context`` holds further keywords for the constructor that are not saved, such as ``backend``.
+        Raises ``ValueError`` for anything unknown, missing or damaged.
+        """
+        with _nesting_limited("data"):
+            return _decoded_object(cls, cls.__name__, data, context)
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as JSON: sorted keys, no spaces, ASCII; the same values give the same text."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str, **context: Any) -> Self:
+        """Return the object that ``text`` describes; see :meth:`from_dict`. ``TypeError`` if ``text`` is no str."""
+        return cls.from_dict(_parsed(text), **context)
+
+
+_C = TypeVar("_C", bound=type[SecureCoding])
+
+
+def secure_coding(
+    version: int, *, arguments: tuple[str, ...] | None = None, properties: tuple[str, ...] = ()
+) -> Callable[[_C], _C]:
+    """Register a class for saving and loading, under its name.
+
+    ``arguments`` are the names of the constructor's arguments, each also an attribute; ``None`` means those of the base
+    class. ``properties`` are attributes that the class adds to the settable ones of its base. ``version`` is to be
+    raised whenever the meaning of a saved dictionary changes. Raises ``ValueError`` if the name is taken.
+    """
+
+    def register(cls: _C) -> _C:
+        name, other = cls.__name__, _registered.get(cls.__name__)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"class name {name!r} is taken by {other.__module__}.{other.__qualname__}; choose another")
+        base = cls._coding
+        cls._coding = _Coding(version, base.arguments if arguments is None else arguments, base.properties + properties)
+        _registered[name] = cls
+        return cls
+
+    return register
+
+
+def _check_registered(cls: type[SecureCoding]) -> None:
+    if _registered.get(cls.__name__) is not cls:
+        raise ValueError(f"class {cls.__name__} is not registered for saving; decorate it with @secure_coding(version)")
+
+
+def _encoded(where: str, value: Any) -> Any:
+    """Return ``value`` as something that JSON holds exactly."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, np.integer)):  # members of enumerations too: their setters take the number
+        return int(value)
+    if isinstance(value, (float, np.float16, np.float32)):
+        number = float(value)
+        return number if math.isfinite(number) else {"float": str(number)}
+    if isinstance(value, (tuple, list)):
+        return [_encoded(f"{where}[{k}]", entry) for k, entry in enumerate(value)]
+    if isinstance(value, SecureCoding):
+        return value.to_dict()
+    raise TypeError(
+        f"{where} is {value!r} of type {type(value).__name__}, which cannot be saved; it must be a number, a string, "
+        "None, a tuple of these, or an object of a class registered with @secure_coding"
+    )
+
+
+def _decoded(where: str, data: Any) -> Any:
+    """Return the value that :func:`_encoded` made ``data`` from, with tuples for lists."""
+    if data is None or isinstance(data, (bool, str, int)):
+        return data
+    if isinstance(data, float):
+        if not math.isfinite(data):
+            raise ValueError(f'{where} is {data}; a number that is not finite must be saved as {{"float": "{data}"}}')
+        return data
+    if isinstance(data, (list, tuple)):
+        return tuple(_decoded(f"{where}[{k}]", entry) for k, entry in enumerate(data))
+    if isinstance(data, dict):
+        if data.keys() != {"float"}:
+            return _decoded_object(SecureCoding, where, data, {})
+        word = data["float"]
+        if not isinstance(word, str) or word not in NOT_FINITE:
+            raise ValueError(f"{where} has the float {word!r}; it must be one of {', '.join(map(repr, NOT_FINITE))}")
+        return NOT_FINITE[word]
+    raise ValueError(f"{where} is {data!r} of type {type(data).__name__}, which is nothing that is ever saved")
+
+
+_S = TypeVar("_S", bound=SecureCoding)
+
+
+def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, Any]) -> _S:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} is {data!r}; it must be a dictionary with the keys {', '.join(KEYS)}")
+    _check_keys(where, "key", data, KEYS)
+    name, version, properties = data["class"], data["version"], data["properties"]
+    cls = _registered.get(name) if isinstance(name, str) else None
+    if cls is None or not issubclass(cls, base):
+        known = sorted(known for known, other in _registered.items() if issubclass(other, base))
+        raise ValueError(f"{where} has the class {name!r}; it must be one of {', '.join(known) or '(none)'}")
+    if type(version) is not int or version != cls._coding.version:
+        raise ValueError(f"{where} has version {version!r} of {name}; this mpsref reads version {cls._coding.version}")
+    if not isinstance(properties, dict):
+        raise ValueError(f"{where} has properties {properties!r}; it must be a dictionary")
+    _check_keys(where, "property", properties, cls._coding.names)
+    values = {key: _decoded(f"{name}.{key}", value) for key, value in properties.items()}
+    try:
+        loaded = cls(**{key: values[key] for key in cls._coding.arguments}, **context)
+        for key in cls._coding.properties:
+            setattr(loaded, key, values[key])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where} describes no legal {name}: {error}") from error
+    return loaded
+
+
+def _check_keys(where: str, kind: str, data: dict[Any, Any], legal: tuple[str, ...]) -> None:
+    """Refuse keys that are not legal, and the lack of one that is."""
+    for key in data:
+        if key not in legal:
+            raise ValueError(f"{where} has the unknown {kind} {key!r}; it must have {', '.join(sorted(legal))}")
+    for key in legal:
+        if key not in data:
+            raise ValueError(f"{where} lacks the {kind} {key!r}; it must have {', '.join(sorted(legal))}")
+
+
+def _parsed(text: str) -> Any:
+    """Return what the JSON ``text`` holds; ``ValueError`` for what Python takes for JSON beyond the standard."""
+    if not isinstance(text, str):
+        raise TypeError(f"text is of type {type(text).__name__}; it must be a str")
+    try:
+        with _nesting_limited("text"):
+            return json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"text is not JSON: {error}") from error
+
+
+@contextmanager
+def _nesting_limited(name: str) -> Iterator[None]:
+    try:
+        yield
+    except RecursionError as error:
+        raise ValueError(f"{name} is nested too deeply for anything that is ever saved") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"text has the key {twice!r} twice in one object")
+    return data
+
+
+def _refused(word: str) -> Any:
+    raise ValueError(f"text has the number {word}, which JSON does not have")

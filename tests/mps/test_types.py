@@ -1,0 +1,212 @@
+"""The small types: their numbers are Apple's, their converters strict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref.errors import UnsupportedError
+from mpsref.mps import types
+from mpsref.mps.command_buffer import MTLCommandBufferStatus
+from mpsref.mps.types import (
+    Enumeration,
+    MPSDataLayout,
+    MPSImageEdgeMode,
+    MPSImageFeatureChannelFormat,
+    MPSNNPaddingMethod,
+    MPSOffset,
+    MPSRectNoClip,
+    MTLOrigin,
+    MTLRegion,
+    MTLSize,
+)
+from mpsref.padding import PaddingMethod
+
+ENUMERATIONS: dict[type[Enumeration], dict[str, int]] = {
+    MPSImageEdgeMode: {"Zero": 0, "Clamp": 1, "Mirror": 2, "MirrorWithEdge": 3, "Constant": 4},
+    MPSImageFeatureChannelFormat: {"None_": 0, "Unorm8": 1, "Unorm16": 2, "Float16": 3, "Float32": 4},
+    MPSDataLayout: {"HeightxWidthxFeatureChannels": 0, "FeatureChannelsxHeightxWidth": 1},
+    MTLCommandBufferStatus: {
+        "NotEnqueued": 0,
+        "Enqueued": 1,
+        "Committed": 2,
+        "Scheduled": 3,
+        "Completed": 4,
+        "Error": 5,
+    },
+}
+MEMBERS = [one for kind in ENUMERATIONS for one in kind]
+
+
+@pytest.mark.parametrize(("kind", "numbers"), ENUMERATIONS.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_members_have_the_numbers_of_apple(kind: type[Enumeration], numbers: dict[str, int]) -> None:
+    assert {one.name: one.value for one in kind} == numbers
+
+
+def test_the_padding_method_is_that_of_the_padding_module() -> None:
+    assert MPSNNPaddingMethod is PaddingMethod
+
+
+@pytest.mark.parametrize("one", MEMBERS, ids=repr)
+def test_a_member_is_its_number_and_its_lower_case_name(one: Enumeration) -> None:
+    word = one.name.lower().rstrip("_")
+    for value in (one, one.value, np.int32(one.value), np.array(one.value), word):
+        assert types.member("parameter", value, type(one)) is one
+
+
+@pytest.mark.parametrize("one", MEMBERS, ids=repr)
+def test_a_member_prints_as_python(one: Enumeration) -> None:
+    assert eval(repr(one), {type(one).__name__: type(one)}) is one
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, 1.0, np.float32(1), None, [1], (0,), b"zero", object()])
+def test_another_type_is_no_member(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^edge_mode is .* of type .*; it must be one of MPSImageEdgeMode.Zero \(0 or"):
+        types.edge_mode("edge_mode", value)
+
+
+@pytest.mark.parametrize("value", [MPSDataLayout.FeatureChannelsxHeightxWidth, PaddingMethod(1)], ids=repr)
+def test_a_member_of_another_enumeration_is_a_slip(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"^edge_mode is .* of type .*; it must be one of"):
+        types.edge_mode("edge_mode", value)
+
+
+@pytest.mark.parametrize("value", [-1, 5, 2**60, "", "Zero", "CLAMP", "mirror_with_edge", "clamp ", "none_"])
+def test_an_unknown_number_or_word_is_no_member(value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^edge_mode is {re.escape(repr(value))}; it must be one of MPSImageEdgeMode"):
+        types.edge_mode("edge_mode", value, legal=MPSImageEdgeMode)
+
+
+@pytest.mark.parametrize("mode", MPSImageEdgeMode)
+def test_kernels_take_zero_and_clamp_unless_they_say_otherwise(mode: MPSImageEdgeMode) -> None:
+    for value in (mode, int(mode), mode.name.lower()):
+        assert types.edge_mode("edge_mode", value, legal=MPSImageEdgeMode) is mode
+        if mode <= MPSImageEdgeMode.Clamp:
+            assert types.edge_mode("edge_mode", value) is mode
+        else:
+            with pytest.raises(ValueError, match=r"Zero \(0 or 'zero'\), MPSImageEdgeMode.Clamp \(1 or 'clamp'\)$"):
+                types.edge_mode("edge_mode", value)
+
+
+def test_a_primary_image_takes_zero_alone() -> None:
+    with pytest.raises(ValueError, match=r"^primary_edge_mode is 'clamp'; it must be one of MPSImageEdgeMode.Zero \(0"):
+        types.edge_mode("primary_edge_mode", "clamp", legal=[MPSImageEdgeMode.Zero])
+
+
+def test_channel_formats_have_dtypes() -> None:
+    dtypes = {value: types.channel_format("format", value).dtype for value in ("none", "float16", "float32")}
+    assert dtypes == {"none": np.float32, "float16": np.float16, "float32": np.float32}
+
+
+@pytest.mark.parametrize("value", ["unorm8", 2, MPSImageFeatureChannelFormat.Unorm16])
+def test_normalized_integers_cannot_hold_gradients(value: Any) -> None:
+    with pytest.raises(UnsupportedError, match=r"MPSImageFeatureChannelFormat.Unorm\d+ clamps .*; use Float16 or"):
+        types.channel_format("channel_format", value)
+
+
+@pytest.mark.parametrize(
+    "value", [(1, -2, 3), [1, -2, 3], np.array([1, -2, 3]), (np.int8(1), np.int64(-2), 3), MPSOffset(1, -2, 3)]
+)
+def test_offset(value: Any) -> None:
+    converted = types.offset("offset", value)
+    assert converted == MPSOffset(x=1, y=-2, z=3)
+    assert [type(number) for number in converted] == [int, int, int]
+    assert type(converted) is MPSOffset
+
+
+def test_offset_without_z() -> None:
+    assert types.offset("offset", (4, 5)) == MPSOffset(4, 5) == (4, 5, 0)
+    assert types.offset("offset", (-(2**40), 2**40)) == (-(2**40), 2**40, 0)
+
+
+CONVERTERS: dict[str, Callable[[str, Any], Any]] = {
+    "offset": types.offset,
+    "origin": types.origin,
+    "size": types.size,
+    "region": types.region,
+}
+
+
+@pytest.mark.parametrize("name", CONVERTERS)
+@pytest.mark.parametrize("value", [3, 1.5, True, "xyz", {1, 2, 3}, {"x": 1}, np.array(3), object(), range(3)])
+def test_what_is_no_tuple_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{name} is (?s:.*) of type .*; it must be "):
+        CONVERTERS[name](name, value)
+
+
+@pytest.mark.parametrize("name", ["offset", "origin", "size"])
+def test_none_is_a_region_alone(name: str) -> None:
+    assert types.region("clip_rect", MPSRectNoClip) is None
+    with pytest.raises(TypeError, match=f"^{name} is None of type NoneType; it must be "):
+        CONVERTERS[name](name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths"), [("offset", (0, 1, 4)), ("origin", (0, 2, 4)), ("size", (0, 2, 4)), ("region", (0, 1, 3))]
+)
+def test_a_tuple_of_another_length_is_refused(name: str, lengths: tuple[int, ...]) -> None:
+    for length in lengths:
+        with pytest.raises(ValueError, match=f"^{name} is .* of length {length}; it must be "):
+            CONVERTERS[name](name, (1,) * length)
+
+
+@pytest.mark.parametrize("bad", [True, np.False_, 1.0, "1", None])
+@pytest.mark.parametrize(("name", "axes"), [("offset", "xyz"), ("origin", "xyz"), ("size", MTLSize._fields)])
+def test_each_entry_must_be_an_integer(name: str, axes: Any, bad: Any) -> None:
+    for k, axis in enumerate(axes):
+        value = [1, 1, 1]
+        value[k] = bad
+        with pytest.raises(TypeError, match=rf"^{name}\.{axis} is .*; it must be an integer"):
+            CONVERTERS[name](name, value)
+
+
+@pytest.mark.parametrize(("name", "axes"), [("origin", "xyz"), ("size", MTLSize._fields)])
+def test_origins_and_sizes_are_unsigned(name: str, axes: Any) -> None:
+    assert CONVERTERS[name](name, (0, 0, 0)) == (0, 0, 0)
+    for k, axis in enumerate(axes):
+        value = [0, 0, 0]
+        value[k] = -1
+        with pytest.raises(ValueError, match=rf"^{name}\.{axis} is -1; it must be an integer >= 0$"):
+            CONVERTERS[name](name, value)
+
+
+def test_offsets_are_signed_but_for_z() -> None:
+    assert types.offset("offset", (-1, -1, 0)) == (-1, -1, 0)
+    with pytest.raises(ValueError, match=r"^offset\.z is -1; it must be an integer >= 0$"):
+        types.offset("offset", (0, 0, -1))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ((1, 2, 3), (4, 5, 6)),
+        [[1, 2, 3], [4, 5, 6]],
+        np.array([[1, 2, 3], [4, 5, 6]]),
+        MTLRegion(MTLOrigin(1, 2, 3), MTLSize(4, 5, 6)),
+    ],
+)
+def test_region(value: Any) -> None:
+    converted = types.region("clip_rect", value)
+    assert isinstance(converted, MTLRegion)
+    assert isinstance(converted.origin, MTLOrigin)
+    assert isinstance(converted.size, MTLSize)
+    assert (converted.origin.x, converted.origin.y, converted.origin.z) == (1, 2, 3)
+    assert (converted.size.width, converted.size.height, converted.size.depth) == (4, 5, 6)
+
+
+def test_a_region_names_the_part_that_is_wrong() -> None:
+    with pytest.raises(ValueError, match=r"^clip_rect\.size\.depth is -1; it must be an integer >= 0$"):
+        types.region("clip_rect", ((0, 0, 0), (1, 1, -1)))
+    with pytest.raises(ValueError, match=r"^clip_rect\.origin is \(0, 0\) of length 2; it must be \(x, y, z\)$"):
+        types.region("clip_rect", ((0, 0), (1, 1, 1)))
+    with pytest.raises(TypeError, match=r"^clip_rect\.size is None of type NoneType; it must be \(width, height, de"):
+        types.region("clip_rect", ((0, 0, 0), None))
+
+
+@pytest.mark.parametrize("value", [MPSOffset(1, 2), MTLRegion(MTLOrigin(0, 0, 0), MTLSize(1, 2, 3))])
+def test_named_tuples_print_as_python(value: Any) -> None:
+    assert eval(repr(value), vars(types)) == value

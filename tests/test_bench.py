@@ -1,0 +1,230 @@
+"""The benchmark: what it measures, what it compares, what it reports. Not how fast anything is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import mpsref
+from mpsref import PoolingAverage, bench, bench_pytorch, registry
+from mpsref.bench import BenchReport, Measurement
+from mpsref.conformance import zoo
+from mpsref.images import Array
+from mpsref_cpu import backend
+
+FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
+LAYER = zoo.Layer("tiny.pool", "Tiny", PoolingAverage(2, 2, 1), (2, 6, 8, 3), (3, 4), "pytorch", ())
+
+
+@contextlib.contextmanager
+def stub(threads: int) -> Iterator[tuple[Any, str]]:
+    yield object(), "stub"
+
+
+@contextlib.contextmanager
+def missing(threads: int) -> Iterator[tuple[Any, str]]:
+    yield None, "not installed"
+
+
+class Tensor:
+    """As much of a channels-last tensor as the comparison of results needs."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def permute(self, *axes: int) -> Tensor:
+        assert axes == (0, 2, 3, 1)
+        return self
+
+    def numpy(self) -> Array:
+        return self.array
+
+
+def with_pytorch(monkeypatch: pytest.MonkeyPatch, error: float = 0.0) -> None:
+    """Let the reference play PyTorch, wrong by ``error``."""
+
+    def call(torch: Any, problem: registry.Problem, inputs: tuple[Array, ...], outs: Any) -> Any:
+        return lambda: Tensor(np.asarray(registry.run(problem, *inputs, backend="reference")) + error)
+
+    monkeypatch.setattr(bench_pytorch, "session", stub)
+    monkeypatch.setattr(bench_pytorch, "SPELLINGS", {PoolingAverage: call})
+
+
+def printed(report: BenchReport) -> str:
+    stream = io.StringIO()
+    bench.render(report, Console(file=stream, width=200))
+    return stream.getvalue()
+
+
+def test_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_pytorch(monkeypatch)
+    steps: list[str] = []
+    report = bench.run([backend, "reference"], None, [LAYER], rounds=1, progress=steps.append)
+    assert [m.operation for m in report.measurements] == [str(FORWARD), str(GRADIENT)]
+    for m in report.measurements:
+        assert (m.layer, m.shape, m.nbytes) == ("tiny.pool", (2, 6, 8, 3), 4 * (2 * 6 * 8 * 3 + 2 * 3 * 4 * 3))
+        assert set(m.backends) == {"cpu", "reference"}
+        assert m.pytorch is not None
+        assert min(m.copy, m.pytorch, *m.backends.values()) > 0
+        assert m.speedup("cpu") == m.pytorch / m.backends["cpu"]
+        assert m.bandwidth("cpu") == m.copy / m.backends["cpu"]
+    assert report.pytorch == "stub"
+    assert report.devices == {"cpu": backend.device(), "reference": "CPU"}
+    assert report.means() == [], "a tiny layer does not count"
+    assert len(report.scaling) == 2 * 2 * 4
+    assert len(steps) == 2 + 2 * 2
+    text = printed(report)
+    for word in ("tiny.pool", "PyTorch stub", "x PyTorch", str(GRADIENT), "ns per element"):
+        assert word in text
+
+
+def test_scaling_grows_one_axis_and_its_outputs() -> None:
+    rows = list(bench._scale(FORWARD, LAYER, backend, rounds=1))
+    assert [row.axis for row in rows] == list("NHWC")
+    assert rows[1].shapes == ((4, 6, 8, 64), (4, 12, 8, 64), (4, 24, 8, 64))
+    assert all(len(row.nanoseconds) == 3 and min(row.nanoseconds) > 0 for row in rows)
+    assert bench._grown(LAYER, 1, 4).output_size == (12, 4)
+    assert bench._grown(LAYER, 2, 4).output_size == (3, 16)
+    assert bench._grown(LAYER, 3, 4).output_size == (3, 4)
+
+
+def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    report = bench.run([backend], [FORWARD], [LAYER], rounds=1, scaling=False)
+    assert report.pytorch.startswith("not installed")
+    (m,) = report.measurements
+    assert m.pytorch is None
+    assert m.speedup("cpu") is None
+    assert "PyTorch not installed" in printed(report)
+
+
+def test_a_wrong_answer_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_pytorch(monkeypatch, error=0.01)
+    with pytest.raises(ValueError, match="'cpu' and PyTorch do not agree"):
+        bench.run([backend], [GRADIENT], [LAYER], rounds=1, scaling=False)
+
+
+def test_a_backend_without_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_pytorch, "session", missing)
+    half = registry.Backend("half", {FORWARD: backend.implementations[FORWARD]})
+    report = bench.run([half], None, [LAYER], rounds=1)
+    assert [set(m.backends) for m in report.measurements] == [{"half"}, set()]
+    assert {row.operation for row in report.scaling} == {str(FORWARD)}
+    assert printed(report)
+
+
+def test_bad_names() -> None:
+    with pytest.raises(ValueError, match="unknown backend 'gpu'"):
+        bench.run(["gpu"])
+    with pytest.raises(ValueError, match=r"no layer is called 'alexnet.pool9'"):
+        bench.run([backend], None, ["alexnet.pool9"])
+    absent = registry.Backend("absent", {}, unavailable=lambda: "no such device: buy one")
+    with pytest.raises(mpsref.UnsupportedError, match="buy one"):
+        bench.run([absent])
+
+
+def report_of(*measurements: Measurement) -> BenchReport:
+    return BenchReport("0", "machine", 2, "2.0", {"cpu": "CPU"}, 1, measurements, ())
+
+
+def test_means_are_geometric_and_count_large_layers_alone() -> None:
+    large = Measurement("op", "large", (1, 1, 1, 1), 1_000_000, {"cpu": 1.0}, copy=0.5, pytorch=8.0)
+    other = replace(large, backends={"cpu": 2.0}, pytorch=4.0)
+    unspelled = replace(large, pytorch=None)
+    small = replace(large, nbytes=999_999, pytorch=1e9, copy=1e9)
+    (mean,) = report_of(large, other, unspelled, small).means()
+    assert (mean.layers, mean.compared) == (3, 2)
+    assert mean.speedup == pytest.approx(4.0)  # of 8 and 2
+    assert mean.bandwidth == pytest.approx((0.5 * 0.25 * 0.5) ** (1 / 3))
+
+
+def test_json() -> None:
+    large = Measurement("op", "large", (1, 2, 3, 4), 1_000_000, {"cpu": 1.0}, copy=0.5, pytorch=None)
+    parsed = json.loads(report_of(large).json())
+    assert parsed["format"] == 1
+    assert parsed["measurements"][0]["backends"] == {"cpu": 1.0}
+    assert parsed["measurements"][0]["pytorch"] is None
+    assert parsed["means"][0]["speedup"] is None
+
+
+def test_runners_take_turns() -> None:
+    order: list[str] = []
+    calls = [lambda name=name: order.append(name) for name in "ab"]
+    times = bench._take_turns(calls, rounds=3)
+    turns = [name for k, name in enumerate(order[2:]) if k == 0 or order[k + 1] != name]
+    assert order[:2] == ["a", "b"], "first everyone warms up"
+    assert turns == list("ababab")
+    assert len(times) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("nbytes", [1000, 1_000_001])
+def test_the_copy_copies_everything(nbytes: int, threads: int) -> None:
+    source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    with ThreadPoolExecutor(2) as pool:
+        bench._copy(source, target, pool, threads)()
+    assert target.all()
+
+
+def test_large_results_are_not_allocated_anew() -> None:
+    wide = replace(LAYER, source_shape=(1, 6, 8, 200_000))
+    problems = [bench._problem(GRADIENT, layer) for layer in (LAYER, wide)]
+    assert bench._outs(problems[0]) is None
+    outs = bench._outs(problems[1])
+    assert outs is not None
+    (x,) = bench._inputs(problems[1])
+    call = bench._call(problems[1], (x,), backend)
+    assert call() is call()
+    assert outs[0].shape == (1, 6, 8, 200_000)
+
+
+def test_pytorch_computes_every_layer_of_the_zoo_that_it_can_place() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    layers = [layer.small(channels=2, batch=2) for layer in zoo.AVERAGE_POOLING]
+    placed = 0
+    for layer in layers:
+        for operation in (FORWARD, GRADIENT):
+            problem = bench._problem(operation, layer)
+            inputs = bench._inputs(problem)
+            call = bench_pytorch.call(torch, problem, inputs, None)
+            if call is not None:
+                placed += 1
+                bench._same(layer.name, "reference", registry.run(problem, *inputs, backend="reference"), call())
+    assert placed > len(layers)
+
+
+@pytest.mark.parametrize("operation", [FORWARD, GRADIENT], ids=str)
+def test_pytorch_writes_into_memory_that_is_there(operation: registry.Operation) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    problem = bench._problem(operation, zoo.by_name("nin_cifar10.pool2").small())
+    inputs = bench._inputs(problem)
+    out = np.full(problem.result_shapes[0], np.nan, np.float32)
+    call = bench_pytorch.call(torch, problem, inputs, (out,))
+    assert call is not None
+    call()
+    np.testing.assert_allclose(out, registry.run(problem, *inputs, backend="reference"), atol=1e-5)
+
+
+def test_pytorch_cannot_place_a_window_behind_its_padding() -> None:
+    for spec in (PoolingAverage(3, 2, 3), PoolingAverage(3, 2, -1), PoolingAverage(4, 2, (2, 1), "clamp", 3)):
+        layer = replace(LAYER, spec=spec)
+        assert bench_pytorch.avg_pool2d(bench._problem(FORWARD, layer)) is None
+
+
+def test_importing_it_imports_neither_pytorch_nor_numba() -> None:
+    code = "import sys, mpsref.bench; print(sorted({'torch', 'numba', 'rich'} & set(sys.modules)))"
+    root = str(Path(mpsref.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,359 @@
+"""Operations, backends and dispatch; what comes in through the door, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint
+from importlib.util import resolve_name
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import Backend, Operation, PoolingAverage, UnsupportedError, kernels, registry
+from mpsref.conformance.case import operations
+from mpsref.images import Array
+
+POOL = PoolingAverage(3, 2)
+X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
+Y = POOL.forward(X, backend="reference")
+FORWARD, GRADIENT = Operation(PoolingAverage, "forward"), Operation(PoolingAverage, "gradient")
+
+
+def constant(value: float) -> Any:
+    def implementation(problem: registry.Problem, *inputs: Array, out: Array) -> None:
+        out.fill(value)
+
+    return implementation
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers or sets is gone after it."""
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setattr(registry, "_default", registry._default)
+
+
+@pytest.fixture
+def seven() -> Backend:
+    return mpsref.register(Backend("seven", {FORWARD: constant(7)}))
+
+
+# ---- operations and backends ----------------------------------------------------------------------------------------
+
+
+def test_operations() -> None:
+    found = list(operations())
+    assert [op for op in found if op.spec_type is PoolingAverage] == [FORWARD, GRADIENT]
+    assert [str(op) for op in (FORWARD, GRADIENT)] == ["PoolingAverage.forward", "PoolingAverage.gradient"]
+    assert set(found) == set(kernels.REFERENCE) == set(kernels.TERMS)
+    for operation in found:
+        problem_type = operation.spec_type.problems[operation.method]
+        assert problem_type.method == operation.method
+        assert callable(getattr(operation.spec_type, operation.method))
+
+
+def test_the_reference_is_always_there() -> None:
+    rows = mpsref.backends()
+    names = [row.name for row in rows]
+    assert names[:2] == ["reference", "reference:input-dtype"]
+    assert len(set(names)) == len(names)
+    for row in rows:
+        assert row.available == bool(row.device) == (not row.reason)
+    for operation in operations():
+        assert registry.get_backend("reference").why_not(operation, POOL) is None
+
+
+def test_a_registered_backend(seven: Backend) -> None:
+    assert registry.get_backend("seven") is registry.get_backend(seven) is seven
+    assert ("seven", True, "CPU", "") in mpsref.backends()
+    assert (POOL.forward(X, backend="seven") == 7).all()
+    assert (POOL.forward(X, backend=Backend("not registered", {FORWARD: constant(8)})) == 8).all()
+
+
+def test_what_a_backend_lacks_is_never_run_elsewhere(seven: Backend) -> None:
+    with pytest.raises(UnsupportedError, match=r"backend 'seven' does not implement PoolingAverage.gradient"):
+        POOL.gradient(Y, X, backend=seven)
+    absent = Backend("absent", {FORWARD: constant(7)}, unavailable=lambda: "plug the device in")
+    with pytest.raises(UnsupportedError, match=r"^plug the device in$"):
+        POOL.forward(X, backend=absent)
+    assert absent.why_not(GRADIENT, POOL) == "plug the device in"
+
+
+def test_a_backend_says_which_dtypes_it_takes() -> None:
+    single = Backend("single", {FORWARD: constant(7)}, dtypes=("float32",))
+    assert POOL.forward(X, backend=single).dtype == np.float32
+    with pytest.raises(TypeError, match=r"x has dtype float16; backend 'single' takes float32: convert it, or use"):
+        POOL.forward(X.astype(np.float16), backend=single)
+
+
+def test_names_are_taken_once(seven: Backend) -> None:
+    taken = ["seven", *(row.name for row in mpsref.backends())]
+    for name in taken:
+        with pytest.raises(ValueError, match=rf"backend name '{name}' is taken; known: reference, "):
+            mpsref.register(Backend(name, {}))
+    with pytest.raises(TypeError, match=r"backend is of type str; it must be an mpsref.Backend"):
+        mpsref.register("seven")  # type: ignore[arg-type]
+
+
+# ---- the default ----------------------------------------------------------------------------------------------------
+
+
+def chosen() -> str:
+    return registry.get_backend().name
+
+
+def test_use_backend_nests_and_survives_exceptions(seven: Backend) -> None:
+    with mpsref.use_backend("seven"):
+        assert (POOL.forward(X) == 7).all()
+        assert np.array_equal(POOL.forward(X, backend="reference"), Y)
+        with mpsref.use_backend("reference:input-dtype"):
+            assert chosen() == "reference:input-dtype"
+        with pytest.raises(KeyError), mpsref.use_backend("reference"):
+            raise KeyError
+        assert chosen() == "seven"
+    assert chosen() == "reference"
+    with mpsref.use_backend(Backend("anonymous", {})):
+        assert chosen() == "anonymous"
+
+
+def test_set_backend(seven: Backend) -> None:
+    mpsref.set_backend("seven")
+    assert (POOL.forward(X) == 7).all()
+    with mpsref.use_backend("reference"):
+        assert chosen() == "reference"
+        mpsref.set_backend("reference:input-dtype")
+        assert chosen() == "reference"
+    assert chosen() == "reference:input-dtype"
+    mpsref.set_backend("reference")
+    assert np.array_equal(POOL.forward(X), Y)
+
+
+@pytest.mark.parametrize("choose", [mpsref.set_backend, lambda name: mpsref.use_backend(name).__enter__()])
+def test_a_bad_default_is_refused_when_it_is_set(choose: Any) -> None:
+    for bad, error, message in [
+        ("nope", ValueError, "unknown backend 'nope'; installed: 'reference'"),
+        (None, TypeError, "backend is None"),
+        (3, TypeError, "backend is of type int"),
+    ]:
+        with pytest.raises(error, match=message):
+            choose(bad)
+        assert chosen() == "reference"
+
+
+def test_threads_do_not_see_each_other(seven: Backend) -> None:
+    inside, done = threading.Barrier(2, timeout=10), threading.Barrier(2, timeout=10)
+
+    def work(name: str) -> list[str]:
+        before = chosen()
+        with mpsref.use_backend(name):
+            inside.wait()  # both are in their blocks now
+            during = chosen()
+            done.wait()
+        return [before, during, chosen()]
+
+    with mpsref.use_backend("reference:input-dtype"), ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(work, ["seven", "reference"]))
+        assert chosen() == "reference:input-dtype"
+    assert results == [["reference", "seven", "reference"], ["reference", "reference", "reference"]]
+
+
+def test_tasks_do_not_see_each_other(seven: Backend) -> None:
+    async def work(name: str) -> list[str]:
+        with mpsref.use_backend(name):
+            await asyncio.sleep(0)
+            during = chosen()
+        return [during, chosen()]
+
+    async def main() -> list[list[str]]:
+        return list(await asyncio.gather(work("seven"), work("reference:input-dtype")))
+
+    assert asyncio.run(main()) == [["seven", "reference"], ["reference:input-dtype", "reference"]]
+
+
+# ---- what comes in through the door ---------------------------------------------------------------------------------
+
+
+class Loopback:
+    """The reference behind the door of a backend; keeps what arrives."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[registry.Problem, tuple[Array, ...], Array]] = []
+        right = registry.get_backend("reference").implementations
+
+        def record(problem: registry.Problem, *inputs: Array, out: Array) -> None:
+            self.calls.append((problem, inputs, out))
+            for array in (*inputs, out):
+                assert array.flags.c_contiguous
+                assert array.dtype.isnative
+                assert array.size
+            assert out.flags.writeable
+            right[problem.operation](problem, *inputs, out=out)
+
+        self.backend = Backend("loopback", dict.fromkeys(operations(), record))
+
+
+@pytest.fixture
+def loopback() -> Loopback:
+    return Loopback()
+
+
+def strange(array: Array) -> Iterator[Array]:
+    yield array
+    yield np.asfortranarray(array)
+    yield array[::-1, :, ::-1]
+    yield array.astype(">f4")
+    yield np.repeat(array, 2, axis=3)[..., ::2]
+
+
+def test_backends_get_plain_memory(loopback: Loopback) -> None:
+    for x in strange(X):
+        for out in (None, np.empty(Y.shape, np.float32), np.empty(Y.shape[::-1], np.float32).T):
+            y = POOL.forward(x, out=out, backend=loopback.backend)
+            assert np.array_equal(y, POOL.forward(x.astype(np.float32)))
+            assert out is None or y is out
+    for g in strange(Y):
+        dx = POOL.gradient(g, X, backend=loopback.backend)
+        assert np.array_equal(dx, POOL.gradient(g.astype(np.float32), X))
+    problems = [problem for problem, _, _ in loopback.calls]
+    forward = PoolingAverage.problems["forward"](POOL, X.shape)
+    gradient = PoolingAverage.problems["gradient"](POOL, X.shape)
+    assert problems == [forward] * 15 + [gradient] * 5
+
+
+def test_nothing_is_copied_without_need(loopback: Loopback) -> None:
+    x, y, dx = X.copy(), np.empty_like(Y), np.empty_like(X)
+    POOL.forward(x, out=y, backend=loopback.backend)
+    POOL.gradient(y, x, out=dx, backend=loopback.backend)
+    (_, (first,), first_out), (_, (second,), second_out) = loopback.calls
+    pairs = [(first, x), (first_out, y), (second, y), (second_out, dx)]
+    assert all(np.shares_memory(inside, outside) for inside, outside in pairs)
+
+
+def test_empty_batches_are_answered_at_the_door(loopback: Loopback) -> None:
+    assert POOL.forward(X[:0], backend=loopback.backend).shape == (0, *Y.shape[1:])
+    assert POOL.gradient(Y[:0], X[:0], backend=loopback.backend).shape == (0, *X.shape[1:])
+    assert not loopback.calls
+
+
+def test_illegal_problems_do_not_reach_a_backend(loopback: Loopback) -> None:
+    with mpsref.use_backend(loopback.backend):
+        with pytest.raises(ValueError, match="output_size"):
+            POOL.forward(X, (0, 1))
+        with pytest.raises(ValueError, match="out shares memory"):
+            PoolingAverage(1).forward(X, out=X)
+        with pytest.raises(ValueError, match="rank 3"):
+            POOL.forward(X[0])
+        with pytest.raises(ValueError, match="same N and C"):
+            POOL.gradient(Y[:1], X)
+        with pytest.raises(ValueError, match="clip is 3"):
+            POOL.gradient(Y, X, clip=3)
+    assert not loopback.calls
+
+
+def test_an_error_of_a_backend_is_the_callers_to_see() -> None:
+    def fail(problem: registry.Problem, *inputs: Array, out: Array) -> None:
+        raise OSError("the device is gone")
+
+    with pytest.raises(OSError, match="the device is gone"):
+        POOL.forward(X, backend=Backend("failing", {FORWARD: fail}))
+
+
+# ---- entry points that do not work ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("mpsref_no_such_module:backend", r"ModuleNotFoundError: No module named 'mpsref_no_such_module'"),
+        ("mpsref.geometry:no_such_name", r"AttributeError: .*no_such_name.?"),
+        ("mpsref.geometry:Window", r"TypeError: mpsref.geometry:Window is a type, not an mpsref.Backend"),
+    ],
+)
+def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, value: str, reason: str) -> None:
+    broken = EntryPoint("broken", value, registry.ENTRY_POINT_GROUP)
+    points = {"broken": broken, **registry._entry_points()}
+    monkeypatch.setattr(registry, "_entry_points", lambda: points)
+    row = {row.name: row for row in mpsref.backends()}["broken"]
+    assert not row.available
+    with pytest.raises(UnsupportedError, match=rf"^backend 'broken' \({value}\) cannot be loaded: {reason}$") as caught:
+        POOL.forward(X, backend="broken")
+    assert str(caught.value) == row.reason
+    assert np.array_equal(POOL.forward(X), Y)
+
+
+# ---- arrows point one way, and importing is cheap -------------------------------------------------------------------
+
+PACKAGE = Path(mpsref.__file__).parent
+BACKENDS = PACKAGE.parent / "backends"
+
+
+def imports(file: Path) -> set[str]:
+    """Every module that a file imports, at its top or inside functions, by full name."""
+    root = PACKAGE.parent if file.is_relative_to(PACKAGE) else BACKENDS
+    package = ".".join(file.relative_to(root).parent.parts)
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = resolve_name("." * node.level + (node.module or ""), package)
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def offenders(folder: Path, *forbidden: str) -> dict[str, set[str]]:
+    found = {}
+    for file in sorted(folder.rglob("*.py")):
+        bad = {name for name in imports(file) for top in forbidden if name == top or name.startswith(f"{top}.")}
+        if bad:
+            found[str(file)] = bad
+    return found
+
+
+def test_the_definition_knows_no_backend() -> None:
+    assert len(list(PACKAGE.rglob("*.py"))) > 10
+    assert offenders(PACKAGE, "mpsref_cpu", "mpsref_metal", "numba", "metalcompute", "tests") == {}
+
+
+def test_kernels_know_no_conformance() -> None:
+    assert offenders(PACKAGE / "kernels", "mpsref.conformance", "mpsref.cli", "mpsref.explain") == {}
+
+
+@pytest.mark.skipif(not BACKENDS.is_dir(), reason="the backends' sources are not beside an installed package")
+def test_backends_know_the_definition_and_not_each_other() -> None:
+    assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
+    assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
+    assert offenders(BACKENDS / "mpsref_metal" / "runtimes", "mpsref") == {}, "the runtimes are usable by themselves"
+
+
+def run(code: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_importing_loads_numpy_and_nothing_else() -> None:
+    modules = run("import sys, numpy; before = set(sys.modules); import mpsref; print(*set(sys.modules) - before)")
+    foreign = {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names)
+    assert foreign <= {"mpsref", "numpy"}
+    assert not [name for name in modules if name.startswith(("mpsref.conformance", "mpsref.cli"))]
+
+
+def test_the_reference_runs_without_looking_for_backends() -> None:
+    code = """
+import sys, numpy, mpsref
+mpsref.PoolingAverage(2).forward(numpy.ones((1, 2, 2, 1), "f4"))
+print(mpsref.registry._entry_points.cache_info().currsize, *{name.partition(".")[0] for name in sys.modules})
+"""
+    lookups, *modules = run(code)
+    assert lookups == "0"
+    assert not {"numba", "scipy", "mpsref_cpu", "mpsref_metal"} & set(modules)
