@@ -1,4 +1,4 @@
-"""The command line: ``mpsref backends | kernels | check | replay | explain | bench``."""
+"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench``."""
 
 from __future__ import annotations
 
@@ -238,6 +238,22 @@ def explain(case: Annotated[str, typer.Argument(help="A case string; dtype and s
     from mpsref.explain import explain as text
 
     typer.echo(text(Case.parse(case).problem))
+
+
+@app.command()
+def plot(
+    case: Annotated[str, typer.Argument(help="A case string; dtype and seed may be left out.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .svg or .pdf.")],
+    pixel: Annotated[
+        tuple[int, int] | None, typer.Option(help="Of a gradient, the pixel (y x) whose sum is shown.")
+    ] = None,
+) -> None:
+    """Draw the windows of a case, N(x), and for a gradient what a pixel gathers."""
+    from mpsref.conformance.case import Case
+    from mpsref.plotting import plot as draw
+
+    draw(Case.parse(case).problem, output, pixel=pixel)
+    typer.echo(f"wrote {output}")
 
 
 @app.command()

@@ -197,7 +197,7 @@ class Window:
         >>> Window(kernel=3, stride=2).cover(1, n=4)
         range(0, 2)
         """
-        begin = max(0, ceil_div(j - self.offset + self.even - self.center, self.stride))
+        begin = min(n, max(0, ceil_div(j - self.offset + self.even - self.center, self.stride)))
         end = min(n, floor_div(j - self.offset + self.center, self.stride) + 1)
         return range(begin, max(begin, end))
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.geometry import EdgeMode, Window, ceil_div, tdiv2
-from mpsref.parameters import Pair, choice, integer, pair
+from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div, tdiv2
+from mpsref.parameters import Pair, choice, flag, integer, pair
 
 __all__ = [
     "TENSORFLOW_AVERAGE_POOLING",
@@ -108,6 +108,8 @@ class PaddingPolicy:
                 f"method is {int(method):#x} with the Custom bit {int(PaddingMethod.Custom):#x}; "
                 "a custom policy must be an object of its own, not a method"
             )
+        if self.edge_mode is not None:
+            choice("edge_mode", self.edge_mode, EDGE_MODES)
         object.__setattr__(self, "method", method)
 
     def inverse(self) -> PaddingPolicy:
@@ -254,6 +256,7 @@ def pytorch(
     (4, 4)
     """
     pads = pair("padding", padding, low=0)
+    ceil_mode, count_include_pad = flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
 
     def place(axis: int, length: int, window: Window) -> Pair:
         p = pads[axis]
@@ -279,7 +282,8 @@ def onnx(
     Raises ``UnsupportedError`` for counted asymmetric padding in ceil mode: one ring of zeros cannot say it.
     """
     choice("auto_pad", auto_pad, ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
-    if len(pads) != 4:
+    ceil_mode, count_include_pad = flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
+    if not isinstance(pads, Sequence) or len(pads) != 4:
         raise ValueError(f"pads is {pads!r}; it must be four integers (top, left, bottom, right)")
     top, left, bottom, right = (integer(f"pads[{k}]", p, low=0) for k, p in enumerate(pads))
     explicit = auto_pad == "NOTSET"

@@ -22,7 +22,7 @@ CELL = 0.42
 MARGIN, BETWEEN = 0.6, 1.5
 WIDEST = 33.0
 """A page is at most this wide, unless one panel alone is wider."""
-MOST, FEW = 12, 10
+MOST, FEW = 15, 10
 """How many indices of an axis are shown at most, and how many of a longer one: its ends, and what it is about."""
 INK, FAINT = "#1F2933", "#5A6672"
 HEADING, TITLE, TEXT = 17.0, 13.0, 11.5

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Clip", "Pair", "PairLike", "choice", "clip_rectangle", "integer", "optional_pair", "pair"]
+__all__ = ["Clip", "Pair", "PairLike", "choice", "clip_rectangle", "flag", "integer", "optional_pair", "pair"]
 
 Pair: TypeAlias = tuple[int, int]
 """Two integers in array order: (y, x)."""
@@ -44,10 +44,11 @@ def integer(name: str, value: Any, low: int | None = None) -> int:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}") from None
+    if abs(number) > LIMIT:
+        shown = number if number.bit_length() < 1000 else f"a number of {number.bit_length()} bits"
+        raise ValueError(f"{name} is {shown}; it must be {legal} of magnitude <= 2**62")
     if low is not None and number < low:
         raise ValueError(f"{name} is {number}; it must be {legal}")
-    if abs(number) > LIMIT:
-        raise ValueError(f"{name} is {number}; it must be {legal} of magnitude <= 2**62")
     return number
 
 
@@ -63,6 +64,13 @@ def pair(name: str, value: Any, low: int | None = None) -> Pair:
         return integer(f"{name}[0]", value[0], low), integer(f"{name}[1]", value[1], low)
     number = integer(name, value, low)
     return number, number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return ``value`` if it is a bool: ``ceil_mode="no"`` is a slip."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be True or False")
+    return bool(value)
 
 
 def optional_pair(name: str, value: Any, low: int | None = None) -> Pair | None:

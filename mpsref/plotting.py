@@ -65,6 +65,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
 
     The suffix of ``path`` says in which format (``.png``, ``.svg``, ``.pdf``). For a gradient, ``pixel`` (y, x) is the
     pixel of the result whose sum is shown; by default one of those that gather most.
+    A notebook shows the figure after ``%matplotlib inline``.
 
     Raises ``UnsupportedError`` without matplotlib and for a problem without windows; ``ValueError`` for a pixel outside
     the image, a pixel of a forward problem, and an unknown suffix.
@@ -206,6 +207,8 @@ def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair)
     )
     title = "pixels of g that each pixel gathers" if _averages(problem) else "windows with a tap at each pixel"
     panel = Panel(f"dx: {title}", rows, columns, look)
+    if not _averages(problem) and problem.spec.edge_mode == "clamp":
+        panel.note = "taps outside, which read the edge pixel, not counted"
     panel.frames.append(((pixel[0],) * 2, (pixel[1],) * 2, MARKS[0], 0.04))
     return panel
 
@@ -323,7 +326,7 @@ def _sum(problem: PoolingGradient, pixel: Pair) -> str:
     if len(pixels) > 4:
         return f"{name}: {len(pixels)} windows"
     if not _averages(problem):
-        return f"{name}: the windows of " + ", ".join(f"g[{v}, {u}]" for v, u in pixels)
+        return f"{name}: window{'s' * (len(pixels) > 1)} of " + ", ".join(f"g[{v}, {u}]" for v, u in pixels)
     counts = [_count(problem, 0, v - py) * _count(problem, 1, u - px) for v, u in pixels]
     return f"{name} = " + " + ".join(f"g[{v}, {u}]/{n}" for (v, u), n in zip(pixels, counts, strict=True))
 

@@ -107,7 +107,7 @@ def test_the_sum_of_the_chosen_pixel() -> None:
     many = problem_of("PoolingAverage.gradient:n1h5w5c1,k3x3,g5x5")
     assert plotting._sum(many, (2, 2)) == "dx[2, 2]: 9 windows"
     largest = problem_of("PoolingMax.gradient:n1h1w5c1,k1x3,s1x2")  # not all of them give the pixel something
-    assert plotting._sum(largest, (0, 1)) == "dx[0, 1]: the windows of g[0, 0], g[0, 1]"
+    assert plotting._sum(largest, (0, 1)) == "dx[0, 1]: windows of g[0, 0], g[0, 1]"
 
 
 def test_the_default_pixel_gathers_most() -> None:

@@ -1,0 +1,73 @@
+"""Kernels of other families than pooling, as small as can be: what the base classes offer, they must get for free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.mps import MPSCNNBinaryKernel, MPSCNNGradientKernel, MPSCNNKernel, MPSCNNMultiaryKernel
+from mpsref.mps.kernel import saved
+from mpsref.mps.properties import Property, at_least
+from mpsref.mps.regions import Region
+
+
+def shifted(part: Array, offset: Any, size: tuple[int, int]) -> Array:
+    """The pixels from ``offset`` on, zeros outside the image."""
+    result = np.zeros((part.shape[0], *size, part.shape[3]), part.dtype)
+    for y in range(size[0]):
+        for x in range(size[1]):
+            if 0 <= offset.y + y < part.shape[1] and 0 <= offset.x + x < part.shape[2]:
+                result[:, y, x] = part[:, offset.y + y, offset.x + x]
+    return result
+
+
+@saved()
+class Shift(MPSCNNKernel):
+    """result = source, times ``factor``."""
+
+    factor = Property(at_least(1), 1, "What pixels are multiplied by.")
+
+    def _extras(self) -> Mapping[str, Any]:
+        return {"factor": self.factor}
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        destination[region] = shifted(parts[0], self.offset, region.size) * self.factor
+
+
+@saved()
+class Difference(MPSCNNBinaryKernel):
+    """result = primary - secondary."""
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        primary, secondary = parts
+        destination[region] = shifted(primary, self.primary_offset, region.size) - shifted(
+            secondary, self.secondary_offset, region.size
+        )
+
+
+@saved("source_count")
+class Sum(MPSCNNMultiaryKernel):
+    """result = the sum of the sources, the k-th one times 10**k."""
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        destination[region] = sum(shifted(part, self.offset[k], region.size) * 10**k for k, part in enumerate(parts))
+
+
+@saved()
+class ShiftGradient(MPSCNNGradientKernel):
+    """The gradient of :class:`Shift`, as a kernel without a source size: form (C) of a window of one pixel."""
+
+    forward_class = Shift
+    factor = Property(at_least(1), 1, "What pixels are multiplied by.")
+
+    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+        return dict(state.record.extras)
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        effective = self.primary_offset._replace(
+            x=self.primary_offset.x + self.kernel_offset_x, y=self.primary_offset.y + self.kernel_offset_y
+        )
+        destination[region] = shifted(parts[0], effective, region.size) * self.factor

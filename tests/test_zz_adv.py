@@ -1,0 +1,294 @@
+"""Average pooling: worked numbers, brute force, adjointness, differentiation, and windows in all the odd places."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import PoolingAverage, ShapeError
+from mpsref.geometry import EDGE_MODES
+from mpsref.images import Array
+from tests import oracle_pooling as oracle
+
+F32 = np.float32
+thorough = settings(max_examples=3000, deadline=None)
+
+
+def image(rows: Any) -> Array:
+    """Rows of one channel of one image; a flat list is one row."""
+    return np.atleast_2d(np.array(rows, F32))[None, :, :, None]
+
+
+def line(kernel: int, stride: int, offset: int, edge: Any = "zero", ring: int = 0) -> PoolingAverage:
+    """A pool along x alone."""
+    return PoolingAverage((1, kernel), (1, stride), (0, offset), edge, (0, ring))
+
+
+def same(actual: Array, rows: Any) -> None:
+    """Equal to numbers that are written with eight digits."""
+    np.testing.assert_allclose(actual[0, :, :, 0], np.atleast_2d(rows), rtol=6e-7, atol=0)
+
+
+SQUARE = image(np.arange(1, 17).reshape(4, 4))
+SQUARE_G = image([[36, 72], [108, 144]])
+NINTHS = [[14 / 9, 30 / 9], [57 / 9, 11]]
+SQUARES = [
+    ("zero", 0, NINTHS, [[4, 12, 8, 8], [16, 40, 24, 24], [12, 28, 16, 16], [12, 28, 16, 16]]),
+    ("clamp", 1, NINTHS, [[4, 12, 8, 8], [16, 40, 24, 24], [12, 28, 16, 16], [12, 28, 16, 16]]),
+    ("clamp", 0, [[3.5, 5], [9.5, 11]], [[9, 21, 12, 12], [27, 55, 28, 28], [18, 34, 16, 16], [18, 34, 16, 16]]),
+]
+
+
+@pytest.mark.parametrize(("edge", "ring", "out", "dx"), SQUARES)
+def test_overlapping_windows_on_a_square(backend: str, edge: Any, ring: int, out: Any, dx: Any) -> None:
+    pool = PoolingAverage(3, 2, 0, edge, ring)
+    same(pool.forward(SQUARE, (2, 2), backend=backend), out)
+    same(pool.gradient(SQUARE_G, SQUARE.shape, backend=backend), dx)
+
+
+@pytest.mark.parametrize(
+    ("edge", "ring", "out", "dx"),
+    [
+        ("zero", 0, [0.75, 3.5, 1.25], [3, 6, 3, 3, 6]),
+        ("zero", 7, [0.75, 3.5, 1.25], [3, 6, 3, 3, 6]),  # the ring is ignored
+        ("clamp", 0, [1.5, 3.5, 5], [6, 9, 3, 3, 15]),
+        ("clamp", 1, [1, 3.5, 2.5], [4, 7, 3, 3, 9]),
+        ("clamp", 2, [0.75, 3.5, 5 / 3], [3, 6, 3, 3, 7]),
+    ],
+)
+def test_overhang_larger_than_the_ring(backend: str, edge: Any, ring: int, out: Any, dx: Any) -> None:
+    x, g, pool = image([1, 2, 3, 4, 5]), image([12, 12, 12]), line(4, 3, 0, edge, ring)
+    same(pool.forward(x, (1, 3), backend=backend), out)
+    same(pool.gradient(g, x, backend=backend), dx)
+
+
+@pytest.mark.parametrize(
+    ("edge", "ring", "out", "dx"),
+    [
+        ("zero", 0, [0, 2, 0], [0, 5]),
+        ("clamp", 0, [0, 4, 0], [0, 10]),
+        ("clamp", 1, [0, 2, 0], [0, 5]),
+        ("clamp", 3, [0, 2, 0], [0, 5]),
+    ],
+)
+def test_windows_wholly_outside(backend: str, edge: Any, ring: int, out: Any, dx: Any) -> None:
+    x, g, pool = image([2, 4]), image([1, 10, 100]), line(2, 3, -1, edge, ring)
+    same(pool.forward(x, (1, 3), backend=backend), out)
+    same(pool.gradient(g, x, backend=backend), dx)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "offset", "zero", "clamp"),
+    [
+        (2, 0, [[0, 1.25, 2.75], [10, 22.5, 25.5]], [[0, 2.5, 5.5], [20, 22.5, 25.5]]),
+        (2, 1, [[4.5, 7.5, 10.5], [28.5, 31.5, 34.5]], [[4.5, 7.5, 10.5], [28.5, 31.5, 34.5]]),
+        (3, 1, [[9, 12, 29 / 3], [58 / 3, 64 / 3, 46 / 3]], [[9, 12, 14.5], [29, 32, 34.5]]),
+    ],
+)
+def test_the_placements_drawn_in_the_header(backend: str, kernel: int, offset: int, zero: Any, clamp: Any) -> None:
+    x = image(np.arange(40).reshape(5, 8))
+    same(PoolingAverage(kernel, 3, offset, "zero").forward(x, (2, 3), backend=backend), zero)
+    same(PoolingAverage(kernel, 3, offset, "clamp").forward(x, (2, 3), backend=backend), clamp)
+
+
+@pytest.mark.parametrize(
+    ("call", "dx"),
+    [
+        ({}, [0, 1, 1, 1, 0, 10, 10, 10, 0]),
+        ({"clip": ((0, 1), (1, 8))}, [0, 1, 1, 1, 0, 10, 10, 10, 0]),
+        ({"clip": ((0, 1), (1, 8)), "kernel_offset": (0, -1)}, [0, 1, 1, 1, 0, 10, 10, 10, 0]),
+        ({"kernel_offset": (0, -1)}, [1, 1, 1, 0, 10, 10, 10, 0, 0]),
+        ({"primary_offset": (0, 1)}, [0, 10, 10, 10, 0, 0, 0, 0, 0]),
+        ({"source_size": (1, 1)}, [0, 1, 1, 1, 0, 0, 0, 0, 0]),
+        ({"primary_offset": (0, -1)}, [0, 0, 0, 0, 0, 1, 1, 1, 0]),
+        ({"primary_offset": (0, 2)}, [0] * 9),
+        ({"source_size": (1, 0)}, [0] * 9),
+        ({"clip": ((0, 1), (0, 8))}, [0] * 9),
+        ({"clip": ((0, 9), (1, 1))}, [0] * 9),
+        ({"clip": ((0, 6), (9, 99))}, [0, 0, 0, 0, 0, 0, 10, 10, 0]),
+    ],
+)
+def test_alignment_of_a_gradient(backend: str, call: dict[str, Any], dx: list[int]) -> None:
+    same(line(3, 4, 2).gradient(image([3, 30]), (1, 1, 9, 1), **call, backend=backend), dx)
+
+
+def test_the_default_output_ends_with_the_last_centre_inside(backend: str) -> None:
+    x = image(np.ones((5, 8)))
+    sizes = [PoolingAverage(1, s, o).forward(x, backend=backend).shape[1:3] for s, o in [(1, 0), (3, 2), (2, -3)]]
+    assert sizes == [(5, 8), (1, 2), (4, 6)]
+
+
+def test_there_is_no_default_output_behind_the_image() -> None:
+    with pytest.raises(ShapeError, match=r"offset is \(0, 8\).*behind an image of shape \(1, 5, 8, 1\).*5, 0"):
+        PoolingAverage(2, offset=(0, 8)).forward(image(np.ones((5, 8))))
+
+
+pairs = st.tuples
+small = st.integers(1, 5)
+near = st.integers(-7, 9)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> PoolingAverage:
+    offset = pairs(near, near) | pairs(*[st.sampled_from([-1000, 1000, 2**40])] * 2)
+    ring = pairs(st.integers(0, 3), st.integers(0, 3))
+    edge = st.sampled_from(EDGE_MODES)
+    return PoolingAverage(draw(pairs(small, small)), draw(pairs(small, small)), draw(offset), draw(edge), draw(ring))
+
+
+images = pairs(st.integers(1, 2), st.integers(1, 7), st.integers(1, 7), st.sampled_from([1, 3, 5]))
+calls = st.fixed_dictionaries(
+    {},
+    optional={
+        "primary_offset": pairs(st.integers(-2, 3), st.integers(-2, 3)),
+        "source_size": pairs(st.integers(0, 5), st.integers(0, 5)),
+        "kernel_offset": pairs(near, near),
+        "clip": pairs(pairs(st.integers(0, 8), st.integers(0, 8)), pairs(st.integers(0, 9), st.integers(0, 9))),
+    },
+)
+dtypes = st.sampled_from(["float32", "float16"])
+
+
+def noise(shape: tuple[int, ...], dtype: Any = F32, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(dtype)
+
+
+@thorough
+@given(pool=pools(), shape=images, size=pairs(small, small), dtype=dtypes)
+def test_forward_is_the_brute_force(
+    backend: str, pool: PoolingAverage, shape: tuple[int, ...], size: tuple[int, int], dtype: str
+) -> None:
+    x = noise(shape, dtype)
+    y = pool.forward(x, size, backend=backend)
+    assert y.dtype == dtype
+    oracle.assert_close(y, oracle.forward(pool, x, size), backend)
+
+
+@thorough
+@given(pool=pools(), shape=images, size=pairs(small, small), dtype=dtypes, call=calls)
+def test_gradient_is_the_brute_force(
+    backend: str,
+    pool: PoolingAverage,
+    shape: tuple[int, ...],
+    size: tuple[int, int],
+    dtype: str,
+    call: dict[str, Any],
+) -> None:
+    g = noise((shape[0], *size, shape[3]), dtype)
+    dx = pool.gradient(g, shape, **call, backend=backend)
+    assert dx.dtype == dtype
+    oracle.assert_close(dx, oracle.gradient(pool, g, shape, **call), backend)
+
+
+@thorough
+@given(pool=pools(), shape=images, size=pairs(small, small))
+def test_the_gradient_is_the_exact_adjoint(pool: PoolingAverage, shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    x, g = noise(shape, np.float64), noise((shape[0], *size, shape[3]), np.float64, seed=1)
+    products = pool.forward(x, size) * g
+    adjoint = pool.gradient(g, x) * x
+    scale = np.abs(products).sum() + np.abs(adjoint).sum()
+    assert abs(products.sum() - adjoint.sum()) <= 1e-14 * scale * max(1, g.size)
+
+
+@settings(max_examples=25, deadline=None)
+@given(pool=pools(), shape=pairs(st.just(1), small, small, st.just(2)), size=pairs(small, small))
+def test_the_gradient_is_the_central_difference(
+    pool: PoolingAverage, shape: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    x, g = noise(shape, np.float64), noise((shape[0], *size, shape[3]), np.float64, seed=1)
+    differences = np.zeros(shape)
+    for index in np.ndindex(shape):
+        step = np.zeros(shape)
+        step[index] = 0.5
+        up, down = (np.sum(pool.forward(moved, size) * g) for moved in (x + step, x - step))
+        differences[index] = up - down
+    np.testing.assert_allclose(pool.gradient(g, x), differences, rtol=0, atol=1e-13 * max(1, np.abs(g).sum()))
+
+
+@pytest.mark.parametrize("far", [-(2**61), -1000, 1000, 2**61])
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+def test_offsets_far_outside_read_nothing(backend: str, far: int, edge: Any) -> None:
+    x = noise((2, 4, 5, 3))
+    for offset in [(far, 0), (0, far), (far, -far)]:
+        pool = PoolingAverage(3, 1, offset, edge, zero_pad_size=2)
+        y = pool.forward(x, (2, 3), backend=backend)
+        assert not np.signbit(y).any()
+        assert not y.any()
+        assert not pool.gradient(y + 1, x, backend=backend).any()
+
+
+def test_a_stride_reaches_far_windows_from_far_away(backend: str) -> None:
+    far = 2**40
+    pool, x = PoolingAverage(2, far, 1 - 2 * far), noise((1, 2, 2, 3))
+    y = pool.forward(x, (4, 3), backend=backend)
+    assert np.flatnonzero(y.any(axis=(0, 2, 3))).tolist() == [2]
+    oracle.assert_close(y, oracle.forward(pool, x, (4, 3)), backend)
+
+
+def test_pixels_that_influence_nothing_get_exactly_zero(backend: str) -> None:
+    g = 1 + np.abs(noise((2, 3, 3, 5)))
+    dx = PoolingAverage(2, 4, 1).gradient(g, (2, 12, 12, 5), backend=backend)
+    read = np.isin(np.arange(12) % 4, [0, 1])
+    assert np.array_equal(dx.any(axis=(0, 3)), np.logical_and.outer(read, read))
+
+
+def test_the_whole_ring_is_the_zero_edge(backend: str) -> None:
+    x = noise((2, 5, 6, 3))
+    zero = PoolingAverage((4, 5), 2, (-1, 0), "zero")
+    ring = replace(zero, edge_mode="clamp", zero_pad_size=9)
+    y = zero.forward(x, (4, 5), backend=backend)
+    assert np.array_equal(y, ring.forward(x, (4, 5), backend=backend))
+    assert np.array_equal(zero.gradient(y, x, backend=backend), ring.gradient(y, x, backend=backend))
+
+
+def test_a_window_larger_than_the_image_is_the_mean(backend: str) -> None:
+    x = image(np.arange(1, 65).reshape(8, 8))
+    same(PoolingAverage(99, 1, 3, "clamp").forward(x, (2, 2), backend=backend), [[32.5, 32.5], [32.5, 32.5]])
+    same(PoolingAverage(16, 1, 4, "zero").forward(x, (1, 1), backend=backend), [[65 * 32 / 256]])
+
+
+def test_the_axes_are_not_mixed_up(backend: str) -> None:
+    """Each parameter in turn differs between the axes: swapping the axes of everything swaps those of the result."""
+    x = noise((2, 5, 7, 3))
+    plain: dict[str, Any] = {
+        "kernel_size": (3, 3),
+        "strides": (2, 2),
+        "offset": (0, 0),
+        "edge_mode": "clamp",
+        "zero_pad_size": (1, 1),
+    }
+    for name, pair in [("kernel_size", (2, 5)), ("strides", (1, 3)), ("offset", (-1, 2)), ("zero_pad_size", (0, 2))]:
+        y = PoolingAverage(**plain | {name: pair}).forward(x, (4, 3), backend=backend)
+        swapped = PoolingAverage(**plain | {name: pair[::-1]}).forward(x.swapaxes(1, 2), (3, 4), backend=backend)
+        np.testing.assert_allclose(y, swapped.swapaxes(1, 2), rtol=1e-5, atol=1e-6)
+        assert not np.allclose(y, PoolingAverage(**plain).forward(x, (4, 3), backend=backend))
+
+
+def test_float64_is_for_the_reference(backend: str) -> None:
+    x, pool = noise((1, 4, 4, 3), np.float64), PoolingAverage(3, 2)
+    if backend.startswith("reference"):
+        y = pool.forward(x, backend=backend)
+        assert y.dtype == np.float64
+        oracle.assert_close(y, oracle.forward(pool, x, (2, 2)), backend)
+    else:
+        with pytest.raises(TypeError, match=f"x has dtype float64; backend '{backend}' takes float16, float32"):
+            pool.forward(x, backend=backend)
+
+
+def test_float16_is_rounded_once_from_more_precision() -> None:
+    """The sum 2048 + 1 + 1 + ... is lost in float16 arithmetic, which "reference:input-dtype" alone may use."""
+    x = np.concatenate([[2048.0], np.ones(15)]).astype(np.float16).reshape(1, 1, 16, 1)
+    pool = PoolingAverage((1, 16), offset=(0, 8))
+    assert pool.forward(x, (1, 1)).item() == np.float16(2063 / 16)
+
+
+def test_float16_overflows_to_infinity(backend: str) -> None:
+    g = np.full((1, 1, 3, 1), 60000, np.float16)
+    dx = line(3, 1, 0, "clamp").gradient(g, (1, 1, 1, 1), backend=backend)  # every window holds the one pixel alone
+    assert dx.item() == np.inf
+    assert dx.dtype == np.float16
