@@ -168,8 +168,9 @@ def _names() -> list[str]:
 
 
 @functools.cache
-def _load(point: metadata.EntryPoint) -> Backend:
+def _load(name: str) -> Backend:
     """Import an installed backend; one that cannot be imported is there, with the reason why not."""
+    point = _entry_points()[name]
     try:
         loaded = point.load()
         if not isinstance(loaded, Backend):
@@ -207,7 +208,7 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
     if chosen in _registered:
         return _registered[chosen]
     if chosen in _entry_points():
-        return _load(_entry_points()[chosen])
+        return _load(chosen)
     raise ValueError(f"unknown backend {chosen!r}; installed: {', '.join(map(repr, _names()))}")
 
 
@@ -257,7 +258,7 @@ def run(
         raise UnsupportedError(reason)
     sources = tuple(images.native(array) for array in inputs)
     for name, array in zip(problem.input_shapes, sources, strict=True):
-        if array.dtype.name not in chosen.dtypes:
+        if images.dtype_name(array) not in chosen.dtypes:
             raise TypeError(
                 f"{name} has dtype {array.dtype}; backend {chosen.name!r} takes {', '.join(chosen.dtypes)}: "
                 'convert it, or use backend="reference"'

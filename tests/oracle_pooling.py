@@ -130,7 +130,7 @@ def assert_close(actual: Array, answer: Answer, backend: str) -> None:
     for u in (unit_roundoff(backend, actual.dtype), 2.0**-53):
         limit += m * u / (1 - m * u) * answer.magnitude
     larger = np.maximum(np.abs(actual), np.abs(answer.value)).astype(actual.dtype)
-    limit += np.where(answer.terms > 0, np.spacing(larger) / 2, 0)
+    limit += np.where(answer.terms > 0, np.spacing(larger).astype(np.float64) / 2, 0)
     error = np.abs(actual.astype(np.float64) - answer.value)
     worst = np.unravel_index(np.argmax(error - limit), error.shape)
     assert (error <= limit).all(), f"at {worst}: {actual[worst]}, brute force says {answer.value[worst]}"

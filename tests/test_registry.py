@@ -279,6 +279,7 @@ def test_an_error_of_a_backend_is_the_callers_to_see() -> None:
     ],
 )
 def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, value: str, reason: str) -> None:
+    registry._load.cache_clear()
     broken = EntryPoint("broken", value, registry.ENTRY_POINT_GROUP)
     points = {"broken": broken, **registry._entry_points()}
     monkeypatch.setattr(registry, "_entry_points", lambda: points)

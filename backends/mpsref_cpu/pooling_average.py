@@ -22,13 +22,16 @@ from mpsref.images import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient, PoolingAverage
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
 
 MOST_FLOAT32_TERMS = 1024
+
+LONG_PIXEL = 128
+"""From so many channels on it pays to write target columns in their order, whatever else it costs."""
 
 
 class Rows(NamedTuple):
@@ -83,17 +86,21 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     most = int(y.count.max()) * int(x.count.max())
     dtype = np.float32 if most <= MOST_FLOAT32_TERMS else np.float64
     inverse_y, inverse_x = (inverse.astype(dtype) for inverse in problem.reciprocals())
-    _, height, width, _ = problem.result_shapes[0]
+    _, height, width, channels = problem.result_shapes[0]
     (_, source_height, source_width, _), *_ = problem.input_shapes.values()
     stride = problem.spec.windows[1].stride
     first, terms = y.first.astype(np.int64), y.count.astype(np.int64)
     if isinstance(problem, AverageForward):
         rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)
-        columns = _segments(x, step=1, advance=stride, weight=np.ones(source_width, dtype), scale=inverse_x)
-    else:
-        rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
-        columns = _segments(x, step=stride, advance=1, weight=inverse_x, scale=np.ones(width, dtype))
-    return rows, columns
+        return rows, _segments(x, 1, stride, weight=np.ones(source_width, dtype), scale=inverse_x)
+    rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
+    # Each of the next windows reads the pixel a stride further on; meanwhile, neighbours are read by the same windows.
+    strided, same = (
+        _segments(x, step, advance, weight=inverse_x, scale=np.ones(width, dtype))
+        for step, advance in ((stride, 1), (1, 0))
+    )
+    ordered = same.start.size <= strided.start.size or (stride > 1 and channels >= LONG_PIXEL)
+    return rows, same if ordered else strided
 
 
 def _segments(runs: Runs, step: int, advance: int, weight: Array, scale: Array) -> Columns:
@@ -164,7 +171,7 @@ def _gather(
 # unsigned, because a signed one makes numba ask each time whether it counts from the end.
 
 
-@compiled
+@inlined
 def _weighted_sum(
     into: Any, at: Any, source: Any, start: int, walk: Any, weight: Any, first: int, count: int, scale: Any
 ) -> None:
@@ -183,7 +190,7 @@ def _weighted_sum(
         _add_2(into, at, source, start + t * walk[4], walk, w0, w1)
 
 
-@compiled
+@inlined
 def _set_0(into: Any, at: int, walk: Any) -> None:
     blocks, n, step, _, _ = walk
     q = np.uintp(at)
@@ -193,7 +200,7 @@ def _set_0(into: Any, at: int, walk: Any) -> None:
         q += np.uintp(step)
 
 
-@compiled
+@inlined
 def _set_1(into: Any, at: int, source: Any, start: int, walk: Any, w0: float) -> None:
     blocks, n, step, advance, _ = walk
     q, x = np.uintp(at), np.uintp(start)
@@ -204,7 +211,7 @@ def _set_1(into: Any, at: int, source: Any, start: int, walk: Any, w0: float) ->
         x += np.uintp(advance)
 
 
-@compiled
+@inlined
 def _set_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float) -> None:
     blocks, n, step, advance, tap = walk
     q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
@@ -216,7 +223,7 @@ def _set_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1
         y += np.uintp(advance)
 
 
-@compiled
+@inlined
 def _set_3(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float, w2: float) -> None:
     blocks, n, step, advance, tap = walk
     q, x, y, z = np.uintp(at), np.uintp(start), np.uintp(start + tap), np.uintp(start + 2 * tap)
@@ -229,7 +236,7 @@ def _set_3(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1
         z += np.uintp(advance)
 
 
-@compiled
+@inlined
 def _add_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float) -> None:
     blocks, n, step, advance, tap = walk
     q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)

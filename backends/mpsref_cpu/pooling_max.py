@@ -183,7 +183,9 @@ def _gradient(
                             held[numbers[k] % slots] = numbers[k]
                             p = source + numbers[k] * width * channels
                             _select_columns(values, columns, starts[k], x, p, channels, n, tables)
-                _choose(best, 0, rows, a % window_slots * wide, values, starts, numbers, reads, (1, windows * n, 0, 0, 0))
+                _choose(
+                    best, 0, rows, a % window_slots * wide, values, starts, numbers, reads, (1, windows * n, 0, 0, 0)
+                )
 
         if count > 0 and held[pixel % slots] == pixel:  # otherwise no window reads this row
             walk = (windows, n, n, n, channels, 0)
@@ -254,7 +256,9 @@ def _choose(
         _first_0(values, where, to, walk)
         done = 1
     elif count >= 3 and starts[1] >= 0 and starts[2] >= 0 and count != 4:
-        _first_3(values, where, to, source, (starts[0], starts[1], starts[2]), (numbers[0], numbers[1], numbers[2]), walk)
+        _first_3(
+            values, where, to, source, (starts[0], starts[1], starts[2]), (numbers[0], numbers[1], numbers[2]), walk
+        )
         done = 3
     elif count >= 2 and starts[1] >= 0:
         _first_2(values, where, to, source, (starts[0], starts[1]), (numbers[0], numbers[1]), walk)

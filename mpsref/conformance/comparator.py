@@ -90,9 +90,9 @@ def check(
 def _message(actual: Array, expected: Array, limit: Array, wrong: Array, index: tuple[int, ...], where: str) -> str:
     value, reference, allowed = actual[index], expected[index], limit[index]
     hint = " (never written, or computed from NaN)" if np.isnan(value) else ""
-    rule = f"differ by at most {allowed:.3g}" if allowed > 0 else "be equal"
+    rule = f"may differ by {allowed:.3g}" if allowed > 0 else "must be equal"
     return (
         f"{int(wrong.sum())} of {wrong.size} elements are wrong; the first is [{', '.join(map(str, index))}]"
         f"{': ' + where if where else ''}. It is {value!s}{hint}, the reference says {reference:.9g}; "
-        f"they may {rule}."
+        f"they {rule}."
     )

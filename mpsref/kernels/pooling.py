@@ -91,11 +91,12 @@ class Pooling(registry.Spec):
             raise TypeError(f"x is the shape {x_or_shape!r}; {type(self).__name__} needs the source image itself")
         else:
             shape, inputs = images.as_shape("x_or_shape", x_or_shape), (g,)
-        if (g.shape[0], g.shape[3]) != (shape[0], shape[3]):
-            raise ShapeError(
-                f"g has shape {g.shape} and the source {shape}; both must have the same N and C (axes 0 and 3)"
-            )
         problem = self.problems["gradient"](self, shape, g.shape[1:3], primary_offset, source_size, kernel_offset, clip)
+        if g.shape != problem.input_shapes["g"]:
+            raise ShapeError(
+                f"g has shape {g.shape} and the source {problem.source_shape}; "
+                "both must have the same N and C (axes 0 and 3)"
+            )
         return registry.run_one(problem, *inputs, out=out, backend=backend)
 
     def reads(self, first: Pair, count: Pair, shape: Shape) -> tuple[tables.Reads, tables.Reads]:

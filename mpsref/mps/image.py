@@ -85,7 +85,8 @@ class MPSImage:
     @property
     def feature_channel_format(self) -> MPSImageFeatureChannelFormat:
         """``Float16`` or ``Float32``."""
-        return types.channel_format("dtype", self.dtype.name)
+        half = self.dtype == np.float16
+        return MPSImageFeatureChannelFormat.Float16 if half else MPSImageFeatureChannelFormat.Float32
 
     @property
     def descriptor(self) -> MPSImageDescriptor:
@@ -170,7 +171,7 @@ class MPSImage:
         array = images.empty("the image", (source.shape[0] // count, *source.shape[1:3], channels), source.dtype)
         for ch in range(channels):
             array[..., ch] = source[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE]
-        return cls(array)
+        return cls(array, copy=False)
 
     def to_slices(self) -> Array:
         """Return a copy of the pixels as texture slices, (N * ceil(C / 4), H, W, 4); the padding components are 0.
@@ -255,7 +256,7 @@ class MPSImageBatch(tuple[MPSImage, ...]):
                 raise TypeError(f"image {k} of the batch is of type {type(image).__name__}; it must be an MPSImage")
             if image.number_of_images != 1:
                 raise ShapeError(f"image {k} of the batch is {image!r}; its number_of_images must be 1")
-            if image.descriptor != batch[0].descriptor:
+            if (image.array.shape, image.dtype) != (batch[0].array.shape, batch[0].dtype):
                 raise ShapeError(f"image {k} of the batch is {image!r}; it must be like image 0, {batch[0]!r}")
         return batch
 

@@ -90,6 +90,10 @@ class MPSKernel(SecureCoding, abc.ABC):
         """Set the properties that are given by keyword."""
         initialize(self, {"backend": backend, **properties})
 
+    @abc.abstractmethod
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel, at once, on the images that its class names."""
+
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
             legal = ", ".join(n for n, one in properties_of(type(self)).items() if not one.read_only)

@@ -12,8 +12,8 @@ MPSImageEdgeMode.Clamp
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Container
+from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class MPSDataLayout(Enumeration):
 _E = TypeVar("_E", bound=Enumeration)
 
 
-def member(name: str, value: Any, kind: type[_E], legal: Iterable[_E] | None = None) -> _E:
+def member(name: str, value: Any, kind: type[_E], legal: Container[_E] | None = None) -> _E:
     """Return the member of ``kind`` that ``value`` is, its number, or its name in lower case (without underscore).
 
     ``legal`` narrows the members that this parameter takes. Raises ``TypeError`` for another type (a bool, a float, a
@@ -139,30 +139,32 @@ def member(name: str, value: Any, kind: type[_E], legal: Iterable[_E] | None = N
     >>> member("data_layout", 1, MPSDataLayout)
     MPSDataLayout.FeatureChannelsxHeightxWidth
     """
-    words = {one.name.lower().rstrip("_"): one for one in (kind if legal is None else legal)}
-    choices = ", ".join(f"{one!r} ({one.value} or {word!r})" for word, one in words.items())
-    found: _E | None
+    found: _E | None = None
     if isinstance(value, str):
-        found = words.get(value)
+        found = next((one for one in kind if one.name.lower().rstrip("_") == value), None)
+    elif isinstance(value, kind):
+        found = value
+    elif isinstance(value, (bool, np.bool_, enum.Enum)) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {_choices(kind, legal)}")
     else:
-        try:
-            if isinstance(value, enum.Enum) and not isinstance(value, kind):
-                raise TypeError
-            number = integer(name, value)
-        except TypeError:
-            raise TypeError(
-                f"{name} is {value!r} of type {type(value).__name__}; it must be one of {choices}"
-            ) from None
-        found = next((one for one in words.values() if one == number), None)
-    if found is None:
-        raise ValueError(f"{name} is {value!r}; it must be one of {choices}")
+        number = integer(name, value)
+        found = next((one for one in kind if one == number), None)
+    if found is None or (legal is not None and found not in legal):
+        raise ValueError(f"{name} is {value!r}; it must be {_choices(kind, legal)}")
     return found
+
+
+def _choices(kind: type[_E], legal: Container[_E] | None) -> str:
+    words = (
+        f"{one!r} ({one.value} or {one.name.lower().rstrip('_')!r})" for one in kind if legal is None or one in legal
+    )
+    return f"one of {', '.join(words)}"
 
 
 def edge_mode(
     name: str,
     value: Any,
-    legal: Iterable[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
+    legal: Container[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
 ) -> MPSImageEdgeMode:
     """Return ``value`` as one of the ``legal`` edge modes; errors are those of :func:`member`.
 

@@ -185,13 +185,12 @@ def test_operation_named() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(at=st.integers(0, 200), remove=st.integers(0, 3), insert=st.text("0123456789-x,:+=.knhwcspgozi ", max_size=3))
-def test_a_damaged_string_is_a_case_or_a_clear_error(at: int, remove: int, insert: str) -> None:
+def test_a_damaged_string_is_a_case_or_a_value_error(at: int, remove: int, insert: str) -> None:
     text = str(EVERYTHING)
     at %= len(text)
     damaged = text[:at] + insert + text[at + remove :]
     try:
         case = Case.parse(damaged)
-    except ValueError as error:
-        assert len(str(error)) > 20
-    else:
-        assert Case.parse(str(case)) == case
+    except ValueError:  # of any other kind it would be a crash
+        return
+    assert Case.parse(str(case)) == case

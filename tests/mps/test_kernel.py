@@ -1,4 +1,4 @@
-"""The base classes: properties and their limits, the two ways to run, channels, batches, clips, bad input."""
+"""The base classes: properties with their limits, copies, equality, repr, archives."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 
 import mpsref
 from mpsref import mps
-from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array
 from mpsref.mps import (
     MPSImageEdgeMode,
     MPSNNDefaultPadding,
@@ -25,34 +23,37 @@ from mpsref.mps.kernel import MPSKernel
 from mpsref.mps.properties import properties_of
 from tests.mps.fakes import Difference, Shift, Sum
 
-OFFSETS: list[Any] = [(0, 0, 0), (-(2**40), 2**40, 3), (1, 2), [3, 4, 5], MPSOffset(1, -1)]
-BAD_OFFSETS: list[Any] = [(0, 0, -1), (1,), (1, 2, 3, 4), (1.0, 0), (True, 0), "xyz", 3, None]
-CLIPS: list[Any] = [
-    None,
-    ((0, 0, 0), (0, 0, 0)),
-    ((5, 6, 7), (2**31, 1, 1)),
-    MTLRegion(MTLOrigin(1, 1, 0), MTLSize(1, 1, 1)),
+ZERO, CLAMP = MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp
+FULL = MPSNNDefaultPadding(MPSNNPaddingMethod.SizeFull)
+REFERENCE = mpsref.registry.get_backend("reference")
+CORNER = MTLRegion(MTLOrigin(5, 6, 7), MTLSize(2**31, 1, 1))
+
+
+def as_they_are(*values: Any) -> list[tuple[Any, Any]]:
+    return [(value, value) for value in values]
+
+
+# Of each kind of property: pairs of what is set and what is kept, then what is refused.
+OFFSETS = [
+    ((-(2**40), 2**40, 3), MPSOffset(-(2**40), 2**40, 3)),
+    ((1, 2), MPSOffset(1, 2)),
+    ([3, 4, 0], MPSOffset(3, 4)),
 ]
-BAD_CLIPS: list[Any] = [
-    ((-1, 0, 0), (1, 1, 1)),
-    ((0, 0, 0), (1, -1, 1)),
-    ((0, 0), (1, 1)),
-    ((0, 0, 0),),
-    (0, 0, 4, 4),
-    3,
-]
-EDGES: list[Any] = [MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp, 0, 1, "zero", "clamp"]
-BAD_EDGES: list[Any] = [2, 3, 4, -1, MPSImageEdgeMode.Mirror, "mirror", "Clamp", None, True, 1.0]
-FOURS: list[Any] = [0, 4, 8, 2**20, np.int64(12)]
-BAD_FOURS: list[Any] = [-4, -1, 1, 2, 3, 5, 6, 4.0, True, None, "4"]
-COUNTS: list[Any] = [None, 1, 3, 2**40]
-BAD_COUNTS: list[Any] = [0, -1, 2.0, False, "1"]
-NATURALS: list[Any] = [1, 2, 2**20]
-BAD_NATURALS: list[Any] = [0, -1, 1.0, True, None, "1"]
-PADDINGS: list[Any] = [MPSNNDefaultPadding(MPSNNPaddingMethod.SizeFull), MPSNNDefaultPadding()]
-BAD_PADDINGS: list[Any] = [MPSNNPaddingMethod.SizeSame, 0x10, None, "same"]
-BACKENDS: list[Any] = [None, "reference", mpsref.registry.get_backend("reference")]
-BAD_BACKENDS: list[Any] = ["no such backend", 3, True]
+BAD_OFFSETS = [(0, 0, -1), (1,), (1, 2, 3, 4), (1.0, 0), (True, 0), "xyz", 3, None]
+CLIPS = [(None, None), (CORNER, CORNER), (((5, 6, 7), (2**31, 1, 1)), CORNER), *as_they_are(((0, 0, 0), (0, 0, 0)))]
+BAD_CLIPS = [((-1, 0, 0), (1, 1, 1)), ((0, 0, 0), (1, -1, 1)), ((0, 0), (1, 1)), ((0, 0, 0),), (0, 0, 4, 4), 3]
+EDGES = [(ZERO, ZERO), (CLAMP, CLAMP), (0, ZERO), (1, CLAMP), ("zero", ZERO), ("clamp", CLAMP)]
+BAD_EDGES = [2, 3, 4, -1, MPSImageEdgeMode.Mirror, "mirror", "Clamp", None, True, 1.0]
+FOURS = as_they_are(0, 4, 8, 2**20, np.int64(12))
+BAD_FOURS = [-4, -1, 1, 2, 3, 5, 6, 4.0, True, None, "4"]
+COUNTS = as_they_are(None, 1, 3, 2**40)
+BAD_COUNTS = [0, -1, 2.0, False, "1"]
+NATURALS = as_they_are(1, 2, 2**20)
+BAD_NATURALS = [0, -1, 1.0, True, None, "1"]
+PADDINGS = as_they_are(FULL, MPSNNDefaultPadding())
+BAD_PADDINGS = [MPSNNPaddingMethod.SizeSame, 0x10, None, "same"]
+BACKENDS = as_they_are(None, "reference", REFERENCE)
+BAD_BACKENDS = ["no such backend", 3, True]
 
 COMMON = {
     "backend": (None, BACKENDS, BAD_BACKENDS),
@@ -84,28 +85,22 @@ READ_ONLY = [
 ]
 
 
-def counted(*shape: int, dtype: Any = np.float32) -> Array:
-    return np.arange(1, 1 + np.prod(shape), dtype=dtype).reshape(shape)
-
-
 @pytest.mark.parametrize(("kernel", "name", "default", "legal", "illegal"), CASES)
 def test_every_property_has_its_default_and_its_legal_range(
-    kernel: MPSKernel, name: str, default: Any, legal: list[Any], illegal: list[Any]
+    kernel: MPSKernel, name: str, default: Any, legal: list[tuple[Any, Any]], illegal: list[Any]
 ) -> None:
     kernel = kernel.copy()
     assert getattr(kernel, name) == default
-    for value in legal:
+    for value, kept in legal:
         setattr(kernel, name, value)
-        kept = getattr(kernel, name)
-        assert kept == value or tuple(kept)[: len(value)] == tuple(value)
-        for bad in illegal:
-            with pytest.raises((ValueError, TypeError), match=name):
-                setattr(kernel, name, bad)
-            assert getattr(kernel, name) is kept
+        assert getattr(kernel, name) == kept
         assert getattr(type(kernel)(**{name: value}), name) == kept
     for bad in illegal:
         with pytest.raises((ValueError, TypeError), match=name):
+            setattr(kernel, name, bad)
+        with pytest.raises((ValueError, TypeError), match=name):
             type(kernel)(**{name: bad})
+    assert getattr(kernel, name) == legal[-1][1]
 
 
 def test_the_tables_above_name_every_property() -> None:
@@ -142,199 +137,6 @@ def test_abstract_classes_make_no_objects(kind: type[Any]) -> None:
         kind()
 
 
-def test_a_given_destination_keeps_what_lies_outside_the_clip() -> None:
-    x, y = counted(3, 4, 5, 8), np.full((4, 6, 7, 12), -1.0, np.float32)
-    kernel = Shift(
-        offset=(1, 2, 1),
-        clip_rect=((2, 1, 1), (3, 2, 2)),
-        source_feature_channel_offset=4,
-        source_feature_channel_max_count=3,
-        destination_feature_channel_offset=8,
-    )
-    assert kernel.encode(x, y) is y
-    expected = np.full_like(y, -1)
-    expected[1:3, 1:3, 2:5, 8:11] = x[1:3, 2:4, 1:4, 4:7]
-    np.testing.assert_array_equal(y, expected)
-
-
-def test_an_allocated_destination_is_zero_outside_the_clip() -> None:
-    x = counted(3, 4, 5, 8)
-    kernel = Shift(
-        offset=(0, 0, 1), clip_rect=((2, 1, 2), (99, 1, 1)), source_feature_channel_offset=4, padding=PADDINGS[0]
-    )
-    kernel.destination_feature_channel_offset = 4
-    y = kernel.encode(x, destination_size=(3, 4))
-    expected = np.zeros((2 + 3 - 1, 3, 4, 4 + 4), np.float32)
-    expected[2:3, 1:2, 2:4, 4:8] = x[1:2, 0:1, 0:2, 4:8]
-    np.testing.assert_array_equal(y, expected)
-    assert kernel.encode(x, None, destination_size=4).shape == (4, 4, 4, 8)
-
-
-def test_no_clip_takes_every_image_that_is_left() -> None:
-    x = counted(5, 2, 2, 1)
-    np.testing.assert_array_equal(Shift(offset=(0, 0, 3)).encode(x), x[3:])
-    assert Shift(offset=(0, 0, 5)).encode(x).shape == (0, 2, 2, 1)
-    assert Shift().encode(x[:0]).shape == (0, 2, 2, 1)
-
-
-def test_offset_counts_only_where_padding_does_not_decide() -> None:
-    x = counted(1, 3, 3, 1)
-    kernel = Shift(offset=(1, 1, 0))
-    assert kernel.encode(x, destination_size=(3, 3))[0, 0, 0, 0] == 5
-    np.testing.assert_array_equal(kernel.encode(x, np.zeros_like(x))[0, 0, 0], 5)
-    np.testing.assert_array_equal(kernel.encode(x), x)
-    assert kernel.offset == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "clip", [((0, 0, 0), (0, 3, 1)), ((0, 0, 0), (3, 0, 1)), ((3, 0, 0), (1, 1, 1)), ((0, 9, 0), (1, 1, 1))]
-)
-def test_an_empty_clip_writes_nothing(clip: Any) -> None:
-    y = np.full((1, 3, 3, 1), 7.0, np.float32)
-    _, state = Shift(clip_rect=clip).encode(counted(1, 3, 3, 1), y, return_state=True)
-    assert (y == 7).all()
-    assert 0 in state.record.clip_rect.size
-    assert not Shift(clip_rect=clip).encode(counted(1, 3, 3, 1)).any()
-
-
-def test_channel_counts_are_truncated() -> None:
-    x = counted(1, 2, 2, 7)
-    kernel = Shift(source_feature_channel_offset=4, source_feature_channel_max_count=100)
-    np.testing.assert_array_equal(kernel.encode(x), x[..., 4:])
-    kernel.source_feature_channel_max_count = 2
-    np.testing.assert_array_equal(kernel.encode(x), x[..., 4:6])
-
-
-def call_on(x: Array, y: Array, **properties: Any) -> None:
-    Shift(**properties).encode(x, y)
-
-
-X, READ_ONLY_IMAGE = counted(2, 3, 3, 8), np.zeros((2, 3, 3, 8), np.float32)
-READ_ONLY_IMAGE.flags.writeable = False
-ALIASED = np.zeros((2, 3, 3, 8), np.float32)
-BAD_CALLS = [
-    ({"source_feature_channel_offset": 8}, X, None, ValueError, "source_feature_channel_offset is 8; it must be < 8"),
-    ({"source_feature_channel_offset": 2**40}, X, None, ValueError, "source_feature_channel_offset"),
-    (
-        {"destination_feature_channel_offset": 4},
-        X,
-        None,
-        ValueError,
-        "destination_feature_channel_offset is 4.*has only 8",
-    ),
-    ({"offset": (0, 0, 1)}, X, None, ValueError, r"offset\.z is 1, and 2 images"),
-    ({"offset": (0, 0, 2), "clip_rect": ((0, 0, 0), (1, 1, 1))}, X, None, ValueError, r"offset\.z is 2"),
-    ({"clip_rect": ((0, 0, 1), (3, 3, 2))}, X, None, ValueError, "clip_rect covers the images from 1 to 2"),
-    ({"clip_rect": ((0, 0, 0), (0, 0, 3))}, X, None, ValueError, "clip_rect"),
-    ({}, X[:1], None, ValueError, "source_image has only 1"),
-    ({}, X, X, ValueError, "shares memory with source_image"),
-    ({}, ALIASED[..., ::-1], ALIASED, ValueError, "shares memory"),
-    ({}, X, READ_ONLY_IMAGE, ValueError, "destination_image is read-only"),
-    ({}, X, np.zeros((3, 3, 8), np.float32), ShapeError, "destination_image has shape"),
-    ({}, X, np.zeros((2, 3, 3, 8), np.int32), TypeError, "destination_image has dtype int32"),
-    ({}, X, [[1.0]], TypeError, "destination_image is of type list"),
-    ({}, X[0], None, ShapeError, "source_image"),
-    ({}, X.astype(int), None, TypeError, "source_image has dtype"),
-]
-
-
-@pytest.mark.parametrize(("properties", "x", "y", "error", "message"), BAD_CALLS)
-def test_bad_calls_raise_and_write_nothing(properties: Any, x: Any, y: Any, error: Any, message: str) -> None:
-    kernel = Shift(**properties)
-    y = np.full((2, 3, 3, 8), 7.0, np.float32) if y is None else y
-    before, was = copy.deepcopy(y), kernel.copy()
-    with pytest.raises(error, match=message):
-        kernel.encode(x, y)
-    np.testing.assert_array_equal(y, before)
-    assert kernel == was
-
-
-def test_bad_sizes_and_offsets_of_allocated_destinations() -> None:
-    with pytest.raises(ValueError, match=r"offset\.z is 3; it must be <= 2"):
-        Shift(offset=(0, 0, 3)).encode(X)
-    for size in (0, (1, 0), (1, 2, 3)):
-        with pytest.raises(ValueError, match="destination_size"):
-            Shift().encode(X, destination_size=size)
-    with pytest.raises(TypeError, match="destination_size"):
-        Shift().encode(X, destination_size=2.0)
-    with pytest.raises(ValueError, match="destination_image and destination_size are both given"):
-        Shift().encode(X, np.zeros_like(X), destination_size=3)
-    with pytest.raises(ShapeError, match="cannot be allocated"):
-        Shift().encode(X, destination_size=(2**30, 2**30))
-
-
-def test_an_error_changes_no_property_even_after_padding_has_set_some() -> None:
-    kernel = mps.MPSCNNPoolingAverage(2, 2, padding=MPSNNDefaultPadding.padding_for_tensorflow_average_pooling())
-    kernel.source_feature_channel_offset = 8
-    was = kernel.copy()
-    with pytest.raises(ValueError, match="source_feature_channel_offset"):
-        kernel.encode(X)
-    assert kernel == was
-    kernel.source_feature_channel_offset = 0
-    kernel.encode(X)
-    assert kernel.offset == (1, 1, 0)
-    assert kernel.edge_mode is MPSImageEdgeMode.Clamp
-
-
-def test_command_buffers() -> None:
-    buffer = mps.MPSCommandBuffer()
-    Shift().encode(X, command_buffer=buffer)
-    Shift().encode_batch(X, command_buffer=buffer)
-    buffer.commit()
-    y = np.full_like(X, 7)
-    with pytest.raises(OrderError, match="command_buffer"):
-        Shift().encode(X, y, command_buffer=buffer)
-    buffer.wait_until_completed()
-    with pytest.raises(OrderError, match="command_buffer"):
-        Shift().encode(X, y, command_buffer=buffer)
-    with pytest.raises(TypeError, match="command_buffer"):
-        Shift().encode(X, y, command_buffer="queue")  # type: ignore[arg-type]
-    assert (y == 7).all()
-
-
-def test_what_goes_in_comes_out() -> None:
-    image, batch = mps.MPSImage(X), mps.MPSImageBatch.from_array(X)
-    assert type(Shift().encode(X)) is np.ndarray
-    assert type(Shift().encode(X.tolist and mps.MPSTemporaryImage(X))) is mps.MPSImage
-    assert Shift().encode(image) == image
-    out = Shift().encode(list(batch))
-    assert type(out) is mps.MPSImageBatch
-    np.testing.assert_array_equal(out.to_array(), X)
-    for target in (mps.MPSImage(np.zeros_like(X)), mps.MPSImageBatch.from_array(np.zeros_like(X))):
-        assert Shift().encode(X, target) is target
-        np.testing.assert_array_equal(np.asarray(target), X)
-    members = [mps.MPSImage(np.zeros_like(X[:1])) for _ in range(2)]
-    assert Shift().encode(image, members) is members
-    np.testing.assert_array_equal(members[1].array, X[1:])
-    with pytest.raises(ValueError, match="shares memory"):
-        Shift().encode(batch, [batch[0], mps.MPSImage(X[:1])])
-
-
-def test_a_batch_as_destination_keeps_what_lies_outside_the_clip() -> None:
-    members = mps.MPSImageBatch.from_array(np.full_like(X, 7))
-    Shift(clip_rect=((1, 1, 1), (1, 1, 1))).encode(X, members)
-    expected = np.full_like(X, 7)
-    expected[1, 1, 1] = X[0, 0, 0]
-    np.testing.assert_array_equal(members.to_array(), expected)
-
-
-@pytest.mark.parametrize("source", ["<f2", "<f4", ">f4", "<f8"])
-@pytest.mark.parametrize("target", ["<f2", "<f4", ">f4", "<f8"])
-def test_a_destination_may_have_another_dtype(source: str, target: str) -> None:
-    x = (counted(1, 2, 2, 1) / 3).astype(source)
-    y = mps.MPSCNNPoolingAverage(1, 1).encode(x, np.zeros(x.shape, target))
-    assert y.dtype == np.dtype(target)
-    np.testing.assert_array_equal(y, x.astype(target))
-    assert Shift().encode(x).dtype == np.dtype(source).newbyteorder("=")
-
-
-def test_storing_in_float16_overflows_to_infinity() -> None:
-    y = mps.MPSCNNPoolingAverage(1, 1).encode(
-        np.full((1, 1, 1, 1), 1e6, np.float32), np.zeros((1, 1, 1, 1), np.float16)
-    )
-    assert np.isinf(y).all()
-
-
 def test_copies_are_equal_and_independent() -> None:
     kernel = Shift(offset=(1, 2, 0), edge_mode="clamp", backend="reference")
     for twin in (kernel.copy(), copy.copy(kernel), copy.deepcopy(kernel)):
@@ -369,55 +171,8 @@ def test_archives_hold_everything_but_the_backend(kernel: MPSKernel) -> None:
     assert type(kernel).from_json(text, backend=kernel.backend) == kernel
     assert type(kernel).from_json(text).to_json() == text
     assert "backend" not in text
-    with pytest.raises(ValueError, match="no legal|lacks|unknown"):
+    with pytest.raises(ValueError, match="unknown property"):
         type(kernel).from_json(text.replace('"clip_rect"', '"clip_rectangle"'))
-
-
-def test_two_sources_have_their_own_properties() -> None:
-    a, b = counted(2, 3, 3, 4), 100 * counted(3, 4, 4, 8)
-    kernel = Difference(
-        primary_offset=(1, 0, 0),
-        secondary_offset=(0, 2, 1),
-        secondary_source_feature_channel_offset=4,
-        clip_rect=((0, 0, 0), (2, 2, 2)),
-    )
-    result, state = kernel.encode(a, b, destination_size=(2, 2), return_state=True)
-    np.testing.assert_array_equal(result, a[:, 0:2, 1:3] - b[1:3, 2:4, 0:2, 4:])
-    assert isinstance(state, mps.MPSNNBinaryGradientState)
-    assert (state.primary.offset, state.secondary.offset) == ((1, 0, 0), (0, 2, 1))
-    assert state.record.source_shapes == (a.shape, b.shape)
-    for name, bad in [("primary_source_feature_channel_offset", 4), ("secondary_source_feature_channel_offset", 8)]:
-        with pytest.raises(ValueError, match=f"{name} is {bad}"):
-            Difference(**{name: bad}).encode(a, b, np.zeros_like(a))
-    with pytest.raises(ValueError, match=r"secondary_offset\.z is 2"):
-        Difference(secondary_offset=(0, 0, 2)).encode(a, b[..., :4], np.zeros_like(a))
-
-
-def test_a_policy_that_gives_two_sources_different_sizes_raises() -> None:
-    kernel = Difference()
-    np.testing.assert_array_equal(kernel.encode(X, X), 0)
-    with pytest.raises(ShapeError, match="different output sizes"):
-        kernel.encode(X, X[:, :2])
-
-
-def test_many_sources() -> None:
-    kernel = Sum(3)
-    kernel.set_offset((1, 0, 0), 1)
-    kernel.set_source_feature_channel_offset(4, 2)
-    kernel.set_source_feature_channel_max_count(4, 0)
-    kernel.set_source_feature_channel_max_count(4, 1)
-    assert kernel.offset_at_index(1) == (1, 0, 0)
-    assert kernel.offset == ((0, 0, 0), (1, 0, 0), (0, 0, 0))
-    result, state = kernel.encode([X, X, X], destination_size=(3, 2), return_state=True)
-    np.testing.assert_array_equal(result, X[:, :, :2, :4] + 10 * X[:, :, 1:, :4] + 100 * X[:, :, :2, 4:])
-    assert isinstance(state, mps.MPSNNMultiaryGradientState)
-    assert [source.offset.x for source in state.record.sources] == [0, 1, 0]
-    kernel.encode([X, X, X])
-    assert kernel.offset == ((0, 0, 0),) * 3
-    with pytest.raises(ValueError, match=r"source_feature_channel_offset\[2\] is 8"):
-        Sum(3, source_feature_channel_offset=(0, 0, 8)).encode([X, X, X])
-    with pytest.raises(ValueError, match="source_images has 2 images"):
-        kernel.encode([X, X])
 
 
 @pytest.mark.parametrize(
@@ -425,12 +180,15 @@ def test_many_sources() -> None:
     [(name, *values) for name, values in (ONE_SOURCE | STRIDES).items()]
     + [(n, 1, NATURALS, BAD_NATURALS) for n in WINDOW],
 )
-def test_each_of_many_sources_has_every_property(name: str, default: Any, legal: list[Any], illegal: list[Any]) -> None:
+def test_each_of_many_sources_has_every_property(
+    name: str, default: Any, legal: list[tuple[Any, Any]], illegal: list[Any]
+) -> None:
     kernel = Sum(2)
     get, put = getattr(kernel, f"{name}_at_index"), getattr(kernel, f"set_{name}")
     assert get(0) == get(1) == default
-    put(legal[-1], 1)
-    assert (get(0), get(1)) == (default, legal[-1])
+    value, kept = legal[-1]
+    put(value, 1)
+    assert (get(0), get(1)) == (default, kept)
     for bad in illegal:
         with pytest.raises((ValueError, TypeError), match=name):
             put(bad, 0)
@@ -443,7 +201,7 @@ def test_each_of_many_sources_has_every_property(name: str, default: Any, legal:
         setattr(kernel, name, (default,))
     with pytest.raises(TypeError, match=f"{name} is 7"):
         setattr(kernel, name, 7)
-    assert (get(0), get(1)) == (default, legal[-1])
+    assert (get(0), get(1)) == (default, kept)
 
 
 def test_the_number_of_sources() -> None:

@@ -71,9 +71,10 @@ class Function:
         self._threads = known[0]
         self._needs = dict(zip(self._parameters, zip(known[1::2], known[2::2], strict=True), strict=True))
         self._expected = max(self._parameters, default=-1) + 1
-        if not 1 <= self._threads <= 1024:
+        if self._threads not in range(32, 1025, 32):  # metalcompute launches whole simdgroups, or divides by zero
             raise LaunchError(
-                f"kernel `{name}` asks for max_total_threads_per_threadgroup({self._threads}); legal are 1 to 1024"
+                f"kernel `{name}` asks for max_total_threads_per_threadgroup({self._threads}); "
+                "legal are the multiples of 32 from 32 to 1024"
             )
         self._record = LaunchRecord(size=self._threads, buffer_count=self._expected)
         if about["synchronizes"]:

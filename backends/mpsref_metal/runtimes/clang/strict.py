@@ -57,6 +57,7 @@ def msl_words(line: str) -> str:
     """Clang's line with Metal's names of the address spaces."""
     for opencl, metal in (("__global", "device"), ("__local", "threadgroup"), ("__constant", "constant")):
         line = re.sub(rf"\b{opencl}\b", metal, line)
+    line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
     return re.sub(r"\b__(private|generic) ?", "", line).replace("C++ for OpenCL", "MSL")
 

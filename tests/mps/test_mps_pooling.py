@@ -1,0 +1,251 @@
+"""The pooling classes: constructors, worked examples, alignment of a gradient into a given destination."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import mps
+from mpsref.images import Array
+from mpsref.mps import MPSImageEdgeMode, MTLSize
+
+PAIRS: list[tuple[Any, Any]] = [
+    (mps.MPSCNNPoolingMax, mps.MPSCNNPoolingMaxGradient),
+    (mps.MPSCNNPoolingAverage, mps.MPSCNNPoolingAverageGradient),
+    (mps.MPSCNNPoolingL2Norm, mps.MPSCNNPoolingL2NormGradient),
+    (mps.MPSCNNDilatedPoolingMax, mps.MPSCNNDilatedPoolingMaxGradient),
+]
+KINDS = [kind for pair in PAIRS for kind in pair]
+DILATED = {mps.MPSCNNDilatedPoolingMax, mps.MPSCNNDilatedPoolingMaxGradient}
+
+
+def row(*values: float) -> Array:
+    return np.array(values, np.float32).reshape(1, 1, -1, 1)
+
+
+def arguments(kind: Any) -> tuple[str, ...]:
+    dilations = ("dilation_rate_x", "dilation_rate_y") if kind in DILATED else ()
+    return ("kernel_width", "kernel_height", *dilations, "stride_in_pixels_x", "stride_in_pixels_y")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_constructors_take_apples_arguments_in_apples_order(kind: Any) -> None:
+    names = arguments(kind)
+    kernel = kind(*range(2, 2 + len(names)))
+    assert {name: getattr(kernel, name) for name in names} == dict(zip(names, range(2, 99), strict=False))
+    assert kind(**dict(zip(names, range(2, 99), strict=False))) == kernel
+    required = names[:-2]
+    assert kind(*range(2, 2 + len(required))).stride_in_pixels_y == 1
+    for side in ("primary", "secondary") if "Gradient" in kind.__name__ else ():
+        assert [getattr(kernel, f"{side}_{name}") for name in names] == list(range(2, 2 + len(names)))
+    with pytest.raises(TypeError, match="missing 1 required"):
+        kind(*range(2, 1 + len(required)))
+    for name in names:
+        with pytest.raises(TypeError, match="read-only|has no property"):
+            setattr(kernel, name, 3)
+        for bad, error in ((0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError), ("1", TypeError)):
+            with pytest.raises(error, match=f"^{name} is"):
+                kind(**{one: 1 for one in names} | {name: bad})
+    if kind not in DILATED:
+        with pytest.raises(TypeError, match="dilation_rate_x is no property"):
+            kind(3, 3, dilation_rate_x=2)
+
+
+@pytest.mark.parametrize("kind", [mps.MPSCNNPooling, mps.MPSCNNPoolingGradient])
+def test_abstract_classes(kind: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{kind.__name__} is abstract; make one of .*MPSCNNPoolingMax"):
+        kind(3, 3)
+
+
+@pytest.mark.parametrize("kind", [mps.MPSCNNPoolingAverage, mps.MPSCNNPoolingAverageGradient])
+@pytest.mark.parametrize("name", ["zero_pad_size_x", "zero_pad_size_y"])
+def test_zero_pad_size(kind: Any, name: str) -> None:
+    kernel = kind(3, 3)
+    assert getattr(kernel, name) == 0
+    for legal in (0, 1, 2**40):
+        setattr(kernel, name, legal)
+        assert getattr(kernel, name) == legal
+    for bad, error in ((-1, ValueError), (1.0, TypeError), (False, TypeError), (None, TypeError)):
+        with pytest.raises(error, match=name):
+            setattr(kernel, name, bad)
+
+
+def test_source_size_and_kernel_offset() -> None:
+    kernel = mps.MPSCNNPoolingMaxGradient(3, 3)
+    assert kernel.source_size is None
+    for size in (MTLSize(0, 0, 0), (3, 4, 5), [1, 2, 3], None):
+        kernel.source_size = size
+        assert kernel.source_size == (None if size is None else tuple(size))
+    for bad, error in (((-1, 1, 1), ValueError), ((1, 1), ValueError), (3, TypeError), ((1.0, 1, 1), TypeError)):
+        with pytest.raises(error, match="source_size"):
+            kernel.source_size = bad
+    for name in ("kernel_offset_x", "kernel_offset_y"):
+        assert getattr(kernel, name) is None
+        for legal in (-3, 0, 2**40, None):
+            setattr(kernel, name, legal)
+            assert getattr(kernel, name) == legal
+        with pytest.raises(TypeError, match=name):
+            setattr(kernel, name, 1.5)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_kernels_print_copy_and_save(kind: Any) -> None:
+    kernel = kind(*range(2, 2 + len(arguments(kind))), clip_rect=((1, 2, 3), (4, 5, 6)))
+    if "Gradient" in kind.__name__:
+        kernel.source_size, kernel.kernel_offset_x, kernel.primary_stride_in_pixels_y = (1, 2, 3), -4, 7
+    if "Average" in kind.__name__:
+        kernel.zero_pad_size_y = 3
+    assert kernel != kind(*range(2, 2 + len(arguments(kind))))
+    for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_dict(kernel.to_dict())):
+        assert twin == kernel
+        assert twin.to_json() == kernel.to_json()
+    other = PAIRS[0][0] if kind is not PAIRS[0][0] else PAIRS[1][0]
+    with pytest.raises(ValueError, match="class"):
+        other.from_json(kernel.to_json())
+
+
+def test_a_saved_kernel_keeps_its_bytes() -> None:
+    """A change of this text breaks what users have saved: raise the version of the class with it."""
+    assert mps.MPSCNNPoolingAverage(3, 2, stride_in_pixels_y=4, offset=(1, -1), edge_mode="clamp").to_json() == (
+        '{"class":"MPSCNNPoolingAverage","properties":{"clip_rect":null,"destination_feature_channel_offset":0,'
+        '"edge_mode":1,"kernel_height":2,"kernel_width":3,"offset":[1,-1,0],"padding":{"class":"MPSNNDefaultPadding",'
+        '"properties":{"edge_mode":null,"padding_method":16},"version":1},"source_feature_channel_max_count":null,'
+        '"source_feature_channel_offset":0,"stride_in_pixels_x":1,"stride_in_pixels_y":4,"zero_pad_size_x":0,'
+        '"zero_pad_size_y":0},"version":1}'
+    )
+
+
+EXAMPLES: list[tuple[str, Any, dict[str, Any], Array, Array, list[float], list[float]]] = [
+    ("average, zero", mps.MPSCNNPoolingAverage(4, 1, 3), {}, row(1, 2, 3, 4, 5), row(12, 12, 12), [0.75, 3.5, 1.25], [3, 6, 3, 3, 6]),
+    ("average, clamp", mps.MPSCNNPoolingAverage(4, 1, 3), {"edge_mode": 1}, row(1, 2, 3, 4, 5), row(12, 12, 12), [1.5, 3.5, 5], [6, 9, 3, 3, 15]),
+    ("average, ring", mps.MPSCNNPoolingAverage(4, 1, 3), {"edge_mode": 1, "zero_pad_size_x": 1}, row(1, 2, 3, 4, 5), row(12, 12, 12), [1, 3.5, 2.5], [4, 7, 3, 3, 9]),
+    ("average, outside", mps.MPSCNNPoolingAverage(2, 1, 3), {"edge_mode": 1, "offset": (-1, 0)}, row(2, 4), row(1, 10, 100), [0, 4, 0], [0, 10]),
+    ("max, outside", mps.MPSCNNPoolingMax(2, 1, 3), {"edge_mode": 1, "offset": (-1, 0)}, row(2, 4), row(1, 10, 100), [2, 4, 4], [1, 110]),
+    ("max, negative", mps.MPSCNNPoolingMax(3, 1), {}, row(-1, -2, -3), row(1, 10, 100), [0, -1, 0], [10, 0, 0]),
+    ("max, tie outside", mps.MPSCNNPoolingMax(3, 1, 2), {}, row(0, 0, 5, 0), row(1, 10), [0, 5], [0, 0, 10, 0]),
+    ("dilated", mps.MPSCNNDilatedPoolingMax(2, 1, 3, 1), {"offset": (2, 0)}, row(5, 1, 2, 9, 3, 4, 0), row(1, 10, 100, 1000), [9, 3, 4, 9], [0, 0, 0, 1001, 10, 100, 0]),
+    ("dilated, clamp", mps.MPSCNNDilatedPoolingMax(2, 1, 2, 1), {"edge_mode": 1}, row(7, 1, 2, 3), row(1, 10, 100, 1000), [7, 7, 3, 3], [11, 0, 0, 1100]),
+    ("norm", mps.MPSCNNPoolingL2Norm(2, 1, 2), {"offset": (1, 0)}, row(3, 4, 0, 0, 5, 12), row(1, 10, 13), [5, 0, 13], [0.6, 0.8, 0, 0, 5, 12]),
+    ("norm, clamp", mps.MPSCNNPoolingL2Norm(3, 1), {"edge_mode": 1}, row(3, 4), row(1, 1), [5.830952, 6.403124], [1.497513, 1.935384]),
+]  # fmt: skip
+
+
+def gradient_of(pool: Any) -> Any:
+    kind = dict(PAIRS)[type(pool)]
+    return kind(**{name: getattr(pool, name) for name in arguments(kind)}, backend=pool.backend)
+
+
+@pytest.mark.parametrize(("name", "pool", "properties", "x", "g", "y", "dx"), EXAMPLES, ids=[e[0] for e in EXAMPLES])
+def test_worked_examples(
+    name: str, pool: Any, properties: Any, x: Array, g: Array, y: list[float], dx: list[float], backend: str
+) -> None:
+    pool = pool.copy()
+    pool.backend = backend
+    for key, value in properties.items():
+        setattr(pool, key, value)
+    gradient = gradient_of(pool)
+    function = pool._function(pool._source_properties(0))
+    for method in ("forward", "gradient"):
+        reason = mpsref.registry.get_backend(backend).why_not((type(function), method), function)
+        if reason:
+            pytest.skip(reason)
+    result, state = pool.encode(x, destination_size=(1, g.shape[2]), return_state=True)
+    np.testing.assert_allclose(result.ravel(), y, rtol=1e-6)
+    np.testing.assert_allclose(gradient.encode(g, x, state).ravel(), dx, rtol=1e-6)
+
+
+# Fourth numeric row of the worked gradient geometry, as average pooling: taps {1,2,3} {5,6,7}, the first window inside.
+INSIDE = {"kernel_width": 3, "kernel_height": 1, "stride_in_pixels_x": 4}
+
+
+def given(length: int, **properties: Any) -> list[float]:
+    gradient = mps.MPSCNNPoolingAverageGradient(**INSIDE, secondary_offset=(2, 0, 0), **properties)
+    return (
+        gradient.encode(row(3, 30), row(*range(9)), None, np.full((1, 1, length, 1), -1, np.float32)).ravel().tolist()
+    )
+
+
+def test_an_unset_kernel_offset_aligns_the_clip_with_the_first_window() -> None:
+    assert given(9, clip_rect=((1, 0, 0), (8, 1, 1))) == [-1, 1, 1, 1, 0, 10, 10, 10, 0]
+    assert given(9) == [1, 1, 1, 0, 10, 10, 10, 0, 0]
+    assert given(4) == [1, 1, 1, 0]
+    assert given(12) == [1, 1, 1, 0, 10, 10, 10, 0, 0, 0, 0, 0]
+    assert given(12, clip_rect=((3, 0, 0), (4, 1, 1))) == [-1, -1, -1, 1, 1, 1, 0, -1, -1, -1, -1, -1]
+
+
+def test_a_kernel_offset_that_is_set_moves_the_gradient() -> None:
+    assert given(9, kernel_offset_x=-2, kernel_offset_y=0) == [0, 1, 1, 1, 0, 10, 10, 10, 0]
+    assert given(9, kernel_offset_x=0, kernel_offset_y=0) == [1, 1, 0, 10, 10, 10, 0, 0, 0]
+    assert given(9, kernel_offset_x=-4, kernel_offset_y=0) == [0, 0, 0, 1, 1, 1, 0, 10, 10]
+    for far in (-(2**40), 2**40, -12, 12):
+        assert given(9, kernel_offset_x=far, kernel_offset_y=0) == [0] * 9
+    assert given(9, kernel_offset_x=-2, kernel_offset_y=1) == [0] * 9
+
+
+def test_primary_offset_and_source_size_select_gradient_pixels() -> None:
+    whole = {"kernel_offset_x": -2, "kernel_offset_y": 0}
+    assert given(9, primary_offset=(1, 0), **whole) == [0, 10, 10, 10, 0, 0, 0, 0, 0]
+    assert given(9, primary_offset=(-1, 0), **whole) == [0, 0, 0, 0, 0, 1, 1, 1, 0]
+    assert given(9, source_size=(1, 1, 0), **whole) == [0, 1, 1, 1, 0, 0, 0, 0, 0]
+    assert given(9, source_size=(1, 0, 0), **whole) == [0] * 9
+    assert given(9, primary_offset=(5, 0), **whole) == [0] * 9
+
+
+@pytest.mark.parametrize("offset", range(-3, 6))
+def test_the_rule_for_an_unset_kernel_offset_is_the_larger_of_two(offset: int) -> None:
+    for size in (1, 2, 3, 4):
+        even, center = 1 - size % 2, size // 2
+        x, g = row(*range(1, 10)), row(1, 2, 4)
+        unset = mps.MPSCNNPoolingAverageGradient(size, 1, 2, secondary_offset=(offset, 0, 0))
+        by_hand = unset.copy()
+        by_hand.kernel_offset_x, by_hand.kernel_offset_y = max(even - offset, even - center), 0
+        results = [kernel.encode(g, x, None, np.full_like(x, -1)) for kernel in (unset, by_hand)]
+        np.testing.assert_array_equal(*results)
+        assert unset.kernel_offset_x is None
+
+
+def test_an_empty_clip_writes_nothing() -> None:
+    assert given(3, clip_rect=((0, 0, 0), (0, 1, 1))) == [-1, -1, -1]
+    assert given(3, clip_rect=((7, 0, 0), (5, 1, 1))) == [-1, -1, -1]
+
+
+def test_the_edge_mode_that_changes_the_gradient_is_the_secondary_one() -> None:
+    x, g = row(1, 2), row(6, 6)
+    results = []
+    for mode in MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp:
+        gradient = mps.MPSCNNPoolingAverageGradient(3, 1, secondary_edge_mode=mode)
+        results.append(gradient.encode(g, x, None, np.zeros_like(x)).ravel().tolist())
+    assert results == [[4, 4], [6, 6]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_any_secondary_image_of_the_right_size_gives_the_same_average_gradient(dtype: Any, backend: str) -> None:
+    """Apple advises a temporary image there: the average gradient needs the size alone."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((2, 6, 7, 5)).astype(dtype)
+    pool = mps.MPSCNNPoolingAverage(3, 2, 2, 3, edge_mode="clamp", zero_pad_size_x=1, backend=backend)
+    y, state = pool.encode(x, return_state=True)
+    g = generator.standard_normal(y.shape).astype(dtype)
+    gradient = mps.MPSCNNPoolingAverageGradient(3, 2, 2, 3, backend=backend)
+    expected = gradient.encode(g, x, state)
+    assert np.count_nonzero(expected)
+    descriptor = mps.MPSImageDescriptor(np.dtype(dtype).name, width=7, height=6, feature_channels=5, number_of_images=2)
+    for other in (
+        mps.MPSTemporaryImage(descriptor),
+        np.full_like(x, np.nan),
+        x[:, ::-1],
+        np.broadcast_to(x[:1, :1, :1], x.shape),
+    ):
+        np.testing.assert_array_equal(gradient.encode(g, other, state), expected)
+
+
+def test_a_gradient_in_float16_of_a_source_in_float32() -> None:
+    x = np.linspace(-3, 4, 60, dtype=np.float32).reshape(1, 5, 6, 2)
+    y, state = mps.MPSCNNPoolingL2Norm(3, 3).encode(x, return_state=True)
+    narrow = mps.MPSCNNPoolingL2NormGradient(3, 3).encode(y.astype(np.float16), x, state)
+    wide = mps.MPSCNNPoolingL2NormGradient(3, 3).encode(y.astype(np.float16).astype(np.float32), x, state)
+    assert narrow.dtype == np.float16
+    np.testing.assert_array_equal(narrow, wide.astype(np.float16))

@@ -1,0 +1,101 @@
+"""Gradient states: what they record, that they cannot be changed, and how an encode renews one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import mps
+from mpsref.mps import MPSNNGradientState, MPSOffset
+from tests.mps.fakes import Difference, Shift
+
+X = np.zeros((3, 6, 7, 12), np.float32)
+
+
+def test_everything_of_the_forward_kernel_is_recorded() -> None:
+    pool = mps.MPSCNNPoolingAverage(
+        2,
+        3,
+        4,
+        5,
+        offset=(1, 2, 1),
+        edge_mode="clamp",
+        clip_rect=((1, 2, 1), (99, 98, 2)),
+        source_feature_channel_offset=8,
+        source_feature_channel_max_count=99,
+        destination_feature_channel_offset=4,
+        zero_pad_size_x=6,
+        zero_pad_size_y=7,
+    )
+    _, state = pool.encode(X, np.zeros((3, 5, 4, 9), np.float32), return_state=True)
+    record = state.record
+    assert record.kernel_class is mps.MPSCNNPoolingAverage
+    assert state.source == (MPSOffset(1, 2, 1), mps.MPSImageEdgeMode.Clamp, 2, 3, 4, 5, 1, 1, 8, 4)
+    assert (record.source_shapes, record.destination_shape) == ((X.shape,), (3, 5, 4, 9))
+    assert record.clip_rect == ((1, 2, 1), (3, 3, 2))
+    assert (record.destination_feature_channel_offset, record.destination_feature_channels) == (4, 4)
+    assert dict(record.extras) == {"zero_pad_size_x": 6, "zero_pad_size_y": 7}
+    assert (state.source_width, state.source_height) == (7, 6)
+
+
+def test_the_offset_is_the_one_that_padding_has_set() -> None:
+    pool = mps.MPSCNNPoolingMax(2, 2, padding=mps.MPSNNDefaultPadding.padding_for_tensorflow_average_pooling())
+    _, state = pool.encode(X, return_state=True)
+    assert state.source.offset == (1, 1, 0)
+    assert state.source.edge_mode is mps.MPSImageEdgeMode.Clamp
+
+
+def test_a_state_cannot_be_changed() -> None:
+    _, state = Shift().encode(X, return_state=True)
+    with pytest.raises(AttributeError):
+        state.record = None
+    with pytest.raises(AttributeError):
+        state.source.offset = (1, 1, 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        state.record.destination_shape = (1, 1, 1, 1)
+    with pytest.raises(TypeError):
+        state.record.extras["factor"] = 2
+    with pytest.raises(AttributeError):
+        state.anything = 1
+
+
+def test_states_of_equal_passes_are_equal() -> None:
+    states = [Shift(offset=(x, 0, 0)).encode(X, X + 1, return_state=True)[1] for x in (0, 0, 1)]
+    assert states[0] == states[1]
+    assert states[0] != states[2]
+    assert states[0] != "state"
+    assert repr(states[0]) == "<MPSNNGradientState: Shift, (3, 6, 7, 12) -> (3, 6, 7, 12)>"
+
+
+def test_an_encode_renews_the_state_that_it_is_given() -> None:
+    _, state = Shift().encode(X, return_state=True)
+    old = state.record
+    result = Shift(offset=(3, 0, 0)).encode(X, X + 1, destination_state=state)
+    assert isinstance(result, np.ndarray)
+    assert (old.sources[0].offset, state.source.offset) == ((0, 0, 0), (3, 0, 0))
+    both = Shift(offset=(4, 0, 0)).encode(X, X + 1, destination_state=state, return_state=True)
+    assert both[1] is state
+    assert state.source.offset == (4, 0, 0)
+
+
+@pytest.mark.parametrize("wrong", ["state", 1, X])
+def test_only_a_state_of_the_right_class_is_renewed(wrong: Any) -> None:
+    _, binary = Difference().encode(X, X, return_state=True)
+    for other in (wrong, binary):
+        target = np.full_like(X, 7)
+        with pytest.raises(TypeError, match="destination_state is of type"):
+            Shift().encode(X, target, destination_state=other)
+        assert (target == 7).all()
+
+
+def test_an_error_leaves_the_state_as_it_was() -> None:
+    _, state = Shift().encode(X, return_state=True)
+    old = state.record
+    with pytest.raises(ValueError, match="offset"):
+        Shift(offset=(0, 0, 4)).encode(X, X + 1, destination_state=state)
+    assert state.record is old
+    assert isinstance(state, MPSNNGradientState)
+    assert isinstance(state, mps.MPSState)
