@@ -96,6 +96,7 @@ def choice(name: str, value: Any, legal: Collection[str]) -> str:
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a str")
-    if value not in legal:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, legal))}")
-    return value
+    for word in legal:
+        if word == value:
+            return word  # a plain str, whatever subclass came in
+    raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, legal))}")

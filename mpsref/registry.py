@@ -159,8 +159,13 @@ _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", defau
 
 
 @functools.cache
+def _installed() -> tuple[metadata.EntryPoint, ...]:
+    return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
+
+
+@functools.cache
 def _entry_points() -> dict[str, metadata.EntryPoint]:
-    return {point.name: point for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    return {point.name: point for point in _installed()}
 
 
 def _names() -> list[str]:
@@ -171,6 +176,10 @@ def _names() -> list[str]:
 def _load(name: str) -> Backend:
     """Import an installed backend; one that cannot be imported is there, with the reason why not."""
     point = _entry_points()[name]
+    claims = sorted({other.value for other in _installed() if other.name == name})
+    if len(claims) > 1:
+        clash = f"backend name {name!r} is claimed by {' and '.join(claims)}; uninstall all but one"
+        return Backend(name, {}, unavailable=lambda: clash)
     try:
         loaded = point.load()
         if not isinstance(loaded, Backend):
@@ -235,12 +244,17 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
 
 def backends() -> list[BackendInfo]:
     """List the reference and every installed backend: name, available, device, or the sentence why not."""
-    rows = []
-    for name in _names():
+    return [_describe(name) for name in _names()]
+
+
+def _describe(name: str) -> BackendInfo:
+    try:
         backend = get_backend(name)
         reason = backend.unavailable()
-        rows.append(BackendInfo(name, reason is None, "" if reason else backend.device(), reason or ""))
-    return rows
+        device = "" if reason else backend.device()
+    except Exception as error:  # one broken plug-in must not hide the others
+        reason, device = f"backend {name!r} failed to describe itself: {type(error).__name__}: {error}", ""
+    return BackendInfo(name, reason is None, device, reason or "")
 
 
 def run(

@@ -358,3 +358,25 @@ print(mpsref.registry._entry_points.cache_info().currsize, *{name.partition(".")
     lookups, *modules = run(code)
     assert lookups == "0"
     assert not {"numba", "scipy", "mpsref_cpu", "mpsref_metal"} & set(modules)
+
+
+def test_a_name_that_two_packages_claim_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry._load.cache_clear()
+    claims = tuple(EntryPoint("twice", f"mpsref.{name}:backend", registry.ENTRY_POINT_GROUP) for name in ("a", "b"))
+    points = {"twice": claims[1], **registry._entry_points()}
+    monkeypatch.setattr(registry, "_installed", lambda: claims)
+    monkeypatch.setattr(registry, "_entry_points", lambda: points)
+    reason = "backend name 'twice' is claimed by mpsref.a:backend and mpsref.b:backend; uninstall all but one"
+    with pytest.raises(UnsupportedError, match=f"^{reason}$"):
+        POOL.forward(X, backend="twice")
+
+
+def test_a_backend_that_cannot_describe_itself_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise OSError("no driver")
+
+    monkeypatch.setitem(registry._registered, "moody", Backend("moody", {}, device=fail))
+    rows = {row.name: row for row in mpsref.backends()}
+    assert not rows["moody"].available
+    assert "OSError: no driver" in rows["moody"].reason
+    assert rows["reference"].available

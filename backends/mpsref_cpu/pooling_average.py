@@ -3,8 +3,8 @@
 Both are ``target[j, i] = scale[j, i] * sum of weight[a, b] * source[a, b]``, over a run of rows a and one of columns b.
 The forward pass sums the pixels of a window and scales the result by ``1/Ny * 1/Nx``; the gradient gives each gradient
 pixel that weight and sums over the windows that read a pixel. Runs and factors are products of the two axes, so the
-sum is separable: first the rows of the run are added up, as one long vector each, into a row of sums that stays in
-cache, then columns of that row. An element costs one multiply-add for each row and one for each column of its run.
+sum is separable: first the rows of the run are added up, as long vectors, into a row of sums, then columns of that row,
+block by block so that the sums stay in cache. An element costs one multiply-add for each row and one for each column.
 
 Sums are float32, and float64 where they have more than 1,024 terms. Workspace: a row of sums a thread, and a row of
 results where they are not computed in the dtype that they are stored in.
@@ -29,6 +29,9 @@ from mpsref_cpu.parallel import for_rows
 __all__ = ["IMPLEMENTATIONS"]
 
 MOST_FLOAT32_TERMS = 1024
+
+BLOCK = 4096
+"""About how many elements of a row are worked on at once: 16 KB, half of a usual first-level cache."""
 
 LONG_PIXEL = 128
 """From so many channels on it pays to write target columns in their order, whatever else it costs."""
@@ -92,18 +95,18 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     first, terms = y.first.astype(np.int64), y.count.astype(np.int64)
     if isinstance(problem, AverageForward):
         rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)
-        return rows, _segments(x, 1, stride, weight=np.ones(source_width, dtype), scale=inverse_x)
+        return rows, _segments(x, channels, 1, stride, weight=np.ones(source_width, dtype), scale=inverse_x)
     rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
     # Each of the next windows reads the pixel a stride further on; meanwhile, neighbours are read by the same windows.
     strided, same = (
-        _segments(x, step, advance, weight=inverse_x, scale=np.ones(width, dtype))
+        _segments(x, channels, step, advance, weight=inverse_x, scale=np.ones(width, dtype))
         for step, advance in ((stride, 1), (1, 0))
     )
     ordered = same.start.size <= strided.start.size or (stride > 1 and channels >= LONG_PIXEL)
     return rows, same if ordered else strided
 
 
-def _segments(runs: Runs, step: int, advance: int, weight: Array, scale: Array) -> Columns:
+def _segments(runs: Runs, channels: int, step: int, advance: int, weight: Array, scale: Array) -> Columns:
     """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal lengths and equal factors."""
     step, advance = min(step, runs.first.size), min(advance, weight.size)  # longer ones never come to a second column
     order = np.argsort(np.arange(runs.first.size) % step, kind="stable")
@@ -112,6 +115,7 @@ def _segments(runs: Runs, step: int, advance: int, weight: Array, scale: Array) 
     last = np.maximum(first + terms - 1, 0)
     moved = (np.diff(first) == advance) & (changes[last[1:]] == changes[first[:-1]])
     alike = (np.diff(order) == step) & (np.diff(terms) == 0) & (np.diff(scale) == 0) & (moved | (terms[1:] == 0))
+    alike &= np.arange(1, order.size) % max(1, BLOCK // channels) != 0
     start = np.flatnonzero(np.concatenate([[True], ~alike]))
     length = np.diff(start, append=order.size)
     return Columns(order[start], length, first[start], terms[start], step, advance, weight, scale[start])
@@ -137,7 +141,6 @@ def _gather(
     source_height, source_width, height, width, channels = sizes
     pitch = source_width * channels
     sums = np.empty(pitch, rows.scale.dtype)
-    whole_row = (np.intp(1), pitch, pitch, pitch, pitch)
     one = rows.scale.dtype.type(1)
     step, advance = columns.step * channels, columns.advance * channels
     for row in range(begin, end):
@@ -145,10 +148,9 @@ def _gather(
         first, terms, scale = rows.first[j], rows.terms[j], rows.scale[j]
         start = (image * source_height + first) * pitch
         at = row * width * channels if in_place else 0
-        if terms > 1:
-            _weighted_sum(sums, np.intp(0), source, start, whole_row, rows.weight, first, terms, one)
-        else:  # nothing to add up: the columns are read from the source itself
+        if terms <= 1:  # nothing to add up: the columns are read from the source itself
             scale *= rows.weight[first]
+        done = 0  # elements of the row of sums
         for k in range(columns.start.size):
             b, count, factor = columns.first[k], columns.terms[k] if terms else 0, scale * columns.scale[k]
             blocks, size = columns.length[k], channels
@@ -157,6 +159,11 @@ def _gather(
             walk = (blocks, size, step, advance, channels)
             q, p = at + columns.start[k] * channels, b * channels
             if terms > 1:
+                needed = (b + columns.advance * (columns.length[k] - 1) + count) * channels
+                if count > 0 and needed > done:
+                    part = (1, needed - done, pitch, pitch, pitch)
+                    _weighted_sum(sums, done, source, start + done, part, rows.weight, first, terms, one)
+                    done = needed
                 _weighted_sum(results, q, sums, p, walk, columns.weight, b, count, factor)
             else:
                 _weighted_sum(results, q, source, start + p, walk, columns.weight, b, count, factor)

@@ -39,7 +39,7 @@ class Pooling(registry.Spec):
         """Check every parameter and store pairs as tuples."""
         for name, low in (("kernel_size", 1), ("strides", 1), ("offset", None)):
             object.__setattr__(self, name, pair(name, getattr(self, name), low))
-        choice("edge_mode", self.edge_mode, EDGE_MODES)
+        object.__setattr__(self, "edge_mode", choice("edge_mode", self.edge_mode, EDGE_MODES))
 
     @property
     def windows(self) -> tuple[Window, Window]:

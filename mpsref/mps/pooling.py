@@ -31,7 +31,7 @@ from mpsref.kernels.pooling import Pooling
 from mpsref.mps import types
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.kernel import MPSCNNKernel, saved
-from mpsref.mps.properties import Property, at_least, fix, optional
+from mpsref.mps.properties import Alias, Property, at_least, fix, optional
 from mpsref.mps.regions import Region, count
 from mpsref.mps.state import SourceProperties
 from mpsref.parameters import integer
@@ -179,6 +179,10 @@ class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
     )
     kernel_offset_x = Property(optional(integer), None, "As in every gradient kernel; ``None``: as the class says.")
     kernel_offset_y = Property(optional(integer), None, "As in every gradient kernel; ``None``: as the class says.")
+    kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
+    kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
+    stride_in_pixels_x = Alias("secondary_stride_in_pixels_x", "Distance of two forward windows in x.")
+    stride_in_pixels_y = Alias("secondary_stride_in_pixels_y", "Distance of two forward windows in y.")
 
     def __init__(
         self,
@@ -194,26 +198,6 @@ class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
         _fix_both(self, kernel_width=kernel_width, kernel_height=kernel_height)
         _fix_both(self, stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
         super().__init__(backend=backend, **properties)
-
-    @property
-    def kernel_width(self) -> int:
-        """Width of the forward window."""
-        return self.secondary_kernel_width
-
-    @property
-    def kernel_height(self) -> int:
-        """Height of the forward window."""
-        return self.secondary_kernel_height
-
-    @property
-    def stride_in_pixels_x(self) -> int:
-        """Distance of two forward windows in x."""
-        return self.secondary_stride_in_pixels_x
-
-    @property
-    def stride_in_pixels_y(self) -> int:
-        """Distance of two forward windows in y."""
-        return self.secondary_stride_in_pixels_y
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         g, x = (count(channels) for channels in read)
@@ -292,6 +276,8 @@ class MPSCNNDilatedPoolingMaxGradient(Max, MPSCNNPoolingGradient):
     """The gradient of dilated max pooling."""
 
     forward_class = MPSCNNDilatedPoolingMax
+    dilation_rate_x = Alias("secondary_dilation_rate_x", "Distance of two forward taps in x.")
+    dilation_rate_y = Alias("secondary_dilation_rate_y", "Distance of two forward taps in y.")
 
     def __init__(
         self,
@@ -309,13 +295,3 @@ class MPSCNNDilatedPoolingMaxGradient(Max, MPSCNNPoolingGradient):
         _fix_both(self, dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
         strides = stride_in_pixels_x, stride_in_pixels_y
         super().__init__(kernel_width, kernel_height, *strides, backend=backend, **properties)
-
-    @property
-    def dilation_rate_x(self) -> int:
-        """Distance of two forward taps in x."""
-        return self.secondary_dilation_rate_x
-
-    @property
-    def dilation_rate_y(self) -> int:
-        """Distance of two forward taps in y."""
-        return self.secondary_dilation_rate_y

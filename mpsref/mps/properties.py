@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 from mpsref.parameters import integer
 
 __all__ = [
+    "Alias",
     "Check",
     "PerSource",
     "Property",
@@ -115,6 +116,25 @@ class PerSource(Property[tuple[T, ...]]):
 def properties_of(kind: type[Any]) -> Mapping[str, Property[Any]]:
     """Return the properties of a class by name, those of its bases first."""
     return _properties_of(cast(Hashable, kind))
+
+
+class Alias:
+    """Another name for a property, which can only be read under it."""
+
+    def __init__(self, of: str, doc: str) -> None:
+        """Give the property ``of`` another name."""
+        self.of = of
+        self.__doc__ = doc
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object | None, owner: type) -> Any:
+        return self if instance is None else getattr(instance, self.of)
+
+    def __set__(self, instance: object, value: Any) -> None:
+        raise PropertyError(f"{self.name} of {type(instance).__name__} is read-only: it shows {self.of}")
 
 
 @functools.cache

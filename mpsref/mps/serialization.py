@@ -70,9 +70,8 @@ class SecureCoding:
 
         Raises ``ValueError`` if the class is not registered, ``TypeError`` for a value that cannot be saved.
         """
-        values = self.saved_values()
         name = type(self).__name__
-        properties = {key: _encoded(f"{name}.{key}", values[key]) for key in sorted(values)}
+        properties = {key: _encoded(f"{name}.{key}", value) for key, value in self.saved_values().items()}
         return {"class": name, "properties": properties, "version": self._coding.version}
 
     @classmethod

@@ -173,7 +173,7 @@ def test_bad_custom_policies() -> None:
         def destination_image_descriptor_for_source_images(self, *arguments: Any) -> Any:
             return None
 
-    with pytest.raises(ValueError, match="must have the bit MPSNNPaddingMethod.Custom"):
+    with pytest.raises(ValueError, match="must have the bit"):
         MPSCNNPoolingAverage(3, 3, padding=Plain())
     with pytest.raises(ValueError, match="align field"):
         MPSCNNPoolingAverage(3, 3, padding=Reserved())

@@ -44,11 +44,11 @@ def test_constructors_take_apples_arguments_in_apples_order(kind: Any) -> None:
     with pytest.raises(TypeError, match="missing 1 required"):
         kind(*range(2, 1 + len(required)))
     for name in names:
-        with pytest.raises(TypeError, match="read-only|has no property"):
+        with pytest.raises(TypeError, match="is read-only"):
             setattr(kernel, name, 3)
         for bad, error in ((0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError), ("1", TypeError)):
             with pytest.raises(error, match=f"^{name} is"):
-                kind(**{one: 1 for one in names} | {name: bad})
+                kind(**dict.fromkeys(names, 1) | {name: bad})
     if kind not in DILATED:
         with pytest.raises(TypeError, match="dilation_rate_x is no property"):
             kind(3, 3, dilation_rate_x=2)
