@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import padding
+from mpsref import PoolingAverage, PoolingL2Norm, padding
 from mpsref.conformance import zoo
 from mpsref.conformance.zoo import Layer
 
@@ -58,6 +58,61 @@ PUBLISHED = {
     "nin_cifar10.pool2": (8, 8),
     "nin_cifar10.pool3": (1, 1),
     "vgg19_style.pool3": (47, 63),
+    "alexnet.pool1": (27, 27),
+    "alexnet.pool2": (13, 13),
+    "alexnet.pool5": (6, 6),
+    "vgg16.pool1": (112, 112),
+    "vgg16.pool2": (56, 56),
+    "vgg16.pool3": (28, 28),
+    "vgg16.pool4": (14, 14),
+    "vgg16.pool5": (7, 7),
+    "googlenet.pool1": (56, 56),
+    "googlenet.pool2": (28, 28),
+    "googlenet.pool3": (14, 14),
+    "googlenet.pool4": (7, 7),
+    "googlenet.inception_3a": (28, 28),
+    "googlenet.inception_4a": (14, 14),
+    "googlenet.inception_5a": (7, 7),
+    "resnet50.maxpool": (56, 56),
+    "resnet50_keras.pool1": (56, 56),
+    "densenet121.pool0": (56, 56),
+    "inception_v3.maxpool2": (35, 35),
+    "inception_v3.mixed_6a": (17, 17),
+    "inception_v3.mixed_7a": (8, 8),
+    "xception.block3": (37, 37),
+    "xception.block4": (19, 19),
+    "xception.block13": (10, 10),
+    "nasnet_mobile.reduction1_max": (14, 14),
+    "squeezenet1_0.pool4": (27, 27),
+    "ssd300.pool3": (38, 38),
+    "ssd300.pool5": (19, 19),
+    "deeplab_largefov.pool4": (41, 41),
+    "unet.pool4": (32, 32),
+    "lenet_caffe.pool1": (12, 12),
+    "lenet_caffe.pool2": (4, 4),
+    "cifar10_quick.pool1": (16, 16),
+    "tiny_yolov2.pool5": (13, 13),
+    "tiny_yolov2.pool6": (13, 13),
+    "yolov3_spp.spp5": (19, 19),
+    "yolov3_spp.spp9": (19, 19),
+    "yolov3_spp.spp13": (19, 19),
+    "yolov5s.sppf": (20, 20),
+    "vgg16_dense.pool3": (57, 57),
+    "vgg16_dense.pool4": (49, 49),
+    "vgg16_dense.pool5": (33, 33),
+    "alexnet_dense.pool2": (49, 49),
+    "alexnet_dense.pool5": (41, 41),
+    "torch_svhn.pool1": (14, 14),
+    "torch_svhn.pool2": (5, 5),
+    "openface_nn4_small2.inception_3b": (4, 4),
+    "openface_nn4_small2.inception_4a": (2, 2),
+    "openface_nn4_small2.inception_5a": (1, 1),
+    "facenet_nn2.inception_3b": (28, 28),
+    "facenet_nn2.inception_4a": (14, 14),
+    "facenet_nn2.inception_5a": (7, 7),
+    "dists.stage3": (64, 64),
+    "dists.stage4": (32, 32),
+    "dists.stage5": (16, 16),
 }
 """Output sizes as the networks' papers and model files give them, typed in by hand."""
 
@@ -91,14 +146,50 @@ KINDS: dict[str, Callable[[Layer], bool]] = {
     "even window": lambda x: x.spec.kernel_size[0] % 2 == 0 and not is_global(x),
     "channels no multiple of four": lambda x: x.source_shape[3] % 4 != 0,
 }
-NETWORKS = ("DenseNet-121", "Inception-v3", "ResNet-50", "MobileNetV2", "NASNet", "SqueezeNet", "LeNet-5")
+MAX_KINDS: dict[str, Callable[[Layer], bool]] = {
+    "TensorFlow SAME, padding on both sides": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (0, 0),
+    "TensorFlow SAME, padding at the end only": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (1, 1),
+    "stride 1, even window, size kept": lambda x: (
+        x.spec.kernel_size == (2, 2) and x.spec.strides == (1, 1) and x.output_size == x.source_shape[1:3]
+    ),
+    "spatial pyramid": lambda x: x.spec.kernel_size == (13, 13) and x.spec.strides == (1, 1),
+    "zeros that may win": lambda x: x.spec.edge_mode == "zero" and x.spec.offset == (0, 0),
+    "padding that cannot win": lambda x: x.spec.edge_mode == "clamp" and x.spec.offset == (0, 0),
+    "PyTorch ceil mode that matters": lambda x: ("ceil_mode", True) in x.words and max(overhang(x)) > 0,
+    "Caffe ceil that matters": lambda x: x.framework == "caffe" and x.spec.offset == (1, 1) and max(overhang(x)) > 0,
+    "even window, dilated": lambda x: x.spec.kernel_size == (2, 2) and x.spec.dilations == (16, 16),
+    "odd window, dilated": lambda x: x.spec.kernel_size == (3, 3) and x.spec.dilations == (4, 4),
+    "channels no multiple of four": lambda x: x.source_shape[3] % 4 != 0,
+}
+L2_KINDS: dict[str, Callable[[Layer], bool]] = {
+    "even window": lambda x: x.spec.kernel_size == (2, 2),
+    "windows side by side": lambda x: x.spec.kernel_size == x.spec.strides == (3, 3),
+    "the image itself": lambda x: x.spec.kernel_size == x.source_shape[1:3],
+    "overlapping, padded": lambda x: x.spec.strides == (1, 1) and x.spec.offset == (0, 0),
+    "overlapping, padded, strided": lambda x: x.spec.strides == (2, 2) and x.spec.offset == (0, 0),
+}
+FAMILIES = {
+    "average": (zoo.AVERAGE_POOLING, KINDS, 30),
+    "max": (zoo.MAX_POOLING, MAX_KINDS, 30),
+    "l2": (zoo.L2_POOLING, L2_KINDS, 10),
+}
+NETWORKS = (
+    *("DenseNet-121", "Inception-v3", "ResNet-50", "MobileNetV2", "NASNet", "SqueezeNet", "LeNet-5", "AlexNet"),
+    *("VGG-16", "GoogLeNet", "Tiny YOLOv2", "YOLOv3-SPP", "OpenFace", "DISTS"),
+)
 
 
-def test_names_are_unique_and_there_are_many() -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_names_are_unique_and_there_are_many(family: str) -> None:
     names = [layer.name for layer in zoo.LAYERS]
     assert len(set(names)) == len(names)
-    assert len(zoo.AVERAGE_POOLING) >= 30
-    assert set(zoo.AVERAGE_POOLING) <= set(zoo.LAYERS)
+    layers, _, many = FAMILIES[family]
+    assert len(layers) >= many
+    assert set(layers) <= set(zoo.LAYERS)
+
+
+def test_every_max_and_l2_layer_has_a_published_size() -> None:
+    assert {layer.name for layer in (*zoo.MAX_POOLING, *zoo.L2_POOLING)} <= set(PUBLISHED)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -106,9 +197,10 @@ def test_output_size_is_the_published_one(name: str) -> None:
     assert zoo.by_name(name).output_size == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_layer_is_there(kind: str) -> None:
-    assert any(KINDS[kind](layer) for layer in zoo.AVERAGE_POOLING)
+@pytest.mark.parametrize(("family", "kind"), [(family, kind) for family in FAMILIES for kind in FAMILIES[family][1]])
+def test_every_kind_of_layer_is_there(family: str, kind: str) -> None:
+    layers, kinds, _ = FAMILIES[family]
+    assert any(kinds[kind](layer) for layer in layers)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -140,13 +232,25 @@ def test_small_changes_nothing_but_batch_and_channels(layer: Layer) -> None:
 def test_unknown_name_says_which_are_near() -> None:
     with pytest.raises(ValueError, match=r"'densenet121.transition4'.*densenet121.transition3"):
         zoo.by_name("densenet121.transition4")
-    with pytest.raises(ValueError, match=r"'alexnet'.*resnet50"):
-        zoo.by_name("alexnet")
+    with pytest.raises(ValueError, match=r"'mnasnet'.*resnet50"):
+        zoo.by_name("mnasnet")
 
 
-@pytest.mark.parametrize(
-    "layer", [x for x in zoo.AVERAGE_POOLING if x.framework == "pytorch"], ids=lambda layer: layer.name
-)
+def by_torch(layer: Layer, functional: Any, source: Any) -> Any:
+    """Give the published arguments to PyTorch itself; an L2 pooling and explicit zeros are padded by hand."""
+    words: dict[str, Any] = dict(layer.words)
+    window = layer.spec.kernel_size, layer.spec.strides
+    if isinstance(layer.spec, PoolingAverage):
+        return functional.avg_pool2d(source, *window, **words)
+    if layer.spec.edge_mode == "zero":
+        source = functional.pad(source, [words.pop("padding", 0)] * 4)
+    if isinstance(layer.spec, PoolingL2Norm):
+        return functional.lp_pool2d(source, 2, *window, **words)
+    dilation = words.pop("dilations", 1)
+    return functional.max_pool2d(source, *window, dilation=dilation, **words)
+
+
+@pytest.mark.parametrize("layer", [x for x in zoo.LAYERS if x.framework == "pytorch"], ids=lambda layer: layer.name)
 def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
     """The published arguments, given to PyTorch itself, make the same values and gradients."""
     torch = pytest.importorskip("torch")
@@ -154,8 +258,7 @@ def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal(small.source_shape)
     source = torch.tensor(x.transpose(0, 3, 1, 2), requires_grad=True)
-    words: dict[str, Any] = dict(layer.words)
-    y = torch.nn.functional.avg_pool2d(source, layer.spec.kernel_size, layer.spec.strides, **words)
+    y = by_torch(layer, torch.nn.functional, source)
     assert tuple(y.shape[2:]) == layer.output_size
     np.testing.assert_allclose(
         small.spec.forward(x, small.output_size), y.detach().numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
@@ -163,7 +266,7 @@ def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
     g = rng.standard_normal((1, *small.output_size, 3))
     y.backward(torch.tensor(g.transpose(0, 3, 1, 2)))
     np.testing.assert_allclose(
-        small.spec.gradient(g, x.shape), source.grad.numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
+        small.spec.gradient(g, x), source.grad.numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
     )
 
 

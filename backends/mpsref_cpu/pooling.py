@@ -16,7 +16,7 @@ from mpsref import tables
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.parallel import CHUNKS, GRAIN, thread_count
 
-__all__ = ["Groups", "Pixels", "Windows", "groups_of_pixels", "groups_of_windows", "list_reads", "part_width"]
+__all__ = ["Groups", "Indices", "Pixels", "Windows", "groups_of_pixels", "groups_of_windows", "list_reads", "part_width", "places"]
 
 Indices = npt.NDArray[np.int64]
 
@@ -82,11 +82,12 @@ class Groups(NamedTuple):
     advance: int
 
 
-def groups_of_windows(windows: Windows, stride: int, begin: int, end: int) -> Groups:
-    """Group the windows in ``[begin, end)``; each of those that read something outside the image is alone."""
+def groups_of_windows(
+    windows: Windows, stride: int, alone: npt.NDArray[np.bool_], begin: int, end: int
+) -> Groups:
+    """Group the windows in ``[begin, end)``; each of those that are marked stays alone."""
     first, count = windows.first[begin:end], windows.count[begin:end]
-    alone = (windows.before[begin:end] > 0) | (windows.after[begin:end] > 0)
-    groups = _groups(1, alone, (first, stride), (count, 0))
+    groups = _groups(1, alone[begin:end], (first, stride), (count, 0))
     return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
 
 
@@ -108,6 +109,14 @@ def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]
         alike &= np.diff(column[order]) == move
     start = np.flatnonzero(np.concatenate([[True], ~alike])) if order.size else order
     return Groups(order[start], np.diff(start, append=order.size), step, 1)
+
+
+def places(pixels: Pixels) -> Indices:
+    """Return the destination pixel that stands for each source pixel of an axis, -1 where none does."""
+    place = np.full(pixels.pixel.size, -1)
+    standing = np.flatnonzero(pixels.pixel >= 0)
+    place[pixels.pixel[standing]] = standing
+    return place
 
 
 def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:

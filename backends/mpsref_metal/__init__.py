@@ -11,16 +11,21 @@ from typing import Any
 
 import mpsref
 from mpsref.registry import OperationKey
-from mpsref_metal import pooling_average
 from mpsref_metal.launch import Launcher
+from mpsref_metal.pooling import forward_of, gradient_of
+from mpsref_metal.pooling_average import average
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
 
 __all__ = ["backend_on", "clang", "metal"]
 
 IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
-    (mpsref.PoolingAverage, "forward"): pooling_average.forward,
-    (mpsref.PoolingAverage, "gradient"): pooling_average.gradient,
+    (mpsref.PoolingAverage, "forward"): average,
+    (mpsref.PoolingAverage, "gradient"): average,
+    (mpsref.PoolingMax, "forward"): forward_of("pooling_max"),
+    (mpsref.PoolingMax, "gradient"): gradient_of("pooling_max"),
+    (mpsref.PoolingL2Norm, "forward"): forward_of("pooling_l2norm"),
+    (mpsref.PoolingL2Norm, "gradient"): gradient_of("pooling_l2norm"),
 }
 
 

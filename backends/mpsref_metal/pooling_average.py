@@ -6,30 +6,13 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
-from mpsref_metal.launch import Launcher, runs_buffer
+from mpsref_metal.launch import Launcher
 
-__all__ = ["forward", "gradient"]
-
-
-def forward(launch: Launcher, problem: AverageForward, x: Array, out: Array) -> None:
-    """y (N, OH, OW, C) from x (N, H, W, C)."""
-    _run(launch, "forward", problem, x, out)
+__all__ = ["average"]
 
 
-def gradient(launch: Launcher, problem: AverageGradient, g: Array, out: Array) -> None:
-    """dx (N, H, W, C) from g (N, GH, GW, C)."""
-    _run(launch, "gradient", problem, g, out)
-
-
-def _run(launch: Launcher, function: str, problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
-    _, height, width, channels = out.shape
-    scalars = {
-        "channels": channels,
-        "height": height,
-        "width": width,
-        "source_height": source.shape[1],
-        "source_width": source.shape[2],
-    }
-    buffers = [runs_buffer(runs) for runs in problem.runs()]
+def average(launch: Launcher, problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
+    """Run ``forward``, y from x, or ``gradient``, dx from g: the same gather with other tables."""
+    runs = [np.stack([axis.first, axis.count], axis=1) for axis in problem.runs()]
     factors = [inverse.astype(np.float32) for inverse in problem.reciprocals()]
-    launch("pooling_average", function, scalars, [source, *buffers, *factors], out)
+    launch(("pooling_average",), problem.method, [source], [*runs, *factors], out)

@@ -24,18 +24,15 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref import padding
-from mpsref.conformance.hardware_entries import KINDS, Entry, Kind, Tolerance, Values, by_id, load, parse
+from mpsref.conformance.hardware_adapters import ADAPTERS, Compared
+from mpsref.conformance.hardware_entries import KINDS, Entry, Kind, Tolerance, by_id, load, parse
 from mpsref.errors import UnsupportedError
-from mpsref.images import Array
-from mpsref.kernels import PoolingAverage
-from mpsref.parameters import Pair
 from mpsref.registry import Backend, get_backend
 
 __all__ = [
@@ -76,62 +73,6 @@ KNOWN_DIFFERENCES: dict[str, str] = {
 """Entries that mpsref departs from on purpose, by id, and why."""
 
 
-class Compared(NamedTuple):
-    """What a backend gave, and what the hardware gave or must have given."""
-
-    where: str
-    got: Array
-    expected: Values
-
-
-Adapter: TypeAlias = Callable[[Entry, Backend], Iterator[Compared]]
-
-
-def _pooling_average(entry: Entry, backend: Backend) -> Iterator[Compared]:
-    """MPSCNNPoolingAverage, forward; its relations are those of CPU pooling that leaves padding out of the mean."""
-    if entry.kind == "relation":
-        for size, kernel, strides, pads, x in _pooling_cases(entry):
-            placed = padding.onnx(size, kernel, strides, pads)
-            pool = PoolingAverage(kernel, strides, placed.offset, **entry.parameters)
-            y = pool.forward(x.astype(entry.dtype or "float32"), placed.output_size, backend=backend)
-            means = _window_means(x, kernel, strides, pads)
-            yield Compared(f"{pool}, pads {pads}: y", y, Values(means, np.ones(means.shape, bool)))
-    else:
-        parameters = dict(entry.parameters)
-        output_size = parameters.pop("output_size")
-        pool = PoolingAverage(**parameters)
-        yield Compared("y", pool.forward(entry.image("x"), output_size, backend=backend), entry.expected["y"])
-
-
-def _pooling_cases(entry: Entry) -> Iterator[tuple[Pair, Pair, Pair, list[int], Array]]:
-    """Draw image size, kernel, strides, pads (top, left, bottom, right), and an image in float64."""
-    for case, draw in entry.cases():
-        size = case["h"], case["w"]
-        strides = case.get("stride_y", 1), case.get("stride_x", 1)
-        if case["kernel"] == "image":
-            kernel, pads = size, [0, 0, 0, 0]
-        else:
-            kernel = case["kernel"], case["kernel"]
-            sides = [case[f"pad_{side}"] for side in ("top", "left", "bottom", "right")]
-            pads = [{"none": 0, "half": case["kernel"] // 2}[side] for side in sides]
-        yield size, kernel, strides, pads, draw((case["n"], *size, case["c"]))
-
-
-def _window_means(x: Array, kernel: Pair, strides: Pair, pads: list[int]) -> Array:
-    """Average as CPU frameworks walk: from the padding on, over what lies inside, while the window fits."""
-    spans = []
-    for axis in (0, 1):
-        last = x.shape[1 + axis] + pads[2 + axis] - kernel[axis]
-        starts = range(-pads[axis], last + 1, strides[axis])
-        spans.append([slice(max(start, 0), start + kernel[axis]) for start in starts])
-    rows, columns = spans
-    return np.stack([np.stack([x[:, r, c].mean(axis=(1, 2)) for c in columns], 1) for r in rows], 1)
-
-
-ADAPTERS: dict[str, Adapter] = {"MPSCNNPoolingAverage": _pooling_average}
-"""How an entry of an MPS class becomes a call of mpsref; a class that is not listed is not implemented yet."""
-
-
 @dataclass(frozen=True)
 class Result:
     """What became of one entry on one backend."""
@@ -159,18 +100,21 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
         return result("not applicable", f"input {entry.absent[0]!r} is a data file that is no part of this package")
     if (dtype := entry.dtype or "float32") not in chosen.dtypes:
         return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
-    adapters = [ADAPTERS[kernel] for kernel in entry.kernels if kernel in ADAPTERS]
-    missing = ", ".join(kernel for kernel in entry.kernels if kernel not in ADAPTERS)
-    if not adapters:
-        return result("not implemented yet", f"{missing} has no counterpart here yet")
-    try:
-        differences = [
-            _difference(pair, entry.tolerance, chosen.fast_math)
-            for adapter in adapters
-            for pair in adapter(entry, chosen)
-        ]
-    except UnsupportedError as error:
-        return result("not implemented yet", str(error))
+    differences: list[_Difference] = []
+    missing: dict[str, str] = {}
+    for kernel in entry.kernels:
+        if kernel not in ADAPTERS:
+            missing[kernel] = f"{kernel} has no counterpart here yet"
+            continue
+        try:
+            differences += [
+                _difference(pair, entry.tolerance, chosen.fast_math) for pair in ADAPTERS[kernel](entry, chosen)
+            ]
+        except UnsupportedError as error:
+            missing[kernel] = str(error)
+    left_out = "; ".join(missing.values())
+    if len(missing) == len(entry.kernels):
+        return result("not implemented yet", left_out)
     if not any(difference.compared for difference in differences):
         return result("not applicable", "every value is NaN or infinite, and fast math has neither")
     worst = max(differences, key=lambda difference: difference.fraction)
@@ -182,7 +126,7 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
     if listed:
         reason = "listed as a known difference, but agrees: take it off the list"
         return result("agree", reason, worst.fraction, unexpected=True)
-    return result("agree", f"without {missing}, which has no counterpart here yet" if missing else "", worst.fraction)
+    return result("agree", f"only in part: {left_out}" if missing else "", worst.fraction)
 
 
 class _Difference(NamedTuple):

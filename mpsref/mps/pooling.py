@@ -235,6 +235,7 @@ class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
         target[:, y0 - first_y : y1 - first_y, x0 - first_x : x1 - first_x] = whole[:, y0:y1, x0:x1]
 
 
+@functools.lru_cache(maxsize=4096)
 def _source_pixels(window: Window, kernel_offset: int | None, n: int, length: int) -> tuple[int, int, int]:
     """Return J(0), and the source pixels [begin, end) that the n pixels of the clip represent."""
     offset = window.pooling_kernel_offset() if kernel_offset is None else kernel_offset

@@ -65,8 +65,8 @@ def images_read(image: str, name: str, shape: Shape, z: int, depth: int) -> slic
     """
     if z + depth > shape[0]:
         raise ValueError(
-            f"{name}.z is {z}, and {depth} images are to be processed, but {image} has only {shape[0]}: "
-            f"{name}.z must be <= {shape[0] - depth}, or the clip rectangle less deep"
+            f"{name}.z is {z} and {depth} image(s) are to be processed, but {image} has only {shape[0]}: make the "
+            f"sum of both at most {shape[0]}, by the offset or by the depth of clip_rect or of the destination"
         )
     return slice(z, z + depth)
 
@@ -81,8 +81,8 @@ def destination_region(
     n, height, width, c = shape
     if channel_offset + channels > c:
         raise ValueError(
-            f"destination_feature_channel_offset is {channel_offset}, and {channels} channels are to be written, but "
-            f"{image} has only {c}: pass an image with at least {channel_offset + channels} channels"
+            f"destination_feature_channel_offset is {channel_offset} and {channels} channel(s) are to be written, but "
+            f"{image} has only {c}: pass an image with at least {channel_offset + channels}"
         )
     written = slice(channel_offset, channel_offset + channels)
     if clip_rect is None:

@@ -102,7 +102,7 @@ BAD_CALLS = [
         ValueError,
         "destination_feature_channel_offset is 4.*has only 8",
     ),
-    ({"offset": (0, 0, 1)}, X, None, ValueError, r"offset\.z is 1, and 2 images"),
+    ({"offset": (0, 0, 1)}, X, None, ValueError, r"offset\.z is 1 and 2 image\(s\)"),
     ({"offset": (0, 0, 2), "clip_rect": ((0, 0, 0), (1, 1, 1))}, X, None, ValueError, r"offset\.z is 2"),
     ({"clip_rect": ((0, 0, 1), (3, 3, 2))}, X, None, ValueError, "clip_rect covers the images from 1 to 2"),
     ({"clip_rect": ((0, 0, 0), (0, 0, 3))}, X, None, ValueError, "clip_rect"),
@@ -240,6 +240,16 @@ def test_a_policy_that_gives_two_sources_different_sizes_raises() -> None:
     np.testing.assert_array_equal(kernel.encode(X, X), 0)
     with pytest.raises(ShapeError, match="different output sizes"):
         kernel.encode(X, X[:, :2])
+
+
+def test_a_policy_places_the_windows_of_each_source() -> None:
+    top_left = MPSNNDefaultPadding(
+        MPSNNPaddingMethod.SizeSame | MPSNNPaddingMethod.AlignTopLeft, MPSImageEdgeMode.Clamp
+    )
+    kernel = Sum(3, kernel_width=(1, 3, 5), padding=top_left)
+    kernel.encode([X, X, X])
+    assert [offset.x for offset in kernel.offset] == [0, -1, -2]
+    assert kernel.edge_mode == (MPSImageEdgeMode.Clamp,) * 3
 
 
 def test_many_sources() -> None:

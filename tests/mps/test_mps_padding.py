@@ -82,6 +82,14 @@ def test_methods_are_integers(bad: Any) -> None:
             make(bad)
 
 
+def test_the_edge_mode_of_a_policy() -> None:
+    for mode in ("clamp", 1, MPSImageEdgeMode.Clamp):
+        assert MPSNNDefaultPadding(M.SizeSame, mode).edge_mode is MPSImageEdgeMode.Clamp  # type: ignore[arg-type]
+    for bad in (2, "mirror", True):
+        with pytest.raises((ValueError, TypeError), match="edge_mode is"):
+            MPSNNDefaultPadding(M.SizeSame, bad)  # type: ignore[arg-type]
+
+
 def test_policies_compare_print_and_save() -> None:
     for method in METHODS:
         for mode in (None, MPSImageEdgeMode.Clamp):

@@ -1,63 +1,12 @@
-// Average pooling, forward and gradient. Images are (N, H, W, C), channels fastest; one thread owns one result.
+// Average pooling, forward and gradient.
 //
 // Where windows lie, what lies outside the image and what a window is divided by was decided before: `rows` and
 // `columns` hold, for each row and column of the result, the run of source indices to add up, and the two vectors
 // of factors are 1/N of each axis (0 for a window without a tap inside the image).
 
-#include <metal_stdlib>
-using namespace metal;
-
-#ifndef SPECIALIZED
-typedef float Storage;  // what the source image holds: float or half
-#endif
-
 struct Run {
     int first;
     int count;
-};
-
-struct Problem {
-    uint count;  // results; the grid is rounded up to whole threadgroups, and the surplus threads do run
-    uint channels;
-    uint height;  // of the result
-    uint width;
-    uint source_height;
-    uint source_width;
-};
-
-struct Result {
-    ulong image;  // index of the first pixel of the source image, in pixels
-    uint row;
-    uint column;
-    uint channel;
-};
-
-Result result_of(uint id, constant Problem& problem) {
-    Result r;
-    r.channel = id % problem.channels;
-    uint pixel = id / problem.channels;
-    r.column = pixel % problem.width;
-    uint line = pixel / problem.width;
-    r.row = line % problem.height;
-    r.image = ulong(line / problem.height) * problem.source_height * problem.source_width;
-    return r;
-}
-
-// A sum whose chains of additions stay short, so that its rounding error does too.
-struct BlockedSum {
-    float total;
-    float block;
-    uint taken;
-
-    void add(float term) {
-        block += term;
-        taken += 1;
-        if (taken == 1024) {
-            total += block;
-            block = 0;
-            taken = 0;
-        }
-    }
 };
 
 // y = (sum of the source pixels of the window inside the image) / N
@@ -72,17 +21,17 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= problem.count) {
         return;
     }
-    Result r = result_of(id, problem);
-    Run vertical = rows[r.row];
-    Run horizontal = columns[r.column];
+    Place at = place_of(id, problem);
+    Run vertical = rows[at.row];
+    Run horizontal = columns[at.column];
     BlockedSum sum = {0, 0, 0};
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
-            ulong pixel = r.image + ulong(i) * problem.source_width + ulong(k);
-            sum.add(float(x[pixel * problem.channels + r.channel]));
+            sum.add(float(x[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+                                     at.channel)]));
         }
     }
-    y[id] = (sum.total + sum.block) * (row_factors[r.row] * column_factors[r.column]);
+    y[id] = sum.value() * (row_factors[at.row] * column_factors[at.column]);
 }
 
 // dx = sum over the windows with a tap at this pixel of g / N
@@ -97,16 +46,17 @@ kernel void gradient(device const Storage* g [[buffer(0)]],
     if (id >= problem.count) {
         return;
     }
-    Result r = result_of(id, problem);
-    Run vertical = rows[r.row];
-    Run horizontal = columns[r.column];
+    Place at = place_of(id, problem);
+    Run vertical = rows[at.row];
+    Run horizontal = columns[at.column];
     BlockedSum sum = {0, 0, 0};
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
-            ulong pixel = r.image + ulong(i) * problem.source_width + ulong(k);
             float factor = row_factors[i] * column_factors[k];
-            sum.add(float(g[pixel * problem.channels + r.channel]) * factor);
+            sum.add(float(g[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+                                     at.channel)]) *
+                    factor);
         }
     }
-    dx[id] = sum.total + sum.block;
+    dx[id] = sum.value();
 }

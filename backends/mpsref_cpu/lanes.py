@@ -1,0 +1,145 @@
+"""Vectors of float32 for compiled code: several channels of a pixel at once, spelled out.
+
+LLVM turns most loops into vector instructions by itself, but not one that updates several places of one array: it cannot
+know that they do not overlap. Where such a loop matters, kernels say what they mean with these functions, and a vector
+of any number of lanes becomes whatever registers the machine has. All are for use inside compiled functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+__all__ = ["add_to", "load_lanes", "maximum", "where_equal", "where_unequal", "zeros"]
+
+INT = ir.IntType(32)
+FLOAT = ir.FloatType()
+
+
+class Lanes(types.Type):  # type: ignore[misc]
+    """``width`` float32 numbers that compiled code treats as one value."""
+
+    def __init__(self, width: int) -> None:
+        """Name the type after its width."""
+        self.width = width
+        super().__init__(f"Lanes({width})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, lanes: Lanes) -> None:
+        super().__init__(manager, lanes, ir.VectorType(FLOAT, lanes.width))
+
+
+def _constant(vector: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Return the address of ``array[index]`` as that of a vector."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+
+def _align(array_type: Any) -> int:
+    return int(array_type.dtype.bitwidth) // 8
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typing: Any, width: Any) -> Any:
+    """Return ``width`` zeros; ``width`` is a literal."""
+    if not isinstance(width, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Lanes(width.literal_value)(width), generate
+
+
+@intrinsic
+def load_lanes(typing: Any, array: Any, index: Any, like: Any) -> Any:
+    """Return as many elements of ``array`` from ``index`` on as ``like`` has, float32 or the bits of float16."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        element = context.get_data_type(array.dtype)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1], ir.VectorType(element, like.width))
+        stored = builder.load(pointer, align=_align(array))
+        return stored if element == FLOAT else _widened(builder, stored)
+
+    return like(array, types.uintp, like), generate
+
+
+def _widened(builder: Any, half: Any) -> Any:
+    """Return the float32 numbers that float16 bits stand for; as :func:`mpsref_cpu.half.load`, which has the words."""
+    words, floats = ir.VectorType(INT, half.type.count), ir.VectorType(FLOAT, half.type.count)
+    bits = builder.zext(half, words)
+    magnitude = builder.shl(builder.and_(bits, _constant(words, 0x7FFF)), _constant(words, 13))
+    bias = _constant(words, (127 - 15) << 23)
+    normal = builder.add(magnitude, bias)
+    shifted = builder.bitcast(builder.add(normal, _constant(words, 1 << 23)), floats)
+    subnormal = builder.bitcast(builder.fsub(shifted, _constant(floats, 2.0**-14)), words)
+    special = builder.add(normal, bias)
+    result = builder.select(builder.icmp_unsigned("<", magnitude, _constant(words, 1 << 23)), subnormal, normal)
+    result = builder.select(builder.icmp_unsigned(">=", magnitude, _constant(words, 0x7C00 << 13)), special, result)
+    sign = builder.shl(builder.and_(bits, _constant(words, 0x8000)), _constant(words, 16))
+    return builder.bitcast(builder.or_(result, sign), floats)
+
+
+@intrinsic
+def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+    """Add ``lanes`` to the elements of ``array``, float32 or float64, from ``index`` on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
+        term = arguments[2] if vector.element == FLOAT else builder.fpext(arguments[2], vector)
+        total = builder.fadd(builder.load(pointer, align=_align(array)), term)
+        builder.store(total, pointer, align=_align(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp, lanes), generate
+
+
+def _elementwise(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what types and compiles a function of vectors to a vector of the same type."""
+
+    def typed(typing: Any, lanes: Any, *others: Any) -> Any:
+        def call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return generate(builder, *arguments)
+
+        return lanes(lanes, *others), call
+
+    return typed
+
+
+@intrinsic
+def maximum(typing: Any, value: Any, best: Any) -> Any:
+    """Return the larger of each pair, and ``best`` where one is NaN."""
+    return _elementwise(lambda builder, v, b: builder.select(builder.fcmp_ordered(">", v, b), v, b))(
+        typing, value, best
+    )
+
+
+@intrinsic
+def where_equal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
+    """Return ``amount`` where ``value`` equals ``best``, and 0 elsewhere."""
+
+    def generate(builder: Any, v: Any, b: Any, amount: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("==", v, b), amount, ir.Constant(amount.type, None))
+
+    return _elementwise(generate)(typing, value, best, amount)
+
+
+@intrinsic
+def where_unequal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
+    """Return ``amount`` where ``value`` does not equal ``best``, and 0 elsewhere."""
+
+    def generate(builder: Any, v: Any, b: Any, amount: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("==", v, b), ir.Constant(amount.type, None), amount)
+
+    return _elementwise(generate)(typing, value, best, amount)
