@@ -85,8 +85,9 @@ class Tables(NamedTuple):
     row_places: Indices
     """The destination row of each source row, -1 where there is none; columns likewise."""
     column_places: Indices
+    regular: Any
+    """The window columns that read nothing outside the image, and pixels that all have a place."""
     groups: Groups
-    """Windows that read the same pattern, all of it inside the image and of pixels that have a place."""
     tall: int
     """Source rows from the first that a window reads to the last, at most."""
 
@@ -98,14 +99,14 @@ def _gradient_tables(problem: PoolingGradient) -> tuple[Tables, Any]:
     rows, columns = (Pixels.of(touching) for touching in problem.touching())
     row_places, column_places = places(rows), places(columns)
     y, x = problem.spec.windows
-    placed = np.concatenate([[0], np.cumsum(column_places >= 0)])
-    last = column_windows.first + (np.maximum(column_windows.count, 1) - 1) * column_windows.step
-    whole = placed[last + 1] - placed[column_windows.first] == last + 1 - column_windows.first
-    alone = (column_windows.before > 0) | (column_windows.after > 0) | ~whole
-    groups = groups_of_windows(column_windows, x.stride, alone, columns.begin, columns.end)
+    first = column_windows.first
+    last = first + (np.maximum(column_windows.count, 1) - 1) * column_windows.step
+    regular = (column_places[first] >= 0) & (column_places[last] - column_places[first] == last - first)
+    regular &= (column_windows.before == 0) & (column_windows.after == 0)
+    groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end)
     tall = min(y.extent, problem.source_shape[1])
     dtype = np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64
-    return Tables(row_windows, column_windows, rows, row_places, column_places, groups, tall), dtype
+    return Tables(row_windows, column_windows, rows, row_places, column_places, regular, groups, tall), dtype
 
 
 @compiled
@@ -273,30 +274,40 @@ def _gradient(
                         nan_rows[r] = _has_nan(x, x_rows[k], width, channels, n)
                     found_nan |= nan_rows[r] > 0
                     place = tables.row_places[r]
-                    if begin <= unit * height + place and place < last and place >= 0:
+                    if begin <= unit * height + place and 0 <= place < last:
                         sum_rows[k] = sum_image + place % slots * width * pitch
                         clear = _clear(sums, clear, place + 1, sum_image, slots, width, pitch, n)
+            rows = row_count, x_rows, sum_rows
             for k in range(tables.groups.start.size):
                 b = tables.groups.start[k]
-                column_count = list_reads(tables.column_windows, b, reads, times)
-                for t in range(column_count):
-                    x_columns[t], sum_columns[t] = -1, -1
-                    if reads[t] >= 0:
-                        x_columns[t] = reads[t] * channels
-                        if tables.column_places[reads[t]] >= 0:
-                            sum_columns[t] = tables.column_places[reads[t]] * pitch
-                taps = (row_count, column_count, x_rows, sum_rows, x_columns, sum_columns)
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
-                move = tables.groups.advance
-                for _ in range(tables.groups.length[k]):
-                    if found_nan:
-                        _hand_out_argmax(g, at, x, sums, n, taps)
+                if tables.regular[b] and not found_nan:
+                    source = tables.column_windows.first[b]
+                    place = tables.column_places[source]
+                    taps, step = tables.column_windows.count[b], tables.column_windows.step
+                    columns = taps, source * channels, place * pitch, step * channels, step * pitch
+                    moves = tables.groups.advance * channels, tables.groups.advance * pitch
+                    if taps == 2:
+                        _hand_out(g, at, x, sums, n, channels, rows, columns, moves, tables.groups.length[k], (0, 0))
+                    elif taps == 3:
+                        _hand_out(g, at, x, sums, n, channels, rows, columns, moves, tables.groups.length[k], (0, 0, 0))
                     else:
-                        _hand_out(g, at, x, sums, n, taps)
-                    at += channels
+                        _hand_out(g, at, x, sums, n, channels, rows, columns, moves, tables.groups.length[k], None)
+                    continue
+                for b in range(b, b + tables.groups.length[k]):
+                    column_count = list_reads(tables.column_windows, b, reads, times)
                     for t in range(column_count):
-                        x_columns[t] += move * channels
-                        sum_columns[t] += move * pitch
+                        x_columns[t], sum_columns[t] = -1, -1
+                        if reads[t] >= 0:
+                            x_columns[t] = reads[t] * channels
+                            if tables.column_places[reads[t]] >= 0:
+                                sum_columns[t] = tables.column_places[reads[t]] * pitch
+                    columns = column_count, x_columns, sum_columns
+                    at = ((image * gradient_height + a) * gradient_width + b) * channels + c
+                    if found_nan:
+                        _hand_out_argmax(g, at, x, sums, n, rows, columns)
+                    else:
+                        _hand_out_at_border(g, at, x, sums, n, rows, columns)
         following = max(following, first + count)
         clear = _clear(sums, clear, j + 1, sum_image, slots, width, pitch, n)
         if not in_place:
@@ -335,24 +346,82 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
 
 
 @compiled
-def _hand_out(g: Any, at: int, x: Any, sums: Any, n: int, taps: Any) -> None:
+def _hand_out(
+    g: Any, at: int, x: Any, sums: Any, n: int, channels: int, rows: Any, columns: Any, moves: Any, length: int,
+    unroll: Any,
+) -> None:
     """Give each of ``n`` gradients from ``g[at]`` on to the tap that its window selects. No NaN is among the taps."""
+    taps, x_first, sum_first, x_step, sum_step = columns
+    for _ in range(length):
+        columns = taps, x_first, sum_first, x_step, sum_step
+        c = 0
+        while c + 32 <= n:
+            _hand_out_lanes(g, at, x, sums, c, rows, columns, unroll, zeros(32))
+            c += 32
+        while c + 8 <= n:
+            _hand_out_lanes(g, at, x, sums, c, rows, columns, unroll, zeros(8))
+            c += 8
+        while c < n:
+            _hand_out_lanes(g, at, x, sums, c, rows, columns, unroll, zeros(1))
+            c += 1
+        at += channels
+        x_first += moves[0]
+        sum_first += moves[1]
+
+
+@compiled
+def _hand_out_lanes(
+    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, unroll: Any, zero: Any
+) -> None:
+    row_count, x_rows, sum_rows = rows
+    count, x_first, sum_first, x_step, sum_step = columns
+    taps = count if unroll is None else len(unroll)
+    best = zero
+    if x_rows[0] >= 0:
+        best = load_lanes(x, np.uintp(x_rows[0] + x_first + c), zero)
+    for ty in range(row_count):
+        if x_rows[ty] < 0:
+            best = maximum(zero, best)
+        else:
+            p = x_rows[ty] + x_first + c
+            for tx in range(taps):
+                best = maximum(load_lanes(x, np.uintp(p + tx * x_step), zero), best)
+    left = load_lanes(g, np.uintp(at + c), zero)
+    for ty in range(row_count):
+        if x_rows[ty] < 0:
+            left = where_unequal(zero, best, left)
+        else:
+            p = x_rows[ty] + x_first + c
+            if sum_rows[ty] < 0:
+                for tx in range(taps):
+                    left = where_unequal(load_lanes(x, np.uintp(p + tx * x_step), zero), best, left)
+            else:
+                q = sum_rows[ty] + sum_first + c
+                for tx in range(taps):
+                    value = load_lanes(x, np.uintp(p + tx * x_step), zero)
+                    add_to(sums, np.uintp(q + tx * sum_step), where_equal(value, best, left))
+                    left = where_unequal(value, best, left)
+
+
+@compiled
+def _hand_out_at_border(g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, columns: Any) -> None:
+    """As :func:`_hand_out`, for one window of which some columns may be outside the image or have no place."""
     c = 0
     while c + 32 <= n:
-        _hand_out_lanes(g, at, x, sums, c, taps, zeros(32))
+        _hand_out_at_border_lanes(g, at, x, sums, c, rows, columns, zeros(32))
         c += 32
     while c + 8 <= n:
-        _hand_out_lanes(g, at, x, sums, c, taps, zeros(8))
+        _hand_out_at_border_lanes(g, at, x, sums, c, rows, columns, zeros(8))
         c += 8
     while c < n:
-        _hand_out_lanes(g, at, x, sums, c, taps, zeros(1))
+        _hand_out_at_border_lanes(g, at, x, sums, c, rows, columns, zeros(1))
         c += 1
 
 
 @compiled
-def _hand_out_lanes(g: Any, at: int, x: Any, sums: Any, c: int, taps: Any, zero: Any) -> None:
-    """Do it for as many channels from ``c`` on as ``zero`` has lanes."""
-    row_count, column_count, x_rows, sum_rows, x_columns, sum_columns = taps
+def _hand_out_at_border_lanes(g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, zero: Any) -> None:
+    row_count, x_rows, sum_rows = rows
+    column_count, x_columns, sum_columns = columns
     best = zero
     if x_rows[0] >= 0 and x_columns[0] >= 0:
         best = load_lanes(x, np.uintp(x_rows[0] + x_columns[0] + c), zero)
@@ -374,9 +443,10 @@ def _hand_out_lanes(g: Any, at: int, x: Any, sums: Any, c: int, taps: Any, zero:
 
 
 @compiled
-def _hand_out_argmax(g: Any, at: int, x: Any, sums: Any, n: int, taps: Any) -> None:
+def _hand_out_argmax(g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, columns: Any) -> None:
     """As :func:`_hand_out`; the first NaN is selected."""
-    row_count, column_count, x_rows, sum_rows, x_columns, sum_columns = taps
+    row_count, x_rows, sum_rows = rows
+    column_count, x_columns, sum_columns = columns
     for c in range(n):
         best, selected_row, selected_column = np.float32(0), -1, -1
         for ty in range(row_count):

@@ -1,0 +1,259 @@
+"""L2-norm pooling: worked numbers, brute force, the zero norm, differentiation, PyTorch where it has the same words."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import PoolingL2Norm
+from mpsref.images import Array
+from tests import oracle_pooling
+from tests import oracle_pooling_values as oracle
+from tests.oracle_pooling_values import calls, dtypes, image, images, pools, quarters, same, sizes
+
+thorough = settings(max_examples=100, deadline=None)
+INF, NAN = np.inf, np.nan
+
+
+@pytest.fixture(scope="module")
+def backend(backend: str) -> str:
+    return oracle.require(backend, PoolingL2Norm)
+
+
+@pytest.fixture(scope="module")
+def ieee_backend(ieee_backend: str) -> str:
+    return oracle.require(ieee_backend, PoolingL2Norm)
+
+
+def line(kernel: int, stride: int = 1, offset: int = 0, edge: Any = "zero") -> PoolingL2Norm:
+    """A pool along x alone."""
+    return PoolingL2Norm((1, kernel), (1, stride), (0, offset), edge)
+
+
+def pooled(pool: PoolingL2Norm, x: Array, g: Array, backend: str) -> tuple[Array, Array]:
+    return pool.forward(x, g.shape[1:3], backend=backend), pool.gradient(g, x, backend=backend)
+
+
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+def test_windows_side_by_side(backend: str, edge: Any) -> None:
+    """Two right triangles, and between them a window of zeros that hands nothing on."""
+    y, dx = pooled(line(2, 2, 1, edge), image([3, 4, 0, 0, 5, 12]), image([1, 10, 13]), backend)
+    same(y, [5, 0, 13])
+    same(dx, [0.6, 0.8, 0, 0, 5, 12])
+
+
+@pytest.mark.parametrize(
+    ("edge", "out", "dx"),
+    [
+        ("zero", [5, 5], [1.2, 1.6]),
+        ("clamp", [34**0.5, 41**0.5], [6 / 34**0.5 + 3 / 41**0.5, 4 / 34**0.5 + 8 / 41**0.5]),
+    ],
+)
+def test_a_border_pixel_counts_once_for_each_tap_that_is_clamped_to_it(
+    backend: str, edge: Any, out: Any, dx: Any
+) -> None:
+    y, gradient = pooled(line(3, edge=edge), image([3, 4]), image([1, 1]), backend)
+    same(y, out)
+    same(gradient, dx)
+
+
+def test_the_worked_numbers_of_a_clamped_border() -> None:
+    y, dx = pooled(line(3, edge="clamp"), image([3, 4]), image([1, 1]), "reference")
+    np.testing.assert_allclose(y.ravel(), [5.830952, 6.403124], atol=5e-7)
+    np.testing.assert_allclose(dx.ravel(), [1.497513, 1.935384], atol=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("edge", "out", "dx"),
+    [("zero", [0, 4, 0], [0, 10]), ("clamp", [8**0.5, 32**0.5, 32**0.5], [2**0.5, 110 * 2**0.5])],
+)
+def test_windows_wholly_outside(backend: str, edge: Any, out: Any, dx: Any) -> None:
+    y, gradient = pooled(line(2, 3, -1, edge), image([2, 4]), image([1, 10, 100]), backend)
+    same(y, out)
+    same(gradient, dx)
+
+
+@pytest.mark.parametrize(
+    ("call", "dx"),
+    [
+        ({}, [0, 3, 0, 4, 0, 0, 5, 12, 0]),
+        ({"clip": ((0, 1), (1, 8))}, [0, 3, 0, 4, 0, 0, 5, 12, 0]),
+        ({"clip": ((0, 3), (1, 4))}, [0, 0, 0, 4, 0, 0, 5, 0, 0]),
+        ({"clip": ((0, 1), (1, 8)), "kernel_offset": (0, -1)}, [0, 3, 0, 4, 0, 0, 5, 12, 0]),
+        ({"kernel_offset": (0, -1)}, [3, 0, 4, 0, 0, 5, 12, 0, 0]),
+        ({"primary_offset": (0, 1)}, [0, 7.8, 0, 10.4, 0, 0, 0, 0, 0]),
+        ({"primary_offset": (0, -1)}, [0, 0, 0, 0, 0, 0, 25 / 13, 60 / 13, 0]),
+        ({"source_size": (1, 1)}, [0, 3, 0, 4, 0, 0, 0, 0, 0]),
+        ({"source_size": (1, 0)}, [0] * 9),
+        ({"primary_offset": (0, 2)}, [0] * 9),
+        ({"clip": ((0, 1), (0, 8))}, [0] * 9),
+    ],
+)
+def test_alignment_of_a_gradient(backend: str, call: dict[str, Any], dx: list[float]) -> None:
+    x = image([9, 3, 0, 4, 9, 0, 5, 12, 9])  # windows {1, 2, 3} and {5, 6, 7}, of norm 5 and 13
+    same(line(3, 4, 2).gradient(image([5, 13]), x, **call, backend=backend), dx)
+
+
+@thorough
+@given(pool=pools(PoolingL2Norm), shape=images, size=sizes, dtype=dtypes)
+def test_forward_is_the_brute_force(
+    backend: str, pool: PoolingL2Norm, shape: tuple[int, ...], size: tuple[int, int], dtype: str
+) -> None:
+    x = quarters(shape, dtype)
+    y = pool.forward(x, size, backend=backend)
+    assert y.dtype == dtype
+    oracle_pooling.assert_close(y, oracle.forward(pool, x, size), backend)
+
+
+@thorough
+@given(pool=pools(PoolingL2Norm), shape=images, size=sizes, dtype=dtypes, call=calls)
+def test_gradient_is_the_brute_force(
+    backend: str, pool: PoolingL2Norm, shape: tuple[int, ...], size: tuple[int, int], dtype: str, call: dict[str, Any]
+) -> None:
+    x, g = quarters(shape, dtype), quarters((shape[0], *size, shape[3]), dtype, seed=1)
+    dx = pool.gradient(g, x, **call, backend=backend)
+    assert dx.dtype == dtype
+    oracle_pooling.assert_close(dx, oracle.gradient(pool, g, x, **call), backend)
+
+
+@given(pool=pools(PoolingL2Norm), shape=images, size=sizes)
+def test_the_norm_is_homogeneous(pool: PoolingL2Norm, shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    """Euler: a function that scales with x satisfies <dx, x> = <g, y>, however windows and borders lie."""
+    x, g = quarters(shape, np.float64), quarters((shape[0], *size, shape[3]), np.float64, seed=1)
+    y, dx = pooled(pool, x, g, "reference")
+    assert np.isclose((dx * x).sum(), (g * y).sum(), rtol=0, atol=1e-13 * (1 + (np.abs(g) * y).sum()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(pool=pools(PoolingL2Norm), shape=st.tuples(st.just(1), *[st.integers(1, 5)] * 2, st.just(2)), size=sizes)
+def test_the_gradient_is_the_central_difference(
+    pool: PoolingL2Norm, shape: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    """Away from 0, where the norm has a corner."""
+    x = quarters(shape, np.float64)
+    x += np.copysign(0.25, x)
+    g = quarters((1, *size, 2), np.float64, seed=1)
+    differences = np.zeros(shape)
+    h = 1e-4
+    for index in np.ndindex(shape):
+        step = np.zeros(shape)
+        step[index] = h
+        up, down = (np.sum(pool.forward(moved, size) * g) for moved in (x + step, x - step))
+        differences[index] = (up - down) / (2 * h)
+    np.testing.assert_allclose(pool.gradient(g, x), differences, rtol=1e-6, atol=1e-6 * (1 + np.abs(g).sum()))
+
+
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+def test_an_image_of_zeros_has_gradient_zero(backend: str, edge: Any) -> None:
+    y, dx = pooled(PoolingL2Norm(3, 2, 0, edge), np.zeros((2, 5, 5, 3), np.float32), quarters((2, 3, 3, 3)), backend)
+    assert not y.any()
+    assert not dx.any()
+
+
+def test_squares_that_vanish_hand_nothing_on() -> None:
+    """In float32 arithmetic the squares of 1e-30 are 0, and so is the norm: no division by it."""
+    x, g = image([1e-30, 0, 1, 0]), image([1, 1])
+    y, dx = pooled(line(2, 2, 1), x, g, "reference:input-dtype")
+    assert y.ravel().tolist() == [0, 1]
+    assert dx.ravel().tolist() == [0, 0, 1, 0]
+    y, dx = pooled(line(2, 2, 1), x, g, "reference")
+    same(y, [1e-30, 1])
+    same(dx, [1, 0, 1, 0])
+
+
+def test_nan_and_infinity_as_ieee_754_says(ieee_backend: str) -> None:
+    y, dx = pooled(line(2, 2, 1), image([3, INF, NAN, 1, 3, 4]), image([1, 1, 5]), ieee_backend)
+    np.testing.assert_array_equal(y[0, 0, :, 0], np.array([INF, NAN, 5], np.float32))
+    np.testing.assert_allclose(dx[0, 0, :, 0], [0, NAN, NAN, NAN, 3, 4], rtol=6e-7)
+
+
+def test_float16_is_squared_in_more_precision(backend: str) -> None:
+    """300 squared is no float16, but their norm is; "reference:input-dtype" alone may overflow on the way."""
+    x = image([180, 240, 0.0, 0.0]).astype(np.float16)
+    y, dx = pooled(line(2, 2, 1), x, image([300, 1]).astype(np.float16), backend)
+    assert y.dtype == dx.dtype == np.float16
+    if backend != "reference:input-dtype":
+        assert y.ravel().tolist() == [300, 0]
+        np.testing.assert_allclose(dx.ravel(), [180, 240, 0, 0], rtol=1e-3)
+    else:
+        assert y.ravel().tolist() == [INF, 0]
+
+
+def test_pixels_that_no_window_reads_get_exactly_zero(backend: str) -> None:
+    dx = PoolingL2Norm(2, 4, 1).gradient(
+        np.ones((2, 3, 3, 5), np.float32), quarters((2, 12, 12, 5)) + 4, backend=backend
+    )
+    read = np.isin(np.arange(12) % 4, [0, 1])
+    assert np.array_equal(dx.any(axis=(0, 3)), np.logical_and.outer(read, read))
+
+
+@pytest.mark.parametrize("far", [-(2**61), -1000, 1000, 2**61])
+def test_far_windows_read_zeros_or_the_corner(backend: str, far: int) -> None:
+    x, g = quarters((2, 4, 5, 3)) + 4, quarters((2, 2, 3, 3), seed=1)
+    for offset in [(far, 0), (0, far), (far, -far)]:
+        y, dx = pooled(PoolingL2Norm(3, 1, offset), x, g, backend)
+        assert not y.any()
+        assert not dx.any()
+    y, dx = pooled(PoolingL2Norm(3, 1, (far, far), "clamp"), x, g, backend)
+    corner = (slice(None), 0, 0) if far < 0 else (slice(None), -1, -1)
+    np.testing.assert_allclose(y, np.broadcast_to(3 * x[corner][:, None, None], y.shape), rtol=1e-6)
+    np.testing.assert_allclose(dx[corner], 3 * g.sum(axis=(1, 2)), rtol=1e-5, atol=1e-5)
+    assert np.count_nonzero(dx.any(axis=(0, 3))) == 1
+
+
+def test_the_axes_are_not_mixed_up(backend: str) -> None:
+    """Each parameter in turn differs between the axes: swapping the axes of everything swaps those of the result."""
+    x, g = quarters((2, 5, 7, 3)), quarters((2, 4, 3, 3), seed=1)
+    plain: dict[str, Any] = {"kernel_size": (3, 3), "strides": (2, 2), "offset": (0, 0), "edge_mode": "clamp"}
+    for name, pair in [("kernel_size", (2, 5)), ("strides", (1, 3)), ("offset", (-1, 2))]:
+        y, dx = pooled(PoolingL2Norm(**plain | {name: pair}), x, g, backend)
+        swapped = PoolingL2Norm(**plain | {name: pair[::-1]})
+        y_swapped, dx_swapped = pooled(swapped, x.swapaxes(1, 2), g.swapaxes(1, 2), backend)
+        np.testing.assert_allclose(y, y_swapped.swapaxes(1, 2), rtol=1e-5)
+        np.testing.assert_allclose(dx, dx_swapped.swapaxes(1, 2), rtol=1e-5, atol=1e-5)
+        assert not np.allclose(y, PoolingL2Norm(**plain).forward(x, (4, 3), backend=backend))
+
+
+def test_the_gradient_needs_the_image(backend: str) -> None:
+    with pytest.raises(TypeError, match=r"\(1, 4, 4, 1\).*PoolingL2Norm needs the source image itself"):
+        PoolingL2Norm(2).gradient(np.ones((1, 4, 4, 1), np.float32), (1, 4, 4, 1), backend=backend)
+
+
+@pytest.fixture(scope="module")
+def torch() -> ModuleType:
+    module: ModuleType = pytest.importorskip("torch", reason="the oracle of these tests is PyTorch")
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides"), [((1, 1), (2, 2)), ((2, 3), (1, 2)), ((3, 3), (2, 2)), ((5, 4), (3, 3))], ids=str
+)
+@pytest.mark.parametrize("edge", ["zero", "clamp"])
+def test_lp_pool2d_without_ceil_mode(
+    torch: ModuleType, backend: str, kernel: tuple[int, int], strides: tuple[int, int], edge: Any
+) -> None:
+    """No window leaves the image, so that either edge mode will do."""
+    for height, width in [(5, 6), (7, 8), (10, 9)]:
+        x = np.random.default_rng(height).standard_normal((2, height, width, 3)).astype(np.float32)
+        source = torch.tensor(x.transpose(0, 3, 1, 2), dtype=torch.float64, requires_grad=True)
+        theirs = torch.nn.functional.lp_pool2d(source, 2, kernel, strides)
+        g = quarters((2, *theirs.shape[2:], 3), seed=1)
+        theirs.backward(torch.tensor(g.transpose(0, 3, 1, 2), dtype=torch.float64))
+        pool = PoolingL2Norm(kernel, strides, (kernel[0] // 2, kernel[1] // 2), edge)
+        y, dx = pooled(pool, x, g, backend)
+        values, gradient = (t.detach().numpy().transpose(0, 2, 3, 1) for t in (theirs, source.grad))
+        oracle_pooling.assert_close(y, oracle.forward(pool, x, g.shape[1:3])._replace(value=values), backend)
+        oracle_pooling.assert_close(dx, oracle.gradient(pool, g, x)._replace(value=gradient), backend)
+
+
+def test_lp_pool2d_with_ceil_mode_is_another_operation(torch: ModuleType, backend: str) -> None:
+    """PyTorch scales the sum of a window that is cut off up to the size of a whole one."""
+    x = image([1, 2, 3, 4, 5])
+    theirs = torch.nn.functional.lp_pool2d(torch.from_numpy(x).permute(0, 3, 1, 2), 2, (1, 2), (1, 2), ceil_mode=True)
+    np.testing.assert_allclose(theirs.numpy().ravel(), [5**0.5, 5, 50**0.5], rtol=1e-6)
+    same(line(2, 2, 1).forward(x, (1, 3), backend=backend), [5**0.5, 5, 5])
