@@ -68,7 +68,7 @@ def _store(value: Any, like: Any) -> Any:
         result = word(word(magnitude - BIAS + 0xFFF + ((magnitude >> GAP) & 1)) >> GAP)
         if magnitude < (127 - 14) << 23:  # subnormal: adding 0.5 rounds at the place of its last bit
             result = word(real(magnitude.view(real) + real(0.5)).view(word) - (126 << 23))
-        if magnitude >= 0x477FF000:  # 65520
+        if magnitude >= (127 + 16) << 23:  # 65536; below, from 65520 on, rounding has led to infinity
             result = word(0x7C00)
         if magnitude > 0x7F800000:  # NaN
             result = word(0x7E00)

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["add_to", "load_lanes", "maximum", "where_equal", "where_unequal", "zeros"]
+__all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "where_unequal", "zeros"]
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
@@ -105,6 +105,32 @@ def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
     return types.void(array, types.uintp, lanes), generate
 
 
+@intrinsic
+def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+    """Set the elements of ``array``, float32 or float64, from ``index`` on to ``lanes``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
+        value = arguments[2] if vector.element == FLOAT else builder.fpext(arguments[2], vector)
+        builder.store(value, pointer, align=_align(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp, lanes), generate
+
+
+@intrinsic
+def any_nan(typing: Any, lanes: Any) -> Any:
+    """Return whether any lane is NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (value,) = arguments
+        bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(lanes.width))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(lanes), generate
+
+
 def _elementwise(generate: Callable[..., Any]) -> Callable[..., Any]:
     """Return what types and compiles a function of vectors to a vector of the same type."""
 
@@ -123,6 +149,12 @@ def maximum(typing: Any, value: Any, best: Any) -> Any:
     return _elementwise(lambda builder, v, b: builder.select(builder.fcmp_ordered(">", v, b), v, b))(
         typing, value, best
     )
+
+
+@intrinsic
+def plus(typing: Any, value: Any, other: Any) -> Any:
+    """Return the sums of each pair."""
+    return _elementwise(lambda builder, v, w: builder.fadd(v, w))(typing, value, other)
 
 
 @intrinsic

@@ -48,6 +48,14 @@ class Windows(NamedTuple):
         return cls(before, first, count, after, reads.step, reads.low, reads.high, int(count.max()) + 2)
 
 
+    def distinct(self) -> Windows:
+        """Leave out what is read before or after the run if it is the run's own first or last pixel."""
+        last = self.first + (self.count - 1) * self.step
+        before = np.where((self.count > 0) & (self.first == self.low), 0, self.before)
+        after = np.where((self.count > 0) & (last == self.high), 0, self.after)
+        return self._replace(before=before, after=after)
+
+
 class Pixels(NamedTuple):
     """What the destination pixels of an axis stand for, as in :class:`mpsref.tables.Touching`."""
 
@@ -83,11 +91,11 @@ class Groups(NamedTuple):
 
 
 def groups_of_windows(
-    windows: Windows, stride: int, alone: npt.NDArray[np.bool_], begin: int, end: int
+    windows: Windows, stride: int, alone: npt.NDArray[np.bool_], begin: int, end: int, *equal: Indices
 ) -> Groups:
     """Group the windows in ``[begin, end)``; each of those that are marked stays alone."""
     first, count = windows.first[begin:end], windows.count[begin:end]
-    groups = _groups(1, alone[begin:end], (first, stride), (count, 0))
+    groups = _groups(1, alone[begin:end], (first, stride), (count, 0), *((e[begin:end], 0) for e in equal))
     return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
 
 

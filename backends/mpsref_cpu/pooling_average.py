@@ -107,14 +107,15 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
 
 
 def _segments(runs: Runs, channels: int, step: int, advance: int, weight: Array, scale: Array) -> Columns:
-    """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal lengths and equal factors."""
+    """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal lengths and weights."""
     step, advance = min(step, runs.first.size), min(advance, weight.size)  # longer ones never come to a second column
     order = np.argsort(np.arange(runs.first.size) % step, kind="stable")
     first, terms, scale = runs.first[order].astype(np.int64), runs.count[order].astype(np.int64), scale[order]
     changes = np.concatenate([[0], np.cumsum(weight[1:] != weight[:-1])])  # of the weights before each source column
     last = np.maximum(first + terms - 1, 0)
     moved = (np.diff(first) == advance) & (changes[last[1:]] == changes[first[:-1]])
-    alike = (np.diff(order) == step) & (np.diff(terms) == 0) & (np.diff(scale) == 0) & (moved | (terms[1:] == 0))
+    # Windows whose equal runs are a whole stride apart are all inside the image, so their scales are equal too.
+    alike = (np.diff(order) == step) & (np.diff(terms) == 0) & (moved | (terms[1:] == 0))
     alike &= np.arange(1, order.size) % max(1, BLOCK // channels) != 0
     start = np.flatnonzero(np.concatenate([[True], ~alike]))
     length = np.diff(start, append=order.size)

@@ -30,7 +30,7 @@ from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import add_to, load_lanes, maximum, where_equal, where_unequal, zeros
+from mpsref_cpu.lanes import add_to, load_lanes, maximum, plus, put, where_equal, where_unequal, zeros
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import Groups, Indices, Pixels, Windows, groups_of_windows, list_reads, part_width, places
 
@@ -82,12 +82,18 @@ class Tables(NamedTuple):
     row_windows: Windows
     column_windows: Windows
     rows: Pixels
+    columns: Pixels
     row_places: Indices
     """The destination row of each source row, -1 where there is none; columns likewise."""
     column_places: Indices
     regular: Any
-    """The window columns that read nothing outside the image, and pixels that all have a place."""
+    """Whether a window column reads nothing outside the image, and pixels that all have a place."""
     groups: Groups
+    """Regular window columns that are alike; others are alone."""
+    gaps: Indices
+    """Destination columns [begin, end) that are to be set to 0, because no window sets them."""
+    dense: bool
+    """Whether every window that may read a pixel does: the first one sets it, those after it add."""
     tall: int
     """Source rows from the first that a window reads to the last, at most."""
 
@@ -95,7 +101,7 @@ class Tables(NamedTuple):
 @lru_cache(maxsize=256)
 def _gradient_tables(problem: PoolingGradient) -> tuple[Tables, Any]:
     """Return the geometry, and the dtype of the sums."""
-    row_windows, column_windows = (Windows.of(reads) for reads in problem.reads())
+    row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (Pixels.of(touching) for touching in problem.touching())
     row_places, column_places = places(rows), places(columns)
     y, x = problem.spec.windows
@@ -103,10 +109,17 @@ def _gradient_tables(problem: PoolingGradient) -> tuple[Tables, Any]:
     last = first + (np.maximum(column_windows.count, 1) - 1) * column_windows.step
     regular = (column_places[first] >= 0) & (column_places[last] - column_places[first] == last - first)
     regular &= (column_windows.before == 0) & (column_windows.after == 0)
-    groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end)
+    dense = y.dilation == x.dilation == 1
+    fresh = np.zeros_like(first)
+    np.add.at(fresh, columns.first[columns.count > 0], 1)
+    groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end, fresh)
+    unset = (columns.count == 0) | (not dense)
+    gaps = np.flatnonzero(np.diff(np.concatenate([[False], unset, [False]]))).reshape(-1, 2)
     tall = min(y.extent, problem.source_shape[1])
     dtype = np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64
-    return Tables(row_windows, column_windows, rows, row_places, column_places, regular, groups, tall), dtype
+    return Tables(
+        row_windows, column_windows, rows, columns, row_places, column_places, regular, groups, gaps, dense, tall
+    ), dtype
 
 
 @compiled
@@ -246,13 +259,13 @@ def _gradient(
     reads, times = np.empty(max(most_rows, most_columns), np.int64), np.empty(max(most_rows, most_columns), np.float64)
     x_rows, sum_rows = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
     x_columns, sum_columns = np.empty(most_columns, np.int64), np.empty(most_columns, np.int64)
-    nan_rows = np.empty(height, np.int8)
+    fresh_rows, fresh_columns = np.empty(most_rows, np.bool_), np.empty(most_columns, np.bool_)
+    whole_row = np.array([[0, width]])
     current = -1
     for row in range(begin, end):
         unit, j = divmod(row, height)
         if unit != current:
             current, following, clear = unit, 0, j
-            nan_rows[:] = -1  # not known yet
         last = min(end - unit * height, height)
         image, c = unit // parts, unit % parts * part
         n = min(part, channels - c)
@@ -263,29 +276,31 @@ def _gradient(
 
         first, count = tables.rows.first[j], tables.rows.count[j]
         for a in range(max(first, following), first + count):
-            found_nan = False
             row_count = list_reads(tables.row_windows, a, reads, times)
             for k in range(row_count):
                 r = reads[k]
-                x_rows[k], sum_rows[k] = -1, -1
+                x_rows[k], sum_rows[k], fresh_rows[k] = -1, -1, False
                 if r >= 0:
                     x_rows[k] = x_image + r * width * channels
-                    if nan_rows[r] < 0:
-                        nan_rows[r] = _has_nan(x, x_rows[k], width, channels, n)
-                    found_nan |= nan_rows[r] > 0
                     place = tables.row_places[r]
                     if begin <= unit * height + place and 0 <= place < last:
                         sum_rows[k] = sum_image + place % slots * width * pitch
-                        clear = _clear(sums, clear, place + 1, sum_image, slots, width, pitch, n)
-            rows = row_count, x_rows, sum_rows
+                        fresh_rows[k] = tables.dense and tables.rows.first[place] == a
+                        while clear <= place:
+                            _clear(sums, sum_image + clear % slots * width * pitch, tables.gaps, pitch, n)
+                            clear += 1
+            rows = row_count, x_rows, sum_rows, fresh_rows
             for k in range(tables.groups.start.size):
                 b = tables.groups.start[k]
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
-                if tables.regular[b] and not found_nan:
+                if tables.regular[b]:
                     source = tables.column_windows.first[b]
                     place = tables.column_places[source]
                     taps, step = tables.column_windows.count[b], tables.column_windows.step
-                    columns = taps, source * channels, place * pitch, step * channels, step * pitch
+                    old = 0
+                    while old < taps and not (tables.dense and tables.columns.first[place + old] == b):
+                        old += 1
+                    columns = taps, source * channels, place * pitch, step * channels, step * pitch, old
                     moves = tables.groups.advance * channels, tables.groups.advance * pitch
                     if taps == 2:
                         _hand_out(g, at, x, sums, n, channels, rows, columns, moves, tables.groups.length[k], (0, 0))
@@ -294,22 +309,20 @@ def _gradient(
                     else:
                         _hand_out(g, at, x, sums, n, channels, rows, columns, moves, tables.groups.length[k], None)
                     continue
-                for b in range(b, b + tables.groups.length[k]):
-                    column_count = list_reads(tables.column_windows, b, reads, times)
-                    for t in range(column_count):
-                        x_columns[t], sum_columns[t] = -1, -1
-                        if reads[t] >= 0:
-                            x_columns[t] = reads[t] * channels
-                            if tables.column_places[reads[t]] >= 0:
-                                sum_columns[t] = tables.column_places[reads[t]] * pitch
-                    columns = column_count, x_columns, sum_columns
-                    at = ((image * gradient_height + a) * gradient_width + b) * channels + c
-                    if found_nan:
-                        _hand_out_argmax(g, at, x, sums, n, rows, columns)
-                    else:
-                        _hand_out_at_border(g, at, x, sums, n, rows, columns)
+                column_count = list_reads(tables.column_windows, b, reads, times)
+                for t in range(column_count):
+                    x_columns[t], sum_columns[t], fresh_columns[t] = -1, -1, False
+                    if reads[t] >= 0:
+                        x_columns[t] = reads[t] * channels
+                        place = tables.column_places[reads[t]]
+                        if place >= 0:
+                            sum_columns[t] = place * pitch
+                            fresh_columns[t] = tables.columns.first[place] == b
+                _hand_out_at_border(g, at, x, sums, n, rows, (column_count, x_columns, sum_columns, fresh_columns))
         following = max(following, first + count)
-        clear = _clear(sums, clear, j + 1, sum_image, slots, width, pitch, n)
+        if clear <= j:  # no window has come here
+            _clear(sums, sum_image + j % slots * width * pitch, whole_row, pitch, n)
+            clear = j + 1
         if not in_place:
             p, q = (image * height + j) * width * channels + c, j % slots * width * n
             for k in range(width):
@@ -319,41 +332,31 @@ def _gradient(
 
 
 @compiled
-def _clear(sums: Any, begin: int, end: int, image: int, slots: int, width: int, pitch: int, n: int) -> int:
-    """Set rows ``begin`` to ``end`` of the sums to 0; return the first row after them."""
-    for j in range(begin, end):
-        q = image + j % slots * width * pitch
-        if n == pitch:
-            sums[q : q + width * n] = 0
-        else:
-            for k in range(width):
-                sums[q + k * pitch : q + k * pitch + n] = 0
-    return max(begin, end)
-
-
-@compiled
-def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
-    """Return whether ``n`` channels of a row hold a NaN."""
-    blocks, size = (1, width * n) if n == channels else (width, n)
-    found = np.int32(0)
-    p = np.uintp(start)
-    for _ in range(blocks):
-        for i in range(np.uintp(size)):
-            value = load(x[p + i])
-            found |= np.int32(value != value)
-        p += np.uintp(channels)
-    return found != 0
+def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
+    """Set ``n`` channels of some columns of the row of sums that begins at ``at`` to 0."""
+    for k in range(columns.shape[0]):
+        for q in range(columns[k, 0], columns[k, 1]):
+            sums[at + q * pitch : at + q * pitch + n] = 0
 
 
 @compiled
 def _hand_out(
-    g: Any, at: int, x: Any, sums: Any, n: int, channels: int, rows: Any, columns: Any, moves: Any, length: int,
+    g: Any,
+    at: int,
+    x: Any,
+    sums: Any,
+    n: int,
+    channels: int,
+    rows: Any,
+    columns: Any,
+    moves: Any,
+    length: int,
     unroll: Any,
 ) -> None:
-    """Give each of ``n`` gradients from ``g[at]`` on to the tap that its window selects. No NaN is among the taps."""
-    taps, x_first, sum_first, x_step, sum_step = columns
+    """Give each of ``n`` gradients from ``g[at]`` on to the tap that its window selects; go on to the next window."""
+    taps, x_first, sum_first, x_step, sum_step, old = columns
     for _ in range(length):
-        columns = taps, x_first, sum_first, x_step, sum_step
+        columns = taps, x_first, sum_first, x_step, sum_step, old
         c = 0
         while c + 32 <= n:
             _hand_out_lanes(g, at, x, sums, c, rows, columns, unroll, zeros(32))
@@ -373,34 +376,41 @@ def _hand_out(
 def _hand_out_lanes(
     g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, unroll: Any, zero: Any
 ) -> None:
-    row_count, x_rows, sum_rows = rows
-    count, x_first, sum_first, x_step, sum_step = columns
+    row_count, x_rows, sum_rows, fresh_rows = rows
+    count, x_first, sum_first, x_step, sum_step, old = columns
     taps = count if unroll is None else len(unroll)
-    best = zero
+    best, total = zero, zero
     if x_rows[0] >= 0:
         best = load_lanes(x, np.uintp(x_rows[0] + x_first + c), zero)
-    for ty in range(row_count):
+    for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             best = maximum(zero, best)
         else:
-            p = x_rows[ty] + x_first + c
+            p = np.uintp(x_rows[ty] + x_first + c)
             for tx in range(taps):
-                best = maximum(load_lanes(x, np.uintp(p + tx * x_step), zero), best)
+                value = load_lanes(x, np.uintp(p + tx * x_step), zero)
+                best = maximum(value, best)
+                total = plus(total, value)
     left = load_lanes(g, np.uintp(at + c), zero)
-    for ty in range(row_count):
+    for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             left = where_unequal(zero, best, left)
         else:
-            p = x_rows[ty] + x_first + c
+            p = np.uintp(x_rows[ty] + x_first + c)
             if sum_rows[ty] < 0:
                 for tx in range(taps):
                     left = where_unequal(load_lanes(x, np.uintp(p + tx * x_step), zero), best, left)
             else:
-                q = sum_rows[ty] + sum_first + c
+                q = np.uintp(sum_rows[ty] + sum_first + c)
+                add = old if fresh_rows[ty] else taps
                 for tx in range(taps):
                     value = load_lanes(x, np.uintp(p + tx * x_step), zero)
-                    add_to(sums, np.uintp(q + tx * sum_step), where_equal(value, best, left))
+                    given = where_equal(value, best, left)
                     left = where_unequal(value, best, left)
+                    if tx < add:
+                        add_to(sums, np.uintp(q + tx * sum_step), given)
+                    else:
+                        put(sums, np.uintp(q + tx * sum_step), given)
 
 
 @compiled
@@ -420,8 +430,8 @@ def _hand_out_at_border(g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, c
 
 @compiled
 def _hand_out_at_border_lanes(g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, zero: Any) -> None:
-    row_count, x_rows, sum_rows = rows
-    column_count, x_columns, sum_columns = columns
+    row_count, x_rows, sum_rows, fresh_rows = rows
+    column_count, x_columns, sum_columns, fresh_columns = columns
     best = zero
     if x_rows[0] >= 0 and x_columns[0] >= 0:
         best = load_lanes(x, np.uintp(x_rows[0] + x_columns[0] + c), zero)
@@ -438,26 +448,15 @@ def _hand_out_at_border_lanes(g: Any, at: int, x: Any, sums: Any, c: int, rows: 
             if x_rows[ty] >= 0 and x_columns[tx] >= 0:
                 value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + c), zero)
                 if sum_rows[ty] >= 0 and sum_columns[tx] >= 0:
-                    add_to(sums, np.uintp(sum_rows[ty] + sum_columns[tx] + c), where_equal(value, best, left))
+                    q = np.uintp(sum_rows[ty] + sum_columns[tx] + c)
+                    given = where_equal(value, best, left)
+                    left = where_unequal(value, best, left)
+                    if fresh_rows[ty] and fresh_columns[tx]:
+                        put(sums, q, given)
+                    else:
+                        add_to(sums, q, given)
+                    continue
             left = where_unequal(value, best, left)
-
-
-@compiled
-def _hand_out_argmax(g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, columns: Any) -> None:
-    """As :func:`_hand_out`; the first NaN is selected."""
-    row_count, x_rows, sum_rows = rows
-    column_count, x_columns, sum_columns = columns
-    for c in range(n):
-        best, selected_row, selected_column = np.float32(0), -1, -1
-        for ty in range(row_count):
-            for tx in range(column_count):
-                value = np.float32(0)
-                if x_rows[ty] >= 0 and x_columns[tx] >= 0:
-                    value = load(x[x_rows[ty] + x_columns[tx] + c])
-                if selected_row < 0 or (best == best and not value <= best):
-                    best, selected_row, selected_column = value, ty, tx
-        if sum_rows[selected_row] >= 0 and sum_columns[selected_column] >= 0:
-            sums[sum_rows[selected_row] + sum_columns[selected_column] + c] += load(g[at + c])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
