@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "where_unequal", "zeros"]
+__all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
@@ -168,10 +168,11 @@ def where_equal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
 
 
 @intrinsic
-def where_unequal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
-    """Return ``amount`` where ``value`` does not equal ``best``, and 0 elsewhere."""
+def without(typing: Any, amount: Any, taken: Any) -> Any:
+    """Return ``amount`` where ``taken`` is 0, and 0 where it is ``amount``; there is no other."""
 
-    def generate(builder: Any, v: Any, b: Any, amount: Any) -> Any:
-        return builder.select(builder.fcmp_ordered("==", v, b), ir.Constant(amount.type, None), amount)
+    def generate(builder: Any, amount: Any, taken: Any) -> Any:
+        words = ir.VectorType(INT, amount.type.count)
+        return builder.bitcast(builder.xor(builder.bitcast(amount, words), builder.bitcast(taken, words)), amount.type)
 
-    return _elementwise(generate)(typing, value, best, amount)
+    return _elementwise(generate)(typing, amount, taken)

@@ -30,7 +30,7 @@ from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import add_to, load_lanes, maximum, plus, put, where_equal, where_unequal, zeros
+from mpsref_cpu.lanes import add_to, load_lanes, maximum, plus, put, where_equal, without, zeros
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import Groups, Indices, Pixels, Windows, groups_of_windows, list_reads, part_width, places
 
@@ -394,19 +394,20 @@ def _hand_out_lanes(
     left = load_lanes(g, np.uintp(at + c), zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
-            left = where_unequal(zero, best, left)
+            left = without(left, where_equal(zero, best, left))
         else:
             p = np.uintp(x_rows[ty] + x_first + c)
             if sum_rows[ty] < 0:
                 for tx in range(taps):
-                    left = where_unequal(load_lanes(x, np.uintp(p + tx * x_step), zero), best, left)
+                    value = load_lanes(x, np.uintp(p + tx * x_step), zero)
+                    left = without(left, where_equal(value, best, left))
             else:
                 q = np.uintp(sum_rows[ty] + sum_first + c)
                 add = old if fresh_rows[ty] else taps
                 for tx in range(taps):
                     value = load_lanes(x, np.uintp(p + tx * x_step), zero)
                     given = where_equal(value, best, left)
-                    left = where_unequal(value, best, left)
+                    left = without(left, given)
                     if tx < add:
                         add_to(sums, np.uintp(q + tx * sum_step), given)
                     else:
@@ -450,13 +451,13 @@ def _hand_out_at_border_lanes(g: Any, at: int, x: Any, sums: Any, c: int, rows: 
                 if sum_rows[ty] >= 0 and sum_columns[tx] >= 0:
                     q = np.uintp(sum_rows[ty] + sum_columns[tx] + c)
                     given = where_equal(value, best, left)
-                    left = where_unequal(value, best, left)
+                    left = without(left, given)
                     if fresh_rows[ty] and fresh_columns[tx]:
                         put(sums, q, given)
                     else:
                         add_to(sums, q, given)
                     continue
-            left = where_unequal(value, best, left)
+            left = without(left, where_equal(value, best, left))
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
