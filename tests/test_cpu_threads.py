@@ -104,6 +104,36 @@ def test_an_exception_in_any_part_reaches_the_caller(threads: Any, error: type[B
     assert forward_and_gradient(0)  # and the threads go on working
 
 
+def test_after_an_exception_no_further_part_begins(threads: Any) -> None:
+    threads(2)
+    begun = []
+
+    def body(begin: int, end: int) -> None:
+        begun.append(begin)
+        if begin == 0:
+            raise ValueError("the first")
+        time.sleep(0.1)
+
+    with pytest.raises(ValueError, match="the first"):
+        parallel.for_rows(body, 800, 10 * parallel.GRAIN)
+    assert len(begun) <= 2
+
+
+def test_busy_helpers_are_not_waited_for(threads: Any) -> None:
+    threads(2)
+    expected, release = forward_and_gradient(0), threading.Event()
+    helpers = parallel._helpers
+    assert helpers is not None
+    occupied = [helpers.submit(release.wait, 60) for _ in range(numba.config.NUMBA_NUM_THREADS)]
+    results: list[list[bytes]] = []
+    caller = threading.Thread(target=lambda: results.append(forward_and_gradient(0)), daemon=True)
+    caller.start()
+    caller.join(30)
+    release.set()
+    assert results == [expected]
+    assert all(future.result() for future in occupied)
+
+
 def test_numba_sets_the_number_of_threads() -> None:
     most = numba.config.NUMBA_NUM_THREADS
     numba.set_num_threads(1)

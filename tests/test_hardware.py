@@ -1,9 +1,7 @@
-"""The published hardware results: the file, its reader, and the comparison, with planted disagreements."""
+"""The comparison with published hardware results, with planted disagreements, and its table."""
 
-import json
 from collections import Counter
 from dataclasses import fields, replace
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,8 @@ import pytest
 
 import mpsref
 from mpsref import PoolingAverage, PoolingMax, kernels
-from mpsref.conformance import hardware, hardware_adapters, hardware_entries
+from mpsref.conformance import hardware
 from mpsref.conformance.hardware import KNOWN_DIFFERENCES
-from mpsref.conformance.hardware_adapters import over_windows, pooling_cases
 from mpsref.conformance.hardware_entries import Entry, Tolerance, Values
 from mpsref.images import Array
 from mpsref.registry import Backend
@@ -47,198 +44,6 @@ def answering(value: float, name: str = "planted") -> Backend:
 def with_expected(entry: Entry, *values: float) -> Entry:
     array = np.array(values, np.float64).reshape(entry.expected["y"].array.shape)
     return replace(entry, expected={"y": Values(array, np.ones(array.shape, bool))})
-
-
-# The file
-
-
-def test_every_entry_is_there() -> None:
-    assert Counter(entry.kind for entry in ENTRIES) == {"measured": 56, "asserted": 98, "relation": 16}
-    assert Counter(entry.direction for entry in ENTRIES) == {"forward": 131, "gradient": 33, "size": 5, "property": 1}
-    kernels = Counter(kernel for entry in ENTRIES for kernel in entry.kernels)
-    assert (kernels["MPSCNNPoolingAverage"], kernels["MPSCNNPoolingMax"], kernels["MPSCNNConvolution"]) == (8, 5, 15)
-
-
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
-def test_entry_is_complete(entry: Entry) -> None:
-    assert entry.note.endswith(".")
-    assert entry.source.repository.count("/") == 1
-    assert entry.source.note
-    if entry.kind == "relation":
-        assert entry.relation
-        assert entry.choices
-        assert not entry.expected
-    else:
-        assert entry.origin
-        assert any(values.given.any() for values in entry.expected.values())
-        assert entry.tolerance.of == "element"
-
-
-def test_file_is_small() -> None:
-    text = resources.files("mpsref.conformance").joinpath("hardware.json").read_text("utf-8")
-    assert len(text) < 250_000
-    assert sum(line.startswith('{"id": ') for line in text.splitlines()) == len(ENTRIES)
-
-
-def test_by_id_names_what_it_does_not_know() -> None:
-    with pytest.raises(ValueError, match="'pool-average-k4'"):
-        hardware.by_id("pool-average-k4")
-
-
-# The reader
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    entry = {
-        "id": "a",
-        "kernels": ["MPSCNNPoolingAverage"],
-        "direction": "forward",
-        "kind": "measured",
-        "dtype": "float32",
-        "parameters": {"kernel_size": 1, "output_size": [1, 3]},
-        "inputs": {"x": [[[[1], [2], [3]]]]},
-        "expected": {"y": [[[[1], [None], ["-Infinity"]]]]},
-        "origin": "printed",
-        "tolerance": {"absolute": 0, "relative": 0},
-        "device": None,
-        "source": "s",
-        "note": "A note.",
-    }
-    entry.update(changes)
-    source = {"repository": "a/b", "paths": ["c"], "note": "A source."}
-    return {"sources": {"s": source}, "entries": [{k: v for k, v in entry.items() if v != "left out"}]}
-
-
-def parsed(**changes: Any) -> Entry:
-    (entry,) = hardware.parse(json.dumps(document(**changes)))
-    return entry
-
-
-def test_null_is_not_given_and_words_are_numbers() -> None:
-    values = parsed(expected={"y": [[None, "NaN"], ["Infinity", "-Infinity"]]}).expected["y"]
-    assert values.given.tolist() == [[False, True], [True, True]]
-    np.testing.assert_array_equal(values.array, [[0, np.nan], [np.inf, -np.inf]])
-
-
-def test_cycle_fills_the_shape_in_c_order() -> None:
-    x = hardware.by_id("pool-average-k10-s2-valid-webml").image("x")
-    assert x.shape == (1, 200, 180, 1)
-    assert x.dtype == np.float16
-    np.testing.assert_array_equal(x[0, :, :, 0], np.broadcast_to(np.arange(180) % 2, (200, 180)))
-
-
-def test_unknown_dtype_runs_in_float32() -> None:
-    assert parsed(dtype=None).image("x").dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"extra": 1}, r"entry 'a': unknown fields \['extra'\], missing \[\]"),
-        ({"note": "left out"}, r"missing \['note'\]"),
-        ({"relation": "y = x"}, r"unknown fields \['relation'\]"),
-        ({"kind": "relation"}, r"unknown fields \['expected', 'inputs', 'origin'\], missing \['choices'"),
-        ({"kind": "guessed"}, "kind is 'guessed'.*'measured', 'asserted', 'relation'"),
-        ({"direction": "sideways"}, "direction is 'sideways'"),
-        ({"dtype": "float64"}, "dtype is 'float64'"),
-        ({"origin": "heard"}, "origin is 'heard'"),
-        ({"source": "elsewhere"}, "source is 'elsewhere'"),
-        ({"tolerance": {"absolute": 0}}, r"tolerance: .*missing \['relative'\]"),
-        ({"tolerance": {"absolute": 0, "relative": 0, "of": "all"}}, "tolerance of is 'all'"),
-        ({"expected": {"y": [[1, 2], [3]]}}, "expected y is no regular array"),
-        ({"expected": {"y": ["many"]}}, "expected y is no regular array"),
-        ({"inputs": {"x": {"shape": [2], "rule": "k"}}}, r"inputs x: unknown fields \['rule'\], missing \['cycle'\]"),
-    ],
-)
-def test_reader_is_strict(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        parsed(**changes)
-
-
-def test_reader_wants_sorted_entries_and_each_once() -> None:
-    once = document()
-    for ids in (["b", "a"], ["a", "a"]):
-        entries = [{**once["entries"][0], "id": id} for id in ids]
-        with pytest.raises(ValueError, match="not sorted by id"):
-            hardware.parse(json.dumps({**once, "entries": entries}))
-    with pytest.raises(ValueError, match=r"unknown fields \['more'\]"):
-        hardware.parse(json.dumps({**once, "more": []}))
-
-
-# Relations
-
-
-def test_cases_stay_in_their_ranges_and_repeat() -> None:
-    entry = hardware.by_id("relation-pytorch-conv2d")
-    first, again = ([(case, draw((3,)).tolist()) for case, draw in entry.cases()] for _ in range(2))
-    assert first == again
-    assert len(first) == hardware_entries.RELATION_CASES
-    assert all(1 <= case["n"] <= 10 and 1 <= case["h"] <= 300 for case, _ in first)
-    assert all(0 <= value < 1 for _, values in first for value in values)
-    assert len({case["w"] for case, _ in first}) > 10
-
-
-def test_cases_of_a_list_take_every_choice() -> None:
-    cases = [case for case, _ in hardware.by_id("relation-caffe2-pool").cases()]
-    assert {case["kernel"] for case in cases} == {1, 3, 5, "image"}
-    assert {(case["pad_top"], case["pad_bottom"]) for case in cases} >= {("none", "half"), ("half", "none")}
-
-
-def test_cases_of_a_range_take_both_ends() -> None:
-    entry = replace(hardware.by_id("relation-caffe2-pool"), choices={"n": {"from": 1, "to": 2}})
-    assert {case["n"] for case, _ in entry.cases()} == {1, 2}
-
-
-def test_pooling_cases_differ_between_axes_and_sides() -> None:
-    cases = list(pooling_cases(hardware.by_id("relation-caffe2-pool")))
-    assert any(strides[0] != strides[1] for _, strides, _, _ in cases)
-    assert any(pads[0] != pads[2] for _, _, pads, _ in cases)
-    assert any(kernel == (8, 13) for kernel, *_ in cases)
-    assert all(x.shape[1:] == (8, 13, 8) for *_, x in cases)
-
-
-def test_pooling_cases_in_words_of_pytorch() -> None:
-    cases = list(pooling_cases(hardware.by_id("relation-pytorch-max-pool")))
-    assert {(kernel, strides, *pads, x.shape) for kernel, strides, pads, x in cases} == {
-        ((2, 2), (2, 2), 0, 0, 0, 0, (1, 4, 4, 3)),
-        ((2, 2), (2, 2), 1, 1, 1, 1, (1, 4, 4, 3)),
-        ((3, 3), (2, 2), 0, 0, 1, 1, (1, 55, 55, 96)),  # sizes rounded up: room for one more window
-    }
-
-
-def test_pooling_cases_without_a_size() -> None:
-    cases = list(pooling_cases(hardware.by_id("relation-bnns-pool-offset")))
-    assert {(kernel, strides, *pads, x.shape) for kernel, strides, pads, x in cases} == {
-        ((2, 2), (2, 2), 0, 0, 0, 0, (1, 8, 12, 4))
-    }
-
-
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize(("name", "words"), [("avg", {"count_include_pad": False}), ("max", {})])
-def test_pooling_on_the_cpu_is_that_of_pytorch(name: str, words: dict[str, Any], stride: int) -> None:
-    torch = pytest.importorskip("torch")
-    x = np.random.default_rng(0).standard_normal((2, 8, 13, 3))
-    function = {"avg": np.mean, "max": np.max}[name]
-    ours = over_windows(function, x, (5, 3), (stride, stride), [2, 1, 2, 1])
-    source = torch.tensor(x.transpose(0, 3, 1, 2))
-    theirs = getattr(torch.nn.functional, f"{name}_pool2d")(source, (5, 3), stride, (2, 1), **words)
-    np.testing.assert_allclose(ours, theirs.numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("length", [6, 7, 8, 55])
-def test_room_at_the_end_is_the_ceil_mode_of_pytorch(length: int) -> None:
-    torch = pytest.importorskip("torch")
-    x = np.random.default_rng(0).standard_normal((1, length, length, 2))
-    words = {"kernel": 3, "stride": 2, "pad": 0, "ceil_mode": True}
-    ours = over_windows(np.max, x, *hardware_adapters._in_words_of_pytorch(words))
-    theirs = torch.nn.functional.max_pool2d(torch.tensor(x.transpose(0, 3, 1, 2)), 3, 2, ceil_mode=True)
-    np.testing.assert_array_equal(ours, theirs.numpy().transpose(0, 2, 3, 1))
-
-
-def test_means_of_uneven_padding() -> None:
-    x = np.arange(1.0, 7.0).reshape(1, 1, 6, 1)
-    means = over_windows(np.mean, x, (1, 3), (1, 2), [0, 1, 0, 0])
-    assert means[0, 0, :, 0].tolist() == [1.5, 3, 5]
 
 
 # The comparison

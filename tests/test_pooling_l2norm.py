@@ -170,6 +170,8 @@ def test_nan_and_infinity_as_ieee_754_says(ieee_backend: str) -> None:
     y, dx = pooled(line(2, 2, 1), image([3, INF, NAN, 1, 3, 4]), image([1, 1, 5]), ieee_backend)
     np.testing.assert_array_equal(y[0, 0, :, 0], np.array([INF, NAN, 5], np.float32))
     np.testing.assert_allclose(dx[0, 0, :, 0], [0, NAN, NAN, NAN, 3, 4], rtol=6e-7)
+    _, dx = pooled(line(3), image([3, 4, 5]), image([INF, 0, 0]), ieee_backend)
+    np.testing.assert_array_equal(dx[0, 0, :, 0], [INF, INF, 0])  # pixel 2 is not read; nor does the zero outside leak
 
 
 def test_float16_is_squared_in_more_precision(backend: str) -> None:

@@ -5,7 +5,7 @@ An implementation is a function ``(problem, *inputs, out)``. It asks the problem
 """
 
 from mpsref import Backend
-from mpsref_cpu import pooling_average, pooling_max
+from mpsref_cpu import pooling_average, pooling_l2norm, pooling_max
 from mpsref_cpu.parallel import thread_count
 
 __all__ = ["backend"]
@@ -16,4 +16,6 @@ def _device() -> str:
     return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-backend = Backend("cpu", {**pooling_average.IMPLEMENTATIONS, **pooling_max.IMPLEMENTATIONS}, device=_device)
+IMPLEMENTATIONS = {**pooling_average.IMPLEMENTATIONS, **pooling_max.IMPLEMENTATIONS, **pooling_l2norm.IMPLEMENTATIONS}
+
+backend = Backend("cpu", IMPLEMENTATIONS, device=_device)

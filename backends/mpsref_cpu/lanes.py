@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
+__all__ = ["add_to", "any_nan", "inlined", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile ``function`` into each of its callers: a call would cost more than the few vectors that it computes."""
+    result: Callable[..., Any] = numba.njit(nogil=True, forceinline=True, fastmath={"contract"})(function)
+    return result
+
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()

@@ -30,7 +30,7 @@ from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import add_to, load_lanes, maximum, plus, put, where_equal, without, zeros
+from mpsref_cpu.lanes import add_to, inlined, load_lanes, maximum, plus, put, where_equal, without, zeros
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import Groups, Indices, Pixels, Windows, groups_of_windows, list_reads, part_width, places
 
@@ -372,7 +372,7 @@ def _hand_out(
         sum_first += moves[1]
 
 
-@compiled
+@inlined
 def _hand_out_lanes(
     g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, unroll: Any, zero: Any
 ) -> None:
@@ -429,7 +429,7 @@ def _hand_out_at_border(g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, c
         c += 1
 
 
-@compiled
+@inlined
 def _hand_out_at_border_lanes(g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, zero: Any) -> None:
     row_count, x_rows, sum_rows, fresh_rows = rows
     column_count, x_columns, sum_columns, fresh_columns = columns
