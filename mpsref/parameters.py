@@ -58,6 +58,10 @@ def pair(name: str, value: Any, low: int | None = None) -> Pair:
     >>> pair("kernel_size", 3), pair("kernel_size", [2, 3])
     ((3, 3), (2, 3))
     """
+    if type(value) is tuple and len(value) == 2 and type(value[0]) is type(value[1]) is int:
+        least = -LIMIT if low is None else low
+        if least <= value[0] <= LIMIT and least <= value[1] <= LIMIT:
+            return value  # the usual case, without the time that good messages take
     if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim > 0):
         if len(value) != 2:
             raise ValueError(f"{name} is {value!r}; it must be one integer or a pair (y, x)")

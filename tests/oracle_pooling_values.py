@@ -50,9 +50,14 @@ class Axis(NamedTuple):
 
 
 def axes(pool: Pool) -> list[Axis]:
+    """The parameters of y and those of x."""
     dilations = pool.dilations if isinstance(pool, PoolingMax) else (1, 1)
-    columns: Any = zip(pool.kernel_size, pool.strides, dilations, pool.offset, strict=True)  # type: ignore[arg-type]
-    return [Axis(*column, pool.edge_mode) for column in columns]
+    numbers: list[Any] = [pool.kernel_size, pool.strides, dilations, pool.offset]
+    y, x = (
+        Axis(kernel, stride, dilation, offset, pool.edge_mode)
+        for kernel, stride, dilation, offset in zip(*numbers, strict=True)
+    )
+    return [y, x]
 
 
 def taps(pool: Pool, shape: tuple[int, ...], a: int, b: int) -> list[Pixel | None]:

@@ -38,7 +38,7 @@ def test_pooling_cases_without_a_size() -> None:
 def test_pooling_on_the_cpu_is_that_of_pytorch(name: str, words: dict[str, Any], stride: int) -> None:
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((2, 8, 13, 3))
-    function = {"avg": np.mean, "max": np.max}[name]
+    function: Any = {"avg": np.mean, "max": np.max}[name]
     ours = over_windows(function, x, (5, 3), (stride, stride), [2, 1, 2, 1])
     source = torch.tensor(x.transpose(0, 3, 1, 2))
     theirs = getattr(torch.nn.functional, f"{name}_pool2d")(source, (5, 3), stride, (2, 1), **words)

@@ -16,9 +16,12 @@ from mpsref import tables
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.parallel import CHUNKS, GRAIN, thread_count
 
-__all__ = ["Groups", "Indices", "Pixels", "Windows", "groups_of_pixels", "groups_of_windows", "list_reads", "part_width", "places"]
+__all__ = ["MOST_FLOAT32_TERMS", "Groups", "Indices", "Pixels", "Windows", "groups_of_pixels", "groups_of_windows", "list_reads", "part_width", "places"]
 
 Indices = npt.NDArray[np.int64]
+
+MOST_FLOAT32_TERMS = 1024
+"""Sums of more terms are float64."""
 
 CACHE = 1 << 18
 """Bytes that the rows kept by a thread may take, as far as channels can be cut for it: half a usual L2 cache."""
@@ -99,14 +102,14 @@ def groups_of_windows(
     return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
 
 
-def groups_of_pixels(pixels: Pixels, windows: Windows, stride: int) -> Groups:
-    """Group destination pixels; those that windows beyond the image are clamped to are alone."""
-    alone = (pixels.pixel == windows.low) | (pixels.pixel == windows.high)
+def groups_of_pixels(pixels: Pixels, alone: npt.NDArray[np.bool_], stride: int) -> Groups:
+    """Group destination pixels; each of those that are marked stays alone."""
     step = min(stride, pixels.pixel.size)
+    position = np.arange(pixels.pixel.size)
     unread = pixels.count == 0
-    first = np.where(unread, np.arange(pixels.pixel.size) // step, pixels.first)
-    pixel = np.where(unread, np.arange(pixels.pixel.size), pixels.pixel)
-    return _groups(step, alone & ~unread, (first, 1), (pixels.count, 0), (pixel, step))
+    first = np.where(unread, position // step, pixels.first)
+    pixel = np.where(unread, position, pixels.pixel)
+    return _groups(step, alone, (first, 1), (pixels.count, 0), (pixel, step))
 
 
 def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]) -> Groups:

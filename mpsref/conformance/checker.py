@@ -42,7 +42,7 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
     """Yield (layer name, case) for each real layer of the kernel, with few channels so that all of them are quick."""
     for number, layer in enumerate(zoo.LAYERS):
         if type(layer.spec) is operation.spec_type:
-            small = layer.small(channels=5, batch=2)
+            small = layer.small(channels=5)
             problem = operation.spec_type.problems[operation.method](small.spec, small.source_shape, small.output_size)
             yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
 
@@ -171,8 +171,8 @@ def check(
         backends = [info.name for info in known if info.available]
     chosen = [registry.get_backend(backend) for backend in backends]
     rows = []
-    for backend in chosen:
-        for operation in list(operations or all_operations()):
+    for operation in list(operations or all_operations()):
+        for backend in chosen:  # one after the other: they share what the reference computed
             total = number + sum(1 for _ in layer_cases(operation))
             step = progress(f"{operation} on {backend.name}", total)
             rows.append(check_operation(operation, backend, number, seed, step))

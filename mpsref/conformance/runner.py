@@ -65,7 +65,7 @@ def agree(case: Case, results: tuple[Array, ...]) -> float:
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=300)
 def expected(case: Case) -> tuple[tuple[Array, Terms], ...]:
     """Return of each result what the reference computes, float64 and not rounded, and the terms of its bound."""
     inputs = [array.astype(np.float64) for array in case.inputs()]

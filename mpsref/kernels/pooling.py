@@ -7,6 +7,7 @@ on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradient
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -41,7 +42,7 @@ class Pooling(registry.Spec):
             object.__setattr__(self, name, pair(name, getattr(self, name), low))
         object.__setattr__(self, "edge_mode", choice("edge_mode", self.edge_mode, EDGE_MODES))
 
-    @property
+    @cached_property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
         columns = [pair(name, getattr(self, name)) for name in ("kernel_size", "strides", "spread", "offset")]
@@ -277,18 +278,22 @@ def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) ->
     The order is the raster order of the taps. Outside the image row or column is -1 and the value 0; consecutive taps
     that read the same pixel come as one.
     """
-    axes = [
-        window.reads(i, length, problem.spec.edge_mode)
+    (rows, row_times), (columns, column_times) = (
+        _reads(window, i, length, problem.spec.edge_mode)
         for window, i, length in zip(problem.spec.windows, (a, b), x.shape[1:3], strict=True)
-    ]
-    (rows, columns), (row_times, column_times) = (
-        [np.array([-1 if read[part] is None else read[part] for read in axis]) for axis in axes] for part in (0, 1)
     )
     outside = (rows < 0)[:, None] | (columns < 0)
     values = np.where(outside[..., None], 0, x[:, rows[:, None], columns])
     y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))
     times = np.multiply.outer(row_times.astype(x.dtype), column_times.astype(x.dtype)).ravel()
     return values.reshape(len(x), -1, x.shape[-1]), y, x_, times
+
+
+@lru_cache(maxsize=4096)
+def _reads(window: Window, i: int, length: int, edge_mode: EdgeMode) -> tuple[Array, Array]:
+    """Return :meth:`Window.reads` as two vectors: pixels, -1 for the zeros outside, and how many taps read each."""
+    pixels, times = zip(*window.reads(i, length, edge_mode), strict=True)
+    return np.array([-1 if pixel is None else pixel for pixel in pixels]), np.array(times, np.float64)
 
 
 def count_of_windows(problem: PoolingGradient) -> Array:

@@ -1,0 +1,331 @@
+"""The gradient of max pooling with small windows: each hands its gradient out tap by tap.
+
+Rows of dx are taken in turn, and each window is looked at once, when the first row that it reads is: some channels at a
+time, it finds its largest value and then gives ``g`` to the first tap in raster order that equals it; what is given is
+taken away from what is left, so that later taps get nothing. An element of g costs, for each of the K * K taps, a
+maximum and an addition to find the value, and a comparison, two masks and an addition to place it, all on whole
+vectors. Windows that reach into the rows of another thread are looked at there too.
+
+NaN is larger than everything and equals nothing. It shows in the sum of the values of a window (as some infinities do);
+then, and for channels that fill no vector, the selected tap is looked up as ``numpy.argmax`` does.
+
+Every element of dx adds up its windows in raster order, whatever the threads, in float32, and in float64 where there
+may be more than 1,024. Workspace: as many rows of sums as a window is high, where dx is not stored in their dtype.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref.images import Array
+from mpsref.kernels.pooling import PoolingGradient
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.lanes import add_to, any_nan, inlined, load_lanes, maximum, plus, put, where_equal, without, zeros
+from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.pooling import (
+    MOST_FLOAT32_TERMS,
+    Groups,
+    Indices,
+    Pixels,
+    Windows,
+    groups_of_windows,
+    list_reads,
+    part_width,
+    places,
+)
+
+__all__ = ["gradient"]
+
+
+class Tables(NamedTuple):
+    """The geometry of a gradient. A source row or column has a *place*, its row or column in dx, or -1."""
+
+    row_windows: Windows
+    column_windows: Windows
+    rows: Pixels
+    columns: Pixels
+    row_places: Indices
+    column_places: Indices
+    regular: npt.NDArray[np.bool_]
+    """Whether a window column reads nothing outside the image, and pixels that all have a place."""
+    groups: Groups
+    """Regular window columns that are alike; others are alone."""
+    dense: bool
+    """Whether every window that may read a pixel does: then the first one sets it, and those after it add."""
+    gaps: Indices
+    """Columns [begin, end) of dx that no window sets."""
+    tall: int
+    """Source rows from the first that a window reads to the last, at most."""
+    dtype: Any
+    """Of the sums."""
+
+
+@lru_cache(maxsize=256)
+def _tables(problem: PoolingGradient) -> Tables:
+    row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
+    rows, columns = (Pixels.of(touching) for touching in problem.touching())
+    row_places, column_places = places(rows), places(columns)
+    y, x = problem.spec.windows
+    first = column_windows.first
+    last = first + (np.maximum(column_windows.count, 1) - 1) * column_windows.step
+    regular = (column_places[first] >= 0) & (column_places[last] - column_places[first] == last - first)
+    regular &= (column_windows.before == 0) & (column_windows.after == 0)
+    sets = np.bincount(columns.first[columns.count > 0], minlength=first.size)  # columns that each window is first at
+    groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end, sets)
+    dense = y.dilation == x.dilation == 1
+    unset = np.flatnonzero(np.diff((columns.count == 0) | (not dense), prepend=False, append=False))
+    return Tables(
+        row_windows,
+        column_windows,
+        rows,
+        columns,
+        row_places,
+        column_places,
+        regular,
+        groups,
+        dense,
+        gaps=unset.reshape(-1, 2),
+        tall=min(y.extent, problem.source_shape[1]),
+        dtype=np.float32(0) if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64(0),
+    )
+
+
+def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
+    tables = _tables(problem)
+    n, height, width, channels = out.shape
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
+    dtype = tables.dtype.dtype
+    in_place = results.dtype == dtype
+    part = part_width(n, channels, nbytes, 0 if in_place else width * tables.tall * dtype.itemsize)
+    sizes = (*g.shape[1:3], height, width, channels, part)
+
+    def body(begin: int, end: int) -> None:
+        sums = results if in_place else np.empty(tables.tall * width * part, dtype)
+        _gradient(begin, end, gradients, pixels, sums, in_place, results, sizes, tables)
+
+    for_rows(body, n * -(-channels // part) * height, nbytes)
+
+
+@compiled
+def _gradient(
+    begin: int, end: int, g: Any, x: Any, sums: Any, in_place: bool, dx: Any, sizes: Any, tables: Tables
+) -> None:
+    """Compute rows ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
+
+    ``sums``, where windows add what they give, is dx itself where ``in_place``, else the rows that windows in progress
+    touch: row j of dx is in slot ``j % tall``.
+    """
+    gradient_height, gradient_width, height, width, channels, part = sizes
+    parts = -(-channels // part)
+    most_rows, most_columns = tables.row_windows.most, tables.column_windows.most
+    reads, times = np.empty(max(most_rows, most_columns), np.int64), np.empty(max(most_rows, most_columns), np.float64)
+    x_rows, sum_rows, row_sets = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64), np.empty(most_rows, np.bool_)
+    x_columns, sum_columns = np.empty(most_columns, np.int64), np.empty(most_columns, np.int64)
+    column_sets = np.empty(most_columns, np.bool_)
+    whole_row = np.array([[0, width]])
+    unit, following, clear = -1, 0, 0
+    for row in range(begin, end):
+        j = row % height
+        if row // height != unit:
+            unit, following, clear = row // height, 0, j
+        last = min(end - unit * height, height)
+        image, c = unit // parts, unit % parts * part
+        n = min(part, channels - c)
+        pitch = channels if in_place else n
+        slots = height if in_place else tables.tall
+        x_image = image * height * width * channels + c
+        sum_image = x_image if in_place else 0
+
+        for a in range(max(tables.rows.first[j], following), tables.rows.first[j] + tables.rows.count[j]):
+            following = a + 1
+            row_count = list_reads(tables.row_windows, a, reads, times)
+            for k in range(row_count):
+                x_rows[k], sum_rows[k], row_sets[k] = -1, -1, False
+                if reads[k] >= 0:
+                    x_rows[k] = x_image + reads[k] * width * channels
+                    place = tables.row_places[reads[k]]
+                    if max(0, begin - unit * height) <= place < last:
+                        sum_rows[k] = sum_image + place % slots * width * pitch
+                        row_sets[k] = tables.dense and tables.rows.first[place] == a
+                        for r in range(clear, place + 1):
+                            _clear(sums, sum_image + r % slots * width * pitch, tables.gaps, pitch, n)
+                        clear = max(clear, place + 1)
+            rows = row_count, x_rows, sum_rows, row_sets
+            for k in range(tables.groups.start.size):
+                b, length = tables.groups.start[k], tables.groups.length[k]
+                column_count = list_reads(tables.column_windows, b, reads, times)
+                for t in range(column_count):
+                    x_columns[t], sum_columns[t], column_sets[t] = -1, -1, False
+                    if reads[t] >= 0:
+                        x_columns[t] = reads[t] * channels
+                        place = tables.column_places[reads[t]]
+                        if place >= 0:
+                            sum_columns[t] = place * pitch
+                            column_sets[t] = tables.dense and tables.columns.first[place] == b
+                columns = column_count, x_columns, sum_columns, column_sets
+                at = ((image * gradient_height + a) * gradient_width + b) * channels + c
+                moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch
+                if tables.regular[b] and column_count == 2:
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, (0, 0))
+                elif tables.regular[b] and column_count == 3:
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, (0, 0, 0))
+                else:
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, None)
+        if clear <= j:  # no window came here
+            _clear(sums, sum_image + j % slots * width * pitch, whole_row, pitch, n)
+            clear = j + 1
+        if not in_place:
+            p, q = x_image + j * width * channels, j % slots * width * n
+            for k in range(width):
+                stored = dx[p + k * channels : p + k * channels + n]
+                for i in range(n):
+                    stored[i] = store(sums[q + k * n + i], stored[i])
+
+
+@compiled
+def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
+    """Set ``n`` channels of some columns of the row of sums that begins at ``at`` to 0."""
+    for k in range(columns.shape[0]):
+        for q in range(columns[k, 0], columns[k, 1]):
+            sums[at + q * pitch : at + q * pitch + n] = 0
+
+
+# Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and gives to the sum at
+# ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is nothing; the first window to give to a sum sets it. Along a
+# group of windows, columns move on. ``unroll`` is a tuple as long as a regular window is wide, or None.
+
+
+@compiled
+def _hand_out(
+    g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, columns: Any, moves: Any, length: int, unroll: Any
+) -> None:
+    """For each of ``length`` windows, give each of ``n`` gradients from ``g[at]`` on to the tap that it selects."""
+    moved = 0, 0
+    for _ in range(length):
+        c = 0
+        while c + 32 <= n:
+            if unroll is None:
+                found = _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(32))
+            else:
+                found = _hand_out_regular(g, at, x, sums, c, rows, columns, moved, unroll, zeros(32))
+            if not found:
+                _hand_out_argmax(g, at, x, sums, c, c + 32, rows, columns, moved)
+            c += 32
+        while c + 8 <= n:
+            if unroll is None:
+                found = _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(8))
+            else:
+                found = _hand_out_regular(g, at, x, sums, c, rows, columns, moved, unroll, zeros(8))
+            if not found:
+                _hand_out_argmax(g, at, x, sums, c, c + 8, rows, columns, moved)
+            c += 8
+        if c < n:
+            _hand_out_argmax(g, at, x, sums, c, n, rows, columns, moved)
+        at += moves[0]
+        moved = moved[0] + moves[1], moved[1] + moves[2]
+
+
+@inlined
+def _hand_out_regular(
+    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, moved: Any, unroll: Any, zero: Any
+) -> bool:
+    """Do it for as many channels from ``c`` on as ``zero`` has lanes, unless one may be NaN; return whether it did."""
+    row_count, x_rows, sum_rows, row_sets = rows
+    _, x_columns, sum_columns, column_sets = columns
+    taps = len(unroll)
+    x_first, x_step = x_columns[0] + moved[0] + c, x_columns[1] - x_columns[0]
+    sum_first, sum_step = sum_columns[0] + moved[1] + c, sum_columns[1] - sum_columns[0]
+    best, total = zero, zero
+    if x_rows[0] >= 0:
+        best = load_lanes(x, np.uintp(x_rows[0] + x_first), zero)
+    for ty in range(np.uintp(row_count)):
+        if x_rows[ty] < 0:
+            best = maximum(zero, best)
+        else:
+            for tx in range(taps):
+                value = load_lanes(x, np.uintp(x_rows[ty] + x_first + tx * x_step), zero)
+                best, total = maximum(value, best), plus(total, value)
+    if any_nan(total):
+        return False
+    left = load_lanes(g, np.uintp(at + c), zero)
+    for ty in range(np.uintp(row_count)):
+        if x_rows[ty] < 0:
+            left = without(left, where_equal(zero, best, left))
+        else:
+            for tx in range(taps):
+                value = load_lanes(x, np.uintp(x_rows[ty] + x_first + tx * x_step), zero)
+                given = where_equal(value, best, left)
+                left = without(left, given)
+                if sum_rows[ty] >= 0:
+                    q = np.uintp(sum_rows[ty] + sum_first + tx * sum_step)
+                    if row_sets[ty] and column_sets[tx]:
+                        put(sums, q, given)
+                    else:
+                        add_to(sums, q, given)
+    return True
+
+
+@inlined
+def _hand_out_irregular(
+    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, moved: Any, zero: Any
+) -> bool:
+    """As :func:`_hand_out_regular`, where any column may be outside the image or have no place."""
+    row_count, x_rows, sum_rows, row_sets = rows
+    column_count, x_columns, sum_columns, column_sets = columns
+    x_first, sum_first = moved[0] + c, moved[1] + c
+    best, total = zero, zero
+    if x_rows[0] >= 0 and x_columns[0] >= 0:
+        best = load_lanes(x, np.uintp(x_rows[0] + x_columns[0] + x_first), zero)
+    for ty in range(row_count):
+        for tx in range(column_count):
+            value = zero
+            if x_rows[ty] >= 0 and x_columns[tx] >= 0:
+                value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
+            best, total = maximum(value, best), plus(total, value)
+    if any_nan(total):
+        return False
+    left = load_lanes(g, np.uintp(at + c), zero)
+    for ty in range(row_count):
+        for tx in range(column_count):
+            value = zero
+            if x_rows[ty] >= 0 and x_columns[tx] >= 0:
+                value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
+            given = where_equal(value, best, left)
+            left = without(left, given)
+            if sum_rows[ty] >= 0 and sum_columns[tx] >= 0:
+                q = np.uintp(sum_rows[ty] + sum_columns[tx] + sum_first)
+                if row_sets[ty] and column_sets[tx]:
+                    put(sums, q, given)
+                else:
+                    add_to(sums, q, given)
+    return True
+
+
+@compiled
+def _hand_out_argmax(
+    g: Any, at: int, x: Any, sums: Any, begin: int, end: int, rows: Any, columns: Any, moved: Any
+) -> None:
+    """Do it for the channels from ``begin`` to ``end``, one by one; the first NaN is selected."""
+    row_count, x_rows, sum_rows, row_sets = rows
+    column_count, x_columns, sum_columns, column_sets = columns
+    for c in range(begin, end):
+        best, selected = np.float32(0), -1
+        for ty in range(row_count):
+            for tx in range(column_count):
+                value, p, q = np.float32(0), x_rows[ty] + moved[0] + c, sum_rows[ty] + moved[1] + c
+                if x_rows[ty] >= 0 and x_columns[tx] >= 0:
+                    value = load(x[p + x_columns[tx]])
+                receives = sum_rows[ty] >= 0 and sum_columns[tx] >= 0
+                if receives and row_sets[ty] and column_sets[tx]:
+                    sums[q + sum_columns[tx]] = 0
+                if (ty == 0 and tx == 0) or (best == best and not value <= best):
+                    best, selected = value, q + sum_columns[tx] if receives else -1
+        if selected >= 0:
+            sums[selected] += load(g[at + c])
