@@ -10,21 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-__all__ = ["add_to", "any_nan", "inlined", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
-
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile ``function`` into each of its callers: a call would cost more than the few vectors that it computes."""
-    result: Callable[..., Any] = numba.njit(nogil=True, forceinline=True, fastmath={"contract"})(function)
-    return result
-
+__all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
+
+REGISTER = 8
+"""Lanes of a vector register, about."""
 
 
 class Lanes(types.Type):  # type: ignore[misc]
@@ -128,11 +124,20 @@ def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
 
 @intrinsic
 def any_nan(typing: Any, lanes: Any) -> Any:
-    """Return whether any lane is NaN."""
+    """Return whether any lane is NaN; also where infinities of both signs meet."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (value,) = arguments
-        bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(lanes.width))
+        while value.type.count > REGISTER:  # a NaN survives in sums of halves; only one register is looked at
+            half = value.type.count // 2
+            parts = [
+                builder.shuffle_vector(
+                    value, value, ir.Constant(ir.VectorType(INT, half), list(range(start, start + half)))
+                )
+                for start in (0, half)
+            ]
+            value = builder.fadd(*parts)
+        bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(value.type.count))
         return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
     return types.boolean(lanes), generate

@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import add_to, any_nan, inlined, load_lanes, maximum, plus, put, where_equal, without, zeros
+from mpsref_cpu.lanes import add_to, any_nan, load_lanes, maximum, plus, put, where_equal, without, zeros
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import (
     MOST_FLOAT32_TERMS,
@@ -40,6 +40,9 @@ from mpsref_cpu.pooling import (
 )
 
 __all__ = ["gradient"]
+
+
+UNKNOWN = -1
 
 
 class Tables(NamedTuple):
@@ -129,12 +132,13 @@ def _gradient(
     x_rows, sum_rows, row_sets = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64), np.empty(most_rows, np.bool_)
     x_columns, sum_columns = np.empty(most_columns, np.int64), np.empty(most_columns, np.int64)
     column_sets = np.empty(most_columns, np.bool_)
-    whole_row = np.array([[0, width]])
+    nan_rows, whole_row = np.empty(height, np.int8), np.array([[0, width]])
     unit, following, clear = -1, 0, 0
     for row in range(begin, end):
         j = row % height
         if row // height != unit:
             unit, following, clear = row // height, 0, j
+            nan_rows[:] = UNKNOWN
         last = min(end - unit * height, height)
         image, c = unit // parts, unit % parts * part
         n = min(part, channels - c)
@@ -144,12 +148,15 @@ def _gradient(
         sum_image = x_image if in_place else 0
 
         for a in range(max(tables.rows.first[j], following), tables.rows.first[j] + tables.rows.count[j]):
-            following = a + 1
+            following, found_nan = a + 1, False
             row_count = list_reads(tables.row_windows, a, reads, times)
             for k in range(row_count):
                 x_rows[k], sum_rows[k], row_sets[k] = -1, -1, False
                 if reads[k] >= 0:
                     x_rows[k] = x_image + reads[k] * width * channels
+                    if nan_rows[reads[k]] == UNKNOWN:
+                        nan_rows[reads[k]] = _has_nan(x, x_rows[k], width, channels, n)
+                    found_nan |= nan_rows[reads[k]] != 0
                     place = tables.row_places[reads[k]]
                     if max(0, begin - unit * height) <= place < last:
                         sum_rows[k] = sum_image + place % slots * width * pitch
@@ -173,11 +180,11 @@ def _gradient(
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
                 moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch
                 if tables.regular[b] and column_count == 2:
-                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, (0, 0))
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, (0, 0))
                 elif tables.regular[b] and column_count == 3:
-                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, (0, 0, 0))
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, (0, 0, 0))
                 else:
-                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, None)
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, None)
         if clear <= j:  # no window came here
             _clear(sums, sum_image + j % slots * width * pitch, whole_row, pitch, n)
             clear = j + 1
@@ -197,6 +204,20 @@ def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
             sums[at + q * pitch : at + q * pitch + n] = 0
 
 
+@compiled
+def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
+    """Return whether ``n`` channels of the row at ``x[start]`` hold a NaN, or infinities of both signs."""
+    blocks, size = (1, width * n) if n == channels else (width, n)
+    total, rest = zeros(32), np.float32(0)
+    for b in range(blocks):
+        p = start + b * channels
+        for i in range(0, size - 31, 32):
+            total = plus(total, load_lanes(x, np.uintp(p + i), zeros(32)))
+        for i in range(p + size // 32 * 32, p + size):
+            rest += load(x[i])
+    return any_nan(total) or rest != rest
+
+
 # Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and gives to the sum at
 # ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is nothing; the first window to give to a sum sets it. Along a
 # group of windows, columns move on. ``unroll`` is a tuple as long as a regular window is wide, or None.
@@ -204,27 +225,41 @@ def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
 
 @compiled
 def _hand_out(
-    g: Any, at: int, x: Any, sums: Any, n: int, rows: Any, columns: Any, moves: Any, length: int, unroll: Any
+    g: Any,
+    at: int,
+    x: Any,
+    sums: Any,
+    n: int,
+    rows: Any,
+    columns: Any,
+    moves: Any,
+    length: int,
+    found_nan: bool,
+    unroll: Any,
 ) -> None:
     """For each of ``length`` windows, give each of ``n`` gradients from ``g[at]`` on to the tap that it selects."""
     moved = 0, 0
+    _, x_columns, sum_columns, column_sets = columns
+    taps = 1 if unroll is None else len(unroll)
+    old = taps - column_sets[:taps].sum()
     for _ in range(length):
+        walk = (
+            x_columns[0] + moved[0], x_columns[taps - 1] - x_columns[taps - 2],
+            sum_columns[0] + moved[1], sum_columns[taps - 1] - sum_columns[taps - 2],
+            old,
+        )
         c = 0
-        while c + 32 <= n:
+        while c + 32 <= n and not found_nan:
             if unroll is None:
-                found = _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(32))
+                _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(32))
             else:
-                found = _hand_out_regular(g, at, x, sums, c, rows, columns, moved, unroll, zeros(32))
-            if not found:
-                _hand_out_argmax(g, at, x, sums, c, c + 32, rows, columns, moved)
+                _hand_out_regular(g, at, x, sums, c, rows, walk, unroll, zeros(32))
             c += 32
-        while c + 8 <= n:
+        while c + 8 <= n and not found_nan:
             if unroll is None:
-                found = _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(8))
+                _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(8))
             else:
-                found = _hand_out_regular(g, at, x, sums, c, rows, columns, moved, unroll, zeros(8))
-            if not found:
-                _hand_out_argmax(g, at, x, sums, c, c + 8, rows, columns, moved)
+                _hand_out_regular(g, at, x, sums, c, rows, walk, unroll, zeros(8))
             c += 8
         if c < n:
             _hand_out_argmax(g, at, x, sums, c, n, rows, columns, moved)
@@ -234,53 +269,49 @@ def _hand_out(
 
 @inlined
 def _hand_out_regular(
-    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, moved: Any, unroll: Any, zero: Any
-) -> bool:
-    """Do it for as many channels from ``c`` on as ``zero`` has lanes, unless one may be NaN; return whether it did."""
+    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, moved: Any, unroll: Any, zero: Any
+) -> None:
+    """Do it for as many channels from ``c`` on as ``zero`` has lanes."""
     row_count, x_rows, sum_rows, row_sets = rows
-    _, x_columns, sum_columns, column_sets = columns
     taps = len(unroll)
-    x_first, x_step = x_columns[0] + moved[0] + c, x_columns[1] - x_columns[0]
-    sum_first, sum_step = sum_columns[0] + moved[1] + c, sum_columns[1] - sum_columns[0]
-    best, total = zero, zero
+    x_first, x_step, sum_first, sum_step, old = moved
+    best = zero
     if x_rows[0] >= 0:
-        best = load_lanes(x, np.uintp(x_rows[0] + x_first), zero)
+        best = load_lanes(x, np.uintp(x_rows[0] + x_first + c), zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             best = maximum(zero, best)
         else:
+            p = np.uintp(x_rows[ty] + x_first + c)
             for tx in range(taps):
-                value = load_lanes(x, np.uintp(x_rows[ty] + x_first + tx * x_step), zero)
-                best, total = maximum(value, best), plus(total, value)
-    if any_nan(total):
-        return False
+                best = maximum(load_lanes(x, np.uintp(p + tx * x_step), zero), best)
     left = load_lanes(g, np.uintp(at + c), zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             left = without(left, where_equal(zero, best, left))
         else:
+            p, q = np.uintp(x_rows[ty] + x_first + c), np.uintp(sum_rows[ty] + sum_first + c)
+            added = old if row_sets[ty] else taps
             for tx in range(taps):
-                value = load_lanes(x, np.uintp(x_rows[ty] + x_first + tx * x_step), zero)
+                value = load_lanes(x, np.uintp(p + tx * x_step), zero)
                 given = where_equal(value, best, left)
                 left = without(left, given)
                 if sum_rows[ty] >= 0:
-                    q = np.uintp(sum_rows[ty] + sum_first + tx * sum_step)
-                    if row_sets[ty] and column_sets[tx]:
-                        put(sums, q, given)
+                    if tx < added:
+                        add_to(sums, np.uintp(q + tx * sum_step), given)
                     else:
-                        add_to(sums, q, given)
-    return True
+                        put(sums, np.uintp(q + tx * sum_step), given)
 
 
 @inlined
 def _hand_out_irregular(
     g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, moved: Any, zero: Any
-) -> bool:
+) -> None:
     """As :func:`_hand_out_regular`, where any column may be outside the image or have no place."""
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns
     x_first, sum_first = moved[0] + c, moved[1] + c
-    best, total = zero, zero
+    best = zero
     if x_rows[0] >= 0 and x_columns[0] >= 0:
         best = load_lanes(x, np.uintp(x_rows[0] + x_columns[0] + x_first), zero)
     for ty in range(row_count):
@@ -288,9 +319,7 @@ def _hand_out_irregular(
             value = zero
             if x_rows[ty] >= 0 and x_columns[tx] >= 0:
                 value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
-            best, total = maximum(value, best), plus(total, value)
-    if any_nan(total):
-        return False
+            best = maximum(value, best)
     left = load_lanes(g, np.uintp(at + c), zero)
     for ty in range(row_count):
         for tx in range(column_count):
@@ -305,7 +334,6 @@ def _hand_out_irregular(
                     put(sums, q, given)
                 else:
                     add_to(sums, q, given)
-    return True
 
 
 @compiled

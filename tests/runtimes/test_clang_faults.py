@@ -355,5 +355,7 @@ def test_threadgroup_memory_has_a_limit(device):
 
 @pytest.mark.parametrize("threads", [0, 16, 100, 1025, 1056])
 def test_threads_per_threadgroup_have_a_limit(device, threads):
-    with pytest.raises(LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal are the multiples of 32"):
+    with pytest.raises(
+        LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal are the multiples of 32"
+    ):
         device.kernel(kernel("out[i] = 1;", threads=threads)).function("f")
