@@ -1,8 +1,8 @@
 """Vectors of float32 for compiled code: several channels of a pixel at once, spelled out.
 
-LLVM turns most loops into vector instructions by itself, but not one that updates several places of one array: it cannot
-know that they do not overlap. Where such a loop matters, kernels say what they mean with these functions, and a vector
-of any number of lanes becomes whatever registers the machine has. All are for use inside compiled functions.
+LLVM turns most loops into vector instructions by itself, but not one that updates several places of one array: it
+cannot know that they do not overlap. Where such a loop matters, kernels say what they mean with these functions, and a
+vector of any number of lanes becomes whatever registers the machine has. All are for use inside compiled functions.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, models, register_model
+from numba import extending, types
+from numba.extending import models, register_model
 
 __all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
+
+intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
@@ -23,7 +25,7 @@ REGISTER = 8
 """Lanes of a vector register, about."""
 
 
-class Lanes(types.Type):  # type: ignore[misc]
+class Lanes(types.Type):
     """``width`` float32 numbers that compiled code treats as one value."""
 
     def __init__(self, width: int) -> None:
@@ -33,7 +35,7 @@ class Lanes(types.Type):  # type: ignore[misc]
 
 
 @register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Lanes) -> None:
         super().__init__(manager, lanes, ir.VectorType(FLOAT, lanes.width))
 

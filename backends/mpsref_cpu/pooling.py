@@ -16,7 +16,18 @@ from mpsref import tables
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.parallel import CHUNKS, GRAIN, thread_count
 
-__all__ = ["MOST_FLOAT32_TERMS", "Groups", "Indices", "Pixels", "Windows", "groups_of_pixels", "groups_of_windows", "list_reads", "part_width", "places"]
+__all__ = [
+    "MOST_FLOAT32_TERMS",
+    "Groups",
+    "Indices",
+    "Pixels",
+    "Windows",
+    "groups_of_pixels",
+    "groups_of_windows",
+    "list_reads",
+    "part_width",
+    "places",
+]
 
 Indices = npt.NDArray[np.int64]
 
@@ -35,7 +46,7 @@ class Windows(NamedTuple):
 
     before: npt.NDArray[np.float64]
     first: Indices
-    count: Indices
+    count: Indices  # type: ignore[assignment]  # tuples have a method of this name
     after: npt.NDArray[np.float64]
     step: int
     low: int
@@ -50,7 +61,6 @@ class Windows(NamedTuple):
         first, count = reads.first.astype(np.int64), reads.count.astype(np.int64)
         return cls(before, first, count, after, reads.step, reads.low, reads.high, int(count.max()) + 2)
 
-
     def distinct(self) -> Windows:
         """Leave out what is read before or after the run if it is the run's own first or last pixel."""
         last = self.first + (self.count - 1) * self.step
@@ -64,7 +74,7 @@ class Pixels(NamedTuple):
 
     pixel: Indices
     first: Indices
-    count: Indices
+    count: Indices  # type: ignore[assignment]  # tuples have a method of this name
     most: int
     """The largest count, at least 1."""
     begin: int

@@ -117,7 +117,7 @@ def _largest(into: Any, at: int, source: Any, starts: Any, count: int, walk: Any
 
 
 @compiled
-def _larger(best: float, value: float) -> float:
+def _larger(best: Any, value: Any) -> Any:
     """Return the larger of two, NaN if one of them is."""
     return value if (value > best) | (value != value) else best
 

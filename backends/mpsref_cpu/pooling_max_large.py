@@ -137,8 +137,8 @@ def _gradient(
                         held[slot] = numbers[k]
                         p = source + numbers[k] * width * channels
                         _select_columns(values, columns, starts[k], x, p, channels, n, tables)
-                walk = 1, windows * n, 0, 0, 0
-                _select(best, 0, rows, a % window_slots * wide, values, starts, numbers, reads, walk)
+                whole = 1, windows * n, 0, 0, 0
+                _select(best, 0, rows, a % window_slots * wide, values, starts, numbers, reads, whole)
 
         if held[pixel % slots] != pixel:
             count = 0  # no window reads this row

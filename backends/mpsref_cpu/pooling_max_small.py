@@ -129,7 +129,11 @@ def _gradient(
     parts = -(-channels // part)
     most_rows, most_columns = tables.row_windows.most, tables.column_windows.most
     reads, times = np.empty(max(most_rows, most_columns), np.int64), np.empty(max(most_rows, most_columns), np.float64)
-    x_rows, sum_rows, row_sets = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64), np.empty(most_rows, np.bool_)
+    x_rows, sum_rows, row_sets = (
+        np.empty(most_rows, np.int64),
+        np.empty(most_rows, np.int64),
+        np.empty(most_rows, np.bool_),
+    )
     x_columns, sum_columns = np.empty(most_columns, np.int64), np.empty(most_columns, np.int64)
     column_sets = np.empty(most_columns, np.bool_)
     nan_rows, whole_row = np.empty(height, np.int8), np.array([[0, width]])
@@ -215,7 +219,7 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
             total = plus(total, load_lanes(x, np.uintp(p + i), zeros(32)))
         for i in range(p + size // 32 * 32, p + size):
             rest += load(x[i])
-    return any_nan(total) or rest != rest
+    return bool(any_nan(total) or rest != rest)
 
 
 # Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and gives to the sum at
@@ -244,8 +248,10 @@ def _hand_out(
     old = taps - column_sets[:taps].sum()
     for _ in range(length):
         walk = (
-            x_columns[0] + moved[0], x_columns[taps - 1] - x_columns[taps - 2],
-            sum_columns[0] + moved[1], sum_columns[taps - 1] - sum_columns[taps - 2],
+            x_columns[0] + moved[0],
+            x_columns[taps - 1] - x_columns[taps - 2],
+            sum_columns[0] + moved[1],
+            sum_columns[taps - 1] - sum_columns[taps - 2],
             old,
         )
         c = 0
