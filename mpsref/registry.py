@@ -16,14 +16,16 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from importlib import metadata
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpsref import images
 from mpsref.errors import UnsupportedError
 from mpsref.images import Array, ImageShape, Shape
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 __all__ = [
     "Backend",
@@ -160,6 +162,8 @@ _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", defau
 
 @functools.cache
 def _installed() -> tuple[metadata.EntryPoint, ...]:
+    from importlib import metadata  # takes as long as all of mpsref, and is needed at the first use of a backend
+
     return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
