@@ -7,7 +7,14 @@
 """
 
 from mpsref import geometry, padding
-from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
+from mpsref.errors import (
+    GraphError,
+    NoGradientError,
+    NotSynchronizedError,
+    OrderError,
+    ShapeError,
+    UnsupportedError,
+)
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.registry import Backend, Operation, backends, register, set_backend, use_backend
 
@@ -15,6 +22,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Backend",
+    "GraphError",
+    "NoGradientError",
     "NotSynchronizedError",
     "Operation",
     "OrderError",

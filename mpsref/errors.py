@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NotSynchronizedError", "OrderError", "ShapeError", "UnsupportedError"]
+__all__ = ["GraphError", "NoGradientError", "NotSynchronizedError", "OrderError", "ShapeError", "UnsupportedError"]
 
 
 class ShapeError(ValueError):
@@ -19,3 +19,11 @@ class OrderError(RuntimeError, ValueError):
 
 class NotSynchronizedError(OrderError):
     """The host reads a state that no command buffer has completed yet."""
+
+
+class GraphError(ValueError):
+    """A graph cannot be built or run as it is."""
+
+
+class NoGradientError(GraphError):
+    """A kernel without a gradient is asked for one."""

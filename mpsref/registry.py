@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpsref import images
+from mpsref import images, tokens
 from mpsref.errors import UnsupportedError
 from mpsref.images import Array, ImageShape, Shape
 
@@ -37,6 +38,7 @@ __all__ = [
     "Problem",
     "Spec",
     "backends",
+    "deferred",
     "get_backend",
     "register",
     "run",
@@ -88,9 +90,22 @@ class Problem:
         """Shape of each result."""
         raise NotImplementedError
 
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, where they, not the bytes that move, are what the operation costs; else 0."""
+        return 0
+
     def where(self, index: tuple[int, ...]) -> str:
         """Describe one element of the (first) result for a reader: the window or windows that it belongs to."""
         return ""
+
+    def input_dtypes(self, image: np.dtype[Any]) -> Mapping[str, np.dtype[Any]]:
+        """Dtype of each input where the images have dtype ``image``: the same, unless a family says otherwise."""
+        return dict.fromkeys(self.input_shapes, image)
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Turn arbitrary numbers, an array for each input, into inputs that the operation takes; in the same order."""
+        return drawn
 
     def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
         """Dtype of each result: that of the first input, unless a family says otherwise."""
@@ -105,7 +120,7 @@ Implementation: TypeAlias = Callable[..., None]
 class ImageProblem(Problem):
     """A problem whose source is an image (N, H, W, C)."""
 
-    source_shape: ImageShape = field(metadata={"token": "nhwc"})
+    source_shape: ImageShape = field(metadata={"token": tokens.shape("nhwc")})
 
     def __post_init__(self) -> None:
         """Check the shape."""
@@ -142,6 +157,35 @@ class Backend:
         if reason is None and operation not in self.implementations:
             return f"backend {self.name!r} does not implement {Operation(*operation)}"
         return reason
+
+
+def deferred(package: str, families: Mapping[str, Iterable[type[Spec]]]) -> dict[OperationKey, Implementation]:
+    """Return a backend's implementations of whole kernels, whose modules are imported at their first use.
+
+    ``families`` says which module of ``package`` has which kernels; each has a table ``IMPLEMENTATIONS``.
+    """
+    return {
+        Operation(spec_type, method): _Deferred(f"{package}.{module}", Operation(spec_type, method))
+        for module, spec_types in families.items()
+        for spec_type in spec_types
+        for method in spec_type.problems
+    }
+
+
+class _Deferred:
+    """An implementation in a module that is imported at the first call."""
+
+    def __init__(self, module: str, operation: Operation) -> None:
+        self._home = module, operation
+
+    @functools.cached_property
+    def _function(self) -> Implementation:
+        module, operation = self._home
+        function: Implementation = importlib.import_module(module).IMPLEMENTATIONS[operation]
+        return function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self._function(*args, **kwargs)
 
 
 class BackendInfo(NamedTuple):
@@ -276,7 +320,7 @@ def run(
         raise UnsupportedError(reason)
     sources = tuple(images.native(array) for array in inputs)
     for name, array in zip(problem.input_shapes, sources, strict=True):
-        if images.dtype_name(array) not in chosen.dtypes:
+        if array.dtype.kind == "f" and images.dtype_name(array) not in chosen.dtypes:
             raise TypeError(
                 f"{name} has dtype {array.dtype}; backend {chosen.name!r} takes {', '.join(chosen.dtypes)}: "
                 'convert it, or use backend="reference"'

@@ -18,14 +18,18 @@ import pytest
 from rich.console import Console
 
 import mpsref
-from mpsref import PoolingAverage, bench, bench_pytorch, registry
-from mpsref.bench import BenchReport, Measurement
-from mpsref.conformance import zoo
+from mpsref import PoolingAverage, bench, registry
+from mpsref.bench import BenchReport, Measurement, pytorch, spellings
+from mpsref.bench.spellings.pooling import avg_pool2d
+from mpsref.conformance import data, zoo
+from mpsref.conformance.zoo.pooling import AVERAGE_POOLING
 from mpsref.images import Array
 from mpsref_cpu import backend
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
-LAYER = zoo.Layer("tiny.pool", "Tiny", PoolingAverage(2, 2, 1), (2, 6, 8, 3), (3, 4), "pytorch", ())
+LAYER = zoo.Layer(
+    "tiny.pool", "Tiny", PoolingAverage(2, 2, 1), (2, 6, 8, 3), {"output_size": (3, 4), "gradient_size": (3, 4)}
+)
 
 
 @contextlib.contextmanager
@@ -44,6 +48,9 @@ class Tensor:
     def __init__(self, array: Array) -> None:
         self.array = array
 
+    def dim(self) -> int:
+        return self.array.ndim
+
     def permute(self, *axes: int) -> Tensor:
         assert axes == (0, 2, 3, 1)
         return self
@@ -58,8 +65,12 @@ def with_pytorch(monkeypatch: pytest.MonkeyPatch, error: float = 0.0) -> None:
     def call(torch: Any, problem: registry.Problem, inputs: tuple[Array, ...], outs: Any) -> Any:
         return lambda: Tensor(np.asarray(registry.run(problem, *inputs, backend="reference")) + error)
 
-    monkeypatch.setattr(bench_pytorch, "session", stub)
-    monkeypatch.setattr(bench_pytorch, "SPELLINGS", {PoolingAverage: call})
+    monkeypatch.setattr(pytorch, "session", stub)
+    monkeypatch.setattr(spellings, "SPELLINGS", {PoolingAverage: call})
+
+
+def inputs_of(problem: registry.Problem) -> tuple[Array, ...]:
+    return data.inputs(problem, "float32", "real", 1)
 
 
 def printed(report: BenchReport) -> str:
@@ -95,9 +106,9 @@ def test_scaling_grows_one_axis_and_its_outputs() -> None:
     assert [row.axis for row in rows] == list("NHWC")
     assert rows[1].shapes == ((4, 6, 8, 64), (4, 12, 8, 64), (4, 24, 8, 64))
     assert all(len(row.nanoseconds) == 3 and min(row.nanoseconds) > 0 for row in rows)
-    assert bench._grown(LAYER, 1, 4).output_size == (12, 4)
-    assert bench._grown(LAYER, 2, 4).output_size == (3, 16)
-    assert bench._grown(LAYER, 3, 4).output_size == (3, 4)
+    assert LAYER.grown(1, 4).call["output_size"] == (12, 4)
+    assert LAYER.grown(2, 4).call["output_size"] == (3, 16)
+    assert LAYER.grown(3, 4).call["output_size"] == (3, 4)
 
 
 def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +128,7 @@ def test_a_wrong_answer_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_backend_without_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_pytorch, "session", missing)
+    monkeypatch.setattr(pytorch, "session", missing)
     half = registry.Backend("half", {FORWARD: backend.implementations[FORWARD]})
     report = bench.run([half], None, [LAYER], rounds=1)
     assert [set(m.backends) for m in report.measurements] == [{"half"}, set()]
@@ -140,7 +151,7 @@ def report_of(*measurements: Measurement) -> BenchReport:
 
 
 def test_means_are_geometric_and_count_large_layers_alone() -> None:
-    large = Measurement("op", "large", (1, 1, 1, 1), 1_000_000, {"cpu": 1.0}, copy=0.5, pytorch=8.0)
+    large = Measurement("op", "large", (1, 1, 1, 1), 1_000_000, 0, {"cpu": 1.0}, copy=0.5, pytorch=8.0)
     other = replace(large, backends={"cpu": 2.0}, pytorch=4.0)
     unspelled = replace(large, pytorch=None)
     small = replace(large, nbytes=999_999, pytorch=1e9, copy=1e9)
@@ -151,7 +162,7 @@ def test_means_are_geometric_and_count_large_layers_alone() -> None:
 
 
 def test_json() -> None:
-    large = Measurement("op", "large", (1, 2, 3, 4), 1_000_000, {"cpu": 1.0}, copy=0.5, pytorch=None)
+    large = Measurement("op", "large", (1, 2, 3, 4), 1_000_000, 0, {"cpu": 1.0}, copy=0.5, pytorch=None)
     parsed = json.loads(report_of(large).json())
     assert parsed["format"] == 1
     assert parsed["measurements"][0]["backends"] == {"cpu": 1.0}
@@ -180,11 +191,11 @@ def test_the_copy_copies_everything(nbytes: int, threads: int) -> None:
 
 def test_large_results_are_not_allocated_anew() -> None:
     wide = replace(LAYER, source_shape=(1, 6, 8, 200_000))
-    problems = [bench._problem(GRADIENT, layer) for layer in (LAYER, wide)]
+    problems = [layer.problem(GRADIENT.method) for layer in (LAYER, wide)]
     assert bench._outs(problems[0]) is None
     outs = bench._outs(problems[1])
     assert outs is not None
-    (x,) = bench._inputs(problems[1])
+    (x,) = inputs_of(problems[1])
     call = bench._call(problems[1], (x,), backend)
     assert call() is call()
     assert outs[0].shape == (1, 6, 8, 200_000)
@@ -192,26 +203,28 @@ def test_large_results_are_not_allocated_anew() -> None:
 
 def test_pytorch_computes_every_layer_of_the_zoo_that_it_can_place() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    layers = [layer.small(channels=2, batch=2) for layer in zoo.AVERAGE_POOLING]
+    layers = [layer.small(channels=2, batch=2) for layer in AVERAGE_POOLING]
     placed = 0
     for layer in layers:
         for operation in (FORWARD, GRADIENT):
-            problem = bench._problem(operation, layer)
-            inputs = bench._inputs(problem)
-            call = bench_pytorch.call(torch, problem, inputs, None)
+            problem = layer.problem(operation.method)
+            inputs = inputs_of(problem)
+            call = spellings.call(torch, problem, inputs, None)
             if call is not None:
                 placed += 1
-                bench._same(layer.name, "reference", registry.run(problem, *inputs, backend="reference"), call())
+                bench._same(
+                    layer.name, "reference", registry.run(problem, *inputs, backend="reference"), pytorch.arrays(call())
+                )
     assert placed > len(layers)
 
 
 @pytest.mark.parametrize("operation", [FORWARD, GRADIENT], ids=str)
 def test_pytorch_writes_into_memory_that_is_there(operation: registry.Operation) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    problem = bench._problem(operation, zoo.by_name("nin_cifar10.pool2").small())
-    inputs = bench._inputs(problem)
+    problem = zoo.by_name("nin_cifar10.pool2").small().problem(operation.method)
+    inputs = inputs_of(problem)
     out = np.full(problem.result_shapes[0], np.nan, np.float32)
-    call = bench_pytorch.call(torch, problem, inputs, (out,))
+    call = spellings.call(torch, problem, inputs, (out,))
     assert call is not None
     call()
     np.testing.assert_allclose(out, registry.run(problem, *inputs, backend="reference"), atol=1e-5)
@@ -220,7 +233,7 @@ def test_pytorch_writes_into_memory_that_is_there(operation: registry.Operation)
 def test_pytorch_cannot_place_a_window_behind_its_padding() -> None:
     for spec in (PoolingAverage(3, 2, 3), PoolingAverage(3, 2, -1), PoolingAverage(4, 2, (2, 1), "clamp", 3)):
         layer = replace(LAYER, spec=spec)
-        assert bench_pytorch.avg_pool2d(bench._problem(FORWARD, layer)) is None
+        assert avg_pool2d(layer.problem("forward")) is None
 
 
 def test_importing_it_imports_neither_pytorch_nor_numba() -> None:

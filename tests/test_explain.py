@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 
 import mpsref
-from mpsref.conformance import pooling
 from mpsref.conformance.case import Case
+from mpsref.conformance.subjects import pooling
 from mpsref.explain import explain
 
 

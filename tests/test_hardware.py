@@ -11,7 +11,7 @@ import mpsref
 from mpsref import PoolingAverage, PoolingMax, kernels
 from mpsref.conformance import hardware
 from mpsref.conformance.hardware import KNOWN_DIFFERENCES
-from mpsref.conformance.hardware_entries import Entry, Tolerance, Values
+from mpsref.conformance.hardware.entries import Entry, Tolerance, Values
 from mpsref.images import Array
 from mpsref.registry import Backend
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.conformance import hardware, hardware_entries
-from mpsref.conformance.hardware_entries import Entry
+from mpsref.conformance import hardware
+from mpsref.conformance.hardware import entries as hardware_entries
+from mpsref.conformance.hardware.entries import Entry
 
 ENTRIES = hardware.load()
 
@@ -41,7 +42,7 @@ def test_entry_is_complete(entry: Entry) -> None:
 
 
 def test_file_is_small() -> None:
-    text = resources.files("mpsref.conformance").joinpath("hardware.json").read_text("utf-8")
+    text = resources.files("mpsref.conformance.hardware").joinpath("hardware.json").read_text("utf-8")
     assert len(text) < 250_000
     assert sum(line.startswith('{"id": ') for line in text.splitlines()) == len(ENTRIES)
 

@@ -8,7 +8,8 @@ import pytest
 
 from mpsref import PoolingAverage, PoolingL2Norm, padding
 from mpsref.conformance import zoo
-from mpsref.conformance.zoo import Layer
+from mpsref.conformance.zoo import Layer, pooling
+from mpsref.conformance.zoo.pooling import AVERAGE_POOLING, L2_POOLING, MAX_POOLING
 
 PUBLISHED = {
     "lenet5.s2": (14, 14),
@@ -121,14 +122,16 @@ def overhang(layer: Layer) -> tuple[int, int]:
     """How far the last window reaches beyond the end of the image, per axis."""
     ends = (
         window.offset + window.stride * (outputs - 1) - window.center + window.extent - length
-        for window, outputs, length in zip(layer.spec.windows, layer.output_size, layer.source_shape[1:3], strict=True)
+        for window, outputs, length in zip(
+            layer.spec.windows, layer.call["output_size"], layer.source_shape[1:3], strict=True
+        )
     )
     y, x = ends
     return y, x
 
 
 def is_global(layer: Layer) -> bool:
-    return layer.output_size == (1, 1) and layer.spec.kernel_size == layer.source_shape[1:3]
+    return layer.call["output_size"] == (1, 1) and layer.spec.kernel_size == layer.source_shape[1:3]
 
 
 KINDS: dict[str, Callable[[Layer], bool]] = {
@@ -150,7 +153,7 @@ MAX_KINDS: dict[str, Callable[[Layer], bool]] = {
     "TensorFlow SAME, padding on both sides": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (0, 0),
     "TensorFlow SAME, padding at the end only": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (1, 1),
     "stride 1, even window, size kept": lambda x: (
-        x.spec.kernel_size == (2, 2) and x.spec.strides == (1, 1) and x.output_size == x.source_shape[1:3]
+        x.spec.kernel_size == (2, 2) and x.spec.strides == (1, 1) and x.call["output_size"] == x.source_shape[1:3]
     ),
     "spatial pyramid": lambda x: x.spec.kernel_size == (13, 13) and x.spec.strides == (1, 1),
     "zeros that may win": lambda x: x.spec.edge_mode == "zero" and x.spec.offset == (0, 0),
@@ -169,9 +172,9 @@ L2_KINDS: dict[str, Callable[[Layer], bool]] = {
     "overlapping, padded, strided": lambda x: x.spec.strides == (2, 2) and x.spec.offset == (0, 0),
 }
 FAMILIES = {
-    "average": (zoo.AVERAGE_POOLING, KINDS, 30),
-    "max": (zoo.MAX_POOLING, MAX_KINDS, 30),
-    "l2": (zoo.L2_POOLING, L2_KINDS, 10),
+    "average": (AVERAGE_POOLING, KINDS, 30),
+    "max": (MAX_POOLING, MAX_KINDS, 30),
+    "l2": (L2_POOLING, L2_KINDS, 10),
 }
 NETWORKS = (
     *("DenseNet-121", "Inception-v3", "ResNet-50", "MobileNetV2", "NASNet", "SqueezeNet", "LeNet-5", "AlexNet"),
@@ -189,12 +192,12 @@ def test_names_are_unique_and_there_are_many(family: str) -> None:
 
 
 def test_every_max_and_l2_layer_has_a_published_size() -> None:
-    assert {layer.name for layer in (*zoo.MAX_POOLING, *zoo.L2_POOLING)} <= set(PUBLISHED)
+    assert {layer.name for layer in (*MAX_POOLING, *L2_POOLING)} <= set(PUBLISHED)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_output_size_is_the_published_one(name: str) -> None:
-    assert zoo.by_name(name).output_size == PUBLISHED[name]
+    assert zoo.by_name(name).call["output_size"] == PUBLISHED[name]
 
 
 @pytest.mark.parametrize(("family", "kind"), [(family, kind) for family in FAMILIES for kind in FAMILIES[family][1]])
@@ -213,7 +216,7 @@ def test_every_network_has_a_layer() -> None:
 
 
 def test_most_layers_have_at_least_a_megabyte_and_none_more_than_32() -> None:
-    sizes = [layer.nbytes for layer in zoo.LAYERS]
+    sizes = [layer.nbytes for layer in pooling.LAYERS]
     assert sum(size >= 1e6 for size in sizes) >= 0.9 * len(sizes)
     assert max(sizes) < 32e6
 
@@ -222,11 +225,11 @@ def test_nbytes_counts_source_and_result() -> None:
     assert zoo.by_name("densenet121.transition1").nbytes == 4 * 128 * (4 * 56 * 56 + 4 * 28 * 28)
 
 
-@pytest.mark.parametrize("layer", zoo.LAYERS, ids=lambda layer: layer.name)
+@pytest.mark.parametrize("layer", pooling.LAYERS, ids=lambda layer: layer.name)
 def test_small_changes_nothing_but_batch_and_channels(layer: Layer) -> None:
     small = layer.small(channels=5, batch=2)
     assert small.source_shape == (2, *layer.source_shape[1:3], 5)
-    assert (small.name, small.spec, small.output_size) == (layer.name, layer.spec, layer.output_size)
+    assert (small.name, small.spec, small.call["output_size"]) == (layer.name, layer.spec, layer.call["output_size"])
 
 
 def test_unknown_name_says_which_are_near() -> None:
@@ -250,7 +253,7 @@ def by_torch(layer: Layer, functional: Any, source: Any) -> Any:
     return functional.max_pool2d(source, *window, dilation=dilation, **words)
 
 
-@pytest.mark.parametrize("layer", [x for x in zoo.LAYERS if x.framework == "pytorch"], ids=lambda layer: layer.name)
+@pytest.mark.parametrize("layer", [x for x in pooling.LAYERS if x.framework == "pytorch"], ids=lambda layer: layer.name)
 def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
     """The published arguments, given to PyTorch itself, make the same values and gradients."""
     torch = pytest.importorskip("torch")
@@ -259,11 +262,14 @@ def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
     x = rng.standard_normal(small.source_shape)
     source = torch.tensor(x.transpose(0, 3, 1, 2), requires_grad=True)
     y = by_torch(layer, torch.nn.functional, source)
-    assert tuple(y.shape[2:]) == layer.output_size
+    assert tuple(y.shape[2:]) == layer.call["output_size"]
     np.testing.assert_allclose(
-        small.spec.forward(x, small.output_size), y.detach().numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
+        small.spec.forward(x, small.call["output_size"]),
+        y.detach().numpy().transpose(0, 2, 3, 1),
+        rtol=1e-12,
+        atol=1e-14,
     )
-    g = rng.standard_normal((1, *small.output_size, 3))
+    g = rng.standard_normal((1, *small.call["output_size"], 3))
     y.backward(torch.tensor(g.transpose(0, 3, 1, 2)))
     np.testing.assert_allclose(
         small.spec.gradient(g, x), source.grad.numpy().transpose(0, 2, 3, 1), rtol=1e-12, atol=1e-14
@@ -271,7 +277,7 @@ def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
 
 
 @pytest.mark.parametrize(
-    "layer", [x for x in zoo.AVERAGE_POOLING if x.framework == "tensorflow"], ids=lambda layer: layer.name
+    "layer", [x for x in AVERAGE_POOLING if x.framework == "tensorflow"], ids=lambda layer: layer.name
 )
 def test_tensorflow_layers_have_an_mps_policy(layer: Layer) -> None:
     """The policies that MPS made for TensorFlow put the windows where TensorFlow's own rule puts them."""
@@ -279,14 +285,14 @@ def test_tensorflow_layers_have_an_mps_policy(layer: Layer) -> None:
     policy = padding.TENSORFLOW_AVERAGE_POOLING if same else padding.TENSORFLOW_AVERAGE_POOLING_VALID_ONLY
     spec = layer.spec
     placed = padding.mps(layer.source_shape[1:3], spec.kernel_size, spec.strides, policy=policy)
-    assert placed == (spec.offset, layer.output_size, spec.edge_mode, spec.zero_pad_size)
+    assert placed == (spec.offset, layer.call["output_size"], spec.edge_mode, spec.zero_pad_size)
 
 
 def test_the_two_inception_v3_differ_at_the_border_alone() -> None:
     """Counting the padding or not: one network, two frameworks, two results."""
     counted, shrunk, onnx = (zoo.by_name(f"inception_v3{which}.mixed_5b").small() for which in ("", "_tf", "_onnx"))
     x = np.random.default_rng(0).standard_normal(counted.source_shape)
-    a, b, c = (layer.spec.forward(x, layer.output_size) for layer in (counted, shrunk, onnx))
+    a, b, c = (layer.spec.forward(x, layer.call["output_size"]) for layer in (counted, shrunk, onnx))
     np.testing.assert_array_equal(a, c)
     np.testing.assert_array_equal(a[:, 1:-1, 1:-1], b[:, 1:-1, 1:-1])
     np.testing.assert_allclose(a[:, 0, 0] * 9, b[:, 0, 0] * 4)

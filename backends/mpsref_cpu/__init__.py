@@ -1,14 +1,21 @@
 """The cpu backend: numba kernels on NumPy arrays, one module a kernel family, as in ``mpsref.kernels``.
 
 An implementation is a function ``(problem, *inputs, out)``. It asks the problem for its per-axis tables and fills
-``out``; see :mod:`mpsref_cpu.pooling_average` for the model.
+``out``; see :mod:`mpsref_cpu.pooling_average` for the model. A family is imported when it is first used.
 """
 
-from mpsref import Backend
-from mpsref_cpu import pooling_average, pooling_l2norm, pooling_max
+from mpsref import Backend, kernels
+from mpsref.registry import Spec, deferred
 from mpsref_cpu.parallel import thread_count
 
 __all__ = ["backend"]
+
+FAMILIES: dict[str, list[type[Spec]]] = {
+    "pooling_average": [kernels.PoolingAverage],
+    "pooling_max": [kernels.PoolingMax],
+    "pooling_l2norm": [kernels.PoolingL2Norm],
+}
+"""The module of each kernel; it has a table IMPLEMENTATIONS with all operations of that kernel."""
 
 
 def _device() -> str:
@@ -16,6 +23,4 @@ def _device() -> str:
     return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-IMPLEMENTATIONS = {**pooling_average.IMPLEMENTATIONS, **pooling_max.IMPLEMENTATIONS, **pooling_l2norm.IMPLEMENTATIONS}
-
-backend = Backend("cpu", IMPLEMENTATIONS, device=_device)
+backend = Backend("cpu", deferred(__name__, FAMILIES), device=_device)

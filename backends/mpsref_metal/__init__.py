@@ -5,28 +5,24 @@ Both run the same MSL text and the same Python; only the runtime differs. "metal
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import mpsref
-from mpsref.registry import OperationKey
+from mpsref import kernels
+from mpsref.registry import Spec, deferred
 from mpsref_metal.launch import Launcher
-from mpsref_metal.pooling import forward_of, gradient_of
-from mpsref_metal.pooling_average import average
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
 
 __all__ = ["backend_on", "clang", "metal"]
 
-IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
-    (mpsref.PoolingAverage, "forward"): average,
-    (mpsref.PoolingAverage, "gradient"): average,
-    (mpsref.PoolingMax, "forward"): forward_of("pooling_max"),
-    (mpsref.PoolingMax, "gradient"): gradient_of("pooling_max"),
-    (mpsref.PoolingL2Norm, "forward"): forward_of("pooling_l2norm"),
-    (mpsref.PoolingL2Norm, "gradient"): gradient_of("pooling_l2norm"),
+FAMILIES: dict[str, list[type[Spec]]] = {
+    "pooling_average": [kernels.PoolingAverage],
+    "pooling_max": [kernels.PoolingMax],
+    "pooling_l2norm": [kernels.PoolingL2Norm],
 }
+"""The module of each kernel; it has a table IMPLEMENTATIONS of functions ``(launch, problem, *inputs, out)``."""
 
 
 def backend_on(name: str, runtime: Any) -> mpsref.Backend:
@@ -34,7 +30,7 @@ def backend_on(name: str, runtime: Any) -> mpsref.Backend:
     launch = Launcher(runtime.Device)
     return mpsref.Backend(
         name,
-        {operation: partial(function, launch) for operation, function in IMPLEMENTATIONS.items()},
+        {operation: partial(function, launch) for operation, function in deferred(__name__, FAMILIES).items()},
         unavailable=runtime.unavailable,
         device=lambda: str(launch.device()),
         fast_math=True,

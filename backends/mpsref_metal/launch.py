@@ -7,6 +7,7 @@ come back as float32 and are rounded by NumPy, so that all backends round alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from mpsref.errors import UnsupportedError
-from mpsref.images import Array
+from mpsref.images import Array, Shape
 from mpsref_metal.runtimes import Device
 
-__all__ = ["Launcher"]
+__all__ = ["Launcher", "store", "typedef"]
 
 STORAGE = {"float32": "float", "float16": "half"}
 
@@ -34,34 +35,70 @@ class Launcher:
         self.device = cache(open_device)
         self._function = cache(self._compile)
 
+    def run(
+        self,
+        parts: tuple[str, ...],
+        function: str,
+        buffers: Sequence[Array],
+        results: Sequence[tuple[Shape, Any]],
+        known: tuple[str, ...] = (),
+        count: int | None = None,
+    ) -> list[Array]:
+        """Run ``count`` threads (default: one for each element of the first result); return the results.
+
+        ``parts`` are the files of the source after the prelude, ``known`` lines of MSL before it: what is known when it
+        is compiled. The function's buffers are ``buffers``, C-contiguous, then one for each of ``results``, (shape,
+        dtype). Results of floats start as NaN: a fault on the GPU is not reported, and must not look like a result.
+        """
+        sizes = [math.prod(shape) for shape, _ in results]
+        threads = sizes[0] if count is None else count
+        if max(threads, *sizes) > MOST_THREADS:
+            raise UnsupportedError(
+                f"the result has {max(threads, *sizes)} elements; one launch has at most {MOST_THREADS}: split the batch"
+            )
+        run = self._function(parts, function, known)
+        memories = [
+            self.device().buffer(size * np.dtype(dtype).itemsize)
+            for size, (_, dtype) in zip(sizes, results, strict=True)
+        ]
+        arrays = [
+            np.frombuffer(memory, dtype).reshape(shape)
+            for memory, (shape, dtype) in zip(memories, results, strict=True)
+        ]
+        for array in arrays:
+            array.fill(np.nan if array.dtype.kind == "f" else 0)
+        handle = run(threads, *buffers, *memories)
+        del handle  # waits
+        return arrays
+
     def __call__(
         self, parts: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
     ) -> None:
-        """Run one thread for each element of ``out``, and write their float32 results there.
+        """Run one thread for each element of ``out``, a gather over windows, and write their float32 results there.
 
-        ``parts`` are the files of the source after the prelude. Buffers are the ``images`` (the source image last, a
-        source gradient before it), the ``tables``, the struct ``Problem``, the result.
+        Buffers are the ``images`` (the source image last, a source gradient before it), the ``tables``, the struct
+        ``Problem``, the result.
         """
-        if out.size > MOST_THREADS:
-            raise UnsupportedError(
-                f"the result has {out.size} elements; one launch has at most {MOST_THREADS}: split the batch"
-            )
-        storages = STORAGE[images[-1].dtype.name], STORAGE[images[0].dtype.name]
-        run = self._function(parts, function, *storages)
-        memory = self.device().buffer(out.size * 4)
-        result = np.frombuffer(memory, np.float32)
-        result.fill(np.nan)  # a fault on the GPU is not reported: it must not look like a result
-        handle = run(out.size, *images, *tables, _problem(images[0], out), memory)
-        del handle  # waits
-        with np.errstate(over="ignore"):
-            out[...] = result.reshape(out.shape)
+        known = typedef("Storage", images[-1]), typedef("Gradient", images[0])
+        buffers = [*images, *tables, _problem(images[0], out)]
+        store(self.run(parts, function, buffers, [(out.shape, np.float32)], known)[0], out)
 
-    def _compile(self, parts: tuple[str, ...], function: str, storage: str, gradient: str) -> Any:
+    def _compile(self, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
         folder = resources.files("mpsref_metal").joinpath("msl")
         texts = [folder.joinpath(f"{part}.metal").read_text("utf-8") for part in ("prelude", *parts)]
-        known = f"#define SPECIALIZED\ntypedef {storage} Storage;\ntypedef {gradient} Gradient;"
-        source = "\n#line 1\n".join([known, *texts])
+        source = "\n#line 1\n".join(["\n".join(["#define SPECIALIZED", *known]), *texts])
         return self.device().kernel(source).function(function)
+
+
+def typedef(name: str, image: Array) -> str:
+    """Return the line of MSL that calls the type of an image's pixels ``name``."""
+    return f"typedef {STORAGE[image.dtype.name]} {name};"
+
+
+def store(result: Array, out: Array) -> None:
+    """Round a float32 result to the dtype of ``out``."""
+    with np.errstate(over="ignore"):
+        out[...] = result.reshape(out.shape)
 
 
 def _problem(gathered: Array, out: Array) -> Array:

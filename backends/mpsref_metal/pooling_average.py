@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpsref import PoolingAverage
 from mpsref.images import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref_metal.launch import Launcher
 
-__all__ = ["average"]
+__all__ = ["IMPLEMENTATIONS"]
 
 
 def average(launch: Launcher, problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
@@ -16,3 +17,6 @@ def average(launch: Launcher, problem: AverageForward | AverageGradient, source:
     runs = [np.stack([axis.first, axis.count], axis=1) for axis in problem.runs()]
     factors = [inverse.astype(np.float32) for inverse in problem.reciprocals()]
     launch(("pooling_average",), problem.method, [source], [*runs, *factors], out)
+
+
+IMPLEMENTATIONS = {(PoolingAverage, "forward"): average, (PoolingAverage, "gradient"): average}

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
-from mpsref import images, kernels, registry
+from mpsref import images, kernels, registry, tokens
 from mpsref.conformance import data
 from mpsref.conformance.data import Family
 from mpsref.images import Array
 from mpsref.parameters import choice, integer
+from mpsref.tokens import Token
 
 __all__ = ["Case", "operation_named", "operations"]
 
@@ -77,100 +78,68 @@ class Case:
             raise ValueError(f"case {text!r} has no ':'; a case is 'Operation.method:token,token,...'")
         operation = operation_named(name)
         problem_type = operation.spec_type.problems[operation.method]
-        known = [*_tokens(problem_type), *_tokens(operation.spec_type), *_DATA_TOKENS]
-        found: dict[_Token, Any] = {}
+        known = [*_fields(problem_type), *_fields(operation.spec_type), *_DATA_FIELDS]
+        found: dict[_Field, Any] = {}
         for word in rest.split(","):
-            token, value = _read(word, known, text)
-            if token in found:
-                raise ValueError(f"case {text!r} names {token.field} twice, the second time with {word!r}")
-            found[token] = value
-        values = {owner: {t.field: v for t, v in found.items() if t.owner is owner} for owner in (problem_type, cls)}
-        spec = {t.field: v for t, v in found.items() if t.owner is operation.spec_type}
+            field, value = _read(word, known, text)
+            if field in found:
+                raise ValueError(f"case {text!r} names {field.name} twice, the second time with {word!r}")
+            found[field] = value
+        values = {owner: {f.name: v for f, v in found.items() if f.owner is owner} for owner in (problem_type, cls)}
+        spec = {f.name: v for f, v in found.items() if f.owner is operation.spec_type}
         try:
             return cls(problem_type(operation.spec_type(**spec), **values[problem_type]), **values[cls])
         except TypeError as error:
             missing = re.findall(r"'(\w+)'", str(error))
-            examples = ", ".join(f"{t.field} ({t.example})" for t in known if t.field in missing)
+            examples = ", ".join(f"{f.name} ({f.token.example})" for f in known if f.name in missing)
             raise ValueError(f"case {text!r} lacks {examples or error}") from error
 
     def inputs(self) -> tuple[Array, ...]:
         """Return the arrays that the operation reads, the same at every call."""
-        shapes = self.problem.input_shapes.values()
-        return tuple(
-            data.values(shape, self.dtype, self.family, self.seed, stream) for stream, shape in enumerate(shapes)
-        )
+        return data.inputs(self.problem, self.dtype, self.family, self.seed)
 
 
-class _Token(NamedTuple):
-    """How one field is written: a pattern that reads it, and a function that prints it."""
+class _Field(NamedTuple):
+    """A field that is written in case strings, and how."""
 
     owner: type
-    field: str
-    example: str
-    pattern: str
-    read: Callable[..., Any]
-    write: Callable[[Any], str]
+    name: str
+    token: Token
 
 
-_INT = r"(-?\d+)"
-
-
-def _token(owner: type, name: str, code: Any) -> _Token:
-    """Return the token of a field whose metadata says ``code``."""
-    if isinstance(code, tuple):  # a bare word
-        return _Token(owner, name, code[0], f"({'|'.join(code)})", str, str)
-    if code == "nhwc":
-        return _Token(
-            owner, name, "n1h5w5c1", f"n{_INT}h{_INT}w{_INT}c{_INT}",
-            lambda *numbers: tuple(map(int, numbers)),
-            lambda shape: "n{}h{}w{}c{}".format(*shape),
-        )  # fmt: skip
-    if code == "clip":
-        return _Token(
-            owner, name, "clip0x0+4x4", rf"clip{_INT}x{_INT}\+{_INT}x{_INT}",
-            lambda y, x, h, w: ((int(y), int(x)), (int(h), int(w))),
-            lambda clip: "clip{}x{}+{}x{}".format(*clip[0], *clip[1]),
-        )  # fmt: skip
-    return _Token(
-        owner, name, f"{code}3x3", rf"{code}{_INT}x{_INT}",
-        lambda y, x: (int(y), int(x)),
-        lambda pair: f"{code}{pair[0]}x{pair[1]}",
-    )  # fmt: skip
-
-
-_DATA_TOKENS = (
-    _Token(Case, "dtype", "float32", f"({'|'.join(images.DTYPES)})", str, str),
-    _Token(Case, "family", "exact", f"({'|'.join(FAMILIES)})", str, str),
-    _Token(Case, "seed", "seed=7", r"seed=(\d+)", int, str),
+_DATA_FIELDS = (
+    _Field(Case, "dtype", tokens.word(*images.DTYPES)._replace(example="float32")),
+    _Field(Case, "family", tokens.word(*FAMILIES)),
+    _Field(Case, "seed", Token("seed=7", r"seed=(\d+)", int, str)),
 )
 
 
-def _tokens(owner: Any) -> list[_Token]:
-    fields = [f for f in dataclasses.fields(owner) if "token" in f.metadata]
-    return [_token(owner if isinstance(owner, type) else type(owner), f.name, f.metadata["token"]) for f in fields]
+def _fields(owner: Any) -> list[_Field]:
+    kind = owner if isinstance(owner, type) else type(owner)
+    return [_Field(kind, f.name, f.metadata["token"]) for f in dataclasses.fields(kind) if "token" in f.metadata]
 
 
 def _printed(thing: Any) -> Iterator[str]:
     """Yield the words of a spec or a problem, without those that say what would be so anyway."""
     defaults = {f.name: f.default for f in dataclasses.fields(thing)}
-    for token in _tokens(thing):
-        default = defaults[token.field]
-        if default is dataclasses.MISSING or not _implied(thing, token.field, default):
-            yield token.write(getattr(thing, token.field))
+    for _, name, token in _fields(thing):
+        default = defaults[name]
+        if default is dataclasses.MISSING or not _implied(thing, name, default):
+            yield token.write(getattr(thing, name))
 
 
 def _implied(thing: Any, name: str, default: Any) -> bool:
     """Tell whether leaving the field out gives the same thing."""
     try:
         return bool(dataclasses.replace(thing, **{name: default}) == thing)
-    except ValueError:  # there is no default here, as for the output size of an offset behind the image
+    except (TypeError, ValueError):  # there is no default here, as for the output size of an offset behind the image
         return False
 
 
-def _read(word: str, known: list[_Token], text: str) -> tuple[_Token, Any]:
-    for token in known:
-        match = re.fullmatch(token.pattern, word)
+def _read(word: str, known: list[_Field], text: str) -> tuple[_Field, Any]:
+    for field in known:
+        match = re.fullmatch(field.token.pattern, word)
         if match:
-            return token, token.read(*match.groups())
-    examples = ", ".join(token.example for token in known)
+            return field, field.token.read(*match.groups())
+    examples = ", ".join(field.token.example for field in known)
     raise ValueError(f"case {text!r}: cannot read {word!r}; tokens of this operation look like {examples}")

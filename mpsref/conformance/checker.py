@@ -42,8 +42,7 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
     """Yield (layer name, case) for each real layer of the kernel, with few channels so that all of them are quick."""
     for number, layer in enumerate(zoo.LAYERS):
         if type(layer.spec) is operation.spec_type:
-            small = layer.small(channels=5)
-            problem = operation.spec_type.problems[operation.method](small.spec, small.source_shape, small.output_size)
+            problem = layer.small(channels=5).problem(operation.method)
             yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
 
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels import Terms
+from mpsref.kernels.reference import UNIT_ROUNDOFF
 
 __all__ = ["Mismatch", "bound", "check", "gamma", "ulp"]
-
-UNIT_ROUNDOFF = 2.0**-24
 
 
 class Mismatch(AssertionError):

@@ -14,13 +14,24 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from mpsref.images import Array, Shape
+from mpsref.registry import Problem
 
-__all__ = ["Family", "values"]
+__all__ = ["Family", "inputs", "values"]
 
 Family: TypeAlias = Literal["exact", "real", "hard"]
 
 PERIOD = 126
 """In the exact family this many consecutive values are distinct: the integers from -63 to 63 without 0."""
+
+
+def inputs(problem: Problem, dtype: str, family: Family, seed: int) -> tuple[Array, ...]:
+    """Return an array for each input of ``problem``, as its images have ``dtype``; all are legal."""
+    dtypes = problem.input_dtypes(np.dtype(dtype))
+    drawn = {
+        name: values(shape, dtype, family, seed, stream)
+        for stream, (name, shape) in enumerate(problem.input_shapes.items())
+    }
+    return tuple(array.astype(dtypes[name], copy=False) for name, array in problem.legal(drawn).items())
 
 
 def values(shape: Shape, dtype: str, family: Family, seed: int, stream: int = 0) -> Array:

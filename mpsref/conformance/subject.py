@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
 from mpsref.conformance.runner import Property
 from mpsref.registry import Problem
 
-__all__ = ["Subject"]
+__all__ = ["Subject", "pairs", "seldom"]
 
 
 @dataclass(frozen=True)
@@ -21,3 +22,15 @@ class Subject:
     """Draws problems of one method."""
     properties: Mapping[str, tuple[Property, ...]]
     """What must hold beside agreement, by method."""
+    immune: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By method, the common planted faults that cannot happen to it, such as a layout where the result is no image."""
+
+
+def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
+    """Draw two integers (y, x)."""
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+def seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw ``usual`` three times out of four."""
+    return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else st.just(usual))

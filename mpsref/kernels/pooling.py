@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mpsref import images, registry, tables
+from mpsref import images, registry, tables, tokens
 from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.images import Array, Shape
@@ -28,10 +28,10 @@ class Pooling(registry.Spec):
     ``offset`` is the source position of the first window's centre; it may be any integer.
     """
 
-    kernel_size: PairLike = field(metadata={"token": "k"})
-    strides: PairLike = field(default=(1, 1), metadata={"token": "s"})
-    offset: PairLike = field(default=(0, 0), metadata={"token": "o"})
-    edge_mode: EdgeMode = field(default="zero", metadata={"token": EDGE_MODES})
+    kernel_size: PairLike = field(metadata={"token": tokens.pair("k")})
+    strides: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("s")})
+    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
+    edge_mode: EdgeMode = field(default="zero", metadata={"token": tokens.word(*EDGE_MODES)})
 
     reads_source: ClassVar[bool] = True
     """Whether the gradient reads the pixels of the source image; the average needs only its size."""
@@ -125,7 +125,7 @@ class PoolingForward(registry.ImageProblem):
 
     method: ClassVar[str] = "forward"
     spec: Pooling
-    output_size: Pair = field(default=cast(Pair, None), metadata={"token": "out"})
+    output_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("out")})
 
     def __post_init__(self) -> None:
         """Check the shapes; an output size of ``None`` becomes the default one."""
@@ -172,11 +172,11 @@ class PoolingGradient(registry.ImageProblem):
 
     method: ClassVar[str] = "gradient"
     spec: Pooling
-    gradient_size: Pair = field(default=cast(Pair, None), metadata={"token": "g"})
-    primary_offset: Pair = field(default=(0, 0), metadata={"token": "p"})
-    source_size: Pair | None = field(default=None, metadata={"token": "size"})
-    kernel_offset: Pair | None = field(default=None, metadata={"token": "ko"})
-    clip: Clip | None = field(default=None, metadata={"token": "clip"})
+    gradient_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("g")})
+    primary_offset: Pair = field(default=(0, 0), metadata={"token": tokens.pair("p")})
+    source_size: Pair | None = field(default=None, metadata={"token": tokens.pair("size")})
+    kernel_offset: Pair | None = field(default=None, metadata={"token": tokens.pair("ko")})
+    clip: Clip | None = field(default=None, metadata={"token": tokens.clip("clip")})
 
     def __post_init__(self) -> None:
         """Check the geometry; a gradient size of ``None`` becomes that of the default output."""

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpsref import tokens
 from mpsref.images import Array, Shape
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
 from mpsref.kernels.reference import Formula, Terms
@@ -64,7 +65,7 @@ class PoolingAverage(Pooling):
     [9.0, 21.0, 12.0, 12.0]
     """
 
-    zero_pad_size: PairLike = field(default=(0, 0), metadata={"token": "zp"})
+    zero_pad_size: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("zp")})
 
     reads_source = False
     problems: ClassVar = {"forward": AverageForward, "gradient": AverageGradient}
@@ -134,5 +135,6 @@ def terms(problem: AverageForward | AverageGradient, values: Array) -> Terms:
     return Terms(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
 
 
+SPECS = (PoolingAverage,)
 REFERENCE: dict[OperationKey, Formula] = {(PoolingAverage, "forward"): forward, (PoolingAverage, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {(PoolingAverage, "forward"): terms, (PoolingAverage, "gradient"): terms}

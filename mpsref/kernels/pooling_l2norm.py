@@ -87,6 +87,7 @@ def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> Terms:
     return Terms(gradient(problem, np.abs(g), np.abs(x)), count_of_windows(problem) + -(-height * width // 2) + 16.0)
 
 
+SPECS = (PoolingL2Norm,)
 REFERENCE: dict[OperationKey, Formula] = {(PoolingL2Norm, "forward"): forward, (PoolingL2Norm, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {
     (PoolingL2Norm, "forward"): forward_terms,

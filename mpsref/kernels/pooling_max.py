@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpsref import tokens
 from mpsref.images import Array
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, taps
 from mpsref.kernels.reference import Formula, Terms
@@ -42,7 +43,7 @@ class PoolingMax(Pooling):
     [11.0, 100.0, 0.0]
     """
 
-    dilations: PairLike = field(default=(1, 1), metadata={"token": "d"})
+    dilations: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("d")})
 
     problems: ClassVar = {"forward": PoolingForward, "gradient": PoolingGradient}
 
@@ -99,5 +100,6 @@ def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> Terms:
     return Terms(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
 
 
+SPECS = (PoolingMax,)
 REFERENCE: dict[OperationKey, Formula] = {(PoolingMax, "forward"): forward, (PoolingMax, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {(PoolingMax, "forward"): forward_terms, (PoolingMax, "gradient"): gradient_terms}

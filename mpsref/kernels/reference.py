@@ -14,9 +14,12 @@ import numpy as np
 from mpsref.images import DTYPES, Array
 from mpsref.registry import Backend, Implementation, OperationKey, Problem
 
-__all__ = ["Formula", "Terms", "backends_of"]
+__all__ = ["UNIT_ROUNDOFF", "Formula", "Terms", "backends_of"]
 
 Formula = Callable[..., Any]
+
+UNIT_ROUNDOFF = 2.0**-24
+"""Of float32, which backends compute in."""
 
 
 class Terms(NamedTuple):
@@ -24,10 +27,15 @@ class Terms(NamedTuple):
 
     magnitude: Array
     """The sum of the absolute values of the terms."""
-    m: Array
+    m: Array | np.float64
     """How many roundings in sequence are allowed for; broadcasts against ``magnitude``."""
     exact: Array | bool = False
     """Where inputs that are small integers leave nothing to round, so that results must be equal."""
+
+    @classmethod
+    def of_error(cls, error: Array, exact: Array | bool = False) -> Terms:
+        """Return terms whose bound is ``error + ulp(storage) / 2``: for kernels with a bound of their own."""
+        return cls(np.asarray(error) * (1 / UNIT_ROUNDOFF - 1), np.float64(1), exact)
 
 
 def _implementation(formula: Formula, exact: bool) -> Implementation:

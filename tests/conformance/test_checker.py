@@ -7,12 +7,13 @@ import pytest
 
 from mpsref.conformance import check, checker, faults, zoo
 from mpsref.conformance.case import Case, operation_named, operations
+from mpsref.conformance.faults import planted
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.registry import Backend
 
 GRADIENT = operation_named("PoolingAverage.gradient")
 AVERAGE = [operation_named("PoolingAverage.forward"), GRADIENT]
-RIGHT = Backend("right", {op: faults.of_problem(lambda problem: problem) for op in operations()})
+RIGHT = Backend("right", {op: planted.of_problem(lambda problem: problem) for op in operations()})
 WRONG = next(f.backend for f in faults.faults() if f.operation == GRADIENT and f.name == "the sum is not divided")
 
 
@@ -58,7 +59,7 @@ def test_a_failure_that_comes_and_goes_is_a_failure():
     calls = iter(range(10**6))
 
     def sometimes(problem, *inputs, out):
-        out[...] = faults.honest(problem, *inputs)
+        out[...] = planted.honest(problem, *inputs)
         if next(calls) % 7 == 3:
             out += 1
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from mpsref import PoolingAverage, kernels
-from mpsref.conformance import comparator, pooling
+from mpsref.conformance import comparator
 from mpsref.conformance.comparator import Mismatch, check, gamma
+from mpsref.conformance.subjects import pooling
 from mpsref.images import Array
 from mpsref.kernels import Terms
 from tests import oracle_pooling as oracle

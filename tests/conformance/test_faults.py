@@ -4,6 +4,7 @@ import pytest
 
 from mpsref.conformance import checker, faults
 from mpsref.conformance.case import Case, operations
+from mpsref.conformance.faults import planted
 from mpsref.conformance.runner import run_case
 from mpsref.conformance.subjects import SUBJECTS
 from mpsref.registry import Backend
@@ -36,7 +37,7 @@ def test_every_operation_has_at_least_twenty_faults():
 def test_faults_are_the_only_difference():
     """What a fault is built around is right: the reference in the same clothes passes."""
     for operation in operations():
-        right = Backend("right", {operation: faults.of_problem(lambda problem: problem)})
+        right = Backend("right", {operation: planted.of_problem(lambda problem: problem)})
         assert checker.search(operation, right, 50, 0, lambda case, right=right: _outcome(case, right)) is None
 
 

@@ -12,7 +12,7 @@ test_mine = conformance_test(backend)
 
 BACKEND = """
 import mpsref
-from mpsref.conformance.faults import honest
+from mpsref.conformance.faults.planted import honest
 
 def forward(problem, x, out):
     out[...] = honest(problem, x) {error}

@@ -1,34 +1,20 @@
-"""Real layers by name: the geometries of published networks, next to the random cases.
-
-Each row is written in the words of the framework that published the layer, and :mod:`mpsref.padding` turns them into
-an offset and an output size, so that a row can be compared with its source at a glance. There is one table a kernel
-family, and :data:`LAYERS` joins them; a family adds its table and the small function that reads its rows.
-
->>> from mpsref.conformance import zoo
->>> layer = zoo.by_name("inception_v3.mixed_5b")
->>> layer.spec
-PoolingAverage(kernel_size=(3, 3), strides=(1, 1), offset=(0, 0), edge_mode='clamp', zero_pad_size=(1, 1))
->>> layer.source_shape, layer.output_size
-((4, 35, 35, 192), (35, 35))
-"""
+"""Pooling layers of published networks, each written in the words of the framework that published it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from mpsref import padding
-from mpsref.images import ImageShape, Shape
+from mpsref.conformance.zoo.layer import Layer
+from mpsref.images import ImageShape
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.padding import Placement
 from mpsref.parameters import Pair
-from mpsref.registry import Spec
 
-__all__ = ["AVERAGE_POOLING", "L2_POOLING", "LAYERS", "MAX_POOLING", "NETWORKS", "Layer", "by_name"]
+__all__ = ["AVERAGE_POOLING", "L2_POOLING", "LAYERS", "MAX_POOLING", "NETWORKS"]
 
 NETWORKS = {
     "alexnet": "AlexNet, Caffe, 227 x 227",
@@ -84,39 +70,6 @@ NETWORKS = {
 """The networks, by the first part of the names of their layers, with the size of their input images."""
 
 
-@dataclass(frozen=True)
-class Layer:
-    """One kernel of a published network, at the batch size that is benchmarked."""
-
-    name: str
-    """The network's key in :data:`NETWORKS`, a dot, and what the network calls the layer."""
-    network: str
-    spec: Spec
-    source_shape: ImageShape
-    output_size: Pair
-    framework: str
-    """The function of :mod:`mpsref.padding` that placed the windows."""
-    words: tuple[tuple[str, Any], ...]
-    """The other arguments of that function, as published."""
-    note: str = ""
-
-    def small(self, channels: int = 3, batch: int = 1) -> Layer:
-        """Return this layer with fewer channels and images, for a quick check; the windows lie where they lay.
-
-        >>> by_name("resnet50.global").small().source_shape
-        (1, 7, 7, 3)
-        """
-        _, height, width, _ = self.source_shape
-        return replace(self, source_shape=(batch, height, width, channels))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that one float32 forward call must move: all that it reads and writes, once."""
-        problem = self.spec.problems["forward"](self.spec, self.source_shape, self.output_size)
-        shapes: list[Shape] = [*problem.input_shapes.values(), *problem.result_shapes]
-        return 4 * sum(math.prod(shape) for shape in shapes)
-
-
 def _row(
     spec_of: Callable[[Pair, Pair, Placement, Pair], Pooling],
     name: str,
@@ -134,7 +87,8 @@ def _row(
     spec = spec_of((kernel_size, kernel_size), (strides, strides), placed, (dilations, dilations))
     network = NETWORKS[name.partition(".")[0]]
     published = tuple(sorted(words.items()))
-    return Layer(name, network, spec, source_shape, placed.output_size, place.__name__, published, note)
+    call = {"output_size": placed.output_size, "gradient_size": placed.output_size}
+    return Layer(name, network, spec, source_shape, call, place.__name__, published, note)
 
 
 def _average_spec(kernel_size: Pair, strides: Pair, placed: Placement, dilations: Pair) -> PoolingAverage:
@@ -317,14 +271,3 @@ L2_POOLING: tuple[Layer, ...] = (
 # fmt: on
 
 LAYERS: tuple[Layer, ...] = (*AVERAGE_POOLING, *MAX_POOLING, *L2_POOLING)
-"""Every layer there is."""
-
-
-def by_name(name: str) -> Layer:
-    """Return the layer of this name; raise ``ValueError`` for one that is not in :data:`LAYERS`."""
-    for layer in LAYERS:
-        if layer.name == name:
-            return layer
-    network = name.partition(".")[0]
-    near = [layer.name for layer in LAYERS if layer.name.partition(".")[0] == network] or sorted(NETWORKS)
-    raise ValueError(f"no layer is called {name!r}; known here: {', '.join(near)}")

@@ -1,36 +1,22 @@
-"""How a published hardware result becomes a call of mpsref: one adapter an MPS class.
-
-An adapter runs an entry on a backend and yields each result beside what the hardware gave. A relation states no numbers
-but what a CPU computes: that side is computed here, in the plainest way, without the code under test.
-"""
+"""The adapters of the pooling classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from mpsref import padding
-from mpsref.conformance.hardware_entries import Entry, Values
+from mpsref.conformance.hardware.adapter import Adapter, Compared
+from mpsref.conformance.hardware.entries import Entry, Values
 from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.parameters import Pair
 from mpsref.registry import Backend
 
-__all__ = ["ADAPTERS", "Adapter", "Compared"]
-
-
-class Compared(NamedTuple):
-    """What a backend gave, and what the hardware gave or must have given."""
-
-    where: str
-    got: Array
-    expected: Values
-
-
-Adapter: TypeAlias = Callable[[Entry, Backend], Iterator[Compared]]
+__all__ = ["ADAPTERS"]
 
 
 def pooling(spec_type: type[Pooling], on_the_cpu: Callable[..., Array]) -> Adapter:
@@ -104,4 +90,3 @@ ADAPTERS: dict[str, Adapter] = {
     "MPSCNNPoolingAverage": pooling(PoolingAverage, np.mean),
     "MPSCNNPoolingMax": pooling(PoolingMax, np.max),
 }
-"""The adapter of each MPS class; a class that is not listed is not implemented yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -14,33 +15,24 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.subject import Subject
+from mpsref.conformance.subject import Subject, pairs, seldom
 from mpsref.geometry import EDGE_MODES
 from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
-from mpsref.registry import Backend, Problem
+from mpsref.registry import Backend, Problem, Spec
 
-__all__ = ["AVERAGE", "L2NORM", "MAX", "problems", "specs"]
-
-
-def _pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
-    return st.tuples(st.integers(low, high), st.integers(low, high))
-
-
-def _seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw ``usual`` three times out of four."""
-    return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else st.just(usual))
+__all__ = ["SUBJECTS", "problems", "specs"]
 
 
 def specs(spec_type: type[Pooling]) -> st.SearchStrategy[Pooling]:
     """Draw parameters: windows from one pixel to larger than the image, partly and wholly outside it."""
-    own = {"zero_pad_size": _pairs(0, 3), "dilations": _seldom((1, 1), _pairs(1, 4))}
+    own = {"zero_pad_size": pairs(0, 3), "dilations": seldom((1, 1), pairs(1, 4))}
     return st.builds(
         spec_type,
-        kernel_size=_pairs(1, 5) | _pairs(1, 16),
-        strides=_pairs(1, 4),
-        offset=_pairs(0, 1) | _pairs(-3, 3) | _seldom((1, 1), _pairs(-6, 9)),
+        kernel_size=pairs(1, 5) | pairs(1, 16),
+        strides=pairs(1, 4),
+        offset=pairs(0, 1) | pairs(-3, 3) | seldom((1, 1), pairs(-6, 9)),
         edge_mode=st.sampled_from(EDGE_MODES),
         **{field.name: own[field.name] for field in fields(spec_type) if field.name in own},
     )
@@ -49,16 +41,16 @@ def specs(spec_type: type[Pooling]) -> st.SearchStrategy[Pooling]:
 def problems(spec_type: type[Pooling], method: str) -> st.SearchStrategy[Problem]:
     """Draw problems of one operation of a pooling kernel."""
     shapes = st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12), st.integers(1, 9))
-    sizes = _pairs(1, 9)
+    sizes = pairs(1, 9)
     if method == "forward":
         call: dict[str, st.SearchStrategy[Any]] = {"output_size": sizes}
     else:
         call = {
             "gradient_size": sizes,
-            "primary_offset": _seldom((0, 0), _pairs(-2, 3)),
-            "source_size": _seldom(None, _pairs(1, 9) | _pairs(0, 9)),
-            "kernel_offset": _seldom(None, _pairs(-3, 3)),
-            "clip": _seldom(None, st.tuples(_pairs(0, 4), _pairs(1, 13) | _pairs(0, 13))),
+            "primary_offset": seldom((0, 0), pairs(-2, 3)),
+            "source_size": seldom(None, pairs(1, 9) | pairs(0, 9)),
+            "kernel_offset": seldom(None, pairs(-3, 3)),
+            "clip": seldom(None, st.tuples(pairs(0, 4), pairs(1, 13) | pairs(0, 13))),
         }
     return st.builds(spec_type.problems[method], specs(spec_type), shapes, **call)
 
@@ -177,8 +169,12 @@ def all_is_given_back(case: Case, backend: Backend) -> None:
 _FORWARD = (repeatable, batch_in_pieces, translation)
 _GRADIENT = (repeatable, batch_in_pieces, clip_is_a_part, joint_shift)
 
-AVERAGE = Subject(
-    partial(problems, PoolingAverage), {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)}
-)
-MAX = Subject(partial(problems, PoolingMax), {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)})
-L2NORM = Subject(partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT})
+SUBJECTS: Mapping[type[Spec], Subject] = {
+    PoolingAverage: Subject(
+        partial(problems, PoolingAverage), {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)}
+    ),
+    PoolingMax: Subject(
+        partial(problems, PoolingMax), {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)}
+    ),
+    PoolingL2Norm: Subject(partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT}),
+}

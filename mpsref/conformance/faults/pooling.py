@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.conformance import faults_windows
-from mpsref.conformance.faults import Fault, honest, of_problem, of_result, with_spec
-from mpsref.conformance.faults_windows import swap
+from mpsref.conformance.faults import windows
+from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, with_spec
+from mpsref.conformance.faults.windows import swap
 from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
@@ -216,7 +216,7 @@ TABLES: dict[type, tuple[Table, Table, Table]] = {
 def faults() -> Iterator[Fault]:
     """Yield the faults of the pooling kernels, beside those that every kernel can have."""
     for spec_type, (both, forward, gradient) in TABLES.items():
-        yield from faults_windows.faults(spec_type)
+        yield from windows.faults(spec_type)
         for method, own in {"forward": forward, "gradient": gradient}.items():
             for name, run in (both | own).items():
                 yield Fault(name, Operation(spec_type, method), run)

@@ -30,8 +30,8 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref.conformance.hardware_adapters import ADAPTERS, Compared
-from mpsref.conformance.hardware_entries import KINDS, Entry, Kind, Tolerance, by_id, load, parse
+from mpsref.conformance.hardware.adapters import ADAPTERS, Compared
+from mpsref.conformance.hardware.entries import KINDS, Entry, Kind, Tolerance, by_id, load, parse
 from mpsref.errors import UnsupportedError
 from mpsref.registry import Backend, get_backend
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.conformance.faults import Fault, honest, of_problem, of_result, with_spec
+from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, with_spec
 from mpsref.geometry import tdiv2
 from mpsref.images import Array
 from mpsref.kernels.pooling import Pooling, PoolingGradient

@@ -1,0 +1,342 @@
+"""How fast: backends on layers of published networks, beside PyTorch and a plain copy of as many bytes.
+
+All runners of a layer take turns in one process, for several rounds; the median counts. Each computes on the same
+float32 pixels, in the same memory layout (NHWC, which PyTorch calls channels_last), with as many threads as there are
+cores. Results are allocated anew at each call, as users do it; beyond 30 MB, where a fresh result costs more in page
+faults than in arithmetic, everyone writes into memory that is there. The copy moves as many bytes as the operation
+reads and writes at least, half of them read and half written, into memory that is there, in as many threads.
+
+PyTorch is optional: without it its column says so.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+import mpsref
+from mpsref import registry
+from mpsref.bench import pytorch, spellings
+from mpsref.conformance import data, zoo
+from mpsref.conformance.case import operations as all_operations
+from mpsref.errors import UnsupportedError
+from mpsref.images import Array
+from mpsref.registry import Backend, Operation, Problem
+
+__all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "run"]
+
+FORMAT = 1
+"""Version of the names in the JSON form."""
+
+FRESH_BYTES = 30_000_000
+"""Larger results are written into memory that is there."""
+
+COUNTED_BYTES = 1_000_000
+"""Layers that move less are shown, but do not count in the means: there the call costs more than the pixels."""
+
+THREADED_BYTES = 500_000
+"""Copies of less run in one thread."""
+
+ROUND_SECONDS = 0.004
+"""How long a runner repeats its call when it is its turn."""
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One operation of one layer; times in seconds."""
+
+    operation: str
+    layer: str
+    shape: tuple[int, ...]
+    """The source image, (N, H, W, C)."""
+    nbytes: int
+    """Bytes of all inputs and results."""
+    flops: int
+    """Multiplications and additions, where they are what the operation costs; else 0."""
+    backends: Mapping[str, float]
+    """By name; without those that do not implement the operation."""
+    copy: float
+    pytorch: float | None
+    """``None`` where PyTorch is not installed or has no such operation."""
+
+    def speedup(self, backend: str) -> float | None:
+        """Return how many times as fast as PyTorch a backend is."""
+        return None if self.pytorch is None else self.pytorch / self.backends[backend]
+
+    def bandwidth(self, backend: str) -> float:
+        """Return what fraction of a plain copy's bandwidth a backend reaches."""
+        return self.copy / self.backends[backend]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Geometric means over the layers that move at least 1 MB."""
+
+    operation: str
+    backend: str
+    layers: int
+    speedup: float | None
+    """Over the layers that PyTorch can compute; how many they are is ``compared``."""
+    compared: int
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The cost of one operation as one axis grows; linear cost is a constant time per element."""
+
+    operation: str
+    backend: str
+    axis: str
+    """N, H, W or C."""
+    shapes: tuple[tuple[int, ...], ...]
+    nanoseconds: tuple[float, ...]
+    """Per element read or written, for each of ``shapes``."""
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """Everything that was measured, and on what."""
+
+    version: str
+    machine: str
+    cores: int
+    pytorch: str
+    """Its version, or why it was not measured."""
+    devices: Mapping[str, str]
+    """What each backend ran on."""
+    rounds: int
+    measurements: tuple[Measurement, ...]
+    scaling: tuple[Scaling, ...]
+
+    def means(self) -> list[Mean]:
+        """Return the geometric means of each operation and backend."""
+        means = []
+        for operation, backend in itertools.product(
+            dict.fromkeys(m.operation for m in self.measurements), self.devices
+        ):
+            counted = [
+                m
+                for m in self.measurements
+                if m.operation == operation and m.nbytes >= COUNTED_BYTES and backend in m.backends
+            ]
+            if counted:
+                speedups = [s for s in (m.speedup(backend) for m in counted) if s is not None]
+                bandwidth = statistics.geometric_mean(m.bandwidth(backend) for m in counted)
+                speedup = statistics.geometric_mean(speedups) if speedups else None
+                means.append(Mean(operation, backend, len(counted), speedup, len(speedups), bandwidth))
+        return means
+
+    def json(self) -> str:
+        """Return the report as JSON; its names and their meaning are stable within one ``format``."""
+        return json.dumps(
+            {"format": FORMAT, **asdict(self), "means": [asdict(mean) for mean in self.means()]}, indent=2
+        )
+
+
+def run(
+    backends: Iterable[str | Backend] = ("cpu",),
+    operations: Iterable[Operation] | None = None,
+    layers: Iterable[str | zoo.Layer] | None = None,
+    rounds: int = 7,
+    scaling: bool = True,
+    progress: Callable[[str], None] = lambda title: None,
+) -> BenchReport:
+    """Time ``backends`` on ``operations`` (default: all) of ``layers`` (default: the whole zoo).
+
+    ``progress(title)`` is called before each step. Raises ``ValueError`` for unknown names, for a backend that cannot
+    run here, and where a backend and PyTorch do not agree: the time of a wrong answer says nothing.
+    """
+    chosen = [registry.get_backend(backend) for backend in backends]
+    for backend in chosen:
+        reason = backend.unavailable()
+        if reason is not None:
+            raise UnsupportedError(reason)
+    names = zoo.LAYERS if layers is None else layers
+    known = [zoo.by_name(layer) if isinstance(layer, str) else layer for layer in names]
+    wanted = list(operations or all_operations())
+    cores = _cores()
+    measurements: list[Measurement] = []
+    scalings: list[Scaling] = []
+    with ThreadPoolExecutor(cores) as pool, pytorch.session(cores) as (torch, version):
+        for operation in wanted:
+            mine = [layer for layer in known if isinstance(layer.spec, operation.spec_type)]
+            able = [backend for backend in chosen if operation in backend.implementations]
+            for layer in mine:
+                progress(f"{operation} {layer.name}")
+                measurements.append(_measure(operation, layer, able, torch, pool, cores, rounds))
+            for layer, backend in itertools.product(mine[:1] if scaling else [], able):
+                progress(f"{operation} {backend.name} three sizes of each axis")
+                scalings += _scale(operation, layer, backend, rounds)
+    devices = {backend.name: backend.device() for backend in chosen}
+    machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+    return BenchReport(
+        mpsref.__version__, machine, cores, version, devices, rounds, tuple(measurements), tuple(scalings)
+    )
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _outs(problem: Problem) -> tuple[Array, ...] | None:
+    """Return memory for the results if they are so large that they are not allocated at each call."""
+    sizes = [4 * math.prod(shape) for shape in problem.result_shapes]
+    return tuple(np.zeros(shape, np.float32) for shape in problem.result_shapes) if sum(sizes) > FRESH_BYTES else None
+
+
+def _call(problem: Problem, inputs: tuple[Array, ...], backend: Backend) -> Call:
+    outs = _outs(problem)
+    out = outs[0] if outs and len(outs) == 1 else outs
+    return lambda: registry.run(problem, *inputs, out=out, backend=backend)
+
+
+def _measure(
+    operation: Operation,
+    layer: zoo.Layer,
+    backends: Sequence[Backend],
+    torch: Any,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    rounds: int,
+) -> Measurement:
+    problem = layer.problem(operation.method)
+    inputs = data.inputs(problem, "float32", "real", 1)
+    nbytes = sum(array.nbytes for array in inputs) + sum(4 * math.prod(shape) for shape in problem.result_shapes)
+    calls = {("backend", backend.name): _call(problem, inputs, backend) for backend in backends}
+    half = nbytes // 2
+    calls["copy", ""] = _copy(np.ones(half, np.uint8), np.zeros(half, np.uint8), pool, threads)
+    theirs = spellings.call(torch, problem, inputs, _outs(problem)) if torch else None
+    if theirs is not None:
+        for (_, name), call in itertools.islice(calls.items(), len(backends)):
+            _same(f"{operation} of {layer.name}", name, call(), pytorch.arrays(theirs()))
+        calls["pytorch", ""] = theirs
+    times = dict(zip(calls, _take_turns(list(calls.values()), rounds), strict=True))
+    own = {name: seconds for (kind, name), seconds in times.items() if kind == "backend"}
+    return Measurement(
+        str(operation),
+        layer.name,
+        layer.source_shape,
+        nbytes,
+        problem.flops,
+        own,
+        times["copy", ""],
+        times.get(("pytorch", "")),
+    )
+
+
+def _scale(operation: Operation, layer: zoo.Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:
+    """Time three sizes of each axis, from 4 images of 64 channels on, which are neither too small nor too large."""
+    base = layer.small(channels=64, batch=4)
+    for axis, name in enumerate("NHWC"):
+        layers = [base.grown(axis, factor) for factor in (1, 2, 4)]
+        problems = [grown.problem(operation.method) for grown in layers]
+        calls = [_call(problem, data.inputs(problem, "float32", "real", 1), backend) for problem in problems]
+        sizes = [sum(math.prod(shape) for shape in (*p.input_shapes.values(), *p.result_shapes)) for p in problems]
+        each = tuple(1e9 * t / size for t, size in zip(_take_turns(calls, rounds), sizes, strict=True))
+        yield Scaling(str(operation), backend.name, name, tuple(grown.source_shape for grown in layers), each)
+
+
+def _take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
+    """Return the median time of each call, in seconds, over rounds in which each of them has its turn."""
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(rounds):
+        for call, mine in zip(calls, times, strict=True):
+            mine.append(_seconds(call))
+    return [statistics.median(mine) for mine in times]
+
+
+def _seconds(call: Call) -> float:
+    """Return the median time of a call that is repeated for a while."""
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < ROUND_SECONDS:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _copy(source: Array, target: Array, pool: ThreadPoolExecutor, threads: int) -> Call:
+    """Return a copy in equal parts, one of them in the calling thread."""
+    parts = threads if source.nbytes + target.nbytes >= THREADED_BYTES else 1
+    ends = [source.size * k // parts for k in range(parts + 1)]
+    first, *others = [(target[a:b], source[a:b]) for a, b in itertools.pairwise(ends)]
+
+    def copy() -> None:
+        running = [pool.submit(np.copyto, *part) for part in others]
+        np.copyto(*first)
+        for future in running:
+            future.result()
+
+    return copy
+
+
+def _same(what: str, backend: str, ours: Any, theirs: Sequence[Array]) -> None:
+    """Raise ``ValueError`` if PyTorch computes something else; it may give fewer results."""
+    for own, other in zip(ours if isinstance(ours, tuple) else (ours,), theirs, strict=False):
+        if own.shape == other.shape:
+            tolerance = 1e-4 * max(1.0, float(np.abs(other).max(initial=0.0)))
+            if np.allclose(own, other, rtol=1e-4, atol=tolerance):
+                continue
+        raise ValueError(f"{what}: backend {backend!r} and PyTorch do not agree, so their times cannot be compared")
+
+
+def render(report: BenchReport, console: Any) -> None:
+    """Print the report as tables on a ``rich`` console."""
+    from rich.table import Table
+
+    console.print(f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}")
+    for name, device in report.devices.items():
+        console.print(f"{name}: {device}", highlight=False)
+    for operation in dict.fromkeys(m.operation for m in report.measurements):
+        rate = "GFLOP/s" if any(m.flops for m in report.measurements if m.operation == operation) else "of copy"
+        columns = ["layer", "MB", "copy ms", "PyTorch ms"]
+        for name in report.devices:
+            columns += [f"{name} ms", "x PyTorch", rate]
+        table = Table(*columns, title=operation)
+        for m in report.measurements:
+            if m.operation == operation:
+                table.add_row(m.layer, f"{m.nbytes / 1e6:.2f}", _ms(m.copy), _ms(m.pytorch), *_cells(m, report.devices))
+        console.print(table)
+    means = Table("operation", "backend", "x PyTorch", "of copy", title="Geometric means, layers of at least 1 MB")
+    for mean in report.means():
+        compared = "-" if mean.speedup is None else f"{mean.speedup:.2f} ({mean.compared} layers)"
+        means.add_row(mean.operation, mean.backend, compared, f"{mean.bandwidth:.0%} ({mean.layers} layers)")
+    console.print(means)
+    if report.scaling:
+        sizes = Table("operation", "backend", "axis", "size", "ns per element", title="Growth along one axis")
+        for row in report.scaling:
+            lengths = ", ".join(str(shape["NHWC".index(row.axis)]) for shape in row.shapes)
+            each = ", ".join(f"{ns:.3f}" for ns in row.nanoseconds)
+            sizes.add_row(row.operation, row.backend, row.axis, lengths, each)
+        console.print(sizes)
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1e3 * seconds:.3f}"
+
+
+def _cells(m: Measurement, backends: Iterable[str]) -> Iterator[str]:
+    for name in backends:
+        if name in m.backends:
+            speedup = m.speedup(name)
+            rate = f"{m.flops / m.backends[name] / 1e9:.0f}" if m.flops else f"{m.bandwidth(name):.0%}"
+            yield from (_ms(m.backends[name]), "-" if speedup is None else f"{speedup:.2f}", rate)
+        else:
+            yield from ("-", "-", "-")

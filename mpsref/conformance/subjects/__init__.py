@@ -1,0 +1,17 @@
+"""Which kernels are under test: a table for each family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mpsref import registry
+from mpsref.conformance.subject import Subject
+from mpsref.conformance.subjects import pooling
+
+__all__ = ["SUBJECTS"]
+
+FAMILIES = (pooling,)
+
+SUBJECTS: Mapping[type[registry.Spec], Subject] = {
+    spec_type: subject for family in FAMILIES for spec_type, subject in family.SUBJECTS.items()
+}
