@@ -6,7 +6,9 @@
 (1, 2, 2, 3)
 """
 
-from mpsref import geometry, padding
+from typing import TYPE_CHECKING, Any
+
+from mpsref import geometry, kernels, padding
 from mpsref.errors import (
     GraphError,
     NoGradientError,
@@ -15,23 +17,87 @@ from mpsref.errors import (
     ShapeError,
     UnsupportedError,
 )
-from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.registry import Backend, Operation, backends, register, set_backend, use_backend
+
+if TYPE_CHECKING:
+    from mpsref.kernels import (
+        Adam,
+        Arithmetic,
+        BatchGradientSums,
+        BatchNormalization,
+        BatchStatistics,
+        Compare,
+        Concatenation,
+        Convolution,
+        ConvolutionTranspose,
+        CrossChannelNormalization,
+        Dropout,
+        FullyConnected,
+        GroupNormalization,
+        InstanceNormalization,
+        LocalContrastNormalization,
+        LogSoftMax,
+        Loss,
+        Neuron,
+        Pad,
+        PoolingAverage,
+        PoolingL2Norm,
+        PoolingMax,
+        Reduce,
+        Reshape,
+        ResizeBilinear,
+        RMSProp,
+        Slice,
+        SoftMax,
+        SpatialNormalization,
+        StochasticGradientDescent,
+        UpsamplingBilinear,
+        UpsamplingNearest,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adam",
+    "Arithmetic",
     "Backend",
+    "BatchGradientSums",
+    "BatchNormalization",
+    "BatchStatistics",
+    "Compare",
+    "Concatenation",
+    "Convolution",
+    "ConvolutionTranspose",
+    "CrossChannelNormalization",
+    "Dropout",
+    "FullyConnected",
     "GraphError",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LocalContrastNormalization",
+    "LogSoftMax",
+    "Loss",
+    "Neuron",
     "NoGradientError",
     "NotSynchronizedError",
     "Operation",
     "OrderError",
+    "Pad",
     "PoolingAverage",
     "PoolingL2Norm",
     "PoolingMax",
+    "RMSProp",
+    "Reduce",
+    "Reshape",
+    "ResizeBilinear",
     "ShapeError",
+    "Slice",
+    "SoftMax",
+    "SpatialNormalization",
+    "StochasticGradientDescent",
     "UnsupportedError",
+    "UpsamplingBilinear",
+    "UpsamplingNearest",
     "__version__",
     "backends",
     "geometry",
@@ -40,3 +106,12 @@ __all__ = [
     "set_backend",
     "use_backend",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a kernel when it is asked for."""
+    if name not in kernels.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(kernels, name)
+    globals()[name] = value
+    return value

@@ -1,4 +1,4 @@
-"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench``."""
+"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench | train``."""
 
 from __future__ import annotations
 
@@ -274,3 +274,37 @@ def bench(
         _print_json(report.json())
     else:
         benchmark.render(report, _console())
+
+
+@app.command()
+def train(
+    backend: Annotated[str, typer.Option("--backend", "-b", help="A backend by name.")] = "cpu",
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all, with those of a resumed run.")] = 12,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    learning_rate: Annotated[float, typer.Option(min=0.0, help="0: the usual one of the optimizer.")] = 0.0,
+    batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, batches and dropout.")] = 0,
+    checkpoint: Annotated[Path | None, typer.Option(help="A file that is written after each epoch.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="A checkpoint to go on from, with its settings.")] = None,
+    curve: Annotated[Path | None, typer.Option(help="A picture of loss and accuracy, PNG.")] = None,
+    against_pytorch: Annotated[bool, typer.Option(help="Time an epoch of the same network in PyTorch, too.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Train a small CNN on handwritten digits through the graph layer."""
+    from mpsref.training import Settings, Trainer
+    from mpsref.training.command import run
+
+    try:
+        trainer = (
+            Trainer.resume(resume, backend)
+            if resume
+            else Trainer(Settings(optimizer, learning_rate, batch, seed), backend)
+        )
+        if against_pytorch:
+            from mpsref.training.pytorch import compare
+
+            typer.echo(compare(trainer))
+            return
+        raise typer.Exit(run(trainer, epochs, checkpoint or resume, curve, json, _console()))
+    except ImportError as error:
+        raise ValueError(str(error)) from error

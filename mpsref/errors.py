@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["GraphError", "NoGradientError", "NotSynchronizedError", "OrderError", "ShapeError", "UnsupportedError"]
+__all__ = [
+    "CycleError",
+    "DuplicateHandleError",
+    "GraphError",
+    "MissingSourceError",
+    "MultipleGradientsError",
+    "NoGradientError",
+    "NotSynchronizedError",
+    "OrderError",
+    "ShapeError",
+    "SharedDataSourceWarning",
+    "TrainingGraphWarning",
+    "UnknownSourceError",
+    "UnsupportedError",
+]
 
 
 class ShapeError(ValueError):
@@ -27,3 +41,31 @@ class GraphError(ValueError):
 
 class NoGradientError(GraphError):
     """A kernel without a gradient is asked for one."""
+
+
+class MultipleGradientsError(GraphError):
+    """One gradient is asked for of a node that has several."""
+
+
+class CycleError(GraphError):
+    """A node depends on itself."""
+
+
+class MissingSourceError(GraphError):
+    """A run lacks an input of the graph."""
+
+
+class UnknownSourceError(GraphError):
+    """A run was given what is no input of the graph."""
+
+
+class DuplicateHandleError(GraphError):
+    """Two inputs of a graph have the handle by which a run names one."""
+
+
+class TrainingGraphWarning(UserWarning):
+    """A training graph is built in a way that is seldom meant."""
+
+
+class SharedDataSourceWarning(UserWarning):
+    """Several nodes of a graph share a data source, which is then updated once for each."""

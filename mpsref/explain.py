@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mpsref.geometry import Window, effective_offset
+from mpsref.kernels.convolution import SlidingProblem
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
+from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Problem
 
-__all__ = ["explain"]
+__all__ = ["explain", "of_windows"]
 
 AXES = ("y", "x")
 WIDEST_CHART = 28
@@ -31,6 +33,7 @@ def explain(problem: Problem) -> str:
       window 2 |                  x   O   . |  pixels 3..4, N = 2
     """
     lines = [f"{problem.operation}  {problem.spec}"]
+    problem = of_windows(problem)
     if isinstance(problem, PoolingForward):
         windows = [range(n) for n in problem.output_size]
     elif isinstance(problem, PoolingGradient):
@@ -44,6 +47,24 @@ def explain(problem: Problem) -> str:
     if isinstance(problem, PoolingGradient):
         lines += _gradient(problem)
     return "\n".join(lines)
+
+
+def of_windows(problem: Problem) -> Problem:
+    """Return the pooling problem whose windows lie where those of a convolution do; any other problem as it is.
+
+    A transposed convolution is the gradient of one.
+    """
+    problem = getattr(problem, "convolution", problem)
+    if not isinstance(problem, SlidingProblem):
+        return problem
+    windows = problem.spec.windows
+    kernel_size, strides, offset, dilations = zip(
+        *((w.kernel, w.stride, w.offset, w.dilation) for w in windows), strict=True
+    )
+    spec = PoolingMax(kernel_size, strides, offset, problem.spec.edge_mode, dilations)
+    method = "gradient" if problem.method == "gradient_data" else "forward"
+    placed: Problem = spec.problems[method](spec, problem.source_shape, problem.result_size)
+    return placed
 
 
 def _headline(window: Window, length: int, count: int) -> str:

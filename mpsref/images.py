@@ -19,6 +19,7 @@ __all__ = [
     "Array",
     "ImageShape",
     "Shape",
+    "as_array",
     "as_image",
     "as_shape",
     "checked_out",
@@ -47,7 +48,7 @@ def as_image(name: str, value: Any) -> Array:
     ``N`` may be 0. Raises ``TypeError`` for what is no array or has another dtype, ``ShapeError`` for another rank and
     for an ``H``, ``W`` or ``C`` of 0.
     """
-    array = _as_array(name, value)
+    array = as_array(name, value)
     if dtype_name(array) is None:
         raise TypeError(
             f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only): "
@@ -62,7 +63,8 @@ def dtype_name(array: Array) -> str | None:
     return _NAMES.get(array.dtype.type)  # NumPy's own dtype.name takes 10 microseconds
 
 
-def _as_array(name: str, value: Any) -> Array:
+def as_array(name: str, value: Any) -> Array:
+    """Return anything array-like as an array, without a copy where possible; ``TypeError`` for what is none."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, and masks have no meaning here; pass {name}.filled(value)")
     dlpack_only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mpsref.errors import UnsupportedError
+from mpsref.explain import of_windows
 from mpsref.geometry import Window, clip, effective_offset
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import PoolingAverage
@@ -61,7 +62,7 @@ OUTSIDE: dict[Place, tuple[Style, Style]] = {
 
 
 def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel: Any = None) -> Figure:
-    """Draw the windows of a pooling problem; return the figure, and write it to ``path`` if one is given.
+    """Draw the windows of a pooling or convolution problem; return the figure, written to ``path`` if one is given.
 
     The suffix of ``path`` says in which format (``.png``, ``.svg``, ``.pdf``). For a gradient, ``pixel`` (y, x) is the
     pixel of the result whose sum is shown; by default one of those that gather most.
@@ -74,15 +75,16 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise UnsupportedError(f'pictures need matplotlib ({error}): pip install "mpsref[plot]"') from error
-    if isinstance(problem, PoolingForward):
+    drawn = of_windows(problem)
+    if isinstance(drawn, PoolingForward):
         if pixel is not None:
             raise ValueError(f"pixel is {pixel!r}; only the picture of a gradient has one: leave it out")
-        rows = _forward(problem)
-    elif isinstance(problem, PoolingGradient):
-        rows = _gradient(problem, _pixel(problem, pixel))
+        rows = _forward(drawn)
+    elif isinstance(drawn, PoolingGradient):
+        rows = _gradient(drawn, _pixel(drawn, pixel))
     else:
-        raise UnsupportedError(f"{problem.operation} has no windows to draw; the pooling operations have")
-    figure = page(f"{problem.operation}", _parameters(problem), rows)
+        raise UnsupportedError(f"{problem.operation} has no windows to draw; pooling and convolution have")
+    figure = page(f"{problem.operation}", _parameters(drawn), rows)
     if path is not None:
         figure.savefig(path, dpi=200)
     return figure

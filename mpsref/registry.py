@@ -38,7 +38,6 @@ __all__ = [
     "Problem",
     "Spec",
     "backends",
-    "deferred",
     "get_backend",
     "register",
     "run",
@@ -48,6 +47,9 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "mpsref.backends"
+
+KERNELS = "mpsref.kernels."
+"""Where the specs of this package live."""
 
 
 @dataclass(frozen=True)
@@ -159,30 +161,59 @@ class Backend:
         return reason
 
 
-def deferred(package: str, families: Mapping[str, Iterable[type[Spec]]]) -> dict[OperationKey, Implementation]:
-    """Return a backend's implementations of whole kernels, whose modules are imported at their first use.
+class Deferred(Mapping[OperationKey, Implementation]):
+    """A backend's implementations of whole kernels, whose modules are imported at their first use.
 
-    ``families`` says which module of ``package`` has which kernels; each has a table ``IMPLEMENTATIONS``.
+    ``families`` says which module of ``package`` has which kernels, by the names of their specs; each module has a
+    table ``IMPLEMENTATIONS``. ``adapted`` turns its functions into implementations.
     """
-    return {
-        Operation(spec_type, method): _Deferred(f"{package}.{module}", Operation(spec_type, method))
-        for module, spec_types in families.items()
-        for spec_type in spec_types
-        for method in spec_type.problems
-    }
+
+    def __init__(
+        self,
+        package: str,
+        families: Mapping[str, Iterable[str]],
+        adapted: Callable[[Any], Implementation] = lambda function: function,
+    ) -> None:
+        """Keep all that for later."""
+        self._homes = {spec: f"{package}.{module}" for module, specs in families.items() for spec in specs}
+        self._adapted = adapted
+        self._found: dict[OperationKey, Implementation] = {}
+
+    def __contains__(self, key: object) -> bool:
+        spec_type, method = key  # type: ignore[misc]
+        return self._known(spec_type) and method in spec_type.problems
+
+    def _known(self, spec_type: type[Any]) -> bool:
+        return spec_type.__name__ in self._homes and spec_type.__module__.startswith(KERNELS)
+
+    def __getitem__(self, key: OperationKey) -> Implementation:
+        if key not in self._found:
+            if key not in self:
+                raise KeyError(key)
+            self._found[key] = _AtFirstCall(self._homes[key[0].__name__], key, self._adapted)
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[OperationKey]:
+        from mpsref.kernels import SPECS  # all kernels, which nobody who uses one of them needs
+
+        for spec_type in SPECS:
+            if self._known(spec_type):
+                yield from (Operation(spec_type, method) for method in spec_type.problems)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
-class _Deferred:
+class _AtFirstCall:
     """An implementation in a module that is imported at the first call."""
 
-    def __init__(self, module: str, operation: Operation) -> None:
-        self._home = module, operation
+    def __init__(self, module: str, key: OperationKey, adapted: Callable[[Any], Implementation]) -> None:
+        self._home = module, key, adapted
 
     @functools.cached_property
     def _function(self) -> Implementation:
-        module, operation = self._home
-        function: Implementation = importlib.import_module(module).IMPLEMENTATIONS[operation]
-        return function
+        module, key, adapted = self._home
+        return adapted(importlib.import_module(module).IMPLEMENTATIONS[key])
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         self._function(*args, **kwargs)

@@ -124,14 +124,17 @@ def test_busy_helpers_are_not_waited_for(threads: Any) -> None:
     expected, release = forward_and_gradient(0), threading.Event()
     helpers = parallel._helpers
     assert helpers is not None
-    occupied = [helpers.submit(release.wait, 60) for _ in range(numba.config.NUMBA_NUM_THREADS)]
+    most = numba.config.NUMBA_NUM_THREADS
+    occupied = parallel._Work(lambda begin, end: release.wait(60), most, 1)
+    helpers.post(occupied, most)
     results: list[list[bytes]] = []
     caller = threading.Thread(target=lambda: results.append(forward_and_gradient(0)), daemon=True)
     caller.start()
     caller.join(30)
     release.set()
     assert results == [expected]
-    assert all(future.result() for future in occupied)
+    occupied.take_part()
+    occupied.wait_for_others()
 
 
 def test_numba_sets_the_number_of_threads() -> None:

@@ -1,4 +1,4 @@
-"""The pages' PyTorch examples. All other code of the pages is executed when they are built."""
+"""The pages' code that a build of the pages alone would not test: the PyTorch examples, and the tutorial."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,9 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```\{code-block\} python\n:class: pytorch\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n.*?^---\n|(?::[^\n]*\n)*)(.*?)^```", re.DOTALL | re.MULTILINE)
 EXAMPLES = [(page.name, code) for page in sorted(DOCS.glob("*.md")) for code in BLOCK.findall(page.read_text("utf-8"))]
+TUTORIAL = DOCS / "tutorial_digits.md"
 
 
 def test_there_are_examples():
@@ -18,3 +20,33 @@ def test_there_are_examples():
 def test_example(code):
     pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
     exec(compile(code, "example", "exec"), {})
+
+
+def run_cells(page):
+    """Run the cells of a page, in order and in one namespace, which is returned; magics are IPython's business."""
+    text, names = page.read_text("utf-8"), {}
+    for cell in CELL.finditer(text):
+        code = re.sub(r"^%.*$", "", cell[1], flags=re.MULTILINE)
+        above = "\n" * text.count("\n", 0, cell.start(1))  # so that a traceback has the line of the page
+        exec(compile(above + code, str(page), "exec"), names)
+    return names
+
+
+def test_tutorial():
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (the extra `examples`)")
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed (the extra `plot`)")
+    pyplot.switch_backend("Agg")
+    names = run_cells(TUTORIAL)
+    pyplot.close("all")
+    assert len(names["by_hand"]) == len(names["automatic"]) == 10  # ran to the end, on all parameters
+    assert len(names["trainer"].history) == 4
+
+
+def test_cells_that_fail_are_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    cells = ":tags: [remove-cell]\n%matplotlib inline\nx = 1", "---\nmystnb:\n  image:\n---\nx += 1", "assert x == 3"
+    page.write_text("\n\n".join(f"```{{code-cell}} python\n{cell}\n```" for cell in cells), "utf-8")
+    with pytest.raises(AssertionError):
+        run_cells(page)
+    page.write_text(page.read_text("utf-8").replace("== 3", "== 2"), "utf-8")
+    assert run_cells(page)["x"] == 2

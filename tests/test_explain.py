@@ -51,3 +51,11 @@ def test_every_gathered_pixel_is_printed(problem):
         said = [eval(line.split("pixels ")[1]) for line in part.splitlines() if "gathers" in line]
         first, count = runs.first.tolist(), runs.count.tolist()
         assert said == [list(range(f, f + c)) for f, c in zip(first, count, strict=True)]
+
+
+def test_convolutions_have_windows_too():
+    text = explain(Case.parse("Convolution.forward:n1h1w5c1,k1x3,s1x2,co1,float32,seed=0").problem)
+    assert text.startswith("Convolution.forward  Convolution(")
+    assert text.splitlines()[-1].endswith("pixels 3..4")
+    gathered = explain(Case.parse("ConvolutionTranspose.forward:n1h1w3c1,k1x3,s1x2,co1,float32,seed=0").problem)
+    assert "gather" in gathered, "a transposed convolution is the gradient of a convolution"

@@ -4,18 +4,12 @@ An implementation is a function ``(problem, *inputs, out)``. It asks the problem
 ``out``; see :mod:`mpsref_cpu.pooling_average` for the model. A family is imported when it is first used.
 """
 
-from mpsref import Backend, kernels
-from mpsref.registry import Spec, deferred
+from mpsref import Backend
+from mpsref.kernels import FAMILIES
+from mpsref.registry import Deferred
 from mpsref_cpu.parallel import thread_count
 
 __all__ = ["backend"]
-
-FAMILIES: dict[str, list[type[Spec]]] = {
-    "pooling_average": [kernels.PoolingAverage],
-    "pooling_max": [kernels.PoolingMax],
-    "pooling_l2norm": [kernels.PoolingL2Norm],
-}
-"""The module of each kernel; it has a table IMPLEMENTATIONS with all operations of that kernel."""
 
 
 def _device() -> str:
@@ -23,4 +17,4 @@ def _device() -> str:
     return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-backend = Backend("cpu", deferred(__name__, FAMILIES), device=_device)
+backend = Backend("cpu", Deferred(__name__, FAMILIES), device=_device)

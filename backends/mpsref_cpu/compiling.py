@@ -15,11 +15,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function, inline: bool = False) -> Function:
     """Compile ``function`` at its first call for each combination of dtypes, without the GIL, and cache it on disk.
 
-    Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them. Where there is no
+    Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, also in a division
+    by zero, whose check in Python's way would keep loops from being vectorized. Where there is no
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
     notices a change of the file that ``function`` is in, but not of another file whose functions it calls.
     """
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "forceinline": inline}
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy", "forceinline": inline}
     try:
         result: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function: no locator available"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mpsref import tables
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.parallel import CHUNKS, GRAIN, thread_count
+from mpsref_cpu.parallel import GRAIN, thread_count
 
 __all__ = [
     "MOST_FLOAT32_TERMS",
@@ -147,7 +147,7 @@ def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:
     need: to cut the rows of an image costs rows computed twice, to cut its channels does not.
     """
     threads = min(thread_count(), nbytes // GRAIN)
-    wanted = -(-threads * CHUNKS // images) if threads > 1 else 1
+    wanted = -(-threads // images) if threads > 1 else 1
     wanted = max(wanted, -(-channels * kept // CACHE))
     parts = max(1, min(wanted, channels // NARROWEST))
     return channels if parts == 1 else -(-channels // (parts * 8)) * 8

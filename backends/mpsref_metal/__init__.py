@@ -9,20 +9,13 @@ from functools import partial
 from typing import Any
 
 import mpsref
-from mpsref import kernels
-from mpsref.registry import Spec, deferred
+from mpsref.kernels import FAMILIES
+from mpsref.registry import Deferred
 from mpsref_metal.launch import Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
 
 __all__ = ["backend_on", "clang", "metal"]
-
-FAMILIES: dict[str, list[type[Spec]]] = {
-    "pooling_average": [kernels.PoolingAverage],
-    "pooling_max": [kernels.PoolingMax],
-    "pooling_l2norm": [kernels.PoolingL2Norm],
-}
-"""The module of each kernel; it has a table IMPLEMENTATIONS of functions ``(launch, problem, *inputs, out)``."""
 
 
 def backend_on(name: str, runtime: Any) -> mpsref.Backend:
@@ -30,7 +23,7 @@ def backend_on(name: str, runtime: Any) -> mpsref.Backend:
     launch = Launcher(runtime.Device)
     return mpsref.Backend(
         name,
-        {operation: partial(function, launch) for operation, function in deferred(__name__, FAMILIES).items()},
+        Deferred(__name__, FAMILIES, lambda function: partial(function, launch)),
         unavailable=runtime.unavailable,
         device=lambda: str(launch.device()),
         fast_math=True,

@@ -173,7 +173,7 @@ def run(
     scalings: list[Scaling] = []
     with ThreadPoolExecutor(cores) as pool, pytorch.session(cores) as (torch, version):
         for operation in wanted:
-            mine = [layer for layer in known if isinstance(layer.spec, operation.spec_type)]
+            mine = [x for x in known if isinstance(x.spec, operation.spec_type) and operation.method in x.methods]
             able = [backend for backend in chosen if operation in backend.implementations]
             for layer in mine:
                 progress(f"{operation} {layer.name}")

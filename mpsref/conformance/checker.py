@@ -41,7 +41,7 @@ def cases(operation: Operation, dtypes: tuple[str, ...] = ("float32", "float16")
 def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
     """Yield (layer name, case) for each real layer of the kernel, with few channels so that all of them are quick."""
     for number, layer in enumerate(zoo.LAYERS):
-        if type(layer.spec) is operation.spec_type:
+        if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(channels=5).problem(operation.method)
             yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
 

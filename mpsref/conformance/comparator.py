@@ -14,7 +14,7 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels import Terms
-from mpsref.kernels.reference import UNIT_ROUNDOFF
+from mpsref.kernels.reference import gamma
 
 __all__ = ["Mismatch", "bound", "check", "gamma", "ulp"]
 
@@ -28,17 +28,13 @@ class Mismatch(AssertionError):
         self.index = index
 
 
-def gamma(m: Array) -> Array:
-    """Return m u / (1 - m u), the relative error of m float32 roundings in sequence.
-
-    >>> bool(gamma(np.float64(1)) > 2**-24)
-    True
-    """
-    return np.asarray(m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF))
-
-
 def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the spacing of ``dtype`` at ``values`` (float64); that of the largest finite number beyond it."""
+    """Return the spacing of ``dtype`` at ``values`` (float64); beyond the largest finite number that there.
+
+    Integers, such as those of a mask, are not rounded: 0.
+    """
+    if dtype.kind != "f":
+        return np.zeros(values.shape)
     largest = np.nextafter(np.finfo(dtype).max, dtype.type(0))  # beyond it the spacing would overflow
     spacing: Array = np.spacing(np.minimum(np.abs(values), largest).astype(dtype))
     return spacing.astype(np.float64)

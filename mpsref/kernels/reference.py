@@ -6,7 +6,8 @@ dtype of their inputs, and ``TERMS``, functions of the same arguments that retur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,21 @@ import numpy as np
 from mpsref.images import DTYPES, Array
 from mpsref.registry import Backend, Implementation, OperationKey, Problem
 
-__all__ = ["UNIT_ROUNDOFF", "Formula", "Terms", "backends_of"]
+__all__ = ["UNIT_ROUNDOFF", "Formula", "Terms", "gamma", "input_dtype", "reference"]
 
 Formula = Callable[..., Any]
 
 UNIT_ROUNDOFF = 2.0**-24
 """Of float32, which backends compute in."""
+
+
+def gamma(m: Any) -> Array:
+    """Return m u / (1 - m u), the relative error of m float32 roundings in sequence.
+
+    >>> bool(gamma(1) > 2**-24)
+    True
+    """
+    return np.asarray(m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF))
 
 
 class Terms(NamedTuple):
@@ -50,9 +60,30 @@ def _implementation(formula: Formula, exact: bool) -> Implementation:
     return run
 
 
-def backends_of(formulas: Mapping[OperationKey, Formula]) -> tuple[Backend, Backend]:
-    """Return "reference", which computes in float64, and "reference:input-dtype", in the dtype of its inputs."""
-    return (
-        Backend("reference", {op: _implementation(f, True) for op, f in formulas.items()}, dtypes=DTYPES),
-        Backend("reference:input-dtype", {op: _implementation(f, False) for op, f in formulas.items()}, dtypes=DTYPES),
-    )
+class _Formulas(Mapping[OperationKey, Implementation]):
+    """The formulas of all kernels, each from the module of its spec."""
+
+    def __init__(self, exact: bool) -> None:
+        self._exact = exact
+        self._found: dict[OperationKey, Implementation] = {}
+
+    def __getitem__(self, key: OperationKey) -> Implementation:
+        if key not in self._found:
+            table: Mapping[OperationKey, Formula] = getattr(sys.modules.get(key[0].__module__), "REFERENCE", {})
+            self._found[key] = _implementation(table[key], self._exact)
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[OperationKey]:
+        from mpsref.kernels import REFERENCE  # all of them
+
+        return iter(REFERENCE)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+reference = Backend("reference", _Formulas(exact=True), dtypes=DTYPES)
+"""Computes in float64."""
+
+input_dtype = Backend("reference:input-dtype", _Formulas(exact=False), dtypes=DTYPES)
+"""Computes in the dtype of its inputs."""

@@ -12,13 +12,115 @@ Names are Apple's in snake_case; there is no device, and ``backend=`` says what 
 the functional forms in ``mpsref``.
 """
 
+from mpsref.mps.arithmetic import (
+    MPSCNNAdd,
+    MPSCNNArithmetic,
+    MPSCNNArithmeticGradientState,
+    MPSCNNDivide,
+    MPSCNNMultiply,
+    MPSCNNSubtract,
+    MPSNNCompare,
+    MPSNNComparisonType,
+)
+from mpsref.mps.arithmetic_gradient import (
+    MPSCNNAddGradient,
+    MPSCNNArithmeticGradient,
+    MPSCNNMultiplyGradient,
+    MPSCNNSubtractGradient,
+)
+from mpsref.mps.batch_normalization import MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatistics
+from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource, MPSCNNBatchNormalizationDataSource
+from mpsref.mps.batch_normalization_gradient import (
+    MPSCNNBatchNormalizationGradient,
+    MPSCNNBatchNormalizationStatisticsGradient,
+)
+from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
 from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
 from mpsref.mps.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus
+from mpsref.mps.convolution import MPSCNNConvolution
+from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionDataSource
+from mpsref.mps.convolution_descriptor import (
+    MPSCNNConvolutionDescriptor,
+    MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNSubPixelConvolutionDescriptor,
+)
+from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNConvolutionTransposeGradientState
+from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
+from mpsref.mps.convolution_types import (
+    MPSCNNConvolutionGradientOption,
+    MPSCNNConvolutionWeightsLayout,
+    MPSCNNWeightsQuantizationType,
+    MPSNNConvolutionAccumulatorPrecisionOption,
+)
+from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.dropout import MPSCNNDropout, MPSCNNDropoutGradient, MPSCNNDropoutGradientState
+from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.image import MPSImage, MPSImageBatch, MPSTemporaryImage
-from mpsref.mps.image_descriptor import MPSImageDescriptor
+from mpsref.mps.group_normalization import (
+    GroupNormalizationDataSource,
+    MPSCNNGroupNormalization,
+    MPSCNNGroupNormalizationDataSource,
+    MPSCNNGroupNormalizationGradient,
+    MPSCNNGroupNormalizationGradientState,
+)
+from mpsref.mps.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage
+from mpsref.mps.image_normalization_data_source import (
+    InstanceNormalizationDataSource,
+    MPSCNNInstanceNormalizationDataSource,
+)
+from mpsref.mps.instance_normalization import (
+    MPSCNNInstanceNormalization,
+    MPSCNNInstanceNormalizationGradient,
+    MPSCNNInstanceNormalizationGradientState,
+)
 from mpsref.mps.kernel import MPSCNNKernel, MPSKernel
+from mpsref.mps.loss import (
+    MPSCNNLoss,
+    MPSCNNLossDataDescriptor,
+    MPSCNNLossDescriptor,
+    MPSCNNLossLabels,
+    MPSCNNLossType,
+    MPSCNNReductionType,
+    MPSCNNYOLOLoss,
+    MPSNNForwardLoss,
+    MPSNNInitialGradient,
+    MPSNNLossGradient,
+)
 from mpsref.mps.multiary_kernel import MPSCNNMultiaryKernel
+from mpsref.mps.neuron import (
+    MPSCNNNeuron,
+    MPSCNNNeuronAbsolute,
+    MPSCNNNeuronELU,
+    MPSCNNNeuronExponential,
+    MPSCNNNeuronGradient,
+    MPSCNNNeuronHardSigmoid,
+    MPSCNNNeuronLinear,
+    MPSCNNNeuronLogarithm,
+    MPSCNNNeuronPower,
+    MPSCNNNeuronPReLU,
+    MPSCNNNeuronReLU,
+    MPSCNNNeuronReLUN,
+    MPSCNNNeuronSigmoid,
+    MPSCNNNeuronSoftPlus,
+    MPSCNNNeuronSoftSign,
+    MPSCNNNeuronTanH,
+    MPSCNNNeuronType,
+    MPSNNNeuronDescriptor,
+)
+from mpsref.mps.normalization_states import (
+    MPSCNNNormalizationGammaAndBetaState,
+    MPSCNNNormalizationMeanAndVarianceState,
+)
+from mpsref.mps.optimizer import (
+    MPSNNOptimizer,
+    MPSNNOptimizerAdam,
+    MPSNNOptimizerDescriptor,
+    MPSNNOptimizerRMSProp,
+    MPSNNOptimizerStochasticGradientDescent,
+    MPSNNRegularizationType,
+)
+from mpsref.mps.pad import MPSImageCoordinate, MPSNNPad, MPSNNPadGradient
 from mpsref.mps.padding import MPSNNDefaultPadding, MPSNNPadding
 from mpsref.mps.pooling import (
     MPSCNNDilatedPoolingMax,
@@ -33,7 +135,28 @@ from mpsref.mps.pooling import (
     MPSCNNPoolingMaxGradient,
 )
 from mpsref.mps.properties import PropertyError
+from mpsref.mps.reduce import (
+    MPSNNReduceColumnMax,
+    MPSNNReduceColumnMean,
+    MPSNNReduceColumnMin,
+    MPSNNReduceColumnSum,
+    MPSNNReduceFeatureChannelsArgumentMax,
+    MPSNNReduceFeatureChannelsArgumentMin,
+    MPSNNReduceFeatureChannelsMax,
+    MPSNNReduceFeatureChannelsMean,
+    MPSNNReduceFeatureChannelsMin,
+    MPSNNReduceFeatureChannelsSum,
+    MPSNNReduceRowMax,
+    MPSNNReduceRowMean,
+    MPSNNReduceRowMin,
+    MPSNNReduceRowSum,
+    MPSNNReduceUnary,
+)
+from mpsref.mps.reshape import MPSNNReshape, MPSNNReshapeGradient
+from mpsref.mps.resize import MPSNNResizeBilinear
 from mpsref.mps.serialization import SecureCoding, secure_coding
+from mpsref.mps.slice_ import MPSNNSlice
+from mpsref.mps.softmax import MPSCNNLogSoftMax, MPSCNNLogSoftMaxGradient, MPSCNNSoftMax, MPSCNNSoftMaxGradient
 from mpsref.mps.state import MPSNNBinaryGradientState, MPSNNGradientState, MPSNNMultiaryGradientState, MPSState
 from mpsref.mps.types import (
     MPSDataLayout,
@@ -46,14 +169,103 @@ from mpsref.mps.types import (
     MTLRegion,
     MTLSize,
 )
+from mpsref.mps.upsampling import (
+    MPSCNNUpsampling,
+    MPSCNNUpsamplingBilinear,
+    MPSCNNUpsamplingBilinearGradient,
+    MPSCNNUpsamplingGradient,
+    MPSCNNUpsamplingNearest,
+    MPSCNNUpsamplingNearestGradient,
+)
+from mpsref.mps.windowed_normalization import (
+    MPSCNNCrossChannelNormalization,
+    MPSCNNCrossChannelNormalizationGradient,
+    MPSCNNLocalContrastNormalization,
+    MPSCNNLocalContrastNormalizationGradient,
+    MPSCNNSpatialNormalization,
+    MPSCNNSpatialNormalizationGradient,
+)
 
 __all__ = [
+    "ArrayConvolutionDataSource",
+    "BatchNormalizationDataSource",
+    "GroupNormalizationDataSource",
+    "InstanceNormalizationDataSource",
+    "MPSCNNAdd",
+    "MPSCNNAddGradient",
+    "MPSCNNArithmetic",
+    "MPSCNNArithmeticGradient",
+    "MPSCNNArithmeticGradientState",
+    "MPSCNNBatchNormalization",
+    "MPSCNNBatchNormalizationDataSource",
+    "MPSCNNBatchNormalizationGradient",
+    "MPSCNNBatchNormalizationState",
+    "MPSCNNBatchNormalizationStatistics",
+    "MPSCNNBatchNormalizationStatisticsGradient",
     "MPSCNNBinaryKernel",
+    "MPSCNNConvolution",
+    "MPSCNNConvolutionDataSource",
+    "MPSCNNConvolutionDescriptor",
+    "MPSCNNConvolutionGradient",
+    "MPSCNNConvolutionGradientOption",
+    "MPSCNNConvolutionGradientState",
+    "MPSCNNConvolutionTranspose",
+    "MPSCNNConvolutionTransposeGradient",
+    "MPSCNNConvolutionTransposeGradientState",
+    "MPSCNNConvolutionWeightsAndBiasesState",
+    "MPSCNNConvolutionWeightsLayout",
+    "MPSCNNCrossChannelNormalization",
+    "MPSCNNCrossChannelNormalizationGradient",
+    "MPSCNNDepthWiseConvolutionDescriptor",
     "MPSCNNDilatedPoolingMax",
     "MPSCNNDilatedPoolingMaxGradient",
+    "MPSCNNDivide",
+    "MPSCNNDropout",
+    "MPSCNNDropoutGradient",
+    "MPSCNNDropoutGradientState",
+    "MPSCNNFullyConnected",
+    "MPSCNNFullyConnectedGradient",
     "MPSCNNGradientKernel",
+    "MPSCNNGroupNormalization",
+    "MPSCNNGroupNormalizationDataSource",
+    "MPSCNNGroupNormalizationGradient",
+    "MPSCNNGroupNormalizationGradientState",
+    "MPSCNNInstanceNormalization",
+    "MPSCNNInstanceNormalizationDataSource",
+    "MPSCNNInstanceNormalizationGradient",
+    "MPSCNNInstanceNormalizationGradientState",
     "MPSCNNKernel",
+    "MPSCNNLocalContrastNormalization",
+    "MPSCNNLocalContrastNormalizationGradient",
+    "MPSCNNLogSoftMax",
+    "MPSCNNLogSoftMaxGradient",
+    "MPSCNNLoss",
+    "MPSCNNLossDataDescriptor",
+    "MPSCNNLossDescriptor",
+    "MPSCNNLossLabels",
+    "MPSCNNLossType",
     "MPSCNNMultiaryKernel",
+    "MPSCNNMultiply",
+    "MPSCNNMultiplyGradient",
+    "MPSCNNNeuron",
+    "MPSCNNNeuronAbsolute",
+    "MPSCNNNeuronELU",
+    "MPSCNNNeuronExponential",
+    "MPSCNNNeuronGradient",
+    "MPSCNNNeuronHardSigmoid",
+    "MPSCNNNeuronLinear",
+    "MPSCNNNeuronLogarithm",
+    "MPSCNNNeuronPReLU",
+    "MPSCNNNeuronPower",
+    "MPSCNNNeuronReLU",
+    "MPSCNNNeuronReLUN",
+    "MPSCNNNeuronSigmoid",
+    "MPSCNNNeuronSoftPlus",
+    "MPSCNNNeuronSoftSign",
+    "MPSCNNNeuronTanH",
+    "MPSCNNNeuronType",
+    "MPSCNNNormalizationGammaAndBetaState",
+    "MPSCNNNormalizationMeanAndVarianceState",
     "MPSCNNPooling",
     "MPSCNNPoolingAverage",
     "MPSCNNPoolingAverageGradient",
@@ -62,20 +274,71 @@ __all__ = [
     "MPSCNNPoolingL2NormGradient",
     "MPSCNNPoolingMax",
     "MPSCNNPoolingMaxGradient",
+    "MPSCNNReductionType",
+    "MPSCNNSoftMax",
+    "MPSCNNSoftMaxGradient",
+    "MPSCNNSpatialNormalization",
+    "MPSCNNSpatialNormalizationGradient",
+    "MPSCNNSubPixelConvolutionDescriptor",
+    "MPSCNNSubtract",
+    "MPSCNNSubtractGradient",
+    "MPSCNNUpsampling",
+    "MPSCNNUpsamplingBilinear",
+    "MPSCNNUpsamplingBilinearGradient",
+    "MPSCNNUpsamplingGradient",
+    "MPSCNNUpsamplingNearest",
+    "MPSCNNUpsamplingNearestGradient",
+    "MPSCNNWeightsQuantizationType",
+    "MPSCNNYOLOLoss",
     "MPSCommandBuffer",
     "MPSDataLayout",
     "MPSImage",
     "MPSImageBatch",
+    "MPSImageCoordinate",
     "MPSImageDescriptor",
     "MPSImageEdgeMode",
     "MPSImageFeatureChannelFormat",
     "MPSKernel",
     "MPSNNBinaryGradientState",
+    "MPSNNCompare",
+    "MPSNNComparisonType",
+    "MPSNNConvolutionAccumulatorPrecisionOption",
     "MPSNNDefaultPadding",
+    "MPSNNForwardLoss",
     "MPSNNGradientState",
+    "MPSNNInitialGradient",
+    "MPSNNLossGradient",
     "MPSNNMultiaryGradientState",
+    "MPSNNNeuronDescriptor",
+    "MPSNNOptimizer",
+    "MPSNNOptimizerAdam",
+    "MPSNNOptimizerDescriptor",
+    "MPSNNOptimizerRMSProp",
+    "MPSNNOptimizerStochasticGradientDescent",
+    "MPSNNPad",
+    "MPSNNPadGradient",
     "MPSNNPadding",
     "MPSNNPaddingMethod",
+    "MPSNNReduceColumnMax",
+    "MPSNNReduceColumnMean",
+    "MPSNNReduceColumnMin",
+    "MPSNNReduceColumnSum",
+    "MPSNNReduceFeatureChannelsArgumentMax",
+    "MPSNNReduceFeatureChannelsArgumentMin",
+    "MPSNNReduceFeatureChannelsMax",
+    "MPSNNReduceFeatureChannelsMean",
+    "MPSNNReduceFeatureChannelsMin",
+    "MPSNNReduceFeatureChannelsSum",
+    "MPSNNReduceRowMax",
+    "MPSNNReduceRowMean",
+    "MPSNNReduceRowMin",
+    "MPSNNReduceRowSum",
+    "MPSNNReduceUnary",
+    "MPSNNRegularizationType",
+    "MPSNNReshape",
+    "MPSNNReshapeGradient",
+    "MPSNNResizeBilinear",
+    "MPSNNSlice",
     "MPSOffset",
     "MPSRectNoClip",
     "MPSState",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mpsref.errors import ShapeError
-from mpsref.images import AXIS_LIMIT, Shape
+from mpsref.images import AXIS_LIMIT, Array, Shape
 from mpsref.mps import operands, types
 from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
 from mpsref.mps.command_buffer import MPSCommandBuffer
@@ -18,7 +18,7 @@ from mpsref.mps.kernel import Encoding, ImageKernel
 from mpsref.mps.operands import Operand
 from mpsref.mps.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.properties import Property
-from mpsref.mps.state import MPSNNGradientState
+from mpsref.mps.state import MPSNNGradientState, one_state
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 from mpsref.parameters import integer
 
@@ -63,16 +63,17 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     ) -> Any:
         """Return the gradient for ``source_image`` from ``source_gradient``, of the kind that the latter is.
 
-        With a ``gradient_state`` and no destination, the state configures the kernel, whose properties stay set: the
-        result has the shape of the source image, and its pixels are those of the source. With a
-        ``destination_gradient``, every property counts as it is set, and the clip of that image is overwritten. With
-        neither, ``padding`` decides size and kernel offset.
+        With a ``gradient_state`` (or a list that names it once for each image) and no destination, the state configures
+        the kernel, whose properties stay set: the result has the shape of the source image, and its pixels are those of
+        the source. With a ``destination_gradient``, every property counts as it is set, and the clip of that image is
+        overwritten. With neither, ``padding`` decides size and kernel offset.
 
         Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for what
         does not fit, ``OrderError`` for a committed ``command_buffer``.
         """
         self._check_both_sides()
         sources = operands.source("source_gradient", source_gradient), operands.source("source_image", source_image)
+        gradient_state = one_state("gradient_state", gradient_state, sources[0].array.shape[0])
         if gradient_state is not None:
             self._check_state(gradient_state)
         with Encoding(self, command_buffer):
@@ -85,10 +86,18 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 shape = gradient_state.record.source_shapes[0]
             else:
                 shape, dtype = self._place_reverse(*sources)
-            array, _ = self._run(sources, given, shape, dtype)
-            return operands.like(source_gradient, array) if given is None else operands.written(given)
+            array = self._run_with_state(gradient_state, sources, given, shape, dtype)
+            if given is not None:
+                return operands.written(given)
+            return None if array is None else operands.like(source_gradient, array)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
+
+    def _run_with_state(
+        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+    ) -> Array | None:
+        """Compute the destination; a family may write ``state`` too, and return ``None`` for no destination."""
+        return self._run(sources, given, shape, dtype)[0]
 
     def _check_state(self, state: Any) -> None:
         if not isinstance(state, self.state_class):
@@ -124,10 +133,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"kernel size, strides and dilations (x before y) are {own}; those of the forward kernel in "
                 f"gradient_state are {forward.geometry}: make the gradient kernel with the same"
             )
-        if x.array.shape != record.source_shapes[0]:
-            raise ShapeError(
-                f"source_image has shape {x.array.shape}; that of the forward pass was {record.source_shapes[0]}"
-            )
+        self._check_secondary(state, x.array.shape)
         primary_offset, primary_channel = state.primary_origin(g.array.shape)
         if not self.has_source_size:
             # Every pixel of the source gradient will count, so it is cut to those of the forward clip rectangle.
@@ -135,7 +141,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             width, height, _ = record.clip_rect.size
             g = g._replace(array=g.array[:, row : row + height, column : column + width])
             primary_offset = MPSOffset(0, 0, z)
-        clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, x.array.shape[0])
+        clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
         y_window, x_window = forward.windows
         self._assign(
@@ -153,6 +159,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         )
         self._assign(**self._family_configuration(state))
         return g, x
+
+    def _check_secondary(self, state: Any, shape: Shape) -> None:
+        """Refuse a secondary image that is not the one of the forward pass."""
+        if shape != state.record.source_shapes[0]:
+            raise ShapeError(
+                f"source_image has shape {shape}; that of the forward pass was {state.record.source_shapes[0]}"
+            )
 
     def _family_configuration(self, state: Any) -> Mapping[str, Any]:
         """Return the properties of the kernel's family that a state determines, or other values for the common ones."""

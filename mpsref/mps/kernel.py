@@ -28,7 +28,7 @@ from mpsref.mps.operands import Operand
 from mpsref.mps.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
 from mpsref.mps.properties import (
     Property,
-    PropertyError,
+    PropertyHolder,
     at_least,
     initialize,
     multiple_of_four,
@@ -70,7 +70,7 @@ def _backend(name: str, value: Any) -> str | Backend | None:
     return value  # type: ignore[no-any-return]
 
 
-class MPSKernel(SecureCoding, abc.ABC):
+class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
     """Base class of all kernels: properties are checked when they are set, and a name that is none raises."""
 
     backend = Property(
@@ -94,21 +94,9 @@ class MPSKernel(SecureCoding, abc.ABC):
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel, at once, on the images that its class names."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
-            legal = ", ".join(n for n, one in properties_of(type(self)).items() if not one.read_only)
-            raise PropertyError(f"{type(self).__name__} has no property {name!r}; those that can be set are: {legal}")
-        super().__setattr__(name, value)
-
     def _assign(self, **values: Any) -> None:
         """Set properties to values that are known to be legal, which need no checks."""
         vars(self).update(values)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both are of one class with equal properties."""
-        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # properties change
 
     def copy(self) -> Self:
         """Return an equal kernel; what is set on one does not reach the other."""
@@ -221,8 +209,8 @@ class ImageKernel(MPSKernel):
         written = self._channels_written(self._channels(sources))
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
-    def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
-        """Check everything, then compute into the given destination, or into a new one of zeros."""
+    def _select(self, sources: Sequence[Operand], shape: Shape) -> tuple[list[Array], Region]:
+        """Check everything; return the parts of the sources that are read, and that of the destination."""
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
@@ -232,6 +220,11 @@ class ImageKernel(MPSKernel):
             z = self._source_properties(k).offset.z
             batch = images_read(one.name, self._property_name(k, "offset"), one.array.shape, z, depth)
             parts.append(one.array[batch, :, :, read])
+        return parts, region
+
+    def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
+        """Compute into the given destination, or into a new one of zeros."""
+        parts, region = self._select(sources, shape)
         if given is not None:
             target = given.array
         else:

@@ -25,6 +25,7 @@ __all__ = [
     "PerSource",
     "Property",
     "PropertyError",
+    "PropertyHolder",
     "at_least",
     "fix",
     "initialize",
@@ -170,6 +171,22 @@ def initialize(instance: Any, values: Mapping[str, Any]) -> None:
             instance.__dict__[name] = one.accepted(instance, values[name])
         elif name not in instance.__dict__:
             instance.__dict__[name] = one.initial(instance)
+
+
+class PropertyHolder:
+    """Base of objects with properties: no other public attribute can be set, and equal values make equal objects."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
+            legal = ", ".join(n for n, one in properties_of(type(self)).items() if not one.read_only)
+            raise PropertyError(f"{type(self).__name__} has no property {name!r}; those that can be set are: {legal}")
+        super().__setattr__(name, value)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one class with equal properties."""
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # properties change
 
 
 def at_least(low: int) -> Check[int]:

@@ -36,6 +36,7 @@ __all__ = [
     "MPSNNMultiaryGradientState",
     "MPSState",
     "SourceProperties",
+    "one_state",
 ]
 
 
@@ -192,3 +193,18 @@ class MPSNNMultiaryGradientState(RecordedState):
     """What a kernel with any number of sources leaves; no public gradient kernel reads it [doc]."""
 
     __slots__ = ()
+
+
+def one_state(name: str, value: Any, images: int) -> Any:
+    """Return the state that serves a whole batch: ``value``, or the one object that a list names for each image.
+
+    Raises ``ValueError`` for a list of another length or of several objects.
+    """
+    if not isinstance(value, (list, tuple)):
+        return value
+    if not value or len(value) != images or any(one is not value[0] for one in value):
+        raise ValueError(
+            f"{name} is a list of {len(value)} with {len({id(one) for one in value})} different object(s); it must "
+            f"name one and the same state for each of {images} image(s)"
+        )
+    return value[0]

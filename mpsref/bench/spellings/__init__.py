@@ -10,13 +10,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpsref.bench.pytorch import Call, Spelling
-from mpsref.bench.spellings import pooling
+from mpsref.bench.spellings import (
+    batch_normalization,
+    convolution,
+    neuron,
+    normalization,
+    pointwise,
+    pooling,
+    softmax,
+    training,
+)
 from mpsref.images import Array
 from mpsref.registry import Problem, Spec
 
 __all__ = ["SPELLINGS", "call"]
 
-FAMILIES = (pooling,)
+FAMILIES = (batch_normalization, convolution, neuron, normalization, pointwise, pooling, softmax, training)
 
 SPELLINGS: Mapping[type[Spec], Spelling] = {kernel: f for family in FAMILIES for kernel, f in family.SPELLINGS.items()}
 """The function of each kernel."""

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from mpsref.conformance.hardware import pooling
+from mpsref.conformance.hardware import (
+    arithmetic,
+    batch_normalization,
+    convolution,
+    loss,
+    movement,
+    neuron,
+    normalization,
+    pooling,
+    reduce,
+    softmax,
+    upsampling,
+)
 from mpsref.conformance.hardware.adapter import Adapter, Compared
 
 __all__ = ["ADAPTERS", "Adapter", "Compared"]
 
-FAMILIES = (pooling,)
+FAMILIES = (
+    arithmetic,
+    batch_normalization,
+    convolution,
+    loss,
+    movement,
+    neuron,
+    normalization,
+    pooling,
+    reduce,
+    softmax,
+    upsampling,
+)
 
 ADAPTERS: dict[str, Adapter] = {kernel: adapter for family in FAMILIES for kernel, adapter in family.ADAPTERS.items()}
 """The adapter of each MPS class; a class that is not listed is not implemented yet."""

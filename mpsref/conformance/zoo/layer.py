@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from mpsref.errors import NoGradientError
 from mpsref.images import ImageShape, Shape
 from mpsref.registry import Problem, Spec
 
@@ -30,6 +31,18 @@ class Layer:
     words: tuple[tuple[str, Any], ...] = ()
     """The other arguments of that function, as published."""
     note: str = ""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The operations of its kernel that it has: all but a gradient that does not exist for its parameters."""
+        return tuple(method for method in self.spec.problems if self._has(method))
+
+    def _has(self, method: str) -> bool:
+        try:
+            self.problem(method)
+        except NoGradientError:
+            return False
+        return True
 
     def problem(self, method: str) -> Problem:
         """Return the problem of one of the kernel's operations."""

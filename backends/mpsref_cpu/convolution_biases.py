@@ -1,0 +1,51 @@
+"""The gradient for biases: the sum of the source gradient over all pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.convolution_storage import operand
+from mpsref_cpu.half import load
+from mpsref_cpu.parallel import for_rows
+
+__all__ = ["bias_gradient"]
+
+PARTS = 16
+"""Parts that are summed on their own, at most."""
+
+SUMMED = 256
+"""Pixels that are added up in sequence."""
+
+
+def bias_gradient(g: Array, db: Array) -> None:
+    """Fill ``db`` with the sums of each channel of ``g``."""
+    channels = g.shape[3]
+    pixels = g.size // channels
+    stored = operand(g)
+    parts = max(1, min(PARTS, pixels // SUMMED))
+    sums = np.zeros((parts, channels), np.float64)
+
+    def body(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            _add_pixels(stored, pixels * part // parts, pixels * (part + 1) // parts, channels, sums[part])
+
+    for_rows(body, parts, g.nbytes)
+    db[...] = sums.sum(0)
+
+
+@compiled
+def _add_pixels(image: Any, begin: int, end: int, channels: int, sums: Any) -> None:
+    """Add the pixels ``begin`` to ``end`` to ``sums``."""
+    room = np.empty(channels, np.float32)
+    for first in range(begin, end, SUMMED):
+        room[:] = 0
+        for pixel in range(first, min(first + SUMMED, end)):
+            at = np.uintp(pixel * channels)
+            for c in range(np.uintp(channels)):
+                room[c] += load(image[at + c])
+        for c in range(channels):
+            sums[c] += room[c]

@@ -1,0 +1,213 @@
+"""Depthwise sums: each channel of the result reads one of the source, in both directions and for the weight gradient.
+
+Tiles are pixels and the channels of a block for images, taps and the channels of a block for weights. Vectors of
+channels are read where they lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.convolution_lists import SEQUENCE, Sizes, list_pixel_runs, list_pixels, list_terms, most_taps, room
+from mpsref_cpu.convolution_parts import Parts
+from mpsref_cpu.convolution_tiles import (
+    ROWS,
+    add_lanes,
+    add_row,
+    add_taps,
+    add_to,
+    copy,
+    empty,
+    filled,
+    places,
+    put,
+)
+
+__all__ = ["depthwise", "reduce_depthwise"]
+
+MOST_TAPS = 512
+"""Taps that are added up in sequence, at most."""
+
+NEAR = 4
+"""Neighbouring pixels of a tile: four of two registers each, three taps of two, and two for a pixel are all 16."""
+
+TAPS = 5
+"""Rows of a tile of taps: five rows of two registers, with operands from memory."""
+
+
+@compiled
+def depthwise(
+    lanes: Any,
+    rows: Any,
+    source: Any,
+    result: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    weights: Any,
+    biases: Any,
+    blocks: Any,
+    near: Any,
+) -> None:
+    """Compute what :func:`mpsref_cpu.convolution_dense.dense` computes where each channel reads one of the source.
+
+    ``near`` is a pair of tuples: in parts of columns with as many taps as the first has elements, that lie side by
+    side and as many pixels on as the second has elements for the next column, rows are computed by :func:`_row`.
+    """
+    begin, end, step, source_row, row, channel = rows
+    for first in range(begin, end, step):
+        block = first, min(first + step, end), source_row, row, channel
+        _depthwise_block(lanes, block, source, result, sizes, y, x, kernel, weights, biases, blocks, near)
+
+
+@inlined
+def _depthwise_block(
+    lanes: Any,
+    rows: Any,
+    source: Any,
+    result: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    weights: Any,
+    biases: Any,
+    blocks: Any,
+    near: Any,
+) -> None:
+    width = len(lanes)
+    zeros = empty(ROWS, lanes)
+    of, into = room(rows, sizes)
+    shifts = np.empty(most_taps(y) * most_taps(x), np.int64)
+    terms = np.empty(shifts.size, np.int64)
+    vectors = np.empty(min(MOST_TAPS, shifts.size) * width, np.float32)
+    for a in range(y.start.size - 1):
+        for b in range(x.start.size - 1):
+            count = list_pixels(sizes, y, x, a, b, rows, of, into)
+            if count == 0:
+                continue
+            taps = 0
+            for i in range(y.tap_start[a], y.tap_start[a + 1]):
+                for j in range(x.tap_start[b], x.tap_start[b + 1]):
+                    shifts[taps] = (y.shift[i] * sizes.source_width + x.shift[j]) * sizes.source_pitch
+                    terms[taps] = y.tap[i] * kernel[0] + x.tap[j]
+                    taps += 1
+            columns = x.start[b + 1] - x.start[b]
+            sliding = taps <= MOST_TAPS and _is_near(x, b, near)
+            for m in range(blocks.shape[0]):
+                channel, source_channel, at, _ = blocks[m]
+                for first in range(0, max(1, taps), MOST_TAPS):
+                    n = min(MOST_TAPS, taps - first)
+                    for k in range(n):
+                        copy(lanes, weights, at + terms[first + k] * width, vectors, k * width)
+                    if sliding:
+                        for p in range(0, count, columns):
+                            place = p, columns, source_channel, channel
+                            _row(lanes, place, source, result, of, into, sizes, shifts, taps, vectors, biases, near)
+                        continue
+                    start = filled(zeros, biases, channel) if first == 0 else zeros
+                    for p in range(0, count, ROWS):
+                        starts = places(zeros, of, p)
+                        tile = add_taps(start, source, starts, source_channel, shifts, first, vectors, 0, n)
+                        if first == 0:
+                            put(tile, result, places(zeros, into, p), channel)
+                        else:
+                            add_to(tile, result, places(zeros, into, p), channel)
+
+
+@inlined
+def _is_near(x: Parts, b: int, near: Any) -> bool:
+    """Tell whether taps and columns of a part lie as :func:`_row` needs them."""
+    taps, stride = len(near[0]), len(near[1])
+    first, last, begin, end = x.start[b], x.start[b + 1], x.tap_start[b], x.tap_start[b + 1]
+    if taps < 2 or end - begin != taps or last - first < NEAR:
+        return False
+    alike = True
+    for i in range(begin + 1, end):
+        alike &= x.shift[i] - x.shift[i - 1] == 1
+    for q in range(first + 1, last):
+        alike &= x.base[q] - x.base[q - 1] == stride
+    return alike
+
+
+@inlined
+def _row(
+    lanes: Any,
+    place: Any,
+    source: Any,
+    result: Any,
+    of: Any,
+    into: Any,
+    sizes: Sizes,
+    shifts: Any,
+    taps: int,
+    vectors: Any,
+    biases: Any,
+    near: Any,
+) -> None:
+    """Compute neighbouring pixels of a row, NEAR at a time, the last of them together with some again."""
+    first, columns, source_channel, channel = place
+    width, kernel = len(lanes), len(near[0])
+    start = filled(empty(NEAR, lanes), biases, channel)
+    for q in range(0, columns, NEAR):
+        p = first + min(q, columns - NEAR)
+        tile = start
+        for k in range(0, taps, kernel):
+            pixel = of[p] + shifts[k] + source_channel
+            tile = add_row(tile, source, pixel, sizes.source_pitch, vectors, k * width, near[0], near[1])
+        put(tile, result, places(start, into, p), channel)
+
+
+@compiled
+def reduce_depthwise(
+    lanes: Any,
+    rows: Any,
+    slice_: Any,
+    source: Any,
+    gradient: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    blocks: Any,
+    sums: Any,
+    at: int,
+    copies: bool,
+) -> None:
+    """Add what :func:`reduce_dense` adds where each channel meets that of the source alone; slices are of blocks."""
+    begin, end, step, _, first_row = rows
+    width = len(lanes)
+    zeros = empty(TAPS, lanes)
+    runs = np.empty((step * sizes.width + 1, 4), np.int64)
+    most = most_taps(y) * most_taps(x) + TAPS
+    of, into = np.empty(most, np.int64), np.empty(most, np.int64)
+    low, high = blocks.shape[0] * slice_[0] // slice_[1], blocks.shape[0] * (slice_[0] + 1) // slice_[1]
+    for row in range(begin, end, step):
+        last = min(row + step, end)
+        first = (row - first_row) * sizes.width
+        for a in range(y.start.size - 1):
+            for b in range(x.start.size - 1):
+                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows, runs)
+                if listed == 0:
+                    continue
+                terms = list_terms(sizes, y, x, a, b, kernel, width, TAPS, of, into)
+                for m in range(low, high):
+                    channel, source_channel, block_at, _ = blocks[m]
+                    for term in range(0, terms, TAPS):
+                        starts, targets = places(zeros, of, term), places(zeros, into, term)
+                        tile, added = zeros, 0
+                        for r in range(listed):
+                            shift, pixel, count, x_step = runs[r]
+                            if added + count > SEQUENCE:
+                                add_to(tile, sums, targets, at + block_at)
+                                tile, added = zeros, 0
+                            w = (first + pixel) * sizes.pitch + channel
+                            tile = add_lanes(
+                                tile, source, starts, source_channel + shift, gradient, w, count, x_step, sizes.pitch
+                            )
+                            added += count
+                        add_to(tile, sums, targets, at + block_at)

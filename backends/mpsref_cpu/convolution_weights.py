@@ -1,0 +1,168 @@
+"""The gradients for weights and biases of convolution and transposed convolution.
+
+Pixels are cut into parts, each with sums of its own, and the sums of a part into slices; how many of each depends on
+the problem alone. In the end the parts are added up. Workspace: the sums, and for each thread some rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.convolution import ConvolutionGradientWeights
+from mpsref.kernels.convolution_problems import GradientWeights
+from mpsref.kernels.convolution_transpose import TransposeGradientWeights
+from mpsref_cpu.convolution_biases import bias_gradient
+from mpsref_cpu.convolution_depthwise import reduce_depthwise
+from mpsref_cpu.convolution_lists import SEQUENCE, Sizes
+from mpsref_cpu.convolution_packing import unpack
+from mpsref_cpu.convolution_parts import Parts, Span, by_tap, span, whole
+from mpsref_cpu.convolution_plan import UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
+from mpsref_cpu.convolution_reduce import reduce_dense
+from mpsref_cpu.convolution_storage import operand, source_rows, widened
+from mpsref_cpu.convolution_tiles import ROWS
+from mpsref_cpu.parallel import for_rows
+
+__all__ = ["Plan", "gradient_weights", "plan"]
+
+PIXELS = 256
+"""Pixels that are added up at a time, about: vectors of a block for so many fill half of a first-level cache."""
+
+FEW_CHANNELS = 16
+"""With fewer, the taps inside the image share tiles."""
+
+MANY_OUTPUTS = 128
+"""With so many, the source is read often enough for a copy of it to pay."""
+
+PRODUCTS_A_BYTE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a problem is computed, in terms of the convolution that takes "source" to "gradient"."""
+
+    depthwise: bool
+    exchanged: bool
+    """Whether x is the gradient, as in a transposed convolution."""
+    sizes: Sizes
+    y: Parts
+    x: Parts
+    span: Span
+    kernel: tuple[int, int]
+    """Taps of a kernel row, and terms of a tap."""
+    multiplier: int
+    """How often each channel of x is taken."""
+    blocks: tuple[tuple[int, Array], ...]
+    packing: Packing
+    all_rows: int
+    rows: int
+    """Rows that are added up at a time."""
+    parts: int
+    slices: int
+    copies: bool
+    """Whether the source is copied too, for many outputs that read it."""
+    products: int
+
+
+@lru_cache(maxsize=256)
+def plan(problem: GradientWeights) -> Plan:
+    """Return how ``problem`` is computed."""
+    exchanged = isinstance(problem, TransposeGradientWeights)
+    joined = problem.convolution if isinstance(problem, TransposeGradientWeights) else problem
+    assert isinstance(joined, ConvolutionGradientWeights)
+    images, height, width, channels = joined.result_image
+    _, source_height, source_width, source_channels = joined.source_shape
+    depthwise = path_of(problem, exchanged) == "depthwise"
+    multiplier = problem.output_channels // problem.spec.groups if depthwise else 1
+    blocks, packing = layout(problem, exchanged, "depthwise" if depthwise else "dense")
+    y, x = joined.pixels()
+    cut = whole if depthwise or packing.counts[1] < FEW_CHANNELS else by_tap
+    if exchanged:
+        channels *= multiplier
+    else:
+        source_channels *= multiplier
+    rows = max(1, PIXELS // width)
+    all_rows, pixels = images * height, images * height * width
+    products = pixels * problem.weights_shape[0] * math.prod(problem.weights_shape[1:])
+    operand = max(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
+    units = min(UNITS, max(1, products // UNIT_PRODUCTS))
+    parts = max(1, min(units, operand // packing.size, all_rows // rows))
+    parts = max(parts, -(-all_rows // (rows * SEQUENCE)))
+    slices = min(-(-units // parts), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
+    return Plan(
+        depthwise,
+        exchanged,
+        Sizes(height, width, channels, source_height, source_width, source_channels),
+        cut(y),
+        cut(x),
+        span(y),
+        (problem.spec.size[1], packing.counts[1]),
+        multiplier,
+        by_lanes(blocks),
+        packing,
+        all_rows,
+        rows,
+        parts,
+        slices,
+        cut is by_tap and problem.spec.groups == 1 and channels >= MANY_OUTPUTS,
+        products,
+    )
+
+
+def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Array, Array]) -> None:
+    """Fill ``out`` with dw and db."""
+    p = plan(problem)
+    dw, db = out
+    bias_gradient(g, db)
+    source, gradient = (g, x) if p.exchanged else (x, g)
+    stored, gradients = operand(source), operand(gradient)
+    repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
+    in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
+    sums = np.zeros((p.parts, p.packing.size), np.float32)
+    flat = sums.reshape(-1)
+    add = reduce_depthwise if p.depthwise else reduce_dense
+    pitch = p.sizes.width * p.sizes.pitch
+
+    def body(begin: int, end: int) -> None:
+        for unit in range(begin, end):
+            part, piece = divmod(unit, p.slices)
+            low, high = p.all_rows * part // p.parts, p.all_rows * (part + 1) // p.parts
+            step = high - low if in_place else 4 * p.rows
+            for row in range(low, high, step):
+                last = min(row + step, high)
+                values, slopes, first_source, first = stored, gradients, 0, 0
+                if not in_place:
+                    values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], row, last)
+                    slopes = widened(gradients, row * pitch // repeats[1], (last - row) * pitch, repeats[1])
+                    first = row
+                rows, slice_ = (row, last, p.rows, first_source, first), (piece, p.slices)
+                at = part * p.packing.size
+                for lanes, blocks in p.blocks:
+                    add(
+                        (0,) * lanes,
+                        rows,
+                        slice_,
+                        values,
+                        slopes,
+                        p.sizes,
+                        p.y,
+                        p.x,
+                        p.kernel,
+                        blocks,
+                        flat,
+                        at,
+                        p.copies,
+                    )
+
+    for_rows(body, p.parts * p.slices, g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE)
+    weights = dw.reshape(-1)
+    for lanes, blocks in p.packing.blocks:
+
+        def collect(begin: int, end: int, lanes: int = lanes, blocks: Array = blocks) -> None:
+            unpack(blocks[begin:end], lanes, p.packing.steps, p.packing.counts, p.packing.flipped, sums, weights)
+
+        for_rows(collect, len(blocks), sums.nbytes + dw.nbytes)

@@ -1,0 +1,140 @@
+"""Cross-channel normalization: as many pixels at a time as stay in the first-level cache.
+
+They stand in one line, with zeros between them, so that one sum over windows of the line serves all of them: a window
+that reaches into the zeros of the next pixel has found the end of its channels. The line between two pixels is computed
+too, and not used. An element costs a few vector operations, whatever the size of the window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.cross_channel_normalization import (
+    CrossChannelForward,
+    CrossChannelGradient,
+    CrossChannelNormalization,
+    CrossChannelProblem,
+)
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.powers import raise_to_minus
+from mpsref_cpu.window_sums import Reach, sum_line
+
+__all__ = ["IMPLEMENTATIONS"]
+
+LINE = 2048
+"""About how many elements a line has."""
+
+MOST_FLOAT32_TERMS = 1024
+
+
+def forward(problem: CrossChannelForward, x: Array, out: Array) -> None:
+    """Fill y from x, both (N, H, W, C)."""
+    pixels, results = as_storage(x), as_storage(out)
+    sizes, factors, lines, dtype = _constants(problem)
+
+    def body(begin: int, end: int) -> None:
+        _forward(begin, end, pixels, results, np.empty((4, _length(sizes)), dtype), sizes, factors)
+
+    for_rows(body, lines, x.nbytes + out.nbytes)
+
+
+def gradient(problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill dx from g and x, all (N, H, W, C)."""
+    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
+    sizes, factors, lines, dtype = _constants(problem)
+
+    def body(begin: int, end: int) -> None:
+        _gradient(begin, end, gradients, pixels, results, np.empty((6, _length(sizes)), dtype), sizes, factors)
+
+    for_rows(body, lines, g.nbytes + x.nbytes + out.nbytes)
+
+
+def _constants(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, ...], int, Any]:
+    """Return (pixels, channels, pixels of a line, reach before and after), parameters, number of lines, dtype."""
+    spec, (n, height, width, channels) = problem.spec, problem.source_shape
+    reach = Reach.of(spec.window, channels, channels)
+    pixels = n * height * width
+    line = max(1, LINE // (channels + reach.before + reach.after))
+    dtype = np.float32 if reach.before + reach.after < MOST_FLOAT32_TERMS else np.float64
+    scale = spec.alpha / spec.kernel_size
+    factors: Any = tuple(map(dtype, (spec.delta, scale, 2 * scale * spec.beta)))
+    return (pixels, channels, line, reach.before, reach.after), (spec.beta, *factors), -(-pixels // line), dtype
+
+
+def _length(sizes: tuple[int, ...]) -> int:
+    """Return the elements of a line, with zeros before the first pixel and after the last."""
+    _, channels, line, before, after = sizes
+    return line * (channels + before + after) + before + after
+
+
+@compiled
+def _forward(begin: int, end: int, source: Any, target: Any, room: Any, sizes: Any, factors: Any) -> None:
+    """Compute the lines ``begin`` to ``end``."""
+    pixels, channels, line, before, after = sizes
+    stride = channels + before + after
+    sums, power = room[2], room[3]
+    for k in range(begin, end):
+        first, count = k * line, min(line, pixels - k * line)
+        _bases(source, first, count, room, sums, sizes, factors)
+        raise_to_minus(factors[0], sums, power, count * stride)
+        for pixel in range(count):
+            p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
+            for c in range(np.uintp(channels)):
+                target[p + c] = store(np.float32(load(source[p + c]) * power[q + c]), target[0])
+
+
+@compiled
+def _gradient(
+    begin: int, end: int, gradients: Any, source: Any, target: Any, room: Any, sizes: Any, factors: Any
+) -> None:
+    """Compute the lines ``begin`` to ``end``: every output's share of the sum, then the sums."""
+    pixels, channels, line, before, after = sizes
+    stride = channels + before + after
+    sums, power, share, base = room[2], room[3], room[4], room[5]
+    beta, _, _, slope = factors
+    for k in range(begin, end):
+        first, count = k * line, min(line, pixels - k * line)
+        _bases(source, first, count, room, base, sizes, factors)
+        raise_to_minus(beta, base, power, count * stride)
+        share[:] = 0
+        for pixel in range(count):
+            p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
+            at = q + np.uintp(after)
+            for c in range(np.uintp(channels)):
+                ratio = np.true_divide(load(source[p + c]), base[q + c])
+                share[at + c] = load(gradients[p + c]) * power[q + c] * ratio
+        sum_line(share, count * stride, before + after + 1, 1, sums, room[1])
+        for pixel in range(count):
+            p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
+            for c in range(np.uintp(channels)):
+                own = load(gradients[p + c]) * power[q + c]
+                target[p + c] = store(np.float32(own - slope * load(source[p + c]) * sums[q + c]), target[0])
+
+
+@inlined
+def _bases(source: Any, first: int, count: int, room: Any, into: Any, sizes: Any, factors: Any) -> None:
+    """Set ``into`` to L of ``count`` pixels, the channels of a pixel at every ``stride``-th place."""
+    _, channels, _, before, after = sizes
+    stride = channels + before + after
+    line = room[0]
+    line[:] = 0
+    for pixel in range(count):
+        p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride + before)
+        for c in range(np.uintp(channels)):
+            value = line.dtype.type(load(source[p + c]))
+            line[q + c] = value * value
+    sum_line(line, count * stride, before + after + 1, 1, into, room[1])
+    for i in range(np.uintp(count * stride)):
+        into[i] = factors[1] + factors[2] * into[i]
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (CrossChannelNormalization, "forward"): forward,
+    (CrossChannelNormalization, "gradient"): gradient,
+}

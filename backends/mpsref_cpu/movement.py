@@ -1,0 +1,120 @@
+"""Kernels that move pixels: gathers by per-axis tables, and the sums that are their adjoints.
+
+Pixels move as stored bits. Neighbours that stay neighbours move together: a run of columns, where all channels do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.movement import Gather, Readers
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.parallel import for_rows
+
+__all__ = ["copy_channels", "gather", "gather_sums"]
+
+
+def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
+    """Fill ``out`` with the elements of ``source`` that ``table`` names, and with ``fills`` where it names none."""
+    rows, columns, channels = table
+    first = int(channels[0])
+    straight = first >= 0 and bool((channels == np.arange(first, first + channels.size)).all())
+    sizes = (*source.shape[1:], *out.shape[1:], first if straight else -1)
+    flat = as_storage(source), as_storage(out), as_storage(fills)
+
+    def body(begin: int, end: int) -> None:
+        _gather(begin, end, *flat, sizes, rows, columns, channels)
+
+    for_rows(body, out.shape[0] * out.shape[1], 2 * out.nbytes)
+
+
+@compiled
+def _gather(
+    begin: int, end: int, source: Any, out: Any, fills: Any, sizes: Any, rows: Any, columns: Any, channels: Any
+) -> None:
+    source_height, source_width, source_channels, height, width, depth, first = sizes
+    whole = first == 0 and depth == source_channels
+    for line in range(begin, end):
+        row = rows[line % height]
+        start = (line // height * source_height + row) * source_width
+        k = 0
+        while k < width:
+            column = columns[k]
+            to = np.uintp((line * width + k) * depth)
+            if row < 0 or column < 0:
+                for c in range(np.uintp(depth)):
+                    out[to + c] = fills[c]
+                k += 1
+                continue
+            run = 1
+            while whole and k + run < width and columns[k + run] == column + run:
+                run += 1
+            at = np.uintp((start + column) * source_channels)
+            if first >= 0:
+                at += np.uintp(first)
+                for c in range(np.uintp(run * depth)):
+                    out[to + c] = source[at + c]
+            else:
+                for c in range(np.uintp(depth)):
+                    channel = channels[c]
+                    out[to + c] = fills[c] if channel < 0 else source[at + np.uintp(channel)]
+            k += run
+
+
+def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Array) -> None:
+    """Fill each element of ``out`` with the sum of the elements of ``source`` that ``table`` names, in float64."""
+    sizes = (*source.shape[1:], *out.shape[1:])
+    flat, starts = (as_storage(source), as_storage(out)), tuple(axis.start for axis in table)
+    orders = tuple(axis.order for axis in table)
+
+    def body(begin: int, end: int) -> None:
+        _gather_sums(begin, end, *flat, sizes, starts, orders)
+
+    for_rows(body, out.shape[0] * out.shape[1], source.nbytes + out.nbytes)
+
+
+@compiled
+def _gather_sums(begin: int, end: int, source: Any, out: Any, sizes: Any, starts: Any, orders: Any) -> None:
+    source_height, source_width, source_channels, height, width, channels = sizes
+    (row_start, column_start, channel_start), (row_order, column_order, channel_order) = starts, orders
+    single = np.all(np.diff(channel_start) == 1)  # each channel is read from one place, and they lie side by side
+    sums = np.empty(channels)
+    for line in range(begin, end):
+        n, j = line // height, line % height
+        for k in range(width):
+            sums[:] = 0.0
+            for a in range(row_start[j], row_start[j + 1]):
+                for b in range(column_start[k], column_start[k + 1]):
+                    pixel = (n * source_height + row_order[a]) * source_width + column_order[b]
+                    at = np.uintp(pixel * source_channels)
+                    if single:
+                        at += np.uintp(channel_order[0])
+                        for c in range(np.uintp(channels)):
+                            sums[c] += np.float64(load(source[at + c]))
+                    else:
+                        for c in range(channels):
+                            for m in range(channel_start[c], channel_start[c + 1]):
+                                sums[c] += np.float64(load(source[at + np.uintp(channel_order[m])]))
+            to = np.uintp((line * width + k) * channels)
+            for c in range(np.uintp(channels)):
+                out[to + c] = store(np.float32(sums[c]), out[to + c])
+
+
+@compiled
+def copy_channels(begin: int, end: int, source: Any, out: Any, sizes: Any) -> None:
+    """Copy channels of the pixels ``begin ... end - 1``; ``sizes`` says which.
+
+    ``sizes`` is (channels of a source pixel, the first one read, channels of a pixel of the result, the first one
+    written, how many are copied, how many are written: those behind the copied ones become 0).
+    """
+    source_channels, first, channels, into, copied, written = sizes
+    for pixel in range(begin, end):
+        at, to = np.uintp(pixel * source_channels + first), np.uintp(pixel * channels + into)
+        for c in range(np.uintp(copied)):
+            out[to + c] = source[at + c]
+        for c in range(np.uintp(copied), np.uintp(written)):
+            out[to + c] = 0

@@ -1,0 +1,107 @@
+"""Neurons: forward and gradient are one pass over the pixels, the gradient for PReLU's slopes is a sum over them.
+
+The functions themselves, also for the kernels that end or begin with one, are in :mod:`mpsref_cpu.neuron_curves`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.neuron_curves import compiled_form, slope, value
+from mpsref_cpu.neuron_forms import Prelu
+from mpsref_cpu.parallel import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+BLOCK = 1 << 14
+"""About how many values are a piece of work: 64 KB."""
+
+ADDED = 64
+"""So many values of a channel are summed up in float32, before float64 takes over."""
+
+
+def block_of(neuron: Neuron) -> int:
+    """Return how many values are a piece of work: for PReLU one for each of the slopes as they are repeated."""
+    form = compiled_form(neuron)
+    return len(form.slopes) if isinstance(form, Prelu) else BLOCK
+
+
+def forward(problem: NeuronForward, x: Array, out: Array) -> None:
+    """Fill ``out`` with f(x)."""
+    neuron, long = compiled_form(problem.spec), block_of(problem.spec)
+    pixels, results = as_storage(x), as_storage(out)
+
+    def body(begin: int, end: int) -> None:
+        _forward(begin * long, min(end * long, x.size), long, neuron, pixels, results)
+
+    for_rows(body, -(-x.size // long), x.nbytes + out.nbytes)
+
+
+def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill ``out`` with g * f'(x)."""
+    neuron, long = compiled_form(problem.spec), block_of(problem.spec)
+    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
+
+    def body(begin: int, end: int) -> None:
+        _gradient(begin * long, min(end * long, x.size), long, neuron, gradients, pixels, results)
+
+    for_rows(body, -(-x.size // long), g.nbytes + x.nbytes + out.nbytes)
+
+
+def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill ``out`` with the sum of g*x over the values of each channel that are below 0."""
+    long = block_of(problem.spec)
+    gradients, pixels = as_storage(g), as_storage(x)
+    rows = -(-x.size // (ADDED * long))
+    sums = np.zeros((rows, long), np.float32)
+
+    def body(begin: int, end: int) -> None:
+        _parameter_gradient(begin, end, gradients, pixels, sums)
+
+    for_rows(body, rows, g.nbytes + x.nbytes)
+    out[...] = sums.sum(0, np.float64).reshape(-1, out.size).sum(0)
+
+
+@compiled
+def _forward(begin: int, end: int, long: int, neuron: Any, x: Any, y: Any) -> None:
+    """Compute the values from ``begin`` to ``end``; each ``long`` of them start with channel 0."""
+    for start in range(begin, end, long):
+        at = np.uintp(start)
+        for i in range(np.uintp(min(long, end - start))):
+            y[at + i] = store(value(neuron, load(x[at + i]), i), y[at + i])
+
+
+@compiled
+def _gradient(begin: int, end: int, long: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
+    """Compute the gradients from ``begin`` to ``end``; each ``long`` of them start with channel 0."""
+    for start in range(begin, end, long):
+        at = np.uintp(start)
+        for i in range(np.uintp(min(long, end - start))):
+            dx[at + i] = store(load(g[at + i]) * slope(neuron, load(x[at + i]), i), dx[at + i])
+
+
+@compiled
+def _parameter_gradient(begin: int, end: int, g: Any, x: Any, sums: Any) -> None:
+    """Compute rows ``begin`` to ``end`` of the sums: each of ADDED stretches of pixels as long as a row."""
+    long = sums.shape[1]
+    for row in range(begin, end):
+        for start in range(row * ADDED * long, min((row + 1) * ADDED * long, x.size), long):
+            at = np.uintp(start)
+            for i in range(np.uintp(min(long, x.size - start))):
+                pixel = load(x[at + i])
+                term = load(g[at + i]) * pixel
+                sums[row, i] += np.float32(0) if pixel >= 0 else term
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (Neuron, "forward"): forward,
+    (Neuron, "gradient"): gradient,
+    (Neuron, "parameter_gradient"): parameter_gradient,
+}

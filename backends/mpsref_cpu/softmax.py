@@ -1,0 +1,124 @@
+"""Softmax and log-softmax: a few pixels at a time, so that what is in between stays in cache.
+
+Per value there is an exponential, and per pixel a maximum and a sum over its channels. The exponentials run over all
+values of a block in one loop, however few channels a pixel has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.softmax import LogSoftMax, SoftMax, SoftMaxForward
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.elementary import exp_below, log, quotient
+from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.reductions import dot, largest, total
+
+__all__ = ["IMPLEMENTATIONS"]
+
+BLOCK = 2048
+"""About how many values are worked on at once: 8 KB."""
+
+real: Any = np.float32
+ONE = real(1)
+
+
+def implementation(block: Callable[..., None]) -> Implementation:
+    """Return what runs ``block(count, channels, *inputs, result)`` on parts of the images."""
+
+    def run(problem: SoftMaxForward, *inputs: Array, out: Array) -> None:
+        channels = problem.source_shape[3]
+        pixels = out.size // channels
+        at_once = max(1, BLOCK // channels)
+        stored = [as_storage(array) for array in (*inputs, out)]
+
+        def body(begin: int, end: int) -> None:
+            block(begin * at_once, min(end * at_once, pixels), at_once, channels, *stored)
+
+        for_rows(body, -(-pixels // at_once), sum(array.nbytes for array in (*inputs, out)))
+
+    return run
+
+
+@inlined
+def _shift(x: Any, at: int, pixels: int, channels: int, below: Any, powers: Any) -> None:
+    """Fill ``below`` with ``x - m``, m the largest value of each pixel, and ``powers`` with its exponentials."""
+    for p in range(pixels):
+        peak = largest(x, at + p * channels, channels)
+        source, to = np.uintp(at + p * channels), np.uintp(p * channels)
+        for i in range(np.uintp(channels)):
+            below[to + i] = load(x[source + i]) - peak
+    for i in range(np.uintp(pixels * channels)):
+        powers[i] = exp_below(below[i])
+
+
+@compiled
+def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
+    """Compute the pixels from ``begin`` to ``end``."""
+    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
+    for pixel in range(begin, end, at_once):
+        pixels, at = min(at_once, end - pixel), pixel * channels
+        _shift(x, at, pixels, channels, below, powers)
+        for p in range(pixels):
+            factor = quotient(ONE, total(powers, p * channels, channels))
+            source, to = np.uintp(p * channels), np.uintp(at + p * channels)
+            for i in range(np.uintp(channels)):
+                y[to + i] = store(powers[source + i] * factor, y[to + i])
+
+
+@compiled
+def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
+    """Compute the pixels from ``begin`` to ``end``."""
+    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
+    logarithms = np.empty(at_once, real)
+    for pixel in range(begin, end, at_once):
+        pixels, at = min(at_once, end - pixel), pixel * channels
+        _shift(x, at, pixels, channels, below, powers)
+        for p in range(pixels):
+            logarithms[p] = total(powers, p * channels, channels)
+        for p in range(np.uintp(pixels)):
+            logarithms[p] = log(logarithms[p])
+        for p in range(pixels):
+            source, to = np.uintp(p * channels), np.uintp(at + p * channels)
+            for i in range(np.uintp(channels)):
+                y[to + i] = store(below[source + i] - logarithms[p], y[to + i])
+
+
+@compiled
+def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
+    """Compute the pixels from ``begin`` to ``end``."""
+    for pixel in range(begin, end):
+        summed = dot(g, y, pixel * channels, channels)
+        at = np.uintp(pixel * channels)
+        for i in range(np.uintp(channels)):
+            dx[at + i] = store(load(y[at + i]) * real(load(g[at + i]) - summed), dx[at + i])
+
+
+@compiled
+def _log_softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
+    """Compute the pixels from ``begin`` to ``end``."""
+    powers = np.empty(at_once * channels, real)
+    for pixel in range(begin, end, at_once):
+        pixels, at = min(at_once, end - pixel), np.uintp(pixel * channels)
+        for i in range(np.uintp(pixels * channels)):
+            powers[i] = exp_below(load(y[at + i]))
+        for p in range(pixels):
+            first = np.uintp(p * channels)
+            summed = total(g, (pixel + p) * channels, channels)
+            for i in range(np.uintp(channels)):
+                to = at + first + i
+                dx[to] = store(load(g[to]) - powers[first + i] * summed, dx[to])
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (SoftMax, "forward"): implementation(_softmax),
+    (SoftMax, "gradient"): implementation(_softmax_gradient),
+    (LogSoftMax, "forward"): implementation(_log_softmax),
+    (LogSoftMax, "gradient"): implementation(_log_softmax_gradient),
+}

@@ -1,0 +1,63 @@
+"""Upsampling and its gradients: nearest copies pixels; all else is a separable weighted sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingForward, UpsamplingGradient, UpsamplingNearest
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.interpolation import resample
+from mpsref_cpu.movement import gather
+from mpsref_cpu.parallel import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def nearest(problem: UpsamplingForward, x: Array, out: Array) -> None:
+    """Fill ``out`` with copies of pixels."""
+    y_axis, x_axis = (axis.forward().first for axis in problem.axes)
+    channels = np.arange(out.shape[3], dtype=np.int32)
+    gather((y_axis, x_axis, channels), np.zeros(out.shape[3], out.dtype), x, out)
+
+
+def bilinear(problem: UpsamplingForward, x: Array, out: Array) -> None:
+    """Fill ``out`` with interpolated pixels."""
+    resample(problem.axes, False, x, out)
+
+
+def gradient(problem: UpsamplingGradient, g: Array, out: Array) -> None:
+    """Fill ``out`` with dx; blocks of 2 x 2, the usual ones, in one go."""
+    if isinstance(problem.spec, UpsamplingNearest) and problem.spec.factors == (2, 2):
+        n, height, width, channels = out.shape
+        flat = as_storage(g), as_storage(out)
+        for_rows(lambda begin, end: _blocks(begin, end, *flat, width, channels), n * height, g.nbytes + out.nbytes)
+    else:
+        resample(problem.axes, True, g, out)
+
+
+@compiled
+def _blocks(begin: int, end: int, source: Any, target: Any, width: int, channels: int) -> None:
+    n, below = np.uintp(channels), np.uintp(2 * width * channels)
+    for line in range(begin, end):
+        for k in range(width):
+            to = np.uintp((line * width + k) * channels)
+            a = np.uintp(2 * (2 * line * width + k) * channels)
+            b = a + n
+            c, d = a + below, b + below
+            for i in range(n):
+                upper = load(source[a + i]) + load(source[b + i])
+                lower = load(source[c + i]) + load(source[d + i])
+                target[to + i] = store(upper + lower, target[to + i])
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (UpsamplingNearest, "forward"): nearest,
+    (UpsamplingNearest, "gradient"): gradient,
+    (UpsamplingBilinear, "forward"): bilinear,
+    (UpsamplingBilinear, "gradient"): gradient,
+}

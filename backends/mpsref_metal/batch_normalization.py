@@ -1,0 +1,123 @@
+"""Batch normalization through ``msl/batch_normalization.metal``: the reductions are two launches, the rest is one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.batch_normalization import BatchNormalization
+from mpsref.kernels.batch_normalization_problems import (
+    BatchProblem,
+    Forward,
+    Gradient,
+    Inputs,
+    Reduction,
+    Statistics,
+    StatisticsGradient,
+)
+from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.neuron import neuron_known, neuron_parameters
+
+__all__ = ["IMPLEMENTATIONS"]
+
+SOURCE = "neuron", "batch_normalization"
+
+GROUP = 64
+"""Threads of a threadgroup that joins the parts of a channel, as in the MSL."""
+
+LEAST, PARTS = 64, 512
+"""A thread adds up at least so many pixels, and there are at most so many parts."""
+
+BATCH = np.dtype(
+    [(name, "u4") for name in ("count", "channels", "pixels", "in_a_part", "parts", "before")] + [("epsilon", "f4")]
+)
+
+
+def statistics(launch: Launcher, problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
+    """Run ``statistics_of_parts``, then ``statistics``."""
+    known = _known(problem, Inputs(x))
+    _reduce(launch, problem, ("statistics_of_parts", "statistics"), [x], state, known, out)
+
+
+def forward(launch: Launcher, problem: Forward, *inputs: Array, out: Array) -> None:
+    """Run ``forward``."""
+    given = problem.named(inputs)
+    buffers = [given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
+    batch = _batch(problem, out.size)
+    (y,) = launch.run(SOURCE, "forward", [*buffers, batch], [(out.shape, np.float32)], _known(problem, given))
+    store(y, out)
+
+
+def statistics_gradient(
+    launch: Launcher, problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]
+) -> None:
+    """Run ``sums_of_parts``, then ``statistics_gradient``."""
+    given = problem.named(inputs)
+    buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
+    state = (given.dbeta, given.dgamma) if problem.count else ()
+    _reduce(launch, problem, ("sums_of_parts", "statistics_gradient"), buffers, state, _known(problem, given), out)
+
+
+def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) -> None:
+    """Run ``gradient``."""
+    given = problem.named(inputs)
+    sums = (given.dbeta, given.dgamma) if problem.count else (np.zeros_like(given.mean),) * 2
+    buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), *sums]
+    buffers += [neuron_parameters(problem.spec.neuron), _batch(problem, out.size, problem.count)]
+    (dx,) = launch.run(SOURCE, "gradient", buffers, [(out.shape, np.float32)], _known(problem, given))
+    store(dx, out)
+
+
+def _reduce(
+    launch: Launcher,
+    problem: Reduction,
+    stages: tuple[str, str],
+    buffers: list[Array],
+    state: tuple[Array, ...],
+    known: tuple[str, ...],
+    out: tuple[Array, Array],
+) -> None:
+    """Reduce parts of the pixels, then the parts, which the state goes with; fill ``out``."""
+    channels = problem.channels
+    batch = _batch(problem, _parts(problem)[1] * channels, problem.count)
+    of_parts = [((int(batch["parts"][0]), channels), np.float32)] * 2
+    parts = launch.run(SOURCE, stages[0], [*buffers, batch], of_parts, known)
+    before = state or (np.zeros(channels, np.float32),) * 2
+    results = [((channels,), np.float32)] * 2
+    joined = launch.run(SOURCE, stages[1], [*parts, *before, batch], results, known, count=channels * GROUP)
+    for result, target in zip(joined, out, strict=True):
+        store(result, target)
+
+
+def _parts(problem: BatchProblem) -> tuple[int, int]:
+    """Return how many pixels a part has, and how many parts there are."""
+    in_a_part = max(LEAST, -(-problem.pixels // PARTS))
+    return in_a_part, -(-problem.pixels // in_a_part)
+
+
+def _batch(problem: BatchProblem, count: int, before: int = 0) -> Array:
+    """Return the struct ``Batch``."""
+    with np.errstate(over="ignore"):
+        epsilon = np.float32(problem.spec.epsilon)
+    values = (count, problem.channels, problem.pixels, *_parts(problem), before, epsilon)
+    return np.array([values], BATCH)
+
+
+def _known(problem: BatchProblem, given: Inputs) -> tuple[str, ...]:
+    """Return what is known when the MSL is compiled: the types of pixels, and the neuron."""
+    g = given.x if given.g is None else given.g
+    return typedef("Storage", given.x), typedef("Gradient", g), *neuron_known(problem.spec.neuron)
+
+
+def _scale(given: Inputs) -> tuple[Array, Array]:
+    """Return gamma and beta, 1 and 0 where they are not given."""
+    gamma = np.ones_like(given.mean) if given.gamma is None else given.gamma
+    return gamma, np.zeros_like(given.mean) if given.beta is None else given.beta
+
+
+IMPLEMENTATIONS = {
+    (BatchNormalization, "statistics"): statistics,
+    (BatchNormalization, "forward"): forward,
+    (BatchNormalization, "statistics_gradient"): statistics_gradient,
+    (BatchNormalization, "gradient"): gradient,
+}

@@ -1,0 +1,29 @@
+"""Comparison of two images through ``msl/compare.metal``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.compare import COMPARISONS, Compare, CompareForward
+from mpsref.registry import OperationKey
+from mpsref_metal.broadcasting import pairing, types_of
+from mpsref_metal.launch import Launcher, store
+
+__all__ = ["IMPLEMENTATIONS"]
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def forward(launch: Launcher, problem: CompareForward, x: Array, y: Array, out: Array) -> None:
+    """Fill ``out`` with r; fast math has no infinity, so an infinite threshold is the largest number."""
+    spec = problem.spec
+    threshold = np.array([min(spec.threshold, LARGEST)], np.float32)
+    known = (*types_of(x, y), f"constant int COMPARISON = {COMPARISONS.index(spec.comparison_type)};")
+    buffers = [x, y, pairing(problem, out.size), threshold]
+    store(launch.run(("operands", "compare"), "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Any] = {(Compare, "forward"): forward}

@@ -1,0 +1,45 @@
+"""Concatenation through ``msl/concatenation.metal``; its slices are gathers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
+from mpsref.registry import OperationKey
+from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.movement import gather
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Array) -> None:
+    """Fill ``out`` with all sources, which travel in one buffer."""
+    sources = np.concatenate([x.reshape(-1).astype(out.dtype, copy=False) for x in xs])
+    parts = np.zeros(out.shape[3], [("start", "i8"), ("channels", "i4"), ("channel", "i4")])
+    parts["channel"] = -1
+    start = 0
+    for offset, c, x in zip(problem.offsets, problem.channels, xs, strict=True):
+        own = parts[offset : offset + c]
+        own["start"], own["channels"], own["channel"] = start, c, np.arange(c)
+        start += x.size
+    joined = np.array([out.size, out.shape[3]], np.uint32)
+    known = typedef("Storage", out), typedef("Gradient", out)
+    results = [(out.shape, np.float32)]
+    store(launch.run(("concatenation",), "concatenate", [sources, parts, joined], results, known)[0], out)
+
+
+def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: Any) -> None:
+    """Fill each array of ``out`` with its slice of g."""
+    outs = out if isinstance(out, tuple) else (out,)
+    for offset, dx in zip(problem.offsets, outs, strict=True):
+        rows, columns, channels = (np.arange(length, dtype=np.int32) for length in dx.shape[1:])
+        gather(launch, (rows, columns, channels + np.int32(offset)), np.zeros(dx.shape[3]), g, dx)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Any] = {
+    (Concatenation, "forward"): forward,
+    (Concatenation, "gradient"): gradient,
+}

@@ -1,0 +1,50 @@
+"""Transposed convolution through the kernels of the convolution that it is the data gradient of."""
+
+from __future__ import annotations
+
+from mpsref.images import Array
+from mpsref.kernels import ConvolutionTranspose
+from mpsref.kernels.convolution_transpose import (
+    TransposeForward,
+    TransposeGradientData,
+    TransposeGradientWeights,
+    exchanged,
+)
+from mpsref_metal.convolution import bias_sums, by_inputs, by_outputs, filtered, weight_sums
+from mpsref_metal.launch import Launcher, store
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def forward(
+    launch: Launcher, problem: TransposeForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array
+) -> None:
+    """Run that convolution's data gradient, with biases and neuron."""
+    taken, groups = problem.convolution, problem.spec.groups
+    taps = by_outputs(exchanged(weights, groups), groups)
+    stride = taken.spec.windows[1].stride
+    neuron = problem.spec.neuron
+    store(filtered(launch, x, taps, taken.windows(), out.shape, groups, biases, neuron, spread=stride), out)
+
+
+def gradient_data(launch: Launcher, problem: TransposeGradientData, g: Array, weights: Array, out: Array) -> None:
+    """Run that convolution's forward pass."""
+    groups = problem.spec.groups
+    taps = by_inputs(exchanged(weights, groups))
+    store(filtered(launch, g, taps, problem.convolution.pixels(), out.shape, groups), out)
+
+
+def gradient_weights(
+    launch: Launcher, problem: TransposeGradientWeights, g: Array, x: Array, out: tuple[Array, Array]
+) -> None:
+    """Run that convolution's weight gradient with the two images in each other's place."""
+    dw, db = out
+    store(exchanged(weight_sums(launch, problem.convolution, x, g), problem.spec.groups), dw)
+    store(bias_sums(launch, g), db)
+
+
+IMPLEMENTATIONS = {
+    (ConvolutionTranspose, "forward"): forward,
+    (ConvolutionTranspose, "gradient_data"): gradient_data,
+    (ConvolutionTranspose, "gradient_weights"): gradient_weights,
+}

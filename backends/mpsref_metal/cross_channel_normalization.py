@@ -1,0 +1,49 @@
+"""Cross-channel normalization through ``msl/cross_channel_normalization.metal``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.cross_channel_normalization import (
+    CrossChannelForward,
+    CrossChannelGradient,
+    CrossChannelNormalization,
+    CrossChannelProblem,
+)
+from mpsref_metal.launch import Launcher, store, typedef
+
+__all__ = ["IMPLEMENTATIONS"]
+
+PARTS = ("cross_channel_normalization",)
+
+
+def forward(launch: Launcher, problem: CrossChannelForward, x: Array, out: Array) -> None:
+    """Run ``forward``: y from x."""
+    known = typedef("Storage", x), typedef("Gradient", x)
+    windows, _, *scalars = _constants(problem)
+    store(launch.run(PARTS, "forward", [x, windows, *scalars], [(out.shape, np.float32)], known)[0], out)
+
+
+def gradient(launch: Launcher, problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> None:
+    """Run ``gradient``: what each channel hands on, then dx."""
+    known = typedef("Storage", x), typedef("Gradient", g)
+    windows, adjoint, *scalars = _constants(problem)
+    result = out.shape, np.float32
+    own, share = launch.run(PARTS, "shares", [g, x, windows, *scalars], [result] * 2, known)
+    store(launch.run(PARTS, "gradient", [x, own, share, adjoint, *scalars], [result], known)[0], out)
+
+
+def _constants(problem: CrossChannelProblem) -> list[Array]:
+    """Return the windows, their adjoints, the struct ``Sizes`` and the struct ``Parameters``."""
+    spec, (n, height, width, channels) = problem.spec, problem.source_shape
+    windows, adjoint = problem.reads(), problem.readers()
+    scale = spec.alpha / spec.kernel_size
+    parameters = np.array([spec.beta, spec.delta, scale, 2 * scale * spec.beta], np.float32)
+    return [windows, adjoint, np.array([n * height * width * channels, channels], np.uint32), parameters]
+
+
+IMPLEMENTATIONS = {
+    (CrossChannelNormalization, "forward"): forward,
+    (CrossChannelNormalization, "gradient"): gradient,
+}

@@ -1,0 +1,42 @@
+"""Dropout through ``msl/dropout.metal``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.dropout import Dropout, DropoutProblem, MaskProblem
+from mpsref.kernels.philox import halves
+from mpsref_metal.launch import Launcher, store, typedef
+
+__all__ = ["IMPLEMENTATIONS"]
+
+MASKED = np.dtype(
+    [
+        *((name, "u4") for name in ("count", "height", "width", "channels")),
+        *((name, "u4") for name in ("of_image", "of_row", "of_pixel", "of_channel")),
+        ("scale", "f4"),
+    ]
+)
+
+
+def mask(launch: Launcher, problem: MaskProblem, out: Array) -> None:
+    """Run ``mask``, one thread for four elements."""
+    if not out.size:
+        return
+    count = problem.source_shape[0] * problem.blocks
+    sizes = count, problem.blocks, *halves(problem.elements), problem.first_image_index
+    drawing = np.array([*sizes, *problem.words, problem.spec.threshold], np.uint32)
+    known = ("typedef float Storage;",)  # which this function does not use
+    out[...] = launch.run(("dropout",), "mask", [drawing], [(out.shape, np.uint8)], known, count)[0]
+
+
+def apply(launch: Launcher, problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
+    """Run ``apply``: y from x, or dx from g."""
+    strides = np.broadcast_to(mask, image.shape).strides  # in bytes, and a mask element is one
+    masked = np.array([(image.size, *image.shape[1:], *strides, problem.spec.scale)], MASKED)
+    buffers, known = [image, mask, masked], (typedef("Storage", image),)
+    store(launch.run(("dropout",), "apply", buffers, [(out.shape, np.float32)], known)[0], out)
+
+
+IMPLEMENTATIONS = {(Dropout, "mask"): mask, (Dropout, "forward"): apply, (Dropout, "gradient"): apply}

@@ -1,0 +1,20 @@
+"""Interpolation through ``msl/interpolation.metal``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.interpolation import Sampling
+from mpsref_metal.launch import Launcher
+
+__all__ = ["resample"]
+
+
+def resample(launch: Launcher, axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out: Array) -> None:
+    """Fill ``out`` with ``source`` sampled along y and x, or with the gradient of that."""
+    buffers = []
+    for axis in axes:
+        first, number, start, weights = axis.gradient() if gradient else axis.forward()
+        buffers += [np.stack([first, number, start], axis=1), weights.astype(np.float32)]
+    launch(("interpolation",), "resample", [source], buffers, out)

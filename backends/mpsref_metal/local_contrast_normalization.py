@@ -1,0 +1,25 @@
+"""Local contrast normalization through ``msl/local_contrast_normalization.metal``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.local_contrast_normalization import LocalContrastNormalization
+from mpsref_metal.normalization_windows import forward_of, gradient_of
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def parameters(problem: Any) -> Array:
+    """Return alpha, beta, delta, p0, pm, ps and N."""
+    spec: LocalContrastNormalization = problem.spec
+    return np.array([spec.alpha, spec.beta, spec.delta, spec.p0, spec.pm, spec.ps, spec.taps], np.float32)
+
+
+IMPLEMENTATIONS = {
+    (LocalContrastNormalization, "forward"): forward_of("local_contrast_normalization", parameters),
+    (LocalContrastNormalization, "gradient"): gradient_of("local_contrast_normalization", parameters, planes=3),
+}

@@ -1,0 +1,33 @@
+// Sums over runs of rows and columns with a weight for each: interpolation, and its gradient.
+
+struct Weighted {
+    int first;  // source index
+    int count;
+    int start;  // of the weights
+};
+
+kernel void resample(device const Storage* source [[buffer(0)]],
+                     device const Weighted* rows [[buffer(1)]],
+                     device const float* row_weights [[buffer(2)]],
+                     device const Weighted* columns [[buffer(3)]],
+                     device const float* column_weights [[buffer(4)]],
+                     constant Problem& problem [[buffer(5)]],
+                     device float* result [[buffer(6)]],
+                     uint id [[thread_position_in_grid]]) {
+    if (id >= problem.count) {
+        return;
+    }
+    Place at = place_of(id, problem);
+    Weighted vertical = rows[at.row];
+    Weighted horizontal = columns[at.column];
+    BlockedSum sum = {0, 0, 0};
+    for (int a = 0; a < vertical.count; ++a) {
+        for (int b = 0; b < horizontal.count; ++b) {
+            float weight = row_weights[vertical.start + a] * column_weights[horizontal.start + b];
+            sum.add(weight * float(source[index_of(at.image, problem.source_height, problem.source_width,
+                                                   vertical.first + a, horizontal.first + b, problem.channels,
+                                                   at.channel)]));
+        }
+    }
+    result[id] = sum.value();
+}

@@ -1,0 +1,218 @@
+// Losses and their derivatives, element by element or, for softmax, pixel by pixel.
+//
+// The loss type and what is wanted of it are the same for all threads, so each switch goes one way in all of them. A
+// product with a factor t or 1 - t that is 0 is 0, whatever the logarithm.
+
+#ifndef SPECIALIZED
+typedef float Prediction;  // what each image holds: float or half
+typedef float Label;
+typedef float Weight;
+typedef float Gradient;
+#endif
+
+struct Sizes {
+    uint count;  // of the threads that have something to do
+    uint channels;
+    uint label_channels;
+    uint result_channels;  // of a pixel of the result
+    uint size;             // elements of an image
+    uint run;              // elements that one thread looks at
+    uint runs;             // of an image
+    uint loss_type;        // Apple's number
+    uint wanted;           // 0 the loss, 1 its derivative by the prediction, 2 by the label
+    uint has_weights;
+    uint has_gradients;  // a source gradient for each element
+    float a;               // the smoothed label is a * t + b
+    float b;
+    float epsilon;
+    float delta;
+};
+
+float times(float t, float factor) {
+    return t == 0 ? 0.0f : t * factor;
+}
+
+float over(float t, float divisor) {
+    return t == 0 ? 0.0f : t / divisor;
+}
+
+float sign_of(float e) {
+    return e > 0 ? 1.0f : (e < 0 ? -1.0f : 0.0f);
+}
+
+float element(float y, float t, constant Sizes& sizes) {
+    float e = y - t;
+    float size = abs(e);
+    switch (sizes.loss_type) {
+        case 0:  // mean absolute error
+            return size;
+        case 1:  // mean squared error
+            return e * e;
+        case 3:  // sigmoid cross entropy
+            return max(y, 0.0f) - y * t + precise::log(1.0f + precise::exp(-abs(y)));
+        case 4:  // categorical cross entropy
+            return -times(t, precise::log(y));
+        case 5:  // hinge
+            return max(1.0f - (2.0f * t - 1.0f) * y, 0.0f);
+        case 6:  // Huber
+            return size <= sizes.delta ? 0.5f * e * e
+                                       : 0.5f * sizes.delta * sizes.delta + sizes.delta * (size - sizes.delta);
+        case 7:  // cosine distance
+            return -y * t;
+        case 8:  // log
+            return -times(t, precise::log(y + sizes.epsilon)) -
+                   times(1.0f - t, precise::log(1.0f - y + sizes.epsilon));
+        default:  // Kullback-Leibler divergence
+            return times(t, precise::log(t) - y);
+    }
+}
+
+float slope(float y, float t, constant Sizes& sizes) {
+    float e = y - t;
+    switch (sizes.loss_type) {
+        case 0:
+            return sign_of(e);
+        case 1:
+            return 2.0f * e;
+        case 3: {
+            float z = precise::exp(-abs(y));
+            return (y >= 0 ? 1.0f : z) / (1.0f + z) - t;
+        }
+        case 4:
+            return -over(t, y);
+        case 5:
+            return 1.0f + (1.0f - 2.0f * t) * y > 0 ? 1.0f - 2.0f * t : 0.0f;
+        case 6:
+            return clamp(e, -sizes.delta, sizes.delta);
+        case 8:
+            return over(1.0f - t, 1.0f - y + sizes.epsilon) - over(t, y + sizes.epsilon);
+        default:  // cosine distance, Kullback-Leibler divergence
+            return -t;
+    }
+}
+
+float label_slope(float y, float t, constant Sizes& sizes) {
+    float e = t - y;
+    switch (sizes.loss_type) {
+        case 0:
+            return sign_of(e);
+        case 1:
+            return 2.0f * e;
+        case 4:
+            return -precise::log(y);
+        case 5:
+            return 1.0f + (1.0f - 2.0f * t) * y > 0 ? -2.0f * y : 0.0f;
+        case 6:
+            return clamp(e, -sizes.delta, sizes.delta);
+        case 8:
+            return precise::log(1.0f - y + sizes.epsilon) - precise::log(y + sizes.epsilon);
+        case 9:
+            return precise::log(t) + 1.0f - y;
+        default:  // sigmoid cross entropy, cosine distance
+            return -y;
+    }
+}
+
+// What a thread needs to know of the pixel that it computes softmax of.
+struct Pixel {
+    float largest;
+    float total;  // of exp(y - largest)
+    float logarithm;
+};
+
+Pixel pixel_of(device const Prediction* y, uint channels) {
+    float largest = float(y[0]);
+    for (uint k = 1; k < channels; ++k) {
+        largest = max(largest, float(y[k]));
+    }
+    BlockedSum sum = {0, 0, 0};
+    for (uint k = 0; k < channels; ++k) {
+        sum.add(precise::exp(float(y[k]) - largest));
+    }
+    return {largest, sum.value(), precise::log(sum.value())};
+}
+
+float value_of(float y, float t, Pixel pixel, constant Sizes& sizes) {
+    t = sizes.a * t + sizes.b;
+    if (sizes.loss_type == 2) {
+        float shifted = y - pixel.largest;
+        return sizes.wanted == 0   ? times(t, pixel.logarithm - shifted)
+               : sizes.wanted == 1 ? precise::exp(shifted) / pixel.total - t
+                             : pixel.logarithm - shifted;
+    }
+    return sizes.wanted == 0 ? element(y, t, sizes) : sizes.wanted == 1 ? slope(y, t, sizes) : label_slope(y, t, sizes);
+}
+
+// The weighted value of one element.
+float weighted(device const Prediction* y,
+               device const Label* t,
+               device const Weight* weights,
+               device const Gradient* g,
+               Pixel pixel,
+               ulong at,
+               constant Sizes& sizes) {
+    ulong label = at / sizes.channels * sizes.label_channels + at % sizes.channels;
+    float value = value_of(float(y[at]), float(t[label]), pixel, sizes);
+    value *= sizes.has_weights ? float(weights[at]) : 1.0f;
+    return sizes.has_gradients ? float(g[at]) * value : value;
+}
+
+Pixel pixel_at(device const Prediction* y, ulong at, constant Sizes& sizes) {
+    if (sizes.loss_type == 2) {
+        return pixel_of(y + at, sizes.channels);
+    }
+    return {0, 1, 0};
+}
+
+// Where the run of a thread begins.
+ulong start_of(uint id, constant Sizes& sizes) {
+    return ulong(id / sizes.runs) * sizes.size + ulong(id % sizes.runs) * sizes.run;
+}
+
+// The values of a run, times the factor of its image; channels that the predictions do not have are 0.
+kernel void values(device const Prediction* y [[buffer(0)]],
+                   device const Label* t [[buffer(1)]],
+                   device const Weight* weights [[buffer(2)]],
+                   device const Gradient* g [[buffer(3)]],
+                   device const float* factors [[buffer(4)]],
+                   constant Sizes& sizes [[buffer(5)]],
+                   device float* result [[buffer(6)]],
+                   uint id [[thread_position_in_grid]]) {
+    if (id >= sizes.count) {
+        return;
+    }
+    ulong start = start_of(id, sizes);
+    float factor = factors[id / sizes.runs];
+    Pixel pixel = pixel_at(y, start, sizes);
+    for (uint k = 0; k < sizes.run; ++k) {
+        ulong at = start + k;
+        ulong target = at / sizes.channels * sizes.result_channels + at % sizes.channels;
+        result[target] = factor * weighted(y, t, weights, g, pixel, at, sizes);
+        if (at % sizes.channels == sizes.channels - 1) {
+            for (uint beyond = sizes.channels; beyond < sizes.result_channels; ++beyond) {
+                result[target + 1 + beyond - sizes.channels] = 0;
+            }
+        }
+    }
+}
+
+// The sum of the weighted losses of each run.
+kernel void sums(device const Prediction* y [[buffer(0)]],
+                 device const Label* t [[buffer(1)]],
+                 device const Weight* weights [[buffer(2)]],
+                 device const Gradient* g [[buffer(3)]],
+                 constant Sizes& sizes [[buffer(4)]],
+                 device float* result [[buffer(5)]],
+                 uint id [[thread_position_in_grid]]) {
+    if (id >= sizes.count) {
+        return;
+    }
+    ulong start = start_of(id, sizes);
+    ulong end = min(start + sizes.run, ulong(id / sizes.runs + 1) * sizes.size);
+    Pixel pixel = pixel_at(y, start, sizes);
+    BlockedSum sum = {0, 0, 0};
+    for (ulong at = start; at < end; ++at) {
+        sum.add(weighted(y, t, weights, g, pixel, at, sizes));
+    }
+    result[id] = sum.value();
+}

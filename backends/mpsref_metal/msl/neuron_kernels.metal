@@ -1,0 +1,50 @@
+// Neurons on images: y = f(x), dx = g * f'(x), and the gradient for the slopes of PReLU.
+
+struct Sizes {
+    uint count;  // threads that have something to do
+    uint channels;
+    uint pixels;     // of all images
+    uint in_a_part;  // pixels that one thread adds up
+};
+
+kernel void forward(device const Storage* x [[buffer(0)]],
+                    device const float* neuron [[buffer(1)]],
+                    constant Sizes& sizes [[buffer(2)]],
+                    device float* y [[buffer(3)]],
+                    uint id [[thread_position_in_grid]]) {
+    if (id < sizes.count) {
+        y[id] = neuron_value(float(x[id]), id % sizes.channels, neuron);
+    }
+}
+
+kernel void gradient(device const Gradient* g [[buffer(0)]],
+                     device const Storage* x [[buffer(1)]],
+                     device const float* neuron [[buffer(2)]],
+                     constant Sizes& sizes [[buffer(3)]],
+                     device float* dx [[buffer(4)]],
+                     uint id [[thread_position_in_grid]]) {
+    if (id < sizes.count) {
+        dx[id] = float(g[id]) * neuron_slope(float(x[id]), id % sizes.channels, neuron);
+    }
+}
+
+// One thread a channel and part of the pixels; the host adds the parts.
+kernel void parameter_gradient(device const Gradient* g [[buffer(0)]],
+                               device const Storage* x [[buffer(1)]],
+                               constant Sizes& sizes [[buffer(2)]],
+                               device float* sums [[buffer(3)]],
+                               uint id [[thread_position_in_grid]]) {
+    if (id >= sizes.count) {
+        return;
+    }
+    uint channel = id % sizes.channels;
+    uint first = id / sizes.channels * sizes.in_a_part;
+    uint last = min(first + sizes.in_a_part, sizes.pixels);
+    float sum = 0;
+    for (uint pixel = first; pixel < last; ++pixel) {
+        ulong at = ulong(pixel) * sizes.channels + channel;
+        float value = float(x[at]);
+        sum += value < 0 ? float(g[at]) * value : 0.0f;
+    }
+    sums[id] = sum;
+}

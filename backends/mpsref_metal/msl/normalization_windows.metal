@@ -1,0 +1,50 @@
+// In front of spatial and local contrast normalization: windows of all outputs, and the outputs that read a pixel.
+//
+// Where windows lie was decided before. `Run` holds for a row or column the run of source pixels inside the image that
+// an output reads, or of outputs that read a source pixel, and `centre`: the pixel, or output, in the middle, or -1.
+
+struct Run {
+    int first;
+    int count;
+    int centre;
+};
+
+struct Sizes {
+    uint count;  // elements of the result
+    uint channels;
+    uint source_height;
+    uint source_width;
+    uint height;  // of the outputs
+    uint width;
+};
+
+// One output or source pixel: where it is, and its runs.
+struct Around {
+    uint image;
+    uint channel;
+    Run rows;
+    Run columns;
+};
+
+Around around(uint id, uint channels, uint height, uint width, device const Run* rows, device const Run* columns) {
+    uint pixel = id / channels;
+    uint line = pixel / width;
+    return {line / height, id % channels, rows[line % height], columns[pixel % width]};
+}
+
+ulong source_index(Around at, int row, int column, constant Sizes& sizes) {
+    return index_of(at.image, sizes.source_height, sizes.source_width, row, column, sizes.channels, at.channel);
+}
+
+ulong output_index(Around at, int row, int column, constant Sizes& sizes) {
+    return index_of(at.image, sizes.height, sizes.width, row, column, sizes.channels, at.channel);
+}
+
+bool has_centre(Around at) {
+    return at.rows.centre >= 0 && at.columns.centre >= 0;
+}
+
+// The source pixel in the middle of an output's window, 0 outside the image.
+float centre_of(device const Storage* x, Around at, constant Sizes& sizes) {
+    return has_centre(at) ? float(x[source_index(at, at.rows.centre, at.columns.centre, sizes)]) : 0.0f;
+}

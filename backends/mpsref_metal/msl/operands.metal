@@ -1,0 +1,43 @@
+// Two images of different sizes, element by element. An operand's element for result element i of an axis is
+// offset + stride * i; a stride is 0 or 1.
+
+#ifndef SPECIALIZED
+typedef float Primary;    // what x holds: float or half
+typedef float Secondary;  // what y holds
+#endif
+
+struct Walk {
+    uint height;  // of the operand
+    uint width;
+    uint channels;
+    uint y;  // offset
+    uint x;
+    uint channel;
+    uint stride_y;
+    uint stride_x;
+    uint stride_channel;
+};
+
+// The size of the result, and how each operand is walked along.
+struct Pairing {
+    uint count;  // of the threads that have something to do
+    uint height;
+    uint width;
+    uint channels;
+    Walk first;
+    Walk second;
+};
+
+Place place_in(uint id, uint height, uint width, uint channels) {
+    uint pixel = id / channels;
+    uint line = pixel / width;
+    return {line / height, line % height, pixel % width, id % channels};
+}
+
+// Index of an operand's element for the result's element at a place.
+ulong element_of(constant Walk& walk, Place at) {
+    int row = int(walk.y + walk.stride_y * at.row);
+    int column = int(walk.x + walk.stride_x * at.column);
+    uint channel = walk.channel + walk.stride_channel * at.channel;
+    return index_of(at.image, walk.height, walk.width, row, column, walk.channels, channel);
+}

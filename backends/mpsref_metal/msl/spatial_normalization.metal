@@ -1,0 +1,80 @@
+// Spatial normalization. The gradient takes two steps: what each output hands on, to its own pixel and to all pixels of
+// its window, then for each source pixel the sum over the outputs that read it.
+
+struct Parameters {
+    float beta;
+    float delta;
+    float scale;  // alpha / N
+    float slope;  // 2 * alpha * beta / N
+};
+
+// T = delta + alpha / N * sum of squares
+float base_of(device const Storage* x, Around at, constant Sizes& sizes, constant Parameters& parameters) {
+    BlockedSum squares = {0, 0, 0};
+    for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
+        for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
+            float value = float(x[source_index(at, i, k, sizes)]);
+            squares.add(value * value);
+        }
+    }
+    return parameters.delta + parameters.scale * squares.value();
+}
+
+// y = x / T**beta
+kernel void forward(device const Storage* x [[buffer(0)]],
+                    device const Run* rows [[buffer(1)]],
+                    device const Run* columns [[buffer(2)]],
+                    constant Sizes& sizes [[buffer(3)]],
+                    constant Parameters& parameters [[buffer(4)]],
+                    device float* y [[buffer(5)]],
+                    uint id [[thread_position_in_grid]]) {
+    if (id >= sizes.count) {
+        return;
+    }
+    Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
+    y[id] = centre_of(x, at, sizes) * precise::pow(base_of(x, at, sizes, parameters), -parameters.beta);
+}
+
+// own = g / T**beta, share = own * x / T
+kernel void shares(device const Gradient* g [[buffer(0)]],
+                   device const Storage* x [[buffer(1)]],
+                   device const Run* rows [[buffer(2)]],
+                   device const Run* columns [[buffer(3)]],
+                   constant Sizes& sizes [[buffer(4)]],
+                   constant Parameters& parameters [[buffer(5)]],
+                   device float* own [[buffer(6)]],
+                   device float* share [[buffer(7)]],
+                   uint id [[thread_position_in_grid]]) {
+    if (id >= sizes.count) {
+        return;
+    }
+    Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
+    float base = base_of(x, at, sizes, parameters);
+    float value = float(g[id]) * precise::pow(base, -parameters.beta);
+    own[id] = value;
+    share[id] = value * (centre_of(x, at, sizes) / base);
+}
+
+// dx = own - 2 * alpha * beta / N * x * sum of shares
+kernel void gradient(device const Storage* x [[buffer(0)]],
+                     device const float* own [[buffer(1)]],
+                     device const float* share [[buffer(2)]],
+                     device const Run* rows [[buffer(3)]],
+                     device const Run* columns [[buffer(4)]],
+                     constant Sizes& sizes [[buffer(5)]],
+                     constant Parameters& parameters [[buffer(6)]],
+                     device float* dx [[buffer(7)]],
+                     uint id [[thread_position_in_grid]]) {
+    if (id >= sizes.count) {
+        return;
+    }
+    Around at = around(id, sizes.channels, sizes.source_height, sizes.source_width, rows, columns);
+    BlockedSum sum = {0, 0, 0};
+    for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
+        for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
+            sum.add(share[output_index(at, i, k, sizes)]);
+        }
+    }
+    float mine = has_centre(at) ? own[output_index(at, at.rows.centre, at.columns.centre, sizes)] : 0.0f;
+    dx[id] = mine - parameters.slope * float(x[id]) * sum.value();
+}

@@ -1,0 +1,69 @@
+"""Neurons through ``msl/neuron.metal``, and what other kernels pass to use the functions there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref_metal.launch import Launcher, store, typedef
+
+__all__ = ["IMPLEMENTATIONS", "neuron_known", "neuron_parameters"]
+
+PARTS = "neuron", "neuron_kernels"
+
+IN_A_PART = 1024
+"""Pixels that one thread adds up."""
+
+
+def neuron_known(neuron: Neuron | None) -> tuple[str, ...]:
+    """Return the lines of MSL that specialize the part "neuron"; ``None`` is the identity."""
+    return (f"constant int neuron_type = {TYPES.index(neuron.type) if neuron else 0};",)
+
+
+def neuron_parameters(neuron: Neuron | None) -> Array:
+    """Return the buffer that ``neuron_value`` and ``neuron_slope`` take, float32."""
+    if neuron is None:
+        return np.zeros(5, np.float32)
+    a, b, c = neuron.a, neuron.b, neuron.c
+    rate = 1.0 if c <= 0 else math.log(c)
+    below = math.nan if c != int(c) else 1 - 2 * (c % 2)
+    return np.array([a, b, c, rate, below, *(neuron.data or ())], np.float32)
+
+
+def forward(launch: Launcher, problem: NeuronForward, x: Array, out: Array) -> None:
+    """Run ``forward``, y from x."""
+    known = typedef("Storage", x), typedef("Gradient", x), *neuron_known(problem.spec)
+    buffers = [x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
+    store(launch.run(PARTS, "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+
+
+def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
+    """Run ``gradient``, dx from g and x."""
+    known = typedef("Storage", x), typedef("Gradient", g), *neuron_known(problem.spec)
+    buffers = [g, x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
+    store(launch.run(PARTS, "gradient", buffers, [(out.shape, np.float32)], known)[0], out)
+
+
+def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
+    """Run ``parameter_gradient``, sums over parts of g*x, and add them up in float64."""
+    known = typedef("Storage", x), typedef("Gradient", g), *neuron_known(problem.spec)
+    parts = -(-x.size // out.size // IN_A_PART)
+    buffers = [g, x, _sizes(problem, parts * out.size)]
+    (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((parts, out.size), np.float32)], known)
+    out[...] = sums.sum(0, np.float64)
+
+
+def _sizes(problem: NeuronForward | NeuronGradient, count: int) -> Array:
+    """Return the struct ``Sizes``."""
+    n, height, width, channels = problem.source_shape
+    return np.array([count, channels, n * height * width, IN_A_PART], np.uint32)
+
+
+IMPLEMENTATIONS = {
+    (Neuron, "forward"): forward,
+    (Neuron, "gradient"): gradient,
+    (Neuron, "parameter_gradient"): parameter_gradient,
+}

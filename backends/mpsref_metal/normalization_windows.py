@@ -1,0 +1,46 @@
+"""Spatial and local contrast normalization: which buffers go to which function of their MSL text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
+from mpsref_metal.launch import Launcher, store, typedef
+
+__all__ = ["forward_of", "gradient_of"]
+
+Parameters = Callable[[WindowedProblem], Array]
+"""Returns the struct ``Parameters`` of a problem."""
+
+
+def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
+    """Return the implementation of ``forward`` of the kernel whose text is ``family``."""
+
+    def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
+        parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", x))
+        buffers = [x, *problem.reads(), _sizes(problem, out), parameters(problem)]
+        store(launch.run(parts, "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+
+    return forward
+
+
+def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..., None]:
+    """Return the implementation of ``gradient``: ``planes`` numbers for each output, then their sums."""
+
+    def gradient(launch: Launcher, problem: WindowedGradient, g: Array, x: Array, out: Array) -> None:
+        parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", g))
+        buffers = [g, x, *problem.reads(), _sizes(problem, g), parameters(problem)]
+        shares = launch.run(parts, "shares", buffers, [(g.shape, np.float32)] * planes, known)
+        buffers = [x, *shares, *problem.readers(), _sizes(problem, out), parameters(problem)]
+        store(launch.run(parts, "gradient", buffers, [(out.shape, np.float32)], known)[0], out)
+
+    return gradient
+
+
+def _sizes(problem: WindowedProblem, result: Array) -> Array:
+    """Return the struct ``Sizes``."""
+    _, height, width, channels = problem.source_shape
+    return np.array([result.size, channels, height, width, *problem.output_size], np.uint32)

@@ -1,0 +1,76 @@
+"""Optimizers through ``msl/optimizers.metal``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
+from mpsref.kernels.optimizers import REGULARIZATIONS, Adam, Optimizer, RMSProp, StochasticGradientDescent
+from mpsref_metal.launch import Launcher
+
+__all__ = ["IMPLEMENTATIONS"]
+
+CONSTANTS = "rate", "keep", "add", "keep_square", "add_square", "epsilon"
+NUMBERS = np.dtype([("count", "u4"), *((name, "f4") for name in ("low", "high", "rescale", "scale", *CONSTANTS))])
+FLT_MAX = float(np.finfo(np.float32).max)
+
+
+def sgd(launch: Launcher, problem: SGDStep, *inputs: Array, out: Array | tuple[Array, ...]) -> None:
+    """Run ``plain``, ``momentum`` or ``nesterov``."""
+    spec = problem.spec
+    function = ("nesterov" if spec.use_nesterov_momentum else "momentum") if problem.momentum else "plain"
+    outs = out if isinstance(out, tuple) else (out,)
+    _run(launch, problem, function, inputs, outs, rate=spec.learning_rate, keep=spec.momentum_scale)
+
+
+def rmsprop(launch: Launcher, problem: RMSPropStep, *inputs: Array, out: tuple[Array, ...]) -> None:
+    """Run ``rmsprop``."""
+    spec = problem.spec
+    squares = {"keep_square": spec.decay, "add_square": 1 - spec.decay}
+    _run(launch, problem, "rmsprop", inputs, out, rate=spec.learning_rate, **squares, epsilon=spec.epsilon)
+
+
+def adam(launch: Launcher, problem: AdamStep, *inputs: Array, out: tuple[Array, ...]) -> None:
+    """Run ``adam`` or ``amsgrad``."""
+    spec, function = problem.spec, "amsgrad" if problem.maximum else "adam"
+    moments = {
+        "keep": spec.beta1,
+        "add": 1 - spec.beta1,
+        "keep_square": spec.beta2,
+        "add_square": 1 - spec.beta2,
+    }
+    rate = spec.corrected_rate(problem.time_step)
+    _run(launch, problem, function, inputs, out, rate=rate, **moments, epsilon=spec.epsilon)
+
+
+def _run(
+    launch: Launcher,
+    problem: Step,
+    function: str,
+    inputs: tuple[Array, ...],
+    outs: tuple[Array, ...],
+    **constants: float,
+) -> None:
+    """Run a function of the family; constants that it does not use are 0."""
+    optimizer: Optimizer = problem.spec
+    known = (
+        f"constant bool clipped = {str(optimizer.apply_gradient_clipping).lower()};",
+        f"constant int penalty = {REGULARIZATIONS.index(optimizer.regularization_type)};",
+    )
+    # Fast math knows no infinities; no gradient is beyond the largest number.
+    bounds = np.clip([optimizer.gradient_clip_min, optimizer.gradient_clip_max], -FLT_MAX, FLT_MAX)
+    shared = *bounds, optimizer.gradient_rescale, optimizer.regularization_scale
+    numbers = np.array([(outs[0].size, *shared, *(constants.get(name, 0.0) for name in CONSTANTS))], NUMBERS)
+    results = [(target.shape, np.float32) for target in outs]
+    for target, result in zip(
+        outs, launch.run(("optimizers",), function, [*inputs, numbers], results, known), strict=True
+    ):
+        target[...] = result
+
+
+IMPLEMENTATIONS = {
+    (StochasticGradientDescent, "step"): sgd,
+    (RMSProp, "step"): rmsprop,
+    (Adam, "step"): adam,
+}

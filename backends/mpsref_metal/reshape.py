@@ -1,0 +1,28 @@
+"""Reshape: plain memory keeps its order; the order CHW goes through ``msl/reshape.metal``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.reshape import Reshape, ReshapeProblem
+from mpsref.registry import OperationKey
+from mpsref_metal.launch import Launcher, store, typedef
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def reshape(launch: Launcher, problem: ReshapeProblem, source: Array, out: Array) -> None:
+    """Fill ``out`` with the elements of ``source`` in their order."""
+    if problem.spec.element_order == "HWC":
+        out[...] = source.reshape(out.shape)
+        return
+    _, height, width, channels = source.shape
+    sizes = np.array([out.size, *out.shape[1:], height * width, channels], np.uint32)
+    known = typedef("Storage", source), typedef("Gradient", source)
+    store(launch.run(("reshape",), "reshape", [source, sizes], [(out.shape, np.float32)], known)[0], out)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Any] = {(Reshape, "forward"): reshape, (Reshape, "gradient"): reshape}

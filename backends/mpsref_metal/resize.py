@@ -1,0 +1,21 @@
+"""Bilinear resize through ``msl/interpolation.metal``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpsref.images import Array
+from mpsref.kernels.resize import ResizeBilinear, ResizeForward
+from mpsref.registry import OperationKey
+from mpsref_metal.interpolation import resample
+from mpsref_metal.launch import Launcher
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def forward(launch: Launcher, problem: ResizeForward, x: Array, out: Array) -> None:
+    """Fill ``out`` with interpolated pixels."""
+    resample(launch, problem.axes, False, x, out)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Any] = {(ResizeBilinear, "forward"): forward}

@@ -1,0 +1,34 @@
+"""Softmax and log-softmax through ``msl/softmax.metal``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.softmax import LogSoftMax, SoftMax, SoftMaxForward
+from mpsref_metal.launch import Launcher, store, typedef
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def implementation(function: str) -> Callable[..., None]:
+    """Return what runs a function of the MSL text, one thread a pixel."""
+
+    def run(launch: Launcher, problem: SoftMaxForward, *inputs: Array, out: Array) -> None:
+        channels = problem.source_shape[3]
+        pixels = out.size // channels
+        known = typedef("Storage", inputs[-1]), typedef("Gradient", inputs[0])
+        buffers = [*inputs, np.array([pixels, channels], np.uint32)]
+        store(launch.run(("softmax",), function, buffers, [(out.shape, np.float32)], known, pixels)[0], out)
+
+    return run
+
+
+IMPLEMENTATIONS = {
+    (SoftMax, "forward"): implementation("softmax"),
+    (SoftMax, "gradient"): implementation("softmax_gradient"),
+    (LogSoftMax, "forward"): implementation("log_softmax"),
+    (LogSoftMax, "gradient"): implementation("log_softmax_gradient"),
+}

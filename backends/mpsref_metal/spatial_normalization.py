@@ -1,0 +1,26 @@
+"""Spatial normalization through ``msl/spatial_normalization.metal``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.spatial_normalization import SpatialNormalization
+from mpsref_metal.normalization_windows import forward_of, gradient_of
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def parameters(problem: Any) -> Array:
+    """Return beta, delta, alpha / N and 2 alpha beta / N."""
+    spec: SpatialNormalization = problem.spec
+    scale = spec.alpha / spec.taps
+    return np.array([spec.beta, spec.delta, scale, 2 * scale * spec.beta], np.float32)
+
+
+IMPLEMENTATIONS = {
+    (SpatialNormalization, "forward"): forward_of("spatial_normalization", parameters),
+    (SpatialNormalization, "gradient"): gradient_of("spatial_normalization", parameters, planes=2),
+}

@@ -1,0 +1,130 @@
+"""How PyTorch spells convolution, transposed convolution and fully connected layers.
+
+Weights are converted before the clock starts: to the layout that oneDNN chooses for the forward pass, and to
+channels_last for the gradients, which are given no other. PyTorch computes a transposed convolution's weight gradient
+rotated and with its axes exchanged; turning it around is part of the call, as its user has to do it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpsref.bench.pytorch import Call, Spelling, nchw
+from mpsref.images import Array
+from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
+from mpsref.registry import Spec
+
+__all__ = ["SPELLINGS"]
+
+
+def convolution(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+    """Return convolution; ``None`` with other borders than equal zeros, with a neuron, and into given memory."""
+    spec = problem.spec
+    pads = [window.center - window.offset for window in spec.windows]
+    sizes = [
+        (length + 2 * pad - window.extent) // window.stride + 1
+        for window, length, pad in zip(spec.windows, problem.source_shape[1:3], pads, strict=True)
+    ]
+    if outs or spec.neuron or min(pads) < 0 or (spec.edge_mode == "clamp" and any(pads)):
+        return None
+    if tuple(sizes) != problem.result_size:
+        return None
+    words = list(spec.strides), pads, list(spec.dilations)
+    if problem.method == "forward":
+        x, weight, bias = _forward_inputs(torch, inputs)
+        return _convolution(torch, x, weight, bias, words, spec.groups)
+    return _backward(torch, problem, inputs, [*words, False, [0, 0], spec.groups], nchw)
+
+
+def _forward_inputs(torch: Any, inputs: tuple[Array, ...]) -> tuple[Any, Any, Any]:
+    x, weight, *biases = inputs
+    return nchw(torch, x), nchw(torch, weight), torch.from_numpy(biases[0]) if biases else None
+
+
+def _convolution(torch: Any, x: Any, weight: Any, bias: Any, words: Any, groups: int) -> Call:
+    """Return the forward pass with weights in oneDNN's own layout, where this build of PyTorch has that."""
+    strides, pads, dilations = words
+    if not torch.backends.mkldnn.is_available():
+        return lambda: torch.ops.aten.convolution(x, weight, bias, *words, False, [0, 0], groups)
+    packed = torch._C._nn.mkldnn_reorder_conv2d_weight(
+        weight.to_mkldnn(), pads, strides, dilations, groups, list(x.shape)
+    )
+    pointwise = torch.ops.mkldnn._convolution_pointwise
+    return lambda: pointwise(x, packed, bias, pads, strides, dilations, groups, "none", [], "")
+
+
+def _backward(torch: Any, problem: Any, inputs: tuple[Array, ...], words: list[Any], as_weight: Any) -> Call:
+    """Return one of the two gradients; ``as_weight`` turns OHWI weights into PyTorch's."""
+    backward, g = torch.ops.aten.convolution_backward, nchw(torch, inputs[0])
+    biases = [problem.output_channels]
+    if problem.method == "gradient_data":
+        x, weight = nchw(torch, np.empty(problem.source_shape, np.float32)), as_weight(torch, inputs[1])
+        return lambda: backward(g, x, weight, biases, *words, [True, False, False])[0]
+    x, weight = nchw(torch, inputs[1]), as_weight(torch, np.empty(problem.weights_shape, np.float32))
+    if words[3]:
+        return lambda: _turned(torch, backward(g, x, weight, biases, *words, [False, True, True])[1:])
+    return lambda: backward(g, x, weight, biases, *words, [False, True, True])[1:]
+
+
+def _turned(torch: Any, gradients: tuple[Any, Any]) -> tuple[Any, Any]:
+    weight, bias = gradients
+    return torch.flip(weight, (2, 3)).transpose(0, 1), bias
+
+
+def transpose(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+    """Return transposed convolution; ``None`` for what PyTorch's padding cannot express, and where convolution is."""
+    spec = problem.spec
+    pads = [e - k // 2 + k - 1 for e, k in zip(spec.effective_offsets, spec.size, strict=True)]
+    rests = [
+        size - ((length - 1) * s - 2 * pad + k)
+        for size, length, s, pad, k in zip(
+            problem.result_size, problem.source_shape[1:3], spec.strides, pads, spec.size, strict=True
+        )
+    ]
+    if outs or spec.neuron or spec.groups > 1 or min(pads) < 0:
+        return None
+    if any(not 0 <= rest < s for rest, s in zip(rests, spec.strides, strict=True)):
+        return None
+    words = [list(spec.strides), pads, [1, 1], True, rests, 1]
+    if problem.method != "forward":
+        return _backward(torch, problem, inputs, words, _transposed)
+    x, _, bias = _forward_inputs(torch, inputs)
+    weight = _transposed(torch, inputs[1])
+    return lambda: torch.ops.aten.convolution(x, weight, bias, *words)
+
+
+def _transposed(torch: Any, weights: Array) -> Any:
+    """Return OHWI weights as PyTorch's transposed convolution has them: (in, out), rotated by 180 degrees."""
+    return nchw(torch, np.ascontiguousarray(weights[:, ::-1, ::-1].transpose(3, 1, 2, 0)))
+
+
+def fully_connected(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+    """Return the products of matrices; ``None`` with a neuron, and into given memory."""
+    if outs or problem.spec.neuron:
+        return None
+    flat = [torch.from_numpy(array.reshape(len(array), -1)) for array in inputs[:2]]
+    images, height, width, channels = problem.source_shape
+    outputs = problem.output_channels
+    aten = torch.ops.aten
+    if problem.method == "forward":
+        bias = torch.from_numpy(inputs[2]) if problem.biased else None
+        return lambda: aten.linear(*flat, bias).view(images, outputs, 1, 1)
+    g, other = flat
+    if problem.method == "gradient_data":
+        return lambda: aten.mm(g, other).view(images, height, width, channels).permute(0, 3, 1, 2)
+
+    def weights() -> tuple[Any, Any]:
+        return aten.mm(g.t(), other).view(outputs, height, width, channels).permute(0, 3, 1, 2), g.sum(0)
+
+    return weights
+
+
+SPELLINGS: Mapping[type[Spec], Spelling] = {
+    Convolution: convolution,
+    ConvolutionTranspose: transpose,
+    FullyConnected: fully_connected,
+}
+"""The function of each kernel."""

@@ -1,0 +1,206 @@
+"""The adapters of the convolution and fully connected classes, and of the nodes that a graph makes them from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpsref import padding
+from mpsref.conformance.hardware.adapter import Adapter, Compared
+from mpsref.conformance.hardware.entries import Entry, Values
+from mpsref.images import Array
+from mpsref.kernels import Convolution, FullyConnected, Neuron
+from mpsref.kernels.neuron_curves import value
+from mpsref.padding import PaddingMethod
+from mpsref.parameters import Pair
+from mpsref.registry import Backend
+
+__all__ = ["ADAPTERS"]
+
+LARGEST = 24
+"""Relations hold for images of any size; larger ones are cut to this height and width, and to two images."""
+
+UNNAMED = 2.0**-4
+"""Factor of the data where a source names none: with its results of 0.1 or so, float16 keeps within the tolerances."""
+
+SPEC = ("kernel_size", "strides", "offset", "groups", "edge_mode")
+
+
+def convolution(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    """Compare a forward pass, or for a gradient entry dx."""
+    if entry.kind == "relation":
+        yield from _relation(entry, backend)
+        return
+    if entry.direction == "size":
+        yield _size(entry)
+        return
+    spec = Convolution(**{name: entry.parameters[name] for name in SPEC if name in entry.parameters})
+    if entry.direction == "gradient":
+        dx = entry.expected["dx"]
+        weights = _weights(entry)
+        yield Compared("dx", spec.gradient_data(entry.image("g"), weights, dx.array.shape, backend=backend), dx)
+        return
+    output_size = entry.parameters["output_size"]
+    y = spec.forward(entry.image("x"), _weights(entry), _biases(entry), output_size, backend=backend)
+    yield Compared("y", y, entry.expected["y"])
+
+
+def _size(entry: Entry) -> Compared:
+    """Compare the size of a result; MPS's policy "same" gives it for every kernel size alike."""
+    source, strides = entry.inputs["source_size"].array.astype(int), entry.parameters["strides"]
+    placed = padding.mps(source.tolist(), 3, strides, policy=PaddingMethod.SizeSame)
+    return Compared("output size", np.array(placed.output_size), entry.expected["output_size"])
+
+
+def fully_connected(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    """Compare a forward pass."""
+    if entry.kind == "relation":
+        for case, draw in entry.cases():
+            size, channels = (case.get("h", 1), case.get("w", 1)), case["c"]
+            x, weights = draw((case["n"], *size, channels)), draw((case["out_channels"], *size, channels))
+            biases = draw((case["out_channels"],))
+            y = _connected(entry, x, weights, biases, backend)
+            expected = x.reshape(len(x), -1) @ weights.reshape(len(weights), -1).T + biases
+            yield Compared(f"{case}: y", y, _all(expected.reshape(y.shape)))
+        return
+    y = _connected(entry, entry.inputs["x"].array, _weights(entry), _biases(entry), backend)
+    yield Compared("y", y, entry.expected["y"])
+
+
+def _connected(entry: Entry, x: Array, weights: Array, biases: Array, backend: Backend) -> Array:
+    layer = FullyConnected(x.shape[1:3], neuron=_neuron(entry.parameters.get("neuron")))
+    dtype = entry.dtype or "float32"
+    return layer.forward(x.astype(dtype), weights.astype(np.float32), biases.astype(np.float32), backend=backend)
+
+
+def matrix(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    """Compare a product of matrices: rows are images of one pixel, and ``alpha`` is a factor of the weights."""
+    alpha, layer = entry.parameters["alpha"], FullyConnected(1)
+    columns = entry.inputs["weights_in_out"].array.T
+    weights = (alpha * columns[:, None, None]).astype(np.float32)
+    if entry.direction == "forward":
+        y = layer.forward(entry.image("x"), weights, _biases(entry), backend=backend)
+        yield Compared("y", y, entry.expected["y"])
+        return
+    g, x = entry.image("g"), entry.image("x")
+    dw, db = layer.gradient_weights(g, x, backend=backend)
+    yield Compared("dx", layer.gradient_data(g, weights, x.shape, backend=backend), entry.expected["dx"])
+    yield Compared("dweights", alpha * dw[:, 0, 0].T, entry.expected["dweights_in_out"])
+    yield Compared("dbiases", db, entry.expected["dbiases"])
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One case of a relation: sizes (y, x), and pads (top, left, bottom, right)."""
+
+    source: Pair
+    channels: Pair
+    kernel: Pair
+    strides: Pair
+    pads: tuple[int, int, int, int]
+    groups: int
+    neuron: Neuron | None
+
+
+def _relation(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    for words, draw in entry.cases():
+        case = _read(words, entry.parameters)
+        n, (inputs, outputs) = min(words.get("n", 1), 2), case.channels
+        scale = 1.0 if entry.data else UNNAMED
+        x = scale * draw((n, *case.source, inputs))
+        weights, biases = scale * draw((outputs, *case.kernel, inputs // case.groups)), scale * draw((outputs,))
+        offset = case.kernel[0] // 2 - case.pads[0], case.kernel[1] // 2 - case.pads[1]
+        expected = _on_the_cpu(case, x, weights, biases)
+        y = Convolution(case.kernel, case.strides, 1, offset, case.groups, "zero", case.neuron).forward(
+            x.astype(entry.dtype or "float32"),
+            weights.astype(np.float32),
+            biases.astype(np.float32),
+            expected.shape[1:3],
+            backend=backend,
+        )
+        yield Compared(f"{case}: y", y, _all(expected))
+
+
+def _read(words: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Case:
+    """Read a case in the words of its source; where it names no size, it is 8 x 12."""
+    size = words.get("size", 12)
+    width, height = size if isinstance(size, list) else (size, size)
+    source = words.get("h", height if "size" in words else 8), words.get("w", width)
+    kernel = words.get("kernel_y", words.get("kernel", 3)), words.get("kernel_x", words.get("kernel", 3))
+    stride = words.get("stride", 1)
+    strides = words.get("stride_y", stride), words.get("stride_x", stride)
+    half = {"none": 0, "half": kernel[0] // 2}
+    top, left, bottom, right = (
+        half[words[f"pad_{side}"]]
+        if f"pad_{side}" in words
+        else words.get(f"pad_{axis}", words.get("pad", kernel[0] // 2))
+        for side, axis in (("top", "y"), ("left", "x"), ("bottom", "y"), ("right", "x"))
+    )
+    inputs, outputs = words["channels"] if "channels" in words else (words["c"], words.get("out_channels", words["c"]))
+    depthwise = parameters.get("descriptor") == "depthwise"
+    height, width = (
+        max(min(length, LARGEST), extent - before - after)
+        for length, extent, before, after in zip(source, kernel, (top, left), (bottom, right), strict=True)
+    )
+    return _Case(
+        (height, width),
+        (inputs, outputs),
+        kernel,
+        strides,
+        (top, left, bottom, right),
+        inputs if depthwise else words.get("groups", 1),
+        _neuron(words.get("neuron", parameters.get("neuron"))),
+    )
+
+
+def _on_the_cpu(case: _Case, x: Array, weights: Array, biases: Array) -> Array:
+    """Walk as CPU frameworks do: over the image with zeros around it, while the window fits."""
+    top, left, bottom, right = case.pads
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    by_group = weights.reshape(case.groups, -1, *weights.shape[1:])
+    spans = [
+        range(0, length - extent + 1, stride)
+        for length, extent, stride in zip(padded.shape[1:3], case.kernel, case.strides, strict=True)
+    ]
+    y = np.zeros((len(x), len(spans[0]), len(spans[1]), len(weights)))
+    for a, row in enumerate(spans[0]):
+        for b, column in enumerate(spans[1]):
+            window = padded[:, row : row + case.kernel[0], column : column + case.kernel[1]]
+            read = window.reshape(len(x), *case.kernel, case.groups, -1)
+            y[:, a, b] = np.einsum("nyxgc,goyxc->ngo", read, by_group).reshape(len(x), -1)
+    y += biases
+    return y if case.neuron is None else value(case.neuron, y)
+
+
+def _weights(entry: Entry) -> Array:
+    return entry.inputs["weights"].array.astype(np.float32)
+
+
+def _biases(entry: Entry) -> Array:
+    return entry.inputs["biases"].array.astype(np.float32)
+
+
+def _neuron(words: Any) -> Neuron | None:
+    """Return the neuron that an entry names, alone or with its parameters."""
+    if words is None:
+        return None
+    if isinstance(words, str):
+        return Neuron(words.lower())
+    return Neuron(words["neuron_type"].lower(), words.get("a"))
+
+
+def _all(expected: Array) -> Values:
+    return Values(expected, np.ones(expected.shape, bool))
+
+
+ADAPTERS: dict[str, Adapter] = {
+    "MPSCNNConvolution": convolution,
+    "MPSCNNConvolutionNode": convolution,
+    "MPSCNNConvolutionGradientNode": convolution,
+    "MPSCNNFullyConnected": fully_connected,
+    "MPSMatrixFullyConnected": matrix,
+    "MPSMatrixFullyConnectedGradient": matrix,
+}

@@ -1,0 +1,156 @@
+"""Two images of different sizes, element by element: strides of 0 and 1 in place of automatic broadcasting.
+
+On each axis (y, x, channel) an operand with stride t and offset o gives ``operand[o + t * i]`` to result element i:
+stride 1 walks along the axis, stride 0 repeats element o. Both strides 1: what the operands have left behind their
+offsets must be equally long, and the result is as long; one stride 1: as long as that operand has left; both 0: 1.
+A length of 1 is not repeated by itself, and images of the batch always pair up.
+
+Source: the strides of MPSCNNBinaryKernel in ``MPSCNNKernel.h`` and ``MPSCNNMath.h`` [doc]; lengths [choice].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from mpsref import registry, tokens
+from mpsref.errors import ShapeError
+from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.parameters import integer
+
+__all__ = ["BroadcastProblem", "Broadcasting", "Operand", "Triple", "operand_of", "triple"]
+
+Triple: TypeAlias = tuple[int, int, int]
+"""Three integers in array order: (y, x, channel)."""
+
+AXES = ("H", "W", "C")
+
+
+def triple(name: str, value: Any, low: int | None = None, high: int | None = None) -> Triple:
+    """Return ``value`` as (y, x, c) with every number in [low, high].
+
+    >>> triple("primary_strides", [0, 1, 2], 0, 1)
+    Traceback (most recent call last):
+    ValueError: primary_strides[2] is 2; it must be 0 or 1
+    """
+    if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a tuple (y, x, c)")
+    if len(value) != 3:
+        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be a tuple (y, x, c)")
+    numbers = [integer(f"{name}[{axis}]", number, low) for axis, number in enumerate(value)]
+    for axis, number in enumerate(numbers):
+        if high is not None and number > high:
+            raise ValueError(f"{name}[{axis}] is {number}; it must be {low} or {high}")
+    y, x, c = numbers
+    return y, x, c
+
+
+class Operand(NamedTuple):
+    """How one operand is walked along."""
+
+    strides: Triple
+    offset: Triple
+
+    def left(self, shape: Shape) -> list[int]:
+        """Return how many elements an operand of ``shape`` has behind the offset, for y, x and channel."""
+        return [length - o for length, o in zip(shape[1:], self.offset, strict=True)]
+
+    def part(self, image: Array) -> Array:
+        """Return the elements of ``image`` that are read, in the length 1 where one is repeated."""
+        index = (slice(o, None if t else o + 1) for t, o in zip(self.strides, self.offset, strict=True))
+        return image[(slice(None), *index)]
+
+
+@dataclass(frozen=True)
+class Broadcasting(registry.Spec):
+    """A spec with ``primary_strides``, ``primary_offset`` and the two of the secondary operand: (y, x, c) each."""
+
+    def _check_operands(self) -> None:
+        for name in ("primary", "secondary"):
+            strides, offset = f"{name}_strides", f"{name}_offset"
+            object.__setattr__(self, strides, triple(strides, getattr(self, strides), 0, 1))
+            object.__setattr__(self, offset, triple(offset, getattr(self, offset), 0))
+
+    @property
+    def operands(self) -> tuple[Operand, Operand]:
+        """How the primary and the secondary operand are walked along."""
+        known = vars(self)
+        primary, secondary = (
+            Operand(known[f"{name}_strides"], known[f"{name}_offset"]) for name in ("primary", "secondary")
+        )
+        return primary, secondary
+
+    def result_shape(self, x: Shape, y: Shape) -> ImageShape:
+        """Return the shape of the result for operands of the shapes ``x`` and ``y``; ``ShapeError`` if they do not fit.
+
+        >>> from mpsref.kernels.arithmetic import Arithmetic
+        >>> Arithmetic("add", secondary_strides=(0, 0, 1)).result_shape((2, 5, 4, 3), (2, 1, 1, 3))
+        (2, 5, 4, 3)
+        """
+        kind = type(self).__name__
+        if x[0] != y[0]:
+            raise ShapeError(
+                f"{kind}: x has {x[0]} and y {y[0]} images (axis N); both must have as many: a batch is never broadcast"
+            )
+        primary, secondary = self.operands
+        lengths = []
+        for axis, a, b, s, t in zip(
+            AXES, primary.left(x), secondary.left(y), primary.strides, secondary.strides, strict=True
+        ):
+            for name, left, shape, one in (("primary", a, x, primary), ("secondary", b, y, secondary)):
+                if left < 1:
+                    raise ShapeError(
+                        f"{kind}: {name}_offset is {one.offset} and the {name} operand has shape {tuple(shape)}; on "
+                        f"axis {axis} the offset must be smaller than the length"
+                    )
+            if s and t and a != b:
+                raise ShapeError(
+                    f"{kind}: on axis {axis} x has {a} and y {b} elements behind their offsets; both must be equal "
+                    "where both strides are 1: give the shorter one stride 0 to repeat one element"
+                )
+            lengths.append(a if s else b if t else 1)
+        height, width, channels = lengths
+        return x[0], height, width, channels
+
+
+_nhwc = tokens.shape("nhwc")
+_SECONDARY = tokens.Token(f"y{_nhwc.example}", f"y{_nhwc.pattern}", _nhwc.read, lambda shape: f"y{_nhwc.write(shape)}")
+
+
+@dataclass(frozen=True)
+class BroadcastProblem(registry.ImageProblem):
+    """A problem with a primary operand x, of ``source_shape``, and a secondary one y, by default of the same shape."""
+
+    spec: Broadcasting
+    secondary_shape: ImageShape = field(default=cast(ImageShape, None), metadata={"token": _SECONDARY})
+
+    def __post_init__(self) -> None:
+        """Check that the shapes fit."""
+        super().__post_init__()
+        shape = self.source_shape if self.secondary_shape is None else as_shape("y.shape", self.secondary_shape)
+        object.__setattr__(self, "secondary_shape", shape)
+        _ = self.shape  # raises where the operands do not fit
+
+    @cached_property
+    def shape(self) -> ImageShape:
+        """The shape of the result of x and y, and of the gradient of that."""
+        return self.spec.result_shape(self.source_shape, self.secondary_shape)
+
+    def spread_one(self, k: int, image: Array) -> Array:
+        """Return operand k, 0 for x and 1 for y, as a view of the result's shape."""
+        return np.broadcast_to(self.spec.operands[k].part(image), self.shape)
+
+    def spread(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return both operands as views of the result's shape."""
+        return self.spread_one(0, x), self.spread_one(1, y)
+
+
+def operand_of(name: str, value: Any) -> tuple[ImageShape, Array | None]:
+    """Return the shape and the pixels of an operand, which may be given by its shape alone."""
+    if is_shape(value):
+        return as_shape(name, value), None
+    image = as_image(name, value)
+    return as_shape(name, image.shape), image

@@ -1,0 +1,135 @@
+"""One axis of a kernel that samples between pixels: what each output reads, with which weights, and the reverse.
+
+Output i reads the position ``p = i * numerator / denominator`` of an axis of L pixels: pixel ``j0 = floor(p)`` with the
+weight ``1 - f`` and its right neighbour with ``f = p - j0``. The neighbour behind the last pixel is 0 with edge mode
+"zero" and the last pixel with "clamp". A neighbour with the weight 0 is not read, so that an output that lies on a
+pixel is a copy of it, whatever stands beside it [choice]. Positions are fractions of integers: all backends agree on
+the pixels, and their weights come from one division.
+
+The nearest pixel is the same with ``f = 0``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref.geometry import EdgeMode, ceil_div
+from mpsref.images import Array
+from mpsref.tables import IntVector
+
+__all__ = ["Sampling", "Weighted", "sampled", "spread_back"]
+
+
+class Weighted(NamedTuple):
+    """For each element of an axis a run of the other side, ``number`` elements from ``first`` on, and its weights.
+
+    Those of element k begin at ``weights[start[k]]``; they are float64, each from one division.
+    """
+
+    first: IntVector
+    number: IntVector
+    start: IntVector
+    weights: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """One axis: ``length`` pixels, ``outputs`` outputs, the position of output i is ``i * numerator / denominator``."""
+
+    length: int
+    outputs: int
+    numerator: int
+    denominator: int
+    edge_mode: EdgeMode = "clamp"
+    nearest: bool = False
+
+    def reads(self, i: int) -> list[tuple[int, float]]:
+        """Return the pixels that output i reads, with their weights; the definition.
+
+        >>> Sampling(length=3, outputs=6, numerator=1, denominator=2).reads(3)
+        [(1, 0.5), (2, 0.5)]
+        """
+        j, remainder = divmod(i * self.numerator, self.denominator)
+        if self.nearest or remainder == 0:
+            return [(j, 1.0)]
+        f = remainder / self.denominator
+        near = (j, (self.denominator - remainder) / self.denominator)
+        if j + 1 < self.length:
+            return [near, (j + 1, f)]
+        return [(j, 1.0)] if self.edge_mode == "clamp" else [near]
+
+    def forward(self) -> Weighted:
+        """Return what each output reads, as a table."""
+        return _forward(self)
+
+    def gradient(self) -> Weighted:
+        """Return which outputs read each pixel, as a table: always consecutive ones."""
+        return _gradient(self)
+
+
+@lru_cache(maxsize=256)
+def _forward(axis: Sampling) -> Weighted:
+    j, remainder = np.divmod(np.arange(axis.outputs) * axis.numerator, axis.denominator)
+    last = j == axis.length - 1
+    alone = (remainder == 0) | axis.nearest
+    one = alone | (last & (axis.edge_mode == "clamp"))
+    weights = np.stack([(axis.denominator - remainder) / axis.denominator, remainder / axis.denominator], axis=1)
+    weights[one, 0] = 1.0
+    count = np.where(alone | last, 1, 2)
+    return _table(j, count, 2 * np.arange(axis.outputs), weights.ravel())
+
+
+@lru_cache(maxsize=256)
+def _gradient(axis: Sampling) -> Weighted:
+    """Output i reads j if ``|t| < denominator``, ``t = i * numerator - j * denominator``: a triangle of weights."""
+    num, den, length, outputs = axis.numerator, axis.denominator, axis.length, axis.outputs
+    first, count, weights = [], [], []
+    for j in range(length):
+        low = j * den if axis.nearest else (j - 1) * den + 1  # of the numerators of positions that read j
+        high = (j + 1) * den - 1
+        if j == length - 1 and (axis.edge_mode == "clamp" or axis.nearest):
+            high = max(high, (outputs - 1) * num)
+        if num == 0:
+            begin, end = 0, outputs if low <= 0 <= high else 0
+        else:
+            begin, end = max(0, ceil_div(low, num)), min(outputs, high // num + 1)
+        t = np.arange(begin, end) * num - j * den
+        beyond = (t > 0) & (j == length - 1) & (axis.edge_mode == "clamp")
+        weights.append(np.ones(t.size) if axis.nearest else np.where(beyond, 1.0, (den - np.abs(t)) / den))
+        first.append(begin)
+        count.append(max(0, end - begin))
+    start = np.concatenate([[0], np.cumsum(count)[:-1]])
+    return _table(np.array(first), np.array(count), start, np.concatenate(weights))
+
+
+def _table(first: Array, count: Array, start: Array, weights: Array) -> Weighted:
+    first, count, start = (column.astype(np.int32) for column in (np.where(count > 0, first, 0), count, start))
+    table = Weighted(first, count, start, weights)
+    for column in table:
+        column.flags.writeable = False  # tables are shared
+    return table
+
+
+def sampled(axis: int, sampling: Sampling, image: Array) -> Array:
+    """y[i] = sum of weight * x[j] over what output i reads, on one axis of an image."""
+    y = np.zeros((*image.shape[:axis], sampling.outputs, *image.shape[axis + 1 :]), image.dtype)
+    x, along = np.moveaxis(image, axis, 0), np.moveaxis(y, axis, 0)
+    for i in range(sampling.outputs):
+        for j, weight in sampling.reads(i):
+            along[i] += x[j] if weight == 1 else weight * x[j]
+    return y
+
+
+def spread_back(axis: int, sampling: Sampling, gradient: Array) -> Array:
+    """dx[j] += weight * g[i] over what output i reads, on one axis: the same with the arrow reversed."""
+    dx = np.zeros((*gradient.shape[:axis], sampling.length, *gradient.shape[axis + 1 :]), gradient.dtype)
+    g, along = np.moveaxis(gradient, axis, 0), np.moveaxis(dx, axis, 0)
+    for i in range(sampling.outputs):
+        for j, weight in sampling.reads(i):
+            along[j] += g[i] if weight == 1 else weight * g[i]
+    return dx

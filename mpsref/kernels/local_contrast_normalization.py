@@ -1,0 +1,185 @@
+"""Local contrast normalization: each pixel less the mean around it, over a power of the variance there; the gradient.
+
+With ``M`` and ``V`` the mean and the variance over the window of output (a, b), c its centre, ``T = delta + alpha V``:
+
+Forward   ``y(a, b) = pm + ps (x(c) - p0 M) / T**beta``
+Gradient  ``dx(j) = ps (g(j - o) T(j - o)**-beta - sum over the windows that read j of g(a, b) (p0 / N * T**-beta
+          + 2 alpha beta / N * (x(c) - p0 M) T**(-beta - 1) (x(j) - M)))``
+
+Windows are those of :mod:`mpsref.kernels.normalization_windows`: outside the image are zeros, which count in M, in V
+(each adds M**2) and in N. V is computed from centred values, so that it cannot be negative [choice].
+
+The gradient is the exact derivative of the forward pass. Apple prints another expression beside its gradient kernel,
+``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N * (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``: there T of the
+centre stands in front of the sum, the two factors have changed their places, and 1 stands where a mean belongs, so that
+it is no derivative for any window of more than one pixel [choice].
+
+Source: MPSCNNLocalContrastNormalization, MPSCNNLocalContrastNormalizationGradient in ``MPSCNNNormalization.h``;
+forward, parameters and defaults [doc], mean and variance at the border [obs], gradient [math].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from mpsref import tokens
+from mpsref.images import Array
+from mpsref.kernels.normalization import growth, over_power, real
+from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedNormalization
+from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
+from mpsref.kernels.spatial_normalization import largest_around
+from mpsref.parameters import PairLike
+from mpsref.registry import OperationKey
+
+__all__ = ["LocalContrastNormalization"]
+
+u = UNIT_ROUNDOFF
+
+
+class LocalContrastForward(WindowedForward):
+    """``forward`` of local contrast normalization."""
+
+    spec: LocalContrastNormalization
+
+
+class LocalContrastGradient(WindowedGradient):
+    """``gradient`` of local contrast normalization."""
+
+    spec: LocalContrastNormalization
+
+
+@dataclass(frozen=True)
+class LocalContrastNormalization(WindowedNormalization):
+    """Local contrast normalization. With the default ``alpha=0`` it subtracts a local mean, and scales.
+
+    ``p0`` weighs the mean that is subtracted, ``ps`` scales the result, ``pm`` is added to it. A base of the power that
+    is 0 or negative gives what IEEE says.
+
+    >>> import numpy as np
+    >>> x = np.arange(1, 17, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> round(float(LocalContrastNormalization(kernel_size=3).forward(x)[0, 0, 0, 0]), 6)
+    -17.777779
+    """
+
+    kernel_size: PairLike = field(metadata={"token": tokens.pair("k")})
+    alpha: float = field(default=0.0, metadata={"token": tokens.number("alpha")})
+    beta: float = field(default=0.5, metadata={"token": tokens.number("beta")})
+    delta: float = field(default=1 / 1024, metadata={"token": tokens.number("delta")})
+    p0: float = field(default=1.0, metadata={"token": tokens.number("p0=")})
+    pm: float = field(default=0.0, metadata={"token": tokens.number("pm")})
+    ps: float = field(default=1.0, metadata={"token": tokens.number("ps")})
+    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
+
+    problems: ClassVar = {"forward": LocalContrastForward, "gradient": LocalContrastGradient}
+
+    def __post_init__(self) -> None:
+        """Check every parameter and store pairs as tuples."""
+        self._check_windows()
+        for name in ("alpha", "beta", "delta", "p0", "pm", "ps"):
+            object.__setattr__(self, name, real(name, getattr(self, name)))
+
+
+class Contrast(NamedTuple):
+    """What belongs to each output, (N, OH, OW, C)."""
+
+    mean: Array
+    """M."""
+    variance: Array
+    """V."""
+    base: Array
+    """T."""
+
+
+def contrast(problem: LocalContrastForward | LocalContrastGradient, x: Array) -> Contrast:
+    """M = sum / N; V = (sum of (x - M)**2 inside + M**2 for each tap outside) / N; T = delta + alpha V."""
+    spec, n = problem.spec, problem.spec.taps
+    mean, variance = (np.zeros(problem.output_shape, x.dtype) for _ in range(2))
+    for window in problem.windows():
+        taps = window.of(x)
+        m = taps.sum((1, 2), keepdims=True) / n
+        outside = n - taps.shape[1] * taps.shape[2]
+        window.output(mean)[...] = m
+        window.output(variance)[...] = (((taps - m) ** 2).sum((1, 2), keepdims=True) + outside * m**2) / n
+    return Contrast(mean, variance, spec.delta + spec.alpha * variance)
+
+
+def forward(problem: LocalContrastForward, x: Array) -> Array:
+    """y(a, b) = pm + ps (x(c) - p0 M) / T**beta."""
+    spec, (mean, _, t) = problem.spec, contrast(problem, x)
+    return np.asarray(spec.pm + spec.ps * (problem.centres(x) - spec.p0 * mean) * over_power(t, spec.beta))
+
+
+def gradient(problem: LocalContrastGradient, g: Array, x: Array) -> Array:
+    """dx(c) += ps g T**-beta; dx(each pixel of the window) -= the mean's share, and the variance's."""
+    spec, (mean, _, t) = problem.spec, contrast(problem, x)
+    slope, difference = spec.ps * g * over_power(t, spec.beta), problem.centres(x) - spec.p0 * mean
+    of_mean = spec.p0 / spec.taps * slope
+    of_variance = 2 * spec.alpha * spec.beta / spec.taps * spec.ps * g * difference * over_power(t, spec.beta + 1)
+    dx = problem.at_centres(slope)
+    for window in problem.windows():
+        share = window.output(of_mean) + window.output(of_variance) * (window.of(x) - window.output(mean))
+        window.of(dx)[...] -= share
+    return dx
+
+
+class Errors(NamedTuple):
+    """What bounds the error of each output's mean and base, and of the difference in the numerator."""
+
+    mean: Array
+    base: Array
+    """Relative."""
+    difference: Array
+
+
+def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, known: Contrast) -> Errors:
+    """Follow the rounding errors through mean, variance and base [math]."""
+    spec, (mean, variance, t) = problem.spec, known
+    of_mean = growth(spec.taps + 8) * contrast(problem, np.abs(x)).mean
+    of_base = abs(spec.alpha) * (growth(spec.taps + 16) * variance + of_mean**2)
+    of_base += 3 * u * (abs(spec.delta) + abs(spec.alpha) * variance)
+    difference = abs(spec.p0) * of_mean + 2 * u * (np.abs(problem.centres(x)) + np.abs(spec.p0 * mean))
+    return Errors(of_mean, of_base / np.abs(t), difference)
+
+
+def forward_terms(problem: LocalContrastForward, x: Array) -> Terms:
+    """The error of the difference, that of T through the power (16 ulp), and of the last two operations."""
+    spec, known = problem.spec, contrast(problem, x)
+    difference = problem.centres(x) - spec.p0 * known.mean
+    _, e, a = errors(problem, x, known)
+    y = spec.pm + spec.ps * difference * over_power(known.base, spec.beta)
+    scaled = abs(spec.ps) * over_power(known.base, spec.beta) * (a + np.abs(difference) * (abs(spec.beta) * e + 48 * u))
+    return Terms.of_error(scaled + u * (abs(spec.pm) + np.abs(y)))
+
+
+def gradient_terms(problem: LocalContrastGradient, g: Array, x: Array) -> Terms:
+    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), and what the errors of both differences do to their product."""
+    spec, known = problem.spec, contrast(problem, x)
+    of_mean, e, a = errors(problem, x, known)
+    mean, _, t = known
+    slope = np.abs(spec.ps * g) * over_power(t, spec.beta)
+    factor = 2 * abs(spec.alpha * spec.beta) / spec.taps * slope / t
+    difference = np.abs(problem.centres(x) - spec.p0 * mean)
+    magnitude, of_differences = problem.at_centres(slope), np.zeros(problem.source_shape)
+    for window in problem.windows():
+        away = np.abs(window.of(x) - window.output(mean))
+        window.of(magnitude)[...] += abs(spec.p0) / spec.taps * window.output(slope)
+        window.of(magnitude)[...] += window.output(factor * difference) * away
+        window.of(of_differences)[...] += window.output(factor * a) * away + window.output(
+            factor * difference * of_mean
+        )
+    relative = growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)
+    return Terms.of_error(magnitude * relative + of_differences)
+
+
+SPECS = (LocalContrastNormalization,)
+REFERENCE: dict[OperationKey, Formula] = {
+    (LocalContrastNormalization, "forward"): forward,
+    (LocalContrastNormalization, "gradient"): gradient,
+}
+TERMS: dict[OperationKey, Formula] = {
+    (LocalContrastNormalization, "forward"): forward_terms,
+    (LocalContrastNormalization, "gradient"): gradient_terms,
+}

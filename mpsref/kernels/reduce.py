@@ -1,0 +1,280 @@
+"""Reductions: sum, mean, minimum, maximum or the index of an extremum along one of the axes; and the spatial mean.
+
+=============== ============================= ============
+over            one value for each            result
+=============== ============================= ============
+row             row (and channel)             (N, H, 1, C)
+column          column (and channel)          (N, 1, W, C)
+featurechannels pixel                         (N, H, W, 1)
+spatial         channel, the mean alone       (N, 1, 1, C)
+=============== ============================= ============
+
+A sum over channels is multiplied by ``weight``; a mean divides by the number of elements read; of equal extrema the
+lowest index counts [choice], and a NaN is the extremum. With a ``clip`` only that part of the image is read, and H and
+W are its size.
+
+Only the spatial mean has a gradient: ``dx[n, h, w, c] = g[n, 0, 0, c] / (H W)`` inside the clip, 0 outside [math].
+
+Source: the classes of ``MPSNNReduce.h``, and MPSNNReductionSpatialMeanNode in ``MPSNNGraphNodes.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from mpsref import registry, tokens
+from mpsref.errors import NoGradientError, ShapeError
+from mpsref.geometry import clip
+from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.kernels.broadcasting import Triple
+from mpsref.kernels.movement import bit_exact
+from mpsref.kernels.reference import Formula, Terms
+from mpsref.kernels.scalars import number
+from mpsref.parameters import Clip, Pair, choice, clip_rectangle
+from mpsref.registry import OperationKey
+
+__all__ = [
+    "OPERATIONS",
+    "OVER",
+    "Over",
+    "Reduce",
+    "ReduceForward",
+    "ReduceGradient",
+    "ReduceProblem",
+    "Reduction",
+    "is_legal",
+]
+
+Reduction: TypeAlias = Literal["sum", "mean", "min", "max", "argumentmin", "argumentmax"]
+OPERATIONS: tuple[Reduction, ...] = get_args(Reduction)
+
+Over: TypeAlias = Literal["row", "column", "featurechannels", "spatial"]
+OVER: tuple[Over, ...] = get_args(Over)
+
+AXES: dict[Over, tuple[int, ...]] = {"row": (2,), "column": (1,), "featurechannels": (3,), "spatial": (1, 2)}
+
+
+def is_legal(operation: Reduction, over: Over) -> bool:
+    """Whether MPS has this reduction along these axes.
+
+    >>> is_legal("argumentmax", "row"), is_legal("mean", "spatial")
+    (False, True)
+    """
+    if over == "spatial":
+        return operation == "mean"
+    return over == "featurechannels" or not operation.startswith("argument")
+
+
+@dataclass(frozen=True)
+class ReduceProblem(registry.ImageProblem):
+    """A call of a reduction: the shape of the image."""
+
+    spec: Reduce
+
+    def __post_init__(self) -> None:
+        """Check that there is something to read."""
+        super().__post_init__()
+        if 0 in self.region[1]:
+            raise ValueError(
+                f"clip is {self.spec.clip} and the image has shape {self.source_shape}: nothing lies in both; the clip "
+                "must overlap the image"
+            )
+
+    @property
+    def region(self) -> tuple[Pair, Pair]:
+        """Return the part of the image that is read: its origin (y, x) and its size (height, width)."""
+        origin, size = self.spec.clip or ((0, 0), (None, None))
+        (y, height), (x, width) = (clip(*axis) for axis in zip(origin, size, self.source_shape[1:3], strict=True))
+        return (y, x), (height, width)
+
+    @property
+    def clipped_shape(self) -> ImageShape:
+        """The shape of the part that is read."""
+        (height, width) = self.region[1]
+        return self.source_shape[0], height, width, self.source_shape[3]
+
+    @property
+    def reduced_shape(self) -> ImageShape:
+        """The shape of the result of ``forward``."""
+        axes = AXES[self.spec.over]
+        n, height, width, c = (1 if axis in axes else length for axis, length in enumerate(self.clipped_shape))
+        return n, height, width, c
+
+    @property
+    def count(self) -> int:
+        """How many elements each result is made of."""
+        return int(np.prod([self.clipped_shape[axis] for axis in AXES[self.spec.over]]))
+
+    @property
+    def kept(self) -> Triple:
+        """For y, x and channel 1 where the axis stays, 0 where it is reduced."""
+        y, x, c = (int(axis not in AXES[self.spec.over]) for axis in (1, 2, 3))
+        return y, x, c
+
+    @property
+    def scale(self) -> float:
+        """What a sum is multiplied by."""
+        return 1 / self.count if self.spec.operation == "mean" else self.spec.weight
+
+    def part(self, image: Array) -> Array:
+        """Return the part of an image of the source's shape that is read."""
+        (y, x), (height, width) = self.region
+        return image[:, y : y + height, x : x + width]
+
+
+@dataclass(frozen=True)
+class ReduceForward(ReduceProblem):
+    """``forward`` of a reduction."""
+
+    method: ClassVar[str] = "forward"
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The image x."""
+        return {"x": self.source_shape}
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        """The reduced image."""
+        return (self.reduced_shape,)
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Have equal values where an index is asked for."""
+        is_index = self.spec.operation.startswith("argument")
+        return {"x": np.round(np.clip(drawn["x"], -2, 2))} if is_index else drawn
+
+
+@dataclass(frozen=True)
+class ReduceGradient(ReduceProblem):
+    """``gradient`` of the spatial mean."""
+
+    method: ClassVar[str] = "gradient"
+
+    def __post_init__(self) -> None:
+        """Check that there is a gradient."""
+        if self.spec.over != "spatial":
+            raise NoGradientError(
+                f"{self.spec!r} has no gradient kernel in MPS; the mean over the spatial axes has one, and a sum is "
+                'the gradient of an Arithmetic("add") with strides of 0'
+            )
+        super().__post_init__()
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The source gradient g."""
+        return {"g": self.reduced_shape}
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        """The image dx."""
+        return (self.source_shape,)
+
+
+@dataclass(frozen=True)
+class Reduce(registry.Spec):
+    """``operation`` along the axes ``over`` an image.
+
+    >>> import numpy as np
+    >>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
+    >>> Reduce("sum", "row").forward(x)[0, :, 0].tolist()
+    [[9.0, 12.0], [27.0, 30.0]]
+    >>> Reduce("argumentmax", "featurechannels").forward(x).ravel().tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    >>> Reduce("mean", "spatial").forward(x).ravel().tolist()
+    [6.0, 7.0]
+    """
+
+    operation: Reduction = field(metadata={"token": tokens.word(*OPERATIONS)})
+    over: Over = field(metadata={"token": tokens.word(*OVER)})
+    weight: float = field(default=1.0, metadata={"token": tokens.number("weight")})
+    clip: Clip | None = field(default=None, metadata={"token": tokens.clip("clip")})
+
+    problems: ClassVar = {"forward": ReduceForward, "gradient": ReduceGradient}
+
+    def __post_init__(self) -> None:
+        """Check every parameter, and that MPS has this combination."""
+        object.__setattr__(self, "operation", choice("operation", self.operation, OPERATIONS))
+        object.__setattr__(self, "over", choice("over", self.over, OVER))
+        object.__setattr__(self, "weight", number("weight", self.weight))
+        object.__setattr__(self, "clip", clip_rectangle("clip", self.clip))
+        if not is_legal(self.operation, self.over):
+            legal = [word for word in OVER if is_legal(self.operation, word)]
+            raise ValueError(f"operation is {self.operation!r} and over is {self.over!r}; it must be one of {legal}")
+        if self.weight != 1 and (self.operation, self.over) != ("sum", "featurechannels"):
+            raise ValueError(
+                f"weight is {self.weight}; it must be 1 but for the sum over 'featurechannels', where this is the "
+                f"{self.operation} over {self.over!r}"
+            )
+
+    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
+        """Return the reduced image of ``x`` (N, H, W, C), in its dtype; an index comes as a float.
+
+        Raises ``ValueError`` for a clip that does not overlap the image, and as always for what does not fit.
+        """
+        x = as_image("x", x)
+        return registry.run_one(ReduceForward(self, x.shape), x, out=out, backend=backend)
+
+    def gradient(self, g: Any, x_or_shape: Any, *, out: Any = None, backend: Any = None) -> Array:
+        """Return dL/dx of the spatial mean from ``g`` (N, 1, 1, C), in the dtype of g.
+
+        Of the source only the shape is read. Raises ``NoGradientError`` for every other reduction.
+        """
+        g = as_image("g", g)
+        given = x_or_shape if is_shape(x_or_shape) else as_image("x", x_or_shape).shape
+        problem = ReduceGradient(self, as_shape("x_or_shape", given))
+        if g.shape != problem.reduced_shape:
+            raise ShapeError(f"g has shape {g.shape}; the spatial mean of {given} has {problem.reduced_shape}")
+        return registry.run_one(problem, g, out=out, backend=backend)
+
+
+FORMULAS: dict[Reduction, Callable[..., Array]] = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "min": np.min,
+    "max": np.max,
+    "argumentmin": np.argmin,  # the first one, or the first NaN
+    "argumentmax": np.argmax,
+}
+
+
+def forward(problem: ReduceForward, x: Array) -> Array:
+    """The reduction of the part that is read."""
+    spec = problem.spec
+    axes = AXES[spec.over]
+    axis = axes[0] if len(axes) == 1 else axes
+    return np.asarray(FORMULAS[spec.operation](problem.part(x), axis=axis, keepdims=True) * spec.weight)
+
+
+def gradient(problem: ReduceGradient, g: Array) -> Array:
+    """dx = g / (H W) where the mean was taken."""
+    dx = np.zeros(problem.source_shape, g.dtype)
+    problem.part(dx)[...] = g / problem.count
+    return dx
+
+
+def forward_terms(problem: ReduceForward, x: Array) -> Terms:
+    """Extrema: nothing is rounded. Sums and means: sum of |terms|, and m = number of terms + 4."""
+    if problem.spec.operation not in ("sum", "mean"):
+        return bit_exact(np.empty(problem.reduced_shape))
+    magnitude = forward(problem, np.abs(x)) * np.sign(problem.spec.weight)
+    return Terms(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
+
+
+def gradient_terms(problem: ReduceGradient, g: Array) -> Terms:
+    """|g| / (H W), and m = 5: a factor and its product."""
+    return Terms(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
+
+
+def _dyadic(problem: ReduceProblem) -> bool:
+    """Whether the factor of a sum is a multiple of 1/256 (a power of two, for a mean): integers then stay exact."""
+    is_mean = problem.spec.operation == "mean"
+    return problem.count & (problem.count - 1) == 0 if is_mean else (256 * problem.spec.weight).is_integer()
+
+
+SPECS = (Reduce,)
+REFERENCE: dict[OperationKey, Formula] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
+TERMS: dict[OperationKey, Formula] = {(Reduce, "forward"): forward_terms, (Reduce, "gradient"): gradient_terms}

@@ -1,0 +1,121 @@
+"""Bilinear resize to any size, up or down, without antialiasing.
+
+``y[i] = (1 - f) x[j0] + f x[j0 + 1]`` on each axis, with ``j0 + f = p``, ``p = i L / O``, or with ``align_corners``
+``p = i (L - 1) / (O - 1)`` (0 where O = 1); behind the last pixel the last pixel is read. MPS has no gradient kernel
+for it.
+
+Source: MPSNNResizeBilinear in ``MPSNNResize.h``; sizes, aligned corners [doc]; positions without alignment and the rule
+at the edge [choice].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+from mpsref import registry, tokens
+from mpsref.errors import NoGradientError
+from mpsref.images import Array, ImageShape, Shape, as_image
+from mpsref.kernels.interpolation import Sampling, sampled
+from mpsref.kernels.reference import Formula, Terms
+from mpsref.kernels.upsampling import bilinear_terms
+from mpsref.parameters import Pair, PairLike, flag, pair
+from mpsref.registry import OperationKey
+
+__all__ = ["ResizeBilinear", "ResizeForward"]
+
+
+@dataclass(frozen=True)
+class ResizeForward(registry.ImageProblem):
+    """``forward`` of a resize: y from x."""
+
+    method: ClassVar[str] = "forward"
+    spec: ResizeBilinear
+
+    @property
+    def large_shape(self) -> ImageShape:
+        """The shape of the result, which may also be smaller."""
+        n, _, _, c = self.source_shape
+        return n, *self.spec.sizes, c
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The image x."""
+        return {"x": self.source_shape}
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        """The image y."""
+        return (self.large_shape,)
+
+    @cached_property
+    def axes(self) -> tuple[Sampling, Sampling]:
+        """How y and x are sampled."""
+        y, x = (
+            _sampling(length, outputs, self.spec.align_corners)
+            for length, outputs in zip(self.source_shape[1:3], self.spec.sizes, strict=True)
+        )
+        return y, x
+
+
+def _sampling(length: int, outputs: int, aligned: bool) -> Sampling:
+    if aligned:
+        return Sampling(length, outputs, length - 1 if outputs > 1 else 0, max(1, outputs - 1))
+    return Sampling(length, outputs, length, outputs)
+
+
+@dataclass(frozen=True)
+class ResizeBilinear(registry.Spec):
+    """Bilinear resize to ``size`` (height, width); one integer stands for both.
+
+    >>> import numpy as np
+    >>> x = np.array([[3, 4], [6, 10]], np.float32).reshape(1, 2, 2, 1)
+    >>> ResizeBilinear(3).forward(x)[0, :, :, 0].round(4).tolist()
+    [[3.0, 3.6667, 4.0], [5.0, 7.0, 8.0], [6.0, 8.6667, 10.0]]
+    """
+
+    size: PairLike = field(metadata={"token": tokens.pair("size")})
+    align_corners: bool = field(default=False, metadata={"token": tokens.flag("aligned", "free")})
+
+    problems: ClassVar = {"forward": ResizeForward}
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        object.__setattr__(self, "size", pair("size", self.size, low=1))
+        object.__setattr__(self, "align_corners", flag("align_corners", self.align_corners))
+
+    @property
+    def sizes(self) -> Pair:
+        """The size as a pair."""
+        return pair("size", self.size)
+
+    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
+        """Return the image ``x`` (N, H, W, C) in the size of the spec, in its dtype.
+
+        Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        """
+        x = as_image("x", x)
+        return registry.run_one(ResizeForward(self, x.shape), x, out=out, backend=backend)
+
+    def gradient(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise ``NoGradientError``: MPS has no gradient kernel for it."""
+        raise NoGradientError(
+            "ResizeBilinear has no gradient kernel in MPS; use UpsamplingBilinear, which has one, for integer factors"
+        )
+
+
+def forward(problem: ResizeForward, x: Array) -> Array:
+    """y = My x Mx^T, one axis after the other."""
+    y, x_axis = problem.axes
+    return sampled(2, x_axis, sampled(1, y, x))
+
+
+def terms(problem: ResizeForward, x: Array) -> Terms:
+    """Sum of |x| over the (up to) four neighbours, and m = 20."""
+    return bilinear_terms(problem.axes, x)
+
+
+SPECS = (ResizeBilinear,)
+REFERENCE: dict[OperationKey, Formula] = {(ResizeBilinear, "forward"): forward}
+TERMS: dict[OperationKey, Formula] = {(ResizeBilinear, "forward"): terms}

@@ -1,0 +1,218 @@
+"""The gradient of batch normalization with Apple's names: first sums over the whole batch, then the gradient of images.
+
+>>> import numpy as np
+>>> from mpsref.mps.batch_normalization import MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatistics
+>>> from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource
+>>> norm = MPSCNNBatchNormalization(BatchNormalizationDataSource(1, gamma=[2.0], beta=[0.5], epsilon=1.5))
+>>> x, g = (np.array(n, np.float32).reshape(2, 1, 2, 1) for n in ([1, 2, 4, 5], [1, 2, 3, 4]))
+>>> state = norm.result_state_for_source_image(x)
+>>> MPSCNNBatchNormalizationStatistics().encode_batch(x, state)
+>>> y = norm.encode(x, batch_normalization_state=state)
+>>> MPSCNNBatchNormalizationStatisticsGradient().encode_batch(g, x, state)
+>>> MPSCNNBatchNormalizationGradient().encode(g, x, state).ravel().tolist()
+[-0.625, -0.0625, 0.0625, 0.625]
+>>> state.synchronize()
+>>> state.gradient_for_gamma.tolist(), state.gradient_for_beta.tolist()
+([3.5], [10.0])
+
+Both kernels have the fused neuron of the forward kernel, whose slope comes first; gamma, beta and epsilon are those
+that the state's kernel has at the encode. The statistics gradient kernel produces the gradients of gamma and beta: they
+are the sums that the gradient needs [choice: Apple's texts name both kernels].
+
+Source: ``MPSCNNBatchNormalization.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpsref.images import Array
+from mpsref.mps import operands
+from mpsref.mps.batch_normalization import (
+    MPSCNNBatchNormalization,
+    checked_state,
+    images_in,
+    neuron_of,
+)
+from mpsref.mps.batch_normalization_images import (
+    Parts,
+    check_channels,
+    check_pairs,
+    destinations,
+    is_list_of_arrays,
+    parts_of,
+    refuse,
+    store,
+)
+from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
+from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.kernel import Encoding, saved
+from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.plain import require_defaults
+from mpsref.mps.properties import Property, fix, optional
+from mpsref.registry import Backend
+
+__all__ = ["MPSCNNBatchNormalizationGradient", "MPSCNNBatchNormalizationStatisticsGradient"]
+
+SIDES = (
+    "offset",
+    "source_feature_channel_offset",
+    "source_feature_channel_max_count",
+    "stride_in_pixels_x",
+    "stride_in_pixels_y",
+)
+WHOLE = (
+    "clip_rect",
+    "destination_feature_channel_offset",
+    "kernel_offset_x",
+    "kernel_offset_y",
+    *(f"{side}_{name}" for side in ("primary", "secondary") for name in SIDES),
+)
+"""What must have its default: sums over all pixels and a gradient of a part of them have no documented meaning."""
+
+
+class BatchGradientKernel(MPSCNNGradientKernel):
+    """What the two gradient kernels share: the neuron, and the checks of what they are given."""
+
+    forward_class = MPSCNNBatchNormalization
+
+    fused_neuron_descriptor = Property(
+        optional(neuron_descriptor), None, "The neuron of the forward kernel, or ``None``.", read_only=True
+    )
+
+    def __init__(
+        self,
+        fused_neuron_descriptor: MPSNNNeuronDescriptor | None = None,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel for the forward kernels with this neuron; ``TypeError`` for what is no descriptor."""
+        fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
+        super().__init__(backend=backend, **properties)
+
+    def _taken(
+        self, source_gradient: Any, source_image: Any, given: Any
+    ) -> tuple[Parts, Parts, MPSCNNBatchNormalizationState]:
+        """Return the parts of both images and the state, checked."""
+        gradients, sources = parts_of("source_gradient", source_gradient), parts_of("source_image", source_image)
+        state = checked_state("batch_normalization_state", given, images_in(gradients))
+        check_pairs(gradients, sources)
+        kernel = state.batch_normalization
+        check_channels(sources, kernel.number_of_feature_channels)
+        if neuron_of(kernel.fused_neuron_descriptor) != neuron_of(self.fused_neuron_descriptor):
+            raise ValueError(
+                f"fused_neuron_descriptor is {self.fused_neuron_descriptor!r}; the kernel that made "
+                f"batch_normalization_state has {kernel.fused_neuron_descriptor!r}, and both must be equal"
+            )
+        return gradients, sources, state
+
+    def _vectors(self, state: MPSCNNBatchNormalizationState) -> Mapping[str, Array]:
+        """Return what the functional forms are given beside the images."""
+        mean, variance = state.statistics_in_force()
+        gamma, beta = state.batch_normalization.scale
+        return {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
+
+    def _compute(self, *_: Any) -> None:
+        raise AssertionError("encode does not go this way")
+
+
+@saved("fused_neuron_descriptor")
+class MPSCNNBatchNormalizationStatisticsGradient(BatchGradientKernel):
+    """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
+
+    One call or several, in any order, over exactly the images that the statistics are of. What is added up is
+    ``g' = g * f'(z)`` and ``g' * xhat`` with the final statistics of the batch, so this comes after all of them. There
+    is no destination image: the encodes of :class:`MPSCNNGradientKernel` are unavailable [doc].
+    """
+
+    append_batch_barrier = True
+    """All parts of a batch are to be finished before the gradient starts [choice, as for the statistics]."""
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
+        raise refuse(self, "encode", f"it makes no image; use {BATCH_FORM}")
+
+    def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
+        self,
+        source_gradients: Any,
+        source_images: Any,
+        batch_normalization_state: Any = None,
+        destination_gradients: Any = None,
+        *,
+        gradient_states: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> None:
+        """Add the sums over ``source_gradients`` to the state; ``source_images`` are those of the forward pass.
+
+        Both are arrays (N, H, W, C) of one shape, or lists of such arrays. A state whose sums were used starts new
+        ones. Without statistics of a batch, those of the kernel count (frozen statistics). Without images nothing
+        happens. ``gradient_states`` and ``destination_gradients`` are unavailable [doc].
+
+        The state stays as it was on an error: ``ValueError`` or ``TypeError`` for what does not fit, ``OrderError``
+        where there are no statistics, or for a committed ``command_buffer``.
+        """
+        if gradient_states is not None or destination_gradients is not None:
+            raise refuse(self, "encode_batch with gradient states or destinations", f"use {BATCH_FORM}")
+        gradients, sources, state = self._taken(source_gradients, source_images, batch_normalization_state)
+        with Encoding(self, command_buffer):
+            require_defaults(self, *WHOLE)
+            vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.sums_so_far()
+            for g, x in zip(gradients, sources, strict=True):
+                sums = function.statistics_gradient(g.array, x.array, **vectors, state=sums, backend=self.backend)
+            if sums is not None and images_in(sources):
+                state.write_sums(sums)
+
+
+BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_state)"
+
+
+@saved("fused_neuron_descriptor")
+class MPSCNNBatchNormalizationGradient(BatchGradientKernel):
+    """The gradient for the source images, from the sums in a state: :meth:`BatchNormalization.gradient`.
+
+    It may be called for each image, for parts of the batch or for all of it, in any order, as often as wanted.
+    """
+
+    def encode(  # type: ignore[override]  # as Apple's, with a state of its own kind
+        self,
+        source_gradient: Any,
+        source_image: Any,
+        batch_normalization_state: Any = None,
+        destination_gradient: Any = None,
+        *,
+        gradient_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Return the gradient for ``source_image``, of the kind that ``source_gradient`` is.
+
+        ``gradient_state`` is another name for ``batch_normalization_state``. The statistics gradient kernel must have
+        seen as many pixels as the statistics are of (``OrderError``); where the state has no statistics of a batch,
+        mean and variance are constants, those of the kernel, and no sums are needed. Lists of arrays give a list.
+
+        Nothing is written, and state and properties stay as they were, when an error is raised: ``ValueError`` or
+        ``TypeError`` for what does not fit, ``OrderError`` also for a committed ``command_buffer``.
+        """
+        if batch_normalization_state is not None and gradient_state is not None:
+            raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
+        given_state = batch_normalization_state if gradient_state is None else gradient_state
+        gradients, sources, state = self._taken(source_gradient, source_image, given_state)
+        with Encoding(self, command_buffer):
+            require_defaults(self, *WHOLE)
+            given = destinations("destination_gradient", destination_gradient, (gradients, sources))
+            vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.complete_sums()
+
+            def compute(g: Array, x: Array, out: Any = None) -> Array:
+                return function.gradient(g, x, **vectors, sums=sums, out=out, backend=self.backend)
+
+            results = []
+            for g, x, target in zip(gradients, sources, given, strict=True):
+                array = store(compute, [g.array, x.array], target)
+                results.append(operands.like(g.value, array) if target is None else operands.written(target))
+            if images_in(sources):
+                state.use_sums()
+            return results if is_list_of_arrays(source_gradient) else results[0]
+
+    encode_batch = encode  # type: ignore[assignment]  # as in the base class

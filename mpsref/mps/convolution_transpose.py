@@ -1,0 +1,236 @@
+"""Transposed convolution with Apple's names: a filter that runs backwards, its strides in the destination.
+
+>>> import numpy as np
+>>> from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
+>>> from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
+>>> descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2)
+>>> layer = MPSCNNConvolutionTranspose(ArrayConvolutionDataSource(descriptor, [1, 10, 100]))
+>>> layer.encode(np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 4, 1)).ravel().tolist()
+[10.0, 201.0, 20.0, 302.0, 30.0, 403.0, 40.0]
+
+Source: ``MPSCNNConvolutionTranspose`` in ``MPSCNNConvolution.h`` [doc]; gradients [math].
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.images import Array, Shape
+from mpsref.kernels import ConvolutionTranspose, Neuron
+from mpsref.mps import operands, types
+from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.convolution import MPSCNNConvolution
+from mpsref.mps.convolution_gradient import WeightedGradientKernel
+from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
+from mpsref.mps.convolution_loading import LoadedWeights
+from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNConvolutionTransposeGradientState
+from mpsref.mps.kernel import Encoding, saved
+from mpsref.mps.operands import Operand
+from mpsref.mps.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
+from mpsref.mps.properties import Property
+from mpsref.mps.regions import Region
+from mpsref.mps.state import one_state
+from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
+from mpsref.parameters import Pair, integer, pair
+
+__all__ = ["MPSCNNConvolutionTranspose", "MPSCNNConvolutionTransposeGradient"]
+
+
+class _Transposed(WeightedKernel):
+    """What both directions require of a data source."""
+
+    def _check_loaded(self, loaded: LoadedWeights) -> None:
+        super()._check_loaded(loaded)
+        descriptor = loaded.descriptor
+        if loaded.data_type != "float32":
+            raise ValueError(f"data_source.data_type() is {loaded.data_type!r}; here it must be 'float32'")
+        if (descriptor.dilation_rate_x, descriptor.dilation_rate_y) != (1, 1):
+            raise ValueError(
+                f"dilation_rate_x and _y are {descriptor.dilation_rate_x} and {descriptor.dilation_rate_y}; "
+                "they must be 1 for a transposed convolution"
+            )
+        if descriptor.sub_pixel_factor != 1:
+            raise UnsupportedError(
+                f"sub_pixel_scale_factor is {descriptor.sub_pixel_factor}; a transposed convolution has none: use 1"
+            )
+
+    def _function(self, offset: MPSOffset, kernel_offset: Pair) -> ConvolutionTranspose:
+        descriptor = self._loaded.descriptor
+        return _transposed(
+            (descriptor.kernel_height, descriptor.kernel_width),
+            (descriptor.stride_in_pixels_y, descriptor.stride_in_pixels_x),
+            (offset.y, offset.x),
+            kernel_offset,
+            descriptor.effective_groups,
+            descriptor.neuron,
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def _transposed(
+    size: Pair, strides: Pair, offset: Pair, kernel_offset: Pair, groups: int, neuron: Neuron | None
+) -> ConvolutionTranspose:
+    return ConvolutionTranspose(size, strides, offset, kernel_offset, groups, neuron)
+
+
+@saved("data_source")
+class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
+    """Transposed convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.ConvolutionTranspose`.
+
+    ``offset`` counts in source pixels, ``kernel_offset_x`` and ``_y`` in pixels of the result. A padding policy sets
+    the latter, and ``offset`` to 0.
+    """
+
+    state_class = MPSCNNConvolutionTransposeGradientState
+
+    kernel_offset_x = Property(integer, 0, "Where the kernel lies over the zero-inserted source, in x.")
+    kernel_offset_y = Property(integer, 0, "Where the kernel lies over the zero-inserted source, in y.")
+    edge_mode = Property(
+        lambda name, value: types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,)),
+        MPSImageEdgeMode.Zero,
+        "What is read outside the source: 0.",
+    )
+    is_backwards = Property(lambda _, value: bool(value), True, "It is a reverse filter.", read_only=True)
+
+    def encode(
+        self,
+        source_image: Any,
+        destination_image: Any = None,
+        *,
+        convolution_gradient_state: Any = None,
+        destination_size: Any = None,
+        return_state: bool = False,
+        destination_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Run the kernel on ``source_image`` and return the destination; see :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        With the ``convolution_gradient_state`` of a convolution of the same kernel size and strides, the result has the
+        size of that one's source, and ``offset`` and ``kernel_offset_x`` and ``_y`` are set so that, with the weights
+        rotated and the channels exchanged, the kernel is its exact adjoint. Raises ``ValueError`` for a convolution
+        that does not fit, and for a destination of another size.
+        """
+        source = operands.source("source_image", source_image)
+        images = source.array.shape[0]
+        paired = one_state("convolution_gradient_state", convolution_gradient_state, images)
+        with Encoding(self, command_buffer):
+            if paired is not None:
+                size = self._configure_from(paired)
+                destination_size = _checked_size(size, destination_image, destination_size)
+            result = self._encode(
+                (source,), destination_image, destination_size, return_state, destination_state, command_buffer
+            )
+            state = result[1] if return_state else one_state("destination_state", destination_state, images)
+            if state is not None:
+                state.pair(paired)
+        return result
+
+    encode_batch = encode
+
+    def result_state_for_source_image(
+        self, source_image: Any, source_states: Any = (), destination_image: Any = None
+    ) -> Any:
+        """Return the state that an encode with the convolution's state, if one is given, would leave."""
+        paired = one_state("source_states", list(source_states) or None, 1)
+        if paired is not None:
+            self._check_pair(paired)
+        state = self._result_state(source_image, destination_image)
+        state.pair(paired)
+        return state
+
+    def _check_pair(self, state: Any) -> None:
+        if not isinstance(state, MPSCNNConvolutionGradientState) or not isinstance(state.kernel, MPSCNNConvolution):
+            raise TypeError(
+                f"convolution_gradient_state is of type {type(state).__name__}; it must be the state that "
+                "MPSCNNConvolution.encode(..., return_state=True) returns"
+            )
+        own = self._source_properties(0).geometry
+        if state.source.geometry != own:
+            raise ValueError(
+                f"kernel size, strides and dilations (x before y) of the convolution are {state.source.geometry}, "
+                f"those of this kernel are {own}; they must be the same"
+            )
+
+    def _configure_from(self, state: Any) -> Pair:
+        """Set the offsets to those of the convolution's adjoint; return the size of its source."""
+        self._check_pair(state)
+        y, x = state.source.windows
+        self._assign(
+            offset=MPSOffset(0, 0, self.offset.z),
+            kernel_offset_x=x.kernel_offset(),
+            kernel_offset_y=y.kernel_offset(),
+        )
+        return state.source_height, state.source_width
+
+    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+        properties = self._source_properties(0)
+        shape = sources[0].array.shape
+        size, (y, x) = reverse_placement(shape[1:3], properties.windows, suggested_method(self.padding))
+        self._assign(offset=MPSOffset(0, 0, properties.offset.z), kernel_offset_x=x, kernel_offset_y=y)
+        if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
+            self.edge_mode = self.padding.edge_mode
+        return self._described(sources, self._destination_shape(sources, size))
+
+    def _extras(self) -> Mapping[str, Any]:
+        return {"kernel": self, "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        function = self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
+        arguments = parts[0], self._functional_weights, self._loaded.biases, region.size
+        function.forward(*arguments, out=destination[region], backend=self.backend)
+
+
+def _checked_size(size: Pair, destination_image: Any, destination_size: Any) -> Any:
+    """Return the ``destination_size`` to go on with; the destination must have the size of the convolution's source."""
+    if destination_image is not None:
+        found, name = operands.destination("destination_image", destination_image, ()).array.shape[1:3], "image"
+    elif destination_size is not None:
+        found, name = pair("destination_size", destination_size, low=1), "size"
+    else:
+        return size
+    if found != size:
+        raise ShapeError(
+            f"destination_{name} has height and width {found}; with this convolution_gradient_state it must be {size}, "
+            "the size of the convolution's source"
+        )
+    return destination_size
+
+
+@saved("data_source")
+class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
+    """The gradient of :class:`MPSCNNConvolutionTranspose`, g (N, OH, OW, Co) and source (N, H, W, Ci) to (N, H, W, Ci).
+
+    The state, which is required, determines where everything lies, also with a destination: that must have the size of
+    the forward source. Offsets and edge modes that are set have no effect [choice].
+    """
+
+    state_class = MPSCNNConvolutionTransposeGradientState
+    forward_class = MPSCNNConvolutionTranspose
+
+    def _check_without_state(self, destination_gradient: Any) -> None:
+        raise ValueError("gradient_state is None; pass the state of the forward pass, which has the offsets")
+
+    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+        return {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
+
+    def _run_with_state(
+        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+    ) -> Array | None:
+        if given is not None:
+            expected = state.source_height, state.source_width
+            if shape[1:3] != expected:
+                raise ShapeError(
+                    f"{self.destination_name} has height and width {shape[1:3]}; they must be {expected}, as those of "
+                    "the forward source"
+                )
+            sources = self._configure(state, *sources)
+        return super()._run_with_state(state, sources, given, shape, dtype)
+
+    def _weights_function(self) -> ConvolutionTranspose:
+        return self._function(self.secondary_offset, (self.kernel_offset_y, self.kernel_offset_x))
+
+    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
+        self._write_part(self._weights_function(), g, shape, destination, region)

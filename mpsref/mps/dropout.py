@@ -1,0 +1,246 @@
+"""Dropout kernels with Apple's names, and the state that keeps the mask from the forward pass to the gradient.
+
+>>> import numpy as np
+>>> drop = MPSCNNDropout(0.5, 1, (1, 1, 1))
+>>> x = np.ones((1, 2, 3, 2), np.float32)
+>>> y, state = drop.encode(x, return_state=True)
+>>> y.ravel().tolist()
+[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0]
+>>> gradient = MPSCNNDropoutGradient(0.5, 1, (1, 1, 1))
+>>> bool((gradient.encode(x, x, state) == y).all())
+True
+>>> drop.sequence
+1
+
+Source: ``MPSCNNDropout.h`` [doc]; the generator is mpsref's own, as Apple documents none [choice].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array, Shape
+from mpsref.kernels.dropout import Dropout, probability
+from mpsref.kernels.scalars import word_of
+from mpsref.mps import operands, types
+from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState
+from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.kernel import Encoding, MPSCNNKernel, saved
+from mpsref.mps.operands import Operand
+from mpsref.mps.plain import IMAGE, require_defaults, require_whole
+from mpsref.mps.properties import Property, fix
+from mpsref.mps.regions import Region
+from mpsref.mps.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.types import MTLSize
+from mpsref.registry import Backend
+
+__all__ = ["MPSCNNDropout", "MPSCNNDropoutGradient", "MPSCNNDropoutGradientState"]
+
+ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
+
+
+def _mask_stride(name: str, value: Any) -> MTLSize:
+    stride = types.size(name, value)
+    for axis, step in zip("xyz", stride, strict=True):
+        if step > 1:
+            raise ValueError(f"{name}.{axis} is {step}; it must be 0 (one mask value for the axis) or 1")
+    return stride
+
+
+def _word(name: str, value: Any) -> int:
+    return word_of(name, value, 64)
+
+
+class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
+    """The mask of a forward pass, beside what every gradient state holds."""
+
+    __eq__ = object.__eq__  # an array is no truth value
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    @property
+    def mask_data(self) -> Array:
+        """The mask, read-only uint8 (N, Hm, Wm, Cm), 1 where an element is kept.
+
+        Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since the mask was drawn.
+        """
+        self.check_readable("mask_data")
+        return self.device_read()
+
+    def device_read(self) -> Array:
+        """Return the mask as a kernel that is encoded now reads it; no synchronization is needed for that."""
+        mask: Array = self.record.extras["mask"]
+        return mask
+
+    def _refresh(self, record: ForwardRecord) -> None:
+        super()._refresh(record)
+        self.written()
+
+
+class Described:
+    """What the forward and the gradient kernel share."""
+
+    keep_probability = Property(probability, 0.5, "How likely an element is kept, in (0, 1).", read_only=True)
+    seed = Property(_word, 0, "What the masks are drawn from, in [0, 2**64).", read_only=True)
+    mask_stride_in_pixels = Property(
+        _mask_stride, MTLSize(1, 1, 1), "For x, y and channels: 1 a mask value each, 0 one for all.", read_only=True
+    )
+    _mask: Array
+    """While the kernel is encoded."""
+
+    @property
+    def function(self) -> Dropout:
+        """The functional form."""
+        x, y, z = self.mask_stride_in_pixels
+        return Dropout(self.keep_probability, self.seed, (y, x, z))
+
+
+@saved(*ARGUMENTS)
+class MPSCNNDropout(Described, MPSCNNKernel):
+    """Dropout: :class:`mpsref.Dropout`.
+
+    ``sequence`` tells the masks of several encodes apart: it is used by an encode that draws a mask, and then one more.
+    Setting it back replays a run. At inference, leave dropout out.
+    """
+
+    state_class = MPSCNNDropoutGradientState
+
+    sequence = Property(_word, 0, "The number of the next mask, in [0, 2**64).")
+
+    def __init__(
+        self,
+        keep_probability: float,
+        seed: int,
+        mask_stride_in_pixels: Any,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel; ``mask_stride_in_pixels`` is (x, y, z), each 0 or 1. ``ValueError`` for other values."""
+        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        super().__init__(backend=backend, **properties)
+
+    def encode(  # type: ignore[override]  # a mask has the size of its image, so there is no size to choose
+        self,
+        source_image: Any,
+        destination_image: Any = None,
+        *,
+        mask: Any = None,
+        sequence: int | None = None,
+        first_image_index: int = 0,
+        return_state: bool = False,
+        destination_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Drop elements of ``source_image`` (N, H, W, C) and return the destination, of the kind that was passed in.
+
+        ``mask``, uint8 (N, Hm, Wm, Cm) of 0 and 1, takes the place of a new one; ``sequence`` that of the kernel's,
+        which then stays. ``first_image_index`` is the number of image 0 in the whole batch. Otherwise as in
+        :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset, clip rectangle and channels alone
+        (``UnsupportedError``).
+        """
+        source = operands.source("source_image", source_image)
+        require_defaults(self, *IMAGE)
+        drop, shape = self.function, source.array.shape
+        with Encoding(self, command_buffer):
+            drawn = mask is None and sequence is None
+            if mask is None:
+                number = self.sequence if sequence is None else sequence
+                mask = drop.mask(shape, number, first_image_index, backend=self.backend)
+            else:
+                mask = np.array(drop.checked_mask(mask, shape), order="C")
+            mask.setflags(write=False)
+            self._mask = mask
+            result = self._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
+            del self._mask
+            if drawn:
+                self.sequence = (self.sequence + 1) % 2**64
+            return result
+
+    encode_batch = encode  # type: ignore[assignment]  # as above
+
+    def _extras(self) -> Mapping[str, Any]:
+        return {**{name: getattr(self, name) for name in ARGUMENTS}, "mask": self._mask}
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        require_defaults(self, *IMAGE)  # again: a padding policy may have set some
+        require_whole(self, self.destination_name, region, parts[0].shape)
+        self.function.forward(parts[0], self._mask, out=destination[region], backend=self.backend)
+
+
+@saved(*ARGUMENTS)
+class MPSCNNDropoutGradient(Described, MPSCNNGradientKernel):
+    """The gradient of dropout, which drops what the forward pass dropped: it reads the mask in the state.
+
+    ``secondary_offset`` shifts the mask; a position outside it counts as dropped [choice].
+    """
+
+    state_class = MPSCNNDropoutGradientState
+    forward_class = MPSCNNDropout
+
+    def __init__(
+        self,
+        keep_probability: float,
+        seed: int,
+        mask_stride_in_pixels: Any,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel with the values of the forward kernel; errors as in :class:`MPSCNNDropout`."""
+        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        super().__init__(backend=backend, **properties)
+
+    def _check_state(self, state: Any) -> None:
+        super()._check_state(state)
+        for name in ARGUMENTS:
+            forward = state.record.extras[name]
+            if getattr(self, name) != forward:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; that of the forward kernel in gradient_state is {forward!r}: "
+                    "make the gradient kernel with the same"
+                )
+
+    def _run_with_state(
+        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+    ) -> Array | None:
+        if state is None:
+            raise TypeError(
+                "gradient_state is None; the gradient of dropout needs the state that "
+                "MPSCNNDropout.encode(..., return_state=True) returns, which holds the mask"
+            )
+        self._mask = state.device_read()
+        array = super()._run_with_state(state, sources, given, shape, dtype)
+        del self._mask
+        return array
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        g = parts[0]
+        require_defaults(
+            self,
+            *("primary_offset", "kernel_offset_x", "kernel_offset_y", "clip_rect"),
+            *("destination_feature_channel_offset", "primary_source_feature_channel_offset"),
+            "secondary_source_feature_channel_offset",
+        )
+        require_whole(self, self.destination_name, region, g.shape)
+        mask = shifted(self._mask, self.function.mask_shape(g.shape), self.secondary_offset, self.function.mask_strides)
+        self.function.gradient(g, mask, out=destination[region], backend=self.backend)
+
+
+def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[int, int, int]) -> Array:
+    """Return a mask of ``shape`` whose element is that of ``mask`` at its position plus ``offset``; 0 outside.
+
+    Along an axis with mask stride 0 there is one value, wherever one looks.
+    """
+    found = np.zeros(shape, np.uint8)
+    starts = offset.z, offset.y * strides[0], offset.x * strides[1], 0
+    read, written = [], []
+    for start, length, own in zip(starts, mask.shape, shape, strict=True):
+        first = min(max(0, -start), own)
+        last = max(first, min(own, length - start))
+        written.append(slice(first, last))
+        read.append(slice(first + start, last + start))
+    found[tuple(written)] = mask[tuple(read)]
+    return found

@@ -1,0 +1,98 @@
+"""Fully connected layers with Apple's names: convolutions whose one window is the whole image.
+
+>>> import numpy as np
+>>> from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
+>>> from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
+>>> descriptor = MPSCNNConvolutionDescriptor(2, 2, 2, 2)
+>>> layer = MPSCNNFullyConnected(ArrayConvolutionDataSource(descriptor, np.arange(16), [0.5, -0.5]))
+>>> layer.encode(np.arange(1, 9, dtype=np.float32).reshape(1, 2, 2, 2)).ravel().tolist()
+[168.5, 455.5]
+
+Source: ``MPSCNNFullyConnected`` in ``MPSCNNConvolution.h`` [doc]; the order of the weights is that of every
+convolution, as in working networks, though one text there has the width before the height [choice].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpsref.images import Array, Shape
+from mpsref.kernels import FullyConnected
+from mpsref.mps.convolution import MPSCNNConvolution
+from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps.convolution_kernel import WeightedKernel
+from mpsref.mps.convolution_loading import LoadedWeights
+from mpsref.mps.kernel import saved
+from mpsref.mps.padding import MPSNNDefaultPadding, MPSNNPadding, policy
+from mpsref.mps.properties import Property
+from mpsref.mps.regions import Region
+from mpsref.mps.state import SourceProperties
+from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
+
+__all__ = ["MPSCNNFullyConnected", "MPSCNNFullyConnectedGradient"]
+
+
+class _WholeImage(WeightedKernel):
+    """A kernel whose window is the whole image: neither strides nor dilation, groups or an offset mean anything."""
+
+    def _check_loaded(self, loaded: LoadedWeights) -> None:
+        super()._check_loaded(loaded)
+        kind = type(self).__name__
+        descriptor = loaded.descriptor
+        if descriptor.kind != "regular":
+            raise ValueError(f"the descriptor is {descriptor!r}; {kind} takes an MPSCNNConvolutionDescriptor alone")
+        for name in ("stride_in_pixels_x", "stride_in_pixels_y", "dilation_rate_x", "dilation_rate_y", "groups"):
+            value = getattr(descriptor, name)
+            if value != 1:
+                raise ValueError(f"{name} is {value}; it must be 1 for {kind}, which has one window, the whole image")
+
+    def _function(self) -> FullyConnected:
+        descriptor = self._loaded.descriptor
+        return FullyConnected((descriptor.kernel_height, descriptor.kernel_width), descriptor.neuron)
+
+
+@saved("data_source")
+class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
+    """Fully connected layer on images (N, H, W, Ci) of the kernel's size, to (N, 1, 1, Co).
+
+    ``offset`` is ignored; the default padding policy makes a result of one pixel [doc].
+    """
+
+    padding: Property[MPSNNPadding] = Property(
+        policy,
+        MPSNNDefaultPadding(MPSNNPaddingMethod.SizeValidOnly),
+        "The policy where the kernel makes its own destination; the default one makes it 1 x 1.",
+    )
+
+    def _source_properties(self, k: int) -> SourceProperties:
+        """The window begins with the image, whatever the offset says: this is what a state records."""
+        source = super()._source_properties(k)
+        center = MPSOffset(source.kernel_width // 2, source.kernel_height // 2, source.offset.z)
+        return source._replace(offset=center)
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        arguments = parts[0], self._functional_weights, self._loaded.biases, region.size
+        self._function().forward(*arguments, out=destination[region], backend=self.backend)
+
+
+@saved("data_source")
+class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
+    """The gradient of :class:`MPSCNNFullyConnected`, from g (N, 1, 1, Co) and the source to (N, H, W, Ci).
+
+    Offsets and edge modes are ignored: a pixel of the result is that of the source [choice].
+    """
+
+    forward_class = MPSCNNFullyConnected
+
+    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+        return {"secondary_offset": MPSOffset(0, 0, state.source.offset.z)}
+
+    def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
+        """Nothing is read outside the image."""
+
+    def _weights_function(self) -> FullyConnected:
+        return self._function()
+
+    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
+        self._write_part(self._function(), g, shape, destination, region)

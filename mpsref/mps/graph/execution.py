@@ -1,0 +1,227 @@
+"""One run of a program: inputs are taken in, steps run in order, images go when nobody needs them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from mpsref.errors import ShapeError
+from mpsref.images import Array, Shape
+from mpsref.mps import operands
+from mpsref.mps.graph.call import Call
+from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNTrainingStyle
+from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
+from mpsref.mps.graph.shapes import source_shapes
+from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.trainable import Parameters
+from mpsref.registry import Backend
+
+if TYPE_CHECKING:
+    from mpsref.mps.graph.graph import MPSNNGraph
+
+__all__ = ["Execution", "RunResult"]
+
+Watch: TypeAlias = Callable[[str, Array | None, Callable[[Backend], Array | None]], None]
+"""``watch(label, result, run the step again on another backend)`` is called after each step."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run hands out."""
+
+    images: tuple[Array | None, ...]
+    """The results as they were asked for; ``None`` for those that are not needed."""
+    intermediate_images: Mapping[MPSNNImageNode, Array | None]
+    """The exported images, then the results behind the first."""
+    result_states: Mapping[MPSNNStateNode, Any]
+    """The exported states: with gradients for parameters where a node has them, otherwise what the step kept."""
+    loss: Mapping[str, Array]
+    """The loss image of each loss node, by label."""
+    peak_bytes: int
+    """The most memory that images took at one time, inputs included."""
+    all_images: Mapping[MPSNNImageNode, Array] = field(default_factory=dict)
+    """Every image, for a run with ``keep_all``."""
+
+    @property
+    def image(self) -> Array | None:
+        """The first result."""
+        return self.images[0]
+
+
+class Execution:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        graph: MPSNNGraph,
+        given: Mapping[MPSNNImageNode, Any],
+        states: Mapping[MPSNNStateNode, Any],
+        sequence: int,
+        keep_all: bool,
+        *,
+        backend: Backend | None = None,
+        watch: Watch | None = None,
+        updates: bool = True,
+    ) -> None:
+        """Take the inputs in, and bind the program to their shapes."""
+        self.graph, self.program = graph, graph.program
+        self.sequence, self.keep_all = sequence, keep_all
+        self.backend, self.watch, self.updates = backend, watch, updates
+        self.values = {image: self._taken_in(image, value) for image, value in given.items()}
+        self.labels = {state: state.check(value) for state, value in states.items()}
+        self.shapes = graph._bind(source_shapes({image: value.shape for image, value in self.values.items()}))
+        self.states: dict[MPSNNFilterNode, dict[str, Any]] = {}
+        for step in self.program.steps:
+            if step.forward is step.node:
+                kept = {"shapes": (self.shapes.sources[step.node][0], self.shapes.bound[step.node].shape)}
+                self.states[step.node] = kept | {"details": self.shapes.bound[step.node].details}
+            for state in step.node.source_states:
+                if state in self.labels:
+                    self.states[step.node]["labels"] = self.labels[state]
+                    shape = self.shapes.sources[step.node][0]
+                    step.kernel.check_labels(self.labels[state], shape)  # type: ignore[attr-defined]
+        self.replacements: list[Callable[[], None]] = []
+        self.live = self.peak = sum(value.nbytes for value in self.values.values())
+        self.exported: dict[MPSNNImageNode, Array] = {}
+        self.loss: dict[str, Array] = {}
+
+    def _taken_in(self, image: MPSNNImageNode, value: Any) -> Array:
+        array = operands.source(f"source image {image.name!r}", value).array
+        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+            return array.astype(self.graph._dtypes[image], copy=False)
+
+    def run(self) -> RunResult:
+        """Run every step; then, all together, put updated parameters in force."""
+        for step in self.program.steps:
+            self._step(step)
+        graph, program = self.graph, self.program
+        if self.updates:
+            self._update_on_the_cpu()
+            graph._atomically(self.replacements)
+        kept = self.exported
+        needed = zip(program.result_images, program.results_are_needed, strict=True)
+        return RunResult(
+            tuple(kept.get(image) if wanted else None for image, wanted in needed),
+            {image: kept.get(image) for image in program.intermediate_images},
+            {state: self._handed_out(state) for state in program.result_states},
+            self.loss,
+            self.peak,
+            self.values if self.keep_all else {},
+        )
+
+    def _step(self, step: Step) -> None:
+        node, shapes = step.node, self.shapes
+        inputs = self._inputs(step)
+        call = self._call(step, self.backend or self.graph._backends[node], self.states[step.forward])
+        result = step.kernel._compute(call, *inputs)
+        if "loss" in call.state and step.forward is node:
+            self._note_loss(step, call.state)
+        if self.watch is not None:
+            self.watch(self.program.labels[node], result, self._again(step, inputs, dict(call.state)))
+        if step.result_is_needed:
+            assert result is not None
+            self._store(step, self._checked(node, result, shapes.bound[node].shape))
+        if not self.keep_all:
+            for image in step.released:
+                self.live -= self.values.pop(image).nbytes
+        if self.updates and step.updates is MPSNNTrainingStyle.GPU:
+            self._update(step)
+
+    def _note_loss(self, step: Step, state: dict[str, Any]) -> None:
+        self.loss[self.program.labels[step.node]] = state["loss"]
+        if "labels" in state:
+            state["labels"].device_write(state["loss"])
+            state["labels"].synchronize()
+
+    def _inputs(self, step: Step) -> list[Array]:
+        """Return the pixels of what a step reads; all in one dtype, which is the widest where they differ."""
+        arrays = [self.values[image] for image in step.pixels]
+        if len({array.dtype for array in arrays}) > 1:
+            wide = np.result_type(*arrays)
+            arrays = [array.astype(wide, copy=False) for array in arrays]
+        return arrays
+
+    def _call(self, step: Step, backend: Backend, state: dict[str, Any]) -> Call:
+        node, shapes = step.node, self.shapes
+        bound = shapes.bound[node]
+        return Call(
+            bound.spec,
+            bound.details,
+            shapes.sources[node],
+            bound.shape,
+            backend,
+            self.graph._arrays.get(node, {}),
+            state,
+            shapes.sources[step.forward],
+            step.result_is_needed,
+            step.trains,
+            self.sequence,
+        )
+
+    def _again(self, step: Step, inputs: list[Array], state: dict[str, Any]) -> Callable[[Backend], Array | None]:
+        def run(backend: Backend) -> Array | None:
+            known = {name: value for name, value in state.items() if name != "gradients"}
+            return step.kernel._compute(self._call(step, backend, known), *inputs)
+
+        return run
+
+    def _checked(self, node: MPSNNFilterNode, result: Array, shape: Shape) -> Array:
+        """Return the result as it is stored."""
+        if result.shape != shape:
+            raise ShapeError(f"{type(node).__name__} {node.name!r} made {result.shape}; inferred was {shape}")
+        dtype = self.graph._dtypes[node.result_image]
+        if result.dtype == dtype:
+            return result
+        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+            return result.astype(dtype)
+
+    def _store(self, step: Step, value: Array) -> None:
+        image = step.node.result_image
+        is_result = image in self.program.result_images
+        allocator = self.graph.destination_image_allocator if is_result else image.image_allocator
+        if allocator is not None:
+            value = _placed_in(allocator(value.shape, value.dtype), image, value)
+        self.values[image] = value
+        self.live += value.nbytes
+        self.peak = max(self.peak, self.live)
+        if step.result_is_kept:
+            self.exported[image] = value
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def _update(self, step: Step) -> None:
+        """Call the data source of a node whose gradients are complete; keep what it answers for the end."""
+        parameters = self.graph._parameters[step.forward]
+        replacement = parameters.update(step.updates, parameters.state(self.states[step.forward]))
+        if replacement is not None:
+            self.replacements.append(replacement)
+
+    def _update_on_the_cpu(self) -> None:
+        for step in self.program.steps:
+            if step.updates is MPSNNTrainingStyle.CPU:
+                self._update(step)
+
+    def _handed_out(self, state: MPSNNStateNode) -> Any:
+        node = state.producer
+        assert node is not None
+        parameters: Parameters | None = self.graph._parameters.get(node)
+        kept = self.states[node]
+        return MappingProxyType(kept) if parameters is None else parameters.state(kept)
+
+
+def _placed_in(memory: Any, image: MPSNNImageNode, value: Array) -> Array:
+    """Copy an image into what an allocator returned; ``TypeError`` or ``ShapeError`` if it does not fit."""
+    if not isinstance(memory, np.ndarray) or memory.dtype != value.dtype or not memory.flags.writeable:
+        what = f"{memory.dtype} array" if isinstance(memory, np.ndarray) else type(memory).__name__
+        raise TypeError(
+            f"the allocator of image {image.name!r} returned a {what}; it must return a writable array of dtype "
+            f"{value.dtype}"
+        )
+    if memory.shape != value.shape:
+        raise ShapeError(f"the allocator of image {image.name!r} returned shape {memory.shape}, not {value.shape}")
+    memory[...] = value
+    return memory

@@ -1,0 +1,64 @@
+"""Nodes of Apple's whose kernels mpsref does not build: making one raises ``NotImplementedError`` [choice].
+
+>>> MPSCNNYOLOLossNode()
+Traceback (most recent call last):
+mpsref.errors.UnsupportedError: MPSCNNYOLOLossNode is not built; use an MPSCNNLossNode for each of its parts
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Never
+
+from mpsref.errors import UnsupportedError
+
+__all__ = [
+    "MPSCNNBinaryConvolutionNode",
+    "MPSCNNBinaryFullyConnectedNode",
+    "MPSCNNYOLOLossNode",
+    "MPSNNBilinearScaleNode",
+    "MPSNNGramMatrixCalculationNode",
+    "MPSNNLanczosScaleNode",
+]
+
+
+class _NotBuilt:
+    instead: ClassVar[str]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Never:
+        raise UnsupportedError(f"{cls.__name__} is not built; {cls.instead}")
+
+
+class MPSCNNBinaryConvolutionNode(_NotBuilt):
+    """A convolution with weights of one bit."""
+
+    instead = "use an MPSCNNConvolutionNode with weights of -1 and 1"
+
+
+class MPSCNNBinaryFullyConnectedNode(_NotBuilt):
+    """A fully connected layer with weights of one bit."""
+
+    instead = "use an MPSCNNFullyConnectedNode with weights of -1 and 1"
+
+
+class MPSCNNYOLOLossNode(_NotBuilt):
+    """The loss of YOLO."""
+
+    instead = "use an MPSCNNLossNode for each of its parts"
+
+
+class MPSNNGramMatrixCalculationNode(_NotBuilt):
+    """The Gram matrix of the channels of an image."""
+
+    instead = "compute it from an exported image"
+
+
+class MPSNNBilinearScaleNode(_NotBuilt):
+    """Bilinear scaling of an image to another size."""
+
+    instead = "scale images before the run, or use an MPSCNNUpsamplingBilinearNode"
+
+
+class MPSNNLanczosScaleNode(_NotBuilt):
+    """Lanczos scaling of an image to another size."""
+
+    instead = "scale images before the run"

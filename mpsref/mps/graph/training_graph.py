@@ -1,0 +1,212 @@
+"""The automatic training graph: a gradient node for each node that leads to the last one, in reverse order.
+
+Where several nodes read an image, its gradients are added up, two at a time, in the order in which they arrive: k
+gradients take k - 1 additions, so float results are the same every time.
+
+Source: ``trainingGraphWithSourceGradient:nodeHandler:`` in ``MPSNNGraphNodes.h`` [doc]; the order, the sums at the
+inputs of the graph, and an error for a node without gradient [choice].
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from mpsref.errors import CycleError, NoGradientError, TrainingGraphWarning
+from mpsref.mps.graph.arithmetic import MPSNNAdditionNode
+from mpsref.mps.graph.nodes import MPSNNFilterNode
+from mpsref.mps.graph.places import MPSNNImageNode, image_node
+
+__all__ = ["NodeHandler", "TrainingGraph", "inherit_handles", "label", "post_order", "training_graph"]
+
+NodeHandler: TypeAlias = Callable[[MPSNNFilterNode, MPSNNFilterNode | None, MPSNNImageNode, MPSNNImageNode], object]
+"""``handler(new node, forward node or None, the image it is the gradient of, source gradient)``; False prunes."""
+
+
+@dataclass
+class TrainingGraph:
+    """What :func:`training_graph` made."""
+
+    nodes: list[MPSNNFilterNode] = field(default_factory=list)
+    """All new nodes, in the order in which they were made."""
+    additions: list[MPSNNAdditionNode] = field(default_factory=list)
+    """Those that add up the gradients of an image with several readers."""
+    _totals: dict[MPSNNImageNode, MPSNNImageNode] = field(default_factory=dict)
+    _of: dict[MPSNNFilterNode, tuple[MPSNNFilterNode | None, MPSNNImageNode]] = field(default_factory=dict)
+
+    @property
+    def termini(self) -> list[MPSNNFilterNode]:
+        """The new nodes whose result no new node reads: what a graph is to be compiled for."""
+        read = {image for node in self.nodes for image in node.source_images}
+        return [node for node in self.nodes if node.result_image not in read]
+
+    def gradient_image(self, image: MPSNNImageNode) -> MPSNNImageNode:
+        """Return where the whole gradient of a forward image is; ``NoGradientError`` if it has none here."""
+        if image_node("image", image) not in self._totals:
+            raise NoGradientError(f"image {image.name!r} has no gradient in this training graph: nothing leads to it")
+        return self._totals[image]
+
+    def table(self) -> str:
+        """Return the new nodes as text: label, class, the forward node it mirrors, the image it is the gradient of."""
+        from mpsref.mps.graph.inspection import columns
+
+        rows = [("label", "class", "mirrors", "gradient of")]
+        for node in self.nodes:
+            forward, image = self._of[node]
+            rows.append((node.name, type(node).__name__, forward.name if forward else "-", image.name))
+        return columns(rows)
+
+
+def inherit_handles(
+    new: MPSNNFilterNode, forward: MPSNNFilterNode | None, image: MPSNNImageNode, gradient: MPSNNImageNode
+) -> None:
+    """The default handler: a gradient has the handle of its forward image, of several partial ones only their sum."""
+    new.result_image.handle = image.handle
+    if forward is None:
+        for part in new.source_images:
+            part.handle = None
+
+
+def training_graph(
+    last: MPSNNFilterNode, gradient_image: MPSNNImageNode | None = None, node_handler: NodeHandler | None = None
+) -> TrainingGraph:
+    """Build the gradient nodes of everything that leads to ``last``, usually a loss node.
+
+    ``gradient_image`` holds the gradient of the result of ``last``; without it that is the result itself, which is
+    right for a loss node and for an initial gradient, whose results are gradients. ``node_handler`` is called for each
+    new node; it may change the node, and prunes what lies behind it by returning ``False`` or by ``stop_gradient``.
+    Raises ``NoGradientError`` for a node without gradient on the way.
+
+    >>> from mpsref.mps import graph
+    >>> x = MPSNNImageNode("x")
+    >>> square = graph.MPSNNMultiplicationNode(x, x, label="square")
+    >>> built = training_graph(graph.MPSNNInitialGradientNode(square.result_image))
+    >>> [node.label for node in built.nodes]
+    ['square.grad[0]', 'square.grad[1]', 'x.sum0']
+    """
+    if not isinstance(last, MPSNNFilterNode):
+        raise TypeError(f"last is of type {type(last).__name__}; it must be a filter node, such as a loss node")
+    if last.form == "gradient":
+        raise NoGradientError(f"{type(last).__name__} {last.name!r} has no gradient: MPS has no second derivatives")
+    if node_handler is not None and not callable(node_handler):
+        raise TypeError(f"node_handler is of type {type(node_handler).__name__}; it must be a function, or None")
+    first = last.result_image if gradient_image is None else image_node("gradient_image", gradient_image)
+    is_gradient = last.result_is_gradient
+    if not is_gradient and gradient_image is None:
+        warnings.warn(
+            f"the result of {last.name!r} is taken for its own gradient; end the graph with a loss node or an "
+            "MPSNNInitialGradientNode, or pass gradient_image",
+            TrainingGraphWarning,
+            stacklevel=2,
+        )
+    order = post_order([last], lambda node: [image.producer for image in node.source_images])
+    label(order)
+    return _Builder(node_handler or inherit_handles, last).build(order, first, is_gradient)
+
+
+class _Builder:
+    """Walks back from the last node, with the gradients that have arrived at each image."""
+
+    def __init__(self, handler: NodeHandler, last: MPSNNFilterNode) -> None:
+        self.made = TrainingGraph()
+        self.handler = handler
+        self.last = last
+        self.arrived: dict[MPSNNImageNode, list[MPSNNImageNode]] = {}
+
+    def build(self, order: Sequence[MPSNNFilterNode], first: MPSNNImageNode, is_gradient: bool) -> TrainingGraph:
+        self.arrived[self.last.source_images[0] if is_gradient else self.last.result_image] = [first]
+        for node in reversed(order[:-1] if is_gradient else order):
+            gradient = self._total(node.result_image)
+            if gradient is None:
+                continue
+            if not node.differentiable_sources:
+                raise NoGradientError(self._no_way_through(node))
+            for new in node.gradient_filters_with_source(gradient):
+                image = new.forward_source
+                new.label = new.made_up_label
+                if self._emit(new, node, image, gradient):
+                    self.arrived.setdefault(image, []).append(new.result_image)
+        for image in list(self.arrived):
+            self._total(image)
+        return self.made
+
+    def _total(self, image: MPSNNImageNode) -> MPSNNImageNode | None:
+        """Add up what has arrived at ``image``; ``None`` if that is nothing, or if the handler prunes it."""
+        parts = self.arrived.pop(image, [])
+        if not parts:
+            return None
+        total, go = parts[0], True
+        for part in parts[1:]:
+            addition = MPSNNAdditionNode(total, part, label=f"{image.name}.sum{len(self.made.additions)}")
+            addition._inserted = True
+            self.made.additions.append(addition)
+            go = self._emit(addition, None, image, total) and go
+            total = addition.result_image
+        self.made._totals[image] = total
+        return total if go else None
+
+    def _emit(
+        self, new: MPSNNFilterNode, forward: MPSNNFilterNode | None, image: MPSNNImageNode, gradient: MPSNNImageNode
+    ) -> bool:
+        """Note a new node and tell the handler; return whether to go on behind it."""
+        self.made.nodes.append(new)
+        self.made._of[new] = forward, image
+        answer = self.handler(new, forward, image, gradient)
+        return answer is not False and not image.stop_gradient and not new.result_image.stop_gradient
+
+    def _no_way_through(self, node: MPSNNFilterNode) -> str:
+        path = [self.last]
+        while path[-1] is not node:
+            path.append(next(n for image in path[-1].source_images if (n := image.producer) and _leads(n, node)))
+        way = " <- ".join(one.name for one in path)
+        return (
+            f"{type(node).__name__} {node.name!r} has no gradient ({node._why_no_gradient}), on the way {way}; set "
+            "stop_gradient on its result_image, or return False in the node handler for the nodes that read it"
+        )
+
+
+def _leads(node: MPSNNFilterNode, to: MPSNNFilterNode) -> bool:
+    return to in post_order([node], lambda one: [image.producer for image in one.source_images])
+
+
+def post_order(
+    roots: Sequence[MPSNNFilterNode], producers: Callable[[MPSNNFilterNode], Sequence[MPSNNFilterNode | None]]
+) -> list[MPSNNFilterNode]:
+    """Return every node that ``roots`` depend on, each behind what it depends on; ``CycleError`` if there is none."""
+    order: list[MPSNNFilterNode] = []
+    done: set[MPSNNFilterNode] = set()
+    open_: dict[MPSNNFilterNode, Any] = {}
+    for root in roots:
+        if root in done:
+            continue
+        open_[root] = iter(producers(root))
+        while open_:
+            node, waiting = next(reversed(open_.items()))
+            child = next((one for one in waiting if one is not None and one not in done), None)
+            if child is None:
+                open_.popitem()
+                done.add(node)
+                order.append(node)
+            elif child in open_:
+                labels = [one.name for one in open_]
+                cycle = [*labels[list(open_).index(child) :], child.name]
+                raise CycleError(f"the graph has a cycle: {' <- '.join(cycle)}; a filter cannot read its own result")
+            else:
+                open_[child] = iter(producers(child))
+    return order
+
+
+def label(order: Sequence[MPSNNFilterNode]) -> None:
+    """Give each node without a label one that no other has."""
+    used = {node.label for node in order}
+    for node in order:
+        if node.label is None:
+            node.label = node.made_up_label
+        number = 1
+        while node.label is None:
+            if f"{node.kind}{number}" not in used:
+                node.label = f"{node.kind}{number}"
+                used.add(node.label)
+            number += 1

@@ -1,0 +1,128 @@
+"""Kernels whose results depend on one source pixel each: which pixel that is, with an offset and an edge mode.
+
+Forward, destination pixel i of the clip comes from source pixel ``offset + i``; outside the source from a 0, or with
+``Clamp`` from the nearest pixel [doc]. The gradient of a source pixel adds up ``g[i]`` over all i that come from it;
+what comes from a 0 goes nowhere [math].
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref.errors import ShapeError
+from mpsref.images import Array, Shape
+from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.kernel import MPSCNNKernel
+from mpsref.mps.operands import Operand
+from mpsref.mps.regions import Region, count
+from mpsref.mps.types import MPSImageEdgeMode
+from mpsref.parameters import Pair
+
+__all__ = ["Pixelwise", "PixelwiseGradient"]
+
+
+def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return ``first ... first + n - 1``, each brought inside an axis of ``length``, and which of them were inside."""
+    position = max(-n, min(first, length)) + np.arange(n)  # beyond, all positions are equally far outside
+    return np.clip(position, 0, length - 1), (position >= 0) & (position < length)
+
+
+def read(x: Array, first: Pair, size: Pair, clamp: bool) -> Array:
+    """Return ``size`` pixels of ``x`` from ``first`` on; outside they are the nearest ones, or zeros."""
+    if first == (0, 0) and size == x.shape[1:3]:
+        return x
+    (rows, above), (columns, beside) = (positions(*axis) for axis in zip(first, size, x.shape[1:3], strict=True))
+    found = x[:, rows[:, None], columns]
+    if not clamp:
+        found[:, ~(above[:, None] & beside)] = 0
+    return found
+
+
+def at_sources(results: Array, first: Pair, size: Pair, clamp: bool, add: bool = False) -> Array:
+    """Put results where they came from: result pixel u to pixel ``first + u`` of an image of ``size``.
+
+    Where several meet they are added up, or one of them is taken; where there is none, it is 0.
+    """
+    for axis in (1, 2):
+        start, n, length = first[axis - 1], results.shape[axis], size[axis - 1]
+        if (start, n) != (0, length):
+            index, inside = positions(start, n, length)
+            used = np.flatnonzero(inside | clamp)
+            given = np.moveaxis(results, axis, 0)
+            placed = np.zeros((length, *given.shape[1:]), results.dtype)
+            if add:
+                np.add.at(placed, index[used], given[used])
+            else:
+                placed[index[used]] = given[used]
+            results = np.moveaxis(placed, 0, axis)
+    return results
+
+
+class Pixelwise(MPSCNNKernel):
+    """A forward kernel that computes each pixel from one pixel."""
+
+    @abc.abstractmethod
+    def _forward(self, x: Array, out: Array) -> None:
+        """Fill ``out`` from an image of the same shape."""
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        clamp = self.edge_mode is MPSImageEdgeMode.Clamp
+        x = read(parts[0], (self.offset.y, self.offset.x), region.size, clamp)
+        self._forward(x, destination[region])
+
+
+class PixelwiseGradient(MPSCNNGradientKernel):
+    """The gradient of such a kernel, from the source gradient and one image beside it."""
+
+    reads_result: ClassVar[bool] = False
+    """Whether that image is the forward result, and not the source."""
+
+    @abc.abstractmethod
+    def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
+        """Return the gradient from two images of one shape, in the dtype of ``g``."""
+
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        g, other = (count(channels) for channels in read)
+        if g != other:
+            raise ShapeError(
+                f"{g} channels are read of source_gradient and {other} of source_image; both must be equal: set the "
+                "primary_ and secondary_source_feature_channel_offset and _max_count"
+            )
+        return g
+
+    def _run_with_state(
+        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+    ) -> Array | None:
+        """Refuse images of several sizes where no offset and no clip rectangle says how they belong together."""
+        offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y
+        sizes = [one.array.shape[1:3] for one in sources] + [shape[1:3]]
+        if state is None and self.clip_rect is None and not any(offsets) and len(set(sizes)) > 1:
+            raise ShapeError(
+                f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "
+                "must be equal where no offset, no clip_rect and no gradient_state says how they lie"
+            )
+        return super()._run_with_state(state, sources, given, shape, dtype)
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        """Write, to pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
+        g, other = parts
+        target, clamp = destination[region], self.secondary_edge_mode is MPSImageEdgeMode.Clamp
+        offset = self.secondary_offset
+        first = offset.y - self.primary_offset.y, offset.x - self.primary_offset.x
+        begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
+        size: Pair = (destination if self.reads_result else other).shape[1:3]
+        if first == begin == (0, 0) and size == g.shape[1:3] == other.shape[1:3] == region.size:
+            self._gradient(g, other, target)
+            return
+        total = at_sources(g.astype(np.result_type(g, np.float32)), first, size, clamp, add=True)
+        known = np.ones((1, *size, 1), bool)
+        if self.reads_result:
+            other = at_sources(other, first, size, clamp)
+            known = at_sources(np.ones((1, *g.shape[1:3], 1), bool), first, size, clamp)
+        total, other = (read(image, begin, region.size, clamp=True) for image in (total, other))
+        target[...] = np.where(read(known, begin, region.size, clamp=False), self._gradient(total, other), 0)

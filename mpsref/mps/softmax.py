@@ -1,0 +1,123 @@
+"""Softmax kernels with Apple's names. Their gradients read the forward **result**, as no other gradient kernel does.
+
+>>> import numpy as np
+>>> x, g = np.array([[[[1.0, 2.0, 3.0]]]]), np.array([[[[1.0, 0.0, 0.0]]]])
+>>> y, state = MPSCNNSoftMax().encode(x, return_state=True)
+>>> MPSCNNSoftMaxGradient(validate=True).encode(g, y, state).round(6).ravel().tolist()
+[0.081925, -0.022033, -0.059892]
+>>> MPSCNNSoftMaxGradient(validate=True).encode(g, x, state)
+Traceback (most recent call last):
+ValueError: the channels of source_image sum to 6 at pixel (0, 0, 0); they must sum to 1 within 0.01: it is to be ...
+
+Source: ``MPSCNNSoftMax.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpsref.errors import ShapeError
+from mpsref.images import Array, Shape
+from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
+from mpsref.mps.kernel import saved
+from mpsref.mps.operands import Operand
+from mpsref.mps.pixelwise import Pixelwise, PixelwiseGradient
+from mpsref.mps.properties import Property
+from mpsref.parameters import flag
+
+__all__ = ["MPSCNNLogSoftMax", "MPSCNNLogSoftMaxGradient", "MPSCNNSoftMax", "MPSCNNSoftMaxGradient"]
+
+TOLERANCE = 1e-2
+
+
+@saved()
+class MPSCNNSoftMax(Pixelwise):
+    """Softmax over the channels of each pixel: :class:`mpsref.SoftMax`."""
+
+    def _forward(self, x: Array, out: Array) -> None:
+        SoftMax().forward(x, out=out, backend=self.backend)
+
+
+@saved()
+class MPSCNNLogSoftMax(Pixelwise):
+    """The logarithm of softmax: :class:`mpsref.LogSoftMax`."""
+
+    def _forward(self, x: Array, out: Array) -> None:
+        LogSoftMax().forward(x, out=out, backend=self.backend)
+
+
+class ResultGradient(PixelwiseGradient):
+    """A gradient whose ``source_image`` is the forward result.
+
+    ``validate=True`` has each pixel of it checked: the probabilities sum to 1 within 0.01, or ``ValueError``.
+    """
+
+    reads_result = True
+    function: ClassVar[OverChannels]
+
+    validate = Property(flag, False, "Whether to check that the image is a forward result.")
+
+    def _probabilities(self, y: Array) -> Array:
+        """Return what sums to 1 at each pixel of a forward result."""
+        return y
+
+    def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
+        return self.function.gradient(g, other, out=out, backend=self.backend)
+
+    def _run_with_state(
+        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+    ) -> Array | None:
+        if self.validate:
+            (_, y), _ = self._select(sources, shape)
+            total = self._probabilities(y.astype(np.float64)).sum(3)
+            wrong = ~(abs(total - 1) <= TOLERANCE)
+            if wrong.any():
+                at = tuple(int(k) for k in np.argwhere(wrong)[0])
+                raise ValueError(
+                    f"the channels of source_image sum to {total[at]:g} at pixel {at}; they must sum to 1 within "
+                    f"{TOLERANCE}: it is to be the result of {self.forward_class.__name__}, not its source"
+                )
+        return super()._run_with_state(state, sources, given, shape, dtype)
+
+    def _configure(self, state: Any, g: Operand, x: Operand) -> tuple[Operand, Operand]:
+        """As in every gradient kernel; of the result, too, only what lies in the forward clip rectangle counts."""
+        g, y = super()._configure(state, g, x)
+        (column, row, _), (width, height, _) = state.record.clip_rect
+        return g, y._replace(array=y.array[:, row : row + height, column : column + width])
+
+    def _check_secondary(self, state: Any, shape: Shape) -> None:
+        if shape != state.record.destination_shape:
+            raise ShapeError(
+                f"source_image has shape {shape}; it must be the result of the forward pass, "
+                f"{state.record.destination_shape}"
+            )
+
+    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+        record = state.record
+        return {
+            "secondary_offset": state.source.offset._replace(z=record.clip_rect.origin.z),
+            "secondary_source_feature_channel_offset": record.destination_feature_channel_offset,
+            "secondary_source_feature_channel_max_count": record.destination_feature_channels,
+        }
+
+
+@saved()
+class MPSCNNSoftMaxGradient(ResultGradient):
+    """The gradient of softmax, from g and the forward result y."""
+
+    forward_class = MPSCNNSoftMax
+    function = SoftMax()
+
+
+@saved()
+class MPSCNNLogSoftMaxGradient(ResultGradient):
+    """The gradient of log-softmax, from g and the forward result l."""
+
+    forward_class = MPSCNNLogSoftMax
+    function = LogSoftMax()
+
+    def _probabilities(self, y: Array) -> Array:
+        return np.asarray(np.exp(y))

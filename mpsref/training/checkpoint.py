@@ -1,0 +1,71 @@
+"""Checkpoints: one file with arrays and a header, written so that an interruption leaves the old one in place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpsref.images import Array
+
+__all__ = ["FORMAT", "read", "reading", "restore", "write"]
+
+FORMAT = "mpsref digits 1"
+
+
+def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Write a checkpoint beside ``path``, then put it in its place in one move."""
+    text = json.dumps({"format": FORMAT, **header})
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            np.savez(file, header=np.array(text), **arrays)  # type: ignore[arg-type]  # names are no parameters
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged file may raise into a ``ValueError`` that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"checkpoint {str(path)!r} does not exist; name a file that --checkpoint wrote") from None
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"checkpoint {str(path)!r} cannot be used ({type(error).__name__}: {error}); name another, or start anew "
+            "without it"
+        ) from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return header and arrays; every byte is checked. ``ValueError`` for a file that is no checkpoint, or damaged."""
+    with reading(path), np.load(path, allow_pickle=False) as file:
+        arrays = {name: np.array(file[name]) for name in file.files}
+        header = json.loads(str(arrays.pop("header")))
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise ValueError(f"it is not of the format {FORMAT!r}")
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} has values that are not finite")
+        return header, arrays
+
+
+def restore(source: Any, arrays: Mapping[str, Array]) -> None:
+    """Put the arrays of a checkpoint into a data source."""
+    for name, array in arrays.items():
+        if "." in name:
+            moment, k = name.rsplit(".", 1)
+            source.moments[moment][int(k)] = array
+        else:
+            setattr(source, f"{name}_array", array)

@@ -1,0 +1,144 @@
+"""The training loop: epochs over shuffled batches, with everything that a resumed run needs to go on bit for bit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpsref.mps import (
+    MPSNNOptimizer,
+    MPSNNOptimizerAdam,
+    MPSNNOptimizerStochasticGradientDescent,
+)
+from mpsref.parameters import choice, integer
+from mpsref.registry import Backend
+from mpsref.training import checkpoint, digits
+from mpsref.training.network import Network
+
+__all__ = ["OPTIMIZERS", "Epoch", "Settings", "Trainer"]
+
+OPTIMIZERS = {"adam": 2e-3, "sgd": 5e-2}
+"""The names of the optimizers, with their usual learning rates; SGD has a momentum of 0.9."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run depends on, beside the backend."""
+
+    optimizer: str = "adam"
+    learning_rate: float = field(default=0.0)
+    """0 for the usual one of the optimizer."""
+    batch: int = 32
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        choice("optimizer", self.optimizer, OPTIMIZERS)
+        rate = self.learning_rate or OPTIMIZERS[self.optimizer]
+        if not 0 < rate < np.inf:
+            raise ValueError(f"learning_rate is {self.learning_rate}; it must be a number > 0")
+        object.__setattr__(self, "learning_rate", float(rate))
+        integer("batch", self.batch, low=1)
+        integer("seed", self.seed, low=0)
+
+    def optimizer_of(self, backend: str | Backend | None) -> MPSNNOptimizer:
+        """Return a new optimizer; each data source has its own."""
+        if self.optimizer == "adam":
+            return MPSNNOptimizerAdam(self.learning_rate, backend=backend)
+        return MPSNNOptimizerStochasticGradientDescent(self.learning_rate, momentum_scale=0.9, backend=backend)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What came of one epoch."""
+
+    number: int
+    loss: float
+    """The mean over all images, with dropout, as the weights changed."""
+    accuracy: float
+    """The fraction of the held-out digits that is recognized."""
+    seconds: float
+
+
+class Trainer:
+    """A run: the network, how far it is, and what came of each epoch.
+
+    ``losses`` has the mean loss of every step so far.
+    """
+
+    def __init__(self, settings: Settings, backend: str | Backend | None = None) -> None:
+        """Load the digits and build the network."""
+        self.settings = settings
+        self.learn, self.held_out = digits.load()
+        self.network = Network(lambda: settings.optimizer_of(backend), settings.batch, settings.seed, backend)
+        self.history: list[Epoch] = []
+        self.losses: list[float] = []
+
+    @property
+    def steps(self) -> int:
+        """Steps in an epoch; the last batch may be smaller."""
+        return -(-len(self.learn.digits) // self.settings.batch)
+
+    def _batches(self) -> Iterator[Any]:
+        """Yield the numbers of the images of each batch; the order depends on seed and epoch alone."""
+        generator = np.random.default_rng([self.settings.seed, len(self.history)])
+        order = generator.permutation(len(self.learn.digits))
+        return (order[k : k + self.settings.batch] for k in range(0, len(order), self.settings.batch))
+
+    def epoch(self, step: Callable[[], None] = lambda: None) -> Epoch:
+        """Train on every image once, then count what is recognized; ``step`` is called after each batch."""
+        start, total = time.perf_counter(), 0.0
+        labels = self.learn.one_hot()
+        before = len(self.history) * self.steps
+        losses = []
+        for number, batch in enumerate(self._batches()):
+            loss = self.network.train(self.learn.images[batch], labels[batch], before + number)
+            losses.append(loss / len(batch))
+            total += loss
+            step()
+        seconds = time.perf_counter() - start
+        done = Epoch(len(self.history) + 1, total / len(labels), self.accuracy(), seconds)
+        self.history.append(done)
+        self.losses += losses
+        return done
+
+    def accuracy(self) -> float:
+        """Return the fraction of the held-out digits that is recognized."""
+        scores = self.network.scores(self.held_out.images)
+        return float(np.mean(scores.argmax(axis=1) == self.held_out.digits))
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint: complete, or not at all."""
+        arrays = {f"{name}.{key}": a for name, s in self.network.sources.items() for key, a in s.arrays()}
+        steps = {name: getattr(s.optimizer, "time_step", 0) for name, s in self.network.sources.items()}
+        header = {
+            "settings": asdict(self.settings),
+            "history": [asdict(epoch) for epoch in self.history],
+            "losses": self.losses,
+            "time_steps": steps,
+        }
+        checkpoint.write(path, header, arrays)
+
+    @classmethod
+    def resume(cls, path: Path, backend: str | Backend | None = None) -> Trainer:
+        """Return a run as it was when its checkpoint was written; ``ValueError`` for a damaged one."""
+        header, arrays = checkpoint.read(path)
+        with checkpoint.reading(path):
+            trainer = cls(Settings(**header["settings"]), backend)
+            trainer.history = [Epoch(**epoch) for epoch in header["history"]]
+            trainer.losses = [float(loss) for loss in header["losses"]]
+            for name, source in trainer.network.sources.items():
+                for key, array in source.arrays():
+                    saved = arrays[f"{name}.{key}"]
+                    if saved.shape != array.shape or saved.dtype != array.dtype:
+                        raise ValueError(f"{name}.{key} has shape {saved.shape}, {saved.dtype}")
+                checkpoint.restore(source, {key: arrays[f"{name}.{key}"] for key, _ in source.arrays()})
+                if hasattr(source.optimizer, "time_step"):
+                    source.optimizer.time_step = header["time_steps"][name]
+        trainer.network.training.reload_from_data_sources()
+        return trainer

@@ -1,0 +1,343 @@
+"""Data sources of batch normalization: what is asked of them, the ready one, updates, reloads, archives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import mps
+from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
+from mpsref.mps import (
+    BatchNormalizationDataSource,
+    MPSCNNBatchNormalization,
+    MPSCNNBatchNormalizationDataSource,
+    MPSCNNBatchNormalizationGradient,
+    MPSCNNBatchNormalizationStatistics,
+    MPSCNNBatchNormalizationStatisticsGradient,
+    MPSCNNNormalizationGammaAndBetaState,
+    MPSNNNeuronDescriptor,
+)
+
+F32 = np.float32
+X = np.array([1, 2, 4, 5], F32).reshape(2, 1, 2, 1)
+G = np.array([1, 2, 3, 4], F32).reshape(2, 1, 2, 1)
+
+
+def flat(array: Any) -> list[float]:
+    return [float(value) for value in np.asarray(array).ravel()]
+
+
+class Diary:
+    """A data source that notes every call; each answer can be replaced."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.calls: list[str] = []
+        self.answers = {
+            "number_of_feature_channels": 2,
+            **dict.fromkeys(("gamma", "beta", "mean", "variance", "label")),
+            "load": True,
+            "purge": None,
+        } | answers
+
+    @property
+    def number_of_feature_channels(self) -> Any:
+        self.calls.append("number_of_feature_channels")
+        return self.answers["number_of_feature_channels"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.answers:
+            raise AttributeError(name)
+
+        def answer() -> Any:
+            self.calls.append(name)
+            return self.answers[name]
+
+        return answer
+
+
+def test_everything_is_read_between_load_and_purge() -> None:
+    source = Diary(epsilon=0.5)
+    norm = MPSCNNBatchNormalization(source)
+    assert (source.calls[0], source.calls[-1]) == ("load", "purge")
+    assert set(source.calls[1:-1]) == {"number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon"}
+    assert (norm.number_of_feature_channels, norm.epsilon, norm.data_source) == (2, 0.5, source)
+    for reload in (norm.reload_gamma_and_beta_from_data_source, norm.reload_mean_and_variance_from_data_source):
+        source.calls.clear()
+        reload()
+        assert [source.calls.count(name) for name in ("load", "purge")] == [1, 1]
+        assert (source.calls[0], source.calls[-1]) == ("load", "purge")
+
+
+def test_what_a_data_source_leaves_out() -> None:
+    norm = MPSCNNBatchNormalization(Diary())
+    assert norm.epsilon == np.finfo(F32).tiny
+    assert [flat(vector) for vector in norm.scale] == [[1, 1], [0, 0]]
+    assert norm.statistics == (None, None)
+    assert norm.fused_neuron_descriptor is None
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "text"),
+    [
+        ({"load": False}, OrderError, r"load\(\) returned False"),
+        ({"load": None}, OrderError, r"load\(\) returned None"),
+        ({"gamma": [1.0]}, ShapeError, r"gamma\(\) has shape \(1,\); it must be \(2,\)"),
+        ({"beta": [1.0, 2.0, 3.0]}, ShapeError, r"beta\(\) has shape \(3,\)"),
+        ({"gamma": ["a", "b"]}, TypeError, r"gamma\(\) has dtype"),
+        ({"gamma": [[1.0], [2.0, 3.0]]}, TypeError, r"gamma\(\) cannot be read"),
+        ({"mean": [1.0, 2.0]}, ValueError, r"variance\(\) returned None; mean and variance must both be given"),
+        ({"variance": [1.0, 2.0]}, ValueError, r"mean\(\) returned None"),
+        ({"mean": [1.0, 2.0], "variance": [1.0, -0.5]}, ValueError, r"variance\(\)\[1\] is -0.5"),
+        ({"mean": [1.0, 2.0], "variance": [1.0]}, ShapeError, r"variance\(\) has shape \(1,\)"),
+        ({"epsilon": -1.0}, ValueError, r"epsilon\(\) is -1.0"),
+        ({"epsilon": float("nan")}, ValueError, r"epsilon\(\) is nan"),
+        ({"epsilon": "1"}, TypeError, r"epsilon\(\) is '1'"),
+        ({"number_of_feature_channels": 0}, ValueError, r"number_of_feature_channels is 0"),
+        ({"number_of_feature_channels": 2.0}, TypeError, r"number_of_feature_channels is 2.0"),
+    ],
+)
+def test_answers_that_do_not_fit(answers: dict[str, Any], error: type[Exception], text: str) -> None:
+    """A kernel is not made; and one that reloads stays as it was. ``purge`` is called all the same."""
+    source = Diary(**answers)
+    with pytest.raises(error, match=text):
+        MPSCNNBatchNormalization(source)
+    assert source.calls[-1] == "purge"
+    good = Diary(gamma=[1.0, 2.0], mean=[3.0, 4.0], variance=[5.0, 6.0])
+    norm = MPSCNNBatchNormalization(good)
+    before = norm.scale, norm.statistics
+    good.answers |= answers
+    for reload in (
+        norm.reload_gamma_and_beta_from_data_source,
+        norm.reload_mean_and_variance_from_data_source,
+        lambda: norm.reload_data_source(source),
+    ):
+        # A mean without a variance is none where the good source has the other one.
+        if "returned None" in text and reload != norm.reload_data_source and answers.keys() <= {"mean", "variance"}:
+            good.answers |= {"mean": None, "variance": None} | answers
+        with pytest.raises(error):
+            reload()
+    assert [flat(v) for pair in (norm.scale, norm.statistics) for v in pair] == [
+        flat(v) for pair in before for v in pair
+    ]
+    assert norm.data_source is good
+
+
+@pytest.mark.parametrize("missing", ["gamma", "beta", "mean", "variance", "load", "purge", "label"])
+def test_a_missing_method(missing: str) -> None:
+    source = Diary()
+    del source.answers[missing]
+    with pytest.raises(TypeError, match=rf"Diary, which lacks {missing}; use a BatchNormalizationDataSource"):
+        MPSCNNBatchNormalization(source)
+    assert source.calls == []
+    with pytest.raises(TypeError, match=r"object, which lacks gamma, beta, mean.*number_of_feature_channels"):
+        MPSCNNBatchNormalization(object())
+
+
+@pytest.mark.parametrize(("value", "error"), [(-1.0, ValueError), (float("nan"), ValueError), ("a", TypeError)])
+def test_epsilon_of_a_kernel(value: Any, error: type[Exception]) -> None:
+    norm = MPSCNNBatchNormalization(Diary(epsilon=0.5))
+    with pytest.raises(error, match="epsilon is"):
+        norm.epsilon = value
+    assert norm.epsilon == 0.5
+    norm.reload_data_source(Diary(epsilon=7.0))
+    assert norm.epsilon == 0.5  # only the four vectors are reloaded
+    for name in ("data_source", "number_of_feature_channels", "fused_neuron_descriptor"):
+        with pytest.raises((TypeError, AttributeError)):
+            setattr(norm, name, None)
+
+
+def test_images_must_have_the_channels_of_the_data_source() -> None:
+    norm = MPSCNNBatchNormalization(Diary(mean=[0.0, 0.0], variance=[1.0, 1.0]))
+    state = norm.result_state_for_source_image(np.zeros((1, 1, 1, 2), F32))
+    for call in (
+        lambda: norm.encode(X),
+        lambda: norm.result_state_for_source_image(X),
+        lambda: MPSCNNBatchNormalizationStatistics().encode_batch(X, state),
+        lambda: MPSCNNBatchNormalizationStatistics().encode_batch([np.zeros((1, 1, 1, 2), F32), X], state),
+        lambda: MPSCNNBatchNormalizationStatisticsGradient().encode_batch(X, X, state),
+        lambda: MPSCNNBatchNormalizationGradient().encode(X, X, state),
+    ):
+        with pytest.raises(ShapeError, match=r"has 1 channels; number_of_feature_channels of the data source is 2"):
+            call()
+    assert state.count == 0
+
+
+def test_states_and_neurons_that_do_not_fit() -> None:
+    relu = MPSNNNeuronDescriptor("relu")
+    norm, twin = (MPSCNNBatchNormalization(BatchNormalizationDataSource(1), relu) for _ in range(2))
+    state = norm.result_state_for_source_image(X)
+    statistics = MPSCNNBatchNormalizationStatistics()
+    statistics.encode_batch(X, state)
+    with pytest.raises(ValueError, match="made by another kernel"):
+        twin.encode(X, batch_normalization_state=state)
+    for kind in (MPSCNNBatchNormalizationStatisticsGradient, MPSCNNBatchNormalizationGradient):
+        for other in (None, MPSNNNeuronDescriptor("relu", a=0.5), MPSNNNeuronDescriptor("elu")):
+            with pytest.raises(ValueError, match=r"fused_neuron_descriptor is .*both must be equal"):
+                kind(other).encode_batch(G, X, state)
+        with pytest.raises(TypeError, match="fused_neuron_descriptor"):
+            kind("relu")
+        with pytest.raises(TypeError, match=r"batch_normalization_state is of type NoneType"):
+            kind(relu).encode_batch(G, X)
+        with pytest.raises(
+            ShapeError, match=r"source_gradient has shape \(1, 1, 2, 1\) and source_image \(2, 1, 2, 1\)"
+        ):
+            kind(relu).encode_batch(G[:1], X, state)
+        with pytest.raises(ShapeError, match=r"source_gradient has 1 parts and source_image 2"):
+            kind(relu).encode_batch([G], [X, X], state)
+    with pytest.raises(TypeError, match="both given"):
+        MPSCNNBatchNormalizationGradient(relu).encode(G, X, state, gradient_state=state)
+    with pytest.raises(ValueError, match="one and the same state"):
+        norm.encode(X, batch_normalization_state=[state])
+    assert (state.count, state.device_read().gradient_for_gamma) == (4, None)
+    statistics.encode_batch(X, state)
+    assert state.count == 8  # the calls that failed did not use the statistics
+    with pytest.raises(ShapeError, match="fused_neuron_descriptor has 2 slopes"):
+        MPSCNNBatchNormalization(BatchNormalizationDataSource(1), MPSNNNeuronDescriptor("prelu", data=[0.1, 0.2]))
+
+
+def test_the_type_none_is_no_neuron() -> None:
+    none = MPSNNNeuronDescriptor("none")
+    norm = MPSCNNBatchNormalization(BatchNormalizationDataSource(1, epsilon=1.5, gamma=[2.0]), none)
+    state = norm.result_state_for_source_image(X)
+    MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(G, X, state)
+    assert flat(MPSCNNBatchNormalizationGradient(none).encode(G, X, gradient_state=state))[0] == -0.625
+
+
+# --- the ready data source --------------------------------------------------------------------------------------------
+
+
+def test_the_ready_data_source_is_one() -> None:
+    assert isinstance(BatchNormalizationDataSource(1), MPSCNNBatchNormalizationDataSource)
+    assert not isinstance(object(), MPSCNNBatchNormalizationDataSource)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"momentum": -0.1}, ValueError, "momentum"),
+        ({"momentum": 1.5}, ValueError, r"momentum is 1.5; it must be a number in \[0, 1\]"),
+        ({"momentum": "a"}, TypeError, "momentum"),
+        ({"epsilon": -1.0}, ValueError, "epsilon"),
+        ({"number_of_feature_channels": 0}, ValueError, "number_of_feature_channels"),
+        ({"gamma": [1.0]}, ShapeError, "gamma"),
+        ({"mean": [1.0, 2.0]}, ValueError, "one of mean and variance is None"),
+        ({"mean": [1.0, 2.0], "variance": [-1.0, 2.0]}, ValueError, r"variance\[0\]"),
+    ],
+)
+def test_what_the_ready_data_source_refuses(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        BatchNormalizationDataSource(**{"number_of_feature_channels": 2} | arguments)
+
+
+class Descent:
+    """An optimizer with a moment: value - 0.1 * the gradients so far."""
+
+    moments = ("sums",)
+
+    def encode(self, *, batch_normalization_state: Any, sums: Any, command_buffer: Any = None) -> Any:
+        found = batch_normalization_state.device_read(command_buffer)
+        new = []
+        gradients = found.gradient_for_gamma, found.gradient_for_beta
+        for value, gradient, total in zip((found.gamma, found.beta), gradients, sums, strict=True):
+            total += gradient
+            new.append(value - F32(0.1) * total)
+        return MPSCNNNormalizationGammaAndBetaState(*new)
+
+
+@pytest.mark.parametrize("form", ["gpu", "cpu"])
+def test_updates(form: str) -> None:
+    """Running statistics from 0 and 1, and two steps of an optimizer, in both forms."""
+    source = BatchNormalizationDataSource(1, [2.0], [0.5], epsilon=1.5, optimizer=Descent())
+    norm = MPSCNNBatchNormalization(source)
+    state = norm.result_state_for_source_image(X)
+    MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(G, X, state)
+
+    def update() -> None:
+        if form == "gpu":
+            norm.reload_gamma_and_beta(source.update_gamma_and_beta(state))
+            norm.reload_mean_and_variance(source.update_mean_and_variance(state))
+            return
+        state.synchronize()
+        assert source.update_gamma_and_beta_cpu(state) is source.update_mean_and_variance_cpu(state) is True
+        norm.reload_gamma_and_beta_from_data_source()
+        norm.reload_mean_and_variance_from_data_source()
+
+    update()
+    np.testing.assert_allclose([*norm.statistics, *norm.scale], [[0.3], [1.15], [1.65], [-0.5]], rtol=1e-6)
+    update()
+    np.testing.assert_allclose([*norm.statistics, *norm.scale], [[0.57], [1.285], [0.95], [-2.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        mps.MPSNNOptimizerStochasticGradientDescent(0.1, momentum_scale=0.9),
+        mps.MPSNNOptimizerRMSProp(0.1),
+        mps.MPSNNOptimizerAdam(0.1),
+    ],
+    ids=lambda optimizer: type(optimizer).__name__,
+)
+def test_an_optimizer_learns_with_moments_of_its_own(optimizer: Any) -> None:
+    """Two steps of a data source are two steps of the optimizer on plain vectors."""
+    source = BatchNormalizationDataSource(1, [2.0], [0.5], epsilon=1.5, optimizer=optimizer.copy())
+    norm = MPSCNNBatchNormalization(source)
+    state = norm.result_state_for_source_image(X)
+    MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(G, X, state)
+    by_hand = optimizer.copy()
+    moments = {name.removesuffix("s"): np.zeros(2, F32) for name in optimizer.moments}
+    values, gradients = np.array([2.0, 0.5], F32), np.array([3.5, 10.0], F32)
+    for _ in range(2):
+        norm.reload_gamma_and_beta(source.update_gamma_and_beta(state))
+        values = by_hand.encode(input_gradient_vector=gradients, input_values_vector=values, **moments)
+        np.testing.assert_allclose(np.concatenate(norm.scale), values, rtol=1e-6)
+
+
+def test_running_statistics_are_a_step_of_plain_descent() -> None:
+    """Learning rate -(1 - momentum), L2 regularization of scale -1, the statistic as the gradient."""
+    descriptor = mps.MPSNNOptimizerDescriptor(
+        -0.25, regularization_type=mps.MPSNNRegularizationType.L2, regularization_scale=-1.0
+    )
+    descent = mps.MPSNNOptimizerStochasticGradientDescent(optimizer_descriptor=descriptor)
+    source = BatchNormalizationDataSource(1, mean=[8.0], variance=[4.0], momentum=0.75)
+    state = MPSCNNBatchNormalization(source).result_state_for_source_image(X)
+    MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    found = source.update_mean_and_variance(state)
+    batch, running = np.array([3.0, 2.5], F32), np.array([8.0, 4.0], F32)
+    expected = descent.encode(input_gradient_vector=batch, input_values_vector=running)
+    assert [*flat(found.mean), *flat(found.variance)] == flat(expected) == [6.75, 3.625]
+
+
+def test_the_host_form_of_an_update_reads_what_is_synchronized() -> None:
+    source = BatchNormalizationDataSource(1, optimizer=Descent())
+    norm = MPSCNNBatchNormalization(source)
+    state = norm.result_state_for_source_image(X)
+    MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    for update in (source.update_mean_and_variance_cpu, source.update_gamma_and_beta_cpu):
+        with pytest.raises(NotSynchronizedError):
+            update(state)
+    assert source.mean() is source.gamma() is None
+
+
+def test_no_optimizer_and_no_statistics() -> None:
+    source = BatchNormalizationDataSource(1)
+    state = MPSCNNBatchNormalization(source).result_state_for_source_image(X)
+    assert source.update_gamma_and_beta(state) is None
+    assert source.update_gamma_and_beta_cpu(state) is False
+    for update in (source.update_mean_and_variance, source.update_mean_and_variance_cpu):
+        with pytest.raises(OrderError, match="no statistics"):
+            update(state)
+    assert source.mean() is None
+
+
+@pytest.mark.parametrize(("momentum", "expected"), [(0.0, [3, 2.5]), (1.0, [8, 4])])
+def test_the_ends_of_momentum(momentum: float, expected: list[float]) -> None:
+    source = BatchNormalizationDataSource(1, mean=[8.0], variance=[4.0], momentum=momentum)
+    state = MPSCNNBatchNormalization(source).result_state_for_source_image(X)
+    MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    found = source.update_mean_and_variance(state)
+    assert [flat(found.mean), flat(found.variance)] == [[expected[0]], [expected[1]]]

@@ -1,0 +1,351 @@
+"""The gradient kernel: worked examples, what a state configures, options, states that do not fit, numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref.errors import NotSynchronizedError, UnsupportedError
+from mpsref.images import Array
+from mpsref.mps.convolution import MPSCNNConvolution
+from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
+from mpsref.mps.convolution_descriptor import (
+    MPSCNNConvolutionDescriptor,
+    MPSCNNDepthWiseConvolutionDescriptor,
+)
+from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps.convolution_types import MPSCNNConvolutionGradientOption
+from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.image import MPSImage, MPSImageBatch
+from mpsref.mps.pooling import MPSCNNPoolingAverage
+from tests.mps.convolution_layers import EXAMPLES, layer, numbers, require, row, sums
+
+OPTION = MPSCNNConvolutionGradientOption
+E1 = EXAMPLES["E1"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_worked_examples(name: str, backend: str) -> None:
+    example = EXAMPLES[name]
+    _, state = example.run(require(backend))
+    gradient = example.gradient(backend)
+    dx = gradient.encode(row(*example.g), row(*example.x), state)
+    dw, db = sums(state)
+    assert dx.ravel().tolist() == list(example.dx)
+    assert (dw.ravel().tolist(), db.tolist()) == (list(example.dw), [example.db])
+    assert (gradient.kernel_offset_x, gradient.secondary_offset.x) == (example.kernel_offset, example.secondary_offset)
+    assert (gradient.kernel_offset_y, gradient.secondary_offset.y, gradient.primary_offset) == (0, 0, (0, 0, 0))
+
+
+def test_groups_example(backend: str) -> None:
+    descriptor = MPSCNNConvolutionDescriptor(1, 1, 8, 8, groups=2)
+    source = ArrayConvolutionDataSource(descriptor, 0.1 * np.outer(np.arange(1, 9), np.arange(1, 5)).ravel())
+    x = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 1, 8)
+    _, state = MPSCNNConvolution(source, backend=require(backend)).encode(x, return_state=True)
+    g = np.array([1, 0, 0, 0, 0, 0, 0, 2], np.float32).reshape(x.shape)
+    dx = MPSCNNConvolutionGradient(source, backend=backend).encode(g, x, state)
+    np.testing.assert_allclose(dx.ravel(), [0.1, 0.2, 0.3, 0.4, 1.6, 3.2, 4.8, 6.4], rtol=1e-6)
+    dw = sums(state)[0].reshape(8, 4)
+    assert (dw[0].tolist(), dw[7].tolist(), dw[1:7].any()) == ([1, 2, 3, 4], [10, 12, 14, 16], False)
+
+
+def test_depthwise_example(backend: str) -> None:
+    descriptor = MPSCNNDepthWiseConvolutionDescriptor(3, 1, 2, 4)
+    source = ArrayConvolutionDataSource(descriptor, np.ravel([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]]))
+    x = np.array([[1, 10], [2, 20], [3, 30]], np.float32).reshape(1, 1, 3, 2)
+    y, state = MPSCNNConvolution(source, backend=require(backend)).encode(x, return_state=True)
+    gradient = MPSCNNConvolutionGradient(source, backend=backend)
+    assert gradient.encode(np.ones_like(y), x, state)[0, 0].tolist() == [[2, 2], [2, 4], [1, 3]]
+    dw, db = sums(state)
+    assert dw.shape == (4, 1, 3)
+    assert dw[:, 0].tolist() == [[3, 6, 5], [3, 6, 5], [30, 60, 50], [30, 60, 50]]
+    assert db.tolist() == [3, 3, 3, 3]
+    assert (gradient.channel_multiplier, gradient.groups) == (2, 1)
+
+
+def test_two_images(backend: str) -> None:
+    x = np.concatenate([row(1, 2, 3, 4, 5), row(5, 4, 3, 2, 1)])
+    g = np.concatenate([row(1, 2, 3), row(1, 1, 1)])
+    _, state = E1.forward(require(backend)).encode(x, destination_size=(1, 3), return_state=True)
+    E1.gradient(backend).encode(g, x, state)
+    dw, db = sums(state)
+    assert (dw.ravel().tolist(), db.tolist()) == ([22, 31, 16], [9])
+
+
+def test_properties_and_defaults() -> None:
+    descriptor = MPSCNNConvolutionDescriptor(3, 2, 8, 16, stride_in_pixels_y=2, dilation_rate_x=3, groups=2)
+    _, gradient = layer(descriptor)
+    assert isinstance(gradient, MPSCNNGradientKernel)
+    assert (gradient.source_gradient_feature_channels, gradient.source_image_feature_channels) == (16, 8)
+    assert (gradient.groups, gradient.channel_multiplier, gradient.is_backwards) == (2, 0, True)
+    assert gradient.gradient_option == OPTION.All
+    assert gradient.serialize_weights_and_biases is False
+    gradient.serialize_weights_and_biases = True
+    for side in ("primary", "secondary"):
+        names = (
+            "kernel_width",
+            "kernel_height",
+            "stride_in_pixels_x",
+            "stride_in_pixels_y",
+            "dilation_rate_x",
+            "dilation_rate_y",
+        )
+        assert [getattr(gradient, f"{side}_{name}") for name in names] == [3, 2, 1, 2, 3, 1]
+        assert getattr(gradient, f"{side}_offset") == (0, 0, 0)
+    assert (gradient.kernel_offset_x, gradient.kernel_offset_y) == (0, 0)
+    with pytest.raises(TypeError, match="serialize_weights_and_biases is 'no'"):
+        gradient.serialize_weights_and_biases = "no"
+    for bad in (0, 4, -1, "none"):
+        with pytest.raises(ValueError, match="gradient_option is"):
+            gradient.gradient_option = bad
+    for value in (1, "gradientwithdata", OPTION.GradientWithData):
+        gradient.gradient_option = value
+        assert gradient.gradient_option is OPTION.GradientWithData
+
+
+@pytest.mark.parametrize("into", [False, True])
+def test_options_give_the_parts_of_all(into: bool, backend: str) -> None:
+    def run(option: Any, state: Any) -> Any:
+        destination = np.full((1, 1, 5, 1), -7, np.float32) if into else None
+        gradient = E1.gradient(require(backend), gradient_option=option)
+        gradient.secondary_offset = -1, 0, 0
+        return gradient.encode(row(1, 2, 3), row(1, 2, 3, 4, 5), state, destination)
+
+    _, state = E1.run(backend)
+    state.synchronize()
+    data = run(1, state)
+    assert data.ravel().tolist() == list(E1.dx)
+    assert not state.gradient_for_weights.any(), "not written: still readable, still zero"
+    nothing = run(2, state)
+    if into:
+        assert (nothing == -7).all()
+    else:
+        assert nothing is None
+    with pytest.raises(NotSynchronizedError):
+        _ = state.gradient_for_weights
+    dw, db = sums(state)
+    assert (dw.ravel().tolist(), db.tolist()) == (list(E1.dw), [E1.db])
+    _, state = E1.run(backend)
+    np.testing.assert_array_equal(run(3, state), data)
+    np.testing.assert_array_equal(sums(state)[0], dw)
+
+
+def test_the_option_without_data_returns_none_for_every_kind_of_image() -> None:
+    _, state = E1.run()
+    gradient = E1.gradient(gradient_option=2)
+    assert gradient.encode(MPSImage(row(1, 2, 3)), MPSImage(row(1, 2, 3, 4, 5)), state) is None
+    batch = MPSImageBatch.from_array(np.full((1, 1, 5, 1), -7, np.float32))
+    gradient.secondary_offset = -1, 0, 0
+    assert gradient.encode(row(1, 2, 3), row(1, 2, 3, 4, 5), state, batch) is batch
+    assert (batch[0].array == -7).all()
+    assert sums(state)[0].ravel().tolist() == [32, 44, 20]
+
+
+class Case:
+    """A random layer with everything that a forward pass can have."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = generator = np.random.default_rng(seed)
+
+        def draw(low: int, high: int, count: int = 2) -> list[int]:
+            return [int(n) for n in generator.integers(low, high + 1, count)]
+
+        kind = draw(0, 2, 1)[0]
+        kernel, strides, dilations = draw(1, 4), draw(1, 3), draw(1, 3)
+        numbers_of = {
+            "stride_in_pixels_x": strides[0], "stride_in_pixels_y": strides[1],
+            "dilation_rate_x": dilations[0], "dilation_rate_y": dilations[1],
+        }  # fmt: skip
+        if kind == 0:
+            self.descriptor: Any = MPSCNNConvolutionDescriptor(*kernel, *draw(1, 5), **numbers_of)
+        elif kind == 1:
+            self.descriptor = MPSCNNConvolutionDescriptor(*kernel, 8, 16, groups=2, **numbers_of)
+        else:
+            self.descriptor = MPSCNNDepthWiseConvolutionDescriptor(*kernel, 3, 6, **numbers_of)
+        self.offset = (*draw(-3, 5), draw(0, 1, 1)[0])
+        self.size = tuple(draw(1, 6))
+        self.clip = None if draw(0, 1, 1)[0] else ((*draw(0, 2), 0), (*draw(1, 6), 1))
+        self.first = 4 * draw(0, 1, 1)[0]
+        shape = (2 + self.offset[2], *draw(1, 7), self.first + self.descriptor.input_feature_channels)
+        self.x = numbers(generator, *shape)
+
+    def run(self, backend: str) -> tuple[Any, Any, Any, Array]:
+        forward, gradient = layer(self.descriptor, backend=backend)
+        forward.offset, forward.clip_rect, forward.source_feature_channel_offset = self.offset, self.clip, self.first
+        y, state = forward.encode(self.x, destination_size=self.size, return_state=True)
+        return forward, gradient, state, y
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32))
+def test_a_state_makes_the_gradients_the_derivatives(seed: int) -> None:
+    """<g, A x> = <A^T g, x> and <dw, w> = <g, A x> with all integers: nothing may differ."""
+    case = Case(seed)
+    forward, gradient, state, y = case.run("reference")
+    g = numbers(case.generator, *y.shape)
+    dx = gradient.encode(g, case.x, state)
+    assert dx.shape == case.x.shape
+    dw, db = sums(state)
+    inner = np.sum(g * y)
+    assert np.sum(dx * case.x) == inner
+    assert np.sum(dw * forward.data_source.weights_array) == inner
+    written = state.record.clip_rect
+    rows = slice(written.origin.y, written.origin.y + written.size.height)
+    columns = slice(written.origin.x, written.origin.x + written.size.width)
+    images = slice(written.origin.z, written.origin.z + written.size.depth)
+    np.testing.assert_array_equal(db, g[images, rows, columns].sum(axis=(0, 1, 2)))
+    cut = g[images, rows, columns]
+    if 0 not in cut.shape:
+        again = case.run("reference")[2]
+        np.testing.assert_array_equal(gradient.encode(cut, case.x, again), dx)
+        np.testing.assert_array_equal(sums(again)[0], dw)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32))
+def test_backends_agree(seed: int, backend: str) -> None:
+    case = Case(seed)
+    results = []
+    for one in ("reference", require(backend)):
+        _, gradient, state, y = case.run(one)
+        g = numbers(np.random.default_rng(seed + 1), *y.shape)
+        results.append((y, gradient.encode(g, case.x, state), *sums(state)))
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_tile_of_the_gradient_is_a_part_of_it() -> None:
+    forward, gradient = layer(MPSCNNConvolutionDescriptor(3, 2, 2, 4, stride_in_pixels_x=2))
+    x = numbers(np.random.default_rng(1), 1, 6, 7, 2)
+    y, state = forward.encode(x, return_state=True)
+    g = numbers(np.random.default_rng(2), *y.shape)
+    whole = gradient.encode(g, x, state)
+    first = sums(state)
+    gradient.clip_rect = (2, 1, 0), (3, 4, 1)
+    tile = gradient.encode(g, x, state)
+    np.testing.assert_array_equal(tile[:, 1:5, 2:5], whole[:, 1:5, 2:5])
+    assert np.count_nonzero(tile) == np.count_nonzero(whole[:, 1:5, 2:5])
+    np.testing.assert_array_equal(sums(state)[0], 2 * first[0], "the clip is that of dx alone")
+    gradient.clip_rect = (2, 1, 0), (0, 4, 1)
+    assert not gradient.encode(g, x, state).any()
+    np.testing.assert_array_equal(sums(state)[0], 3 * first[0])
+
+
+def test_clamp_has_a_gradient_for_the_weights_alone() -> None:
+    forward, gradient = E1.forward(), E1.gradient()
+    forward.edge_mode = "clamp"
+    _, state = forward.encode(row(*E1.x), destination_size=(1, 3), return_state=True)
+    into = np.full((1, 1, 5, 1), -7, np.float32)
+    for destination in (None, into):
+        with pytest.raises(UnsupportedError, match=r"set gradient_option to .*GradientWithWeightsAndBias"):
+            gradient.encode(row(1, 2, 3), row(*E1.x), state, destination)
+    assert (into == -7).all()
+    gradient.gradient_option = 2
+    gradient.encode(row(1, 2, 3), row(*E1.x), state)
+    assert sums(state)[0].ravel().tolist() == [1 * 1 + 2 * 2 + 3 * 4, 22, 1 * 2 + 2 * 4 + 3 * 5]
+    free = E1.gradient(gradient_option=1, secondary_edge_mode="clamp")
+    with pytest.raises(UnsupportedError):
+        free.encode(row(1, 2, 3), row(*E1.x), None, into)
+
+
+def test_a_state_is_required_but_for_the_data_by_hand() -> None:
+    g, x, into = row(1, 2, 3), row(*E1.x), np.zeros((1, 1, 5, 1), np.float32)
+    for option in (1, 2, 3):
+        with pytest.raises(ValueError, match="gradient_state is None; pass the state of the forward pass"):
+            E1.gradient(gradient_option=option).encode(g, x)
+    for option in (2, 3):
+        with pytest.raises(ValueError, match="gradient_state is None"):
+            E1.gradient(gradient_option=option).encode(g, x, None, into)
+    assert E1.gradient(gradient_option=1).encode(g, x, None, into).ravel().tolist() == list(E1.dx)
+
+
+def test_lists_of_states_name_one_object_for_each_image() -> None:
+    x, g = np.concatenate([row(*E1.x)] * 2), np.concatenate([row(1, 2, 3)] * 2)
+    _, state = E1.forward().encode(x, destination_size=(1, 3), return_state=True)
+    _, other = E1.forward().encode(x, destination_size=(1, 3), return_state=True)
+    gradient = E1.gradient()
+    for bad in ([state], [state] * 3, [state, other], []):
+        with pytest.raises(ValueError, match="it must name one and the same state for each of 2 image"):
+            gradient.encode_batch(g, x, bad)
+    gradient.encode_batch(g, x, [state, state])
+    assert sums(state)[1].tolist() == [12]
+
+
+def test_a_state_of_another_layer() -> None:
+    g, x = row(1, 2, 3), row(*E1.x)
+    _, state = E1.run()
+    changes = [{"stride_in_pixels_x": 1}, {"dilation_rate_x": 2, "stride_in_pixels_x": 2}, {"kernel_width": 4}]
+    for change in changes:
+        arguments: dict[str, Any] = {"kernel_width": 3, "stride_in_pixels_x": 2} | change
+        width = arguments.pop("kernel_width")
+        _, gradient = layer(MPSCNNConvolutionDescriptor(width, 1, 1, 1, **arguments))
+        with pytest.raises(ValueError, match="must be the same"):
+            gradient.encode(g, x, state)
+    _, depthwise = layer(MPSCNNDepthWiseConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2))
+    with pytest.raises(ValueError, match="kind must be the same"):
+        depthwise.encode(g, x, state)
+    wide, _ = layer(MPSCNNConvolutionDescriptor(3, 1, 2, 2, stride_in_pixels_x=2))
+    _, wide_state = wide.encode(np.zeros((1, 1, 5, 2), np.float32), return_state=True)
+    with pytest.raises(ValueError, match="channels"):
+        E1.gradient().encode(g, x, wide_state)
+    _, pooled = MPSCNNPoolingAverage(3, 1, 2, 1).encode(x, return_state=True)
+    with pytest.raises(
+        TypeError, match="gradient_state is of type MPSNNGradientState; it must be the MPSCNNConvolution"
+    ):
+        E1.gradient().encode(g, x, pooled)
+
+
+def test_destination_image_descriptor() -> None:
+    forward, gradient = layer(MPSCNNConvolutionDescriptor(2, 3, 2, 4, stride_in_pixels_x=3), offset=(2, 1, 0))
+    x = np.zeros((2, 5, 8, 2), np.float16)
+    y, state = forward.encode(x, destination_size=(4, 3), return_state=True)
+    made = gradient.destination_image_descriptor_for_source_images((y, x), [state])
+    assert (made.shape, made.dtype) == (x.shape, np.float16)
+    assert (gradient.kernel_offset_x, gradient.kernel_offset_y) == (1 - 2, 0 - 1)
+    assert (gradient.secondary_offset.x, gradient.secondary_offset.y) == (2 - 1, 1 - 1)
+    np.testing.assert_array_equal(gradient.encode(y, x, state, np.zeros_like(x)), gradient.copy().encode(y, x, state))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_parameter_gradients_are_float32_and_float64_for_float64(dtype: Any) -> None:
+    x = row(*E1.x).astype(dtype)
+    _, state = E1.forward().encode(x, destination_size=(1, 3), return_state=True)
+    dx = E1.gradient().encode(row(1, 2, 3).astype(dtype), x, state)
+    assert dx.dtype == dtype
+    for buffer in sums(state):
+        assert buffer.dtype == (np.float64 if dtype == np.float64 else np.float32)
+
+
+def test_float16_sums_are_not_rounded_to_float16(backend: str) -> None:
+    forward, gradient = layer(MPSCNNConvolutionDescriptor(1, 1, 1, 1), backend=require(backend))
+    x = np.ones((1, 64, 64, 1), np.float16)
+    _, state = forward.encode(x, return_state=True)
+    gradient.encode(x, x, state)
+    gradient.encode(x[:, :1, :1] * np.float16(1), x, state, np.zeros_like(x))
+    assert sums(state)[1].tolist() == [4097]
+
+
+def test_finite_differences_in_float64() -> None:
+    """dL/dw, dL/db and dL/dx of L = <g, y>, by moving one number at a time; L is linear in each."""
+    generator = np.random.default_rng(0)
+    descriptor = MPSCNNConvolutionDescriptor(2, 3, 2, 3, stride_in_pixels_y=2, dilation_rate_x=2)
+    weights, biases = numbers(generator, *descriptor.weights_shape), numbers(generator, 3)
+    x, g = generator.standard_normal((2, 5, 4, 2)), generator.standard_normal((2, 3, 4, 3))
+
+    def loss(weights: Array, biases: Array, x: Array) -> float:
+        source = ArrayConvolutionDataSource(descriptor, weights, biases)
+        return float(np.sum(g * MPSCNNConvolution(source, offset=(1, 0, 0)).encode(x, destination_size=(3, 4))))
+
+    source = ArrayConvolutionDataSource(descriptor, weights, biases)
+    _, state = MPSCNNConvolution(source, offset=(1, 0, 0)).encode(x, destination_size=(3, 4), return_state=True)
+    dx = MPSCNNConvolutionGradient(source).encode(g, x, state)
+    here = loss(weights, biases, x)
+    for array, gradient in ((weights, sums(state)[0]), (biases, sums(state)[1]), (x, dx)):
+        for index in list(np.ndindex(array.shape))[::3]:
+            array[index] += 1
+            assert loss(weights, biases, x) - here == pytest.approx(gradient[index], abs=1e-11)
+            array[index] -= 1

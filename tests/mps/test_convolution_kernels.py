@@ -1,0 +1,146 @@
+"""What all kernels with weights share: copies, equality, archives, how they print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref.images import Array
+from mpsref.mps.convolution import MPSCNNConvolution
+from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
+from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor, MPSCNNDepthWiseConvolutionDescriptor
+from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
+from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
+from tests.mps.convolution_layers import PlainSource, row
+
+FORWARD: list[Any] = [MPSCNNConvolution, MPSCNNFullyConnected, MPSCNNConvolutionTranspose]
+GRADIENT: list[Any] = [MPSCNNConvolutionGradient, MPSCNNFullyConnectedGradient, MPSCNNConvolutionTransposeGradient]
+DESCRIPTOR = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
+
+
+def source(*weights: float) -> ArrayConvolutionDataSource:
+    return ArrayConvolutionDataSource(DESCRIPTOR, weights or (1, 10, 100), [0.5])
+
+
+def in_force(kernel: Any) -> Array:
+    weights: Array = kernel._loaded.weights
+    return weights.ravel()
+
+
+@pytest.mark.parametrize("kind", FORWARD + GRADIENT)
+def test_a_copy_is_equal_and_independent(kind: Any) -> None:
+    kernel = kind(source(), clip_rect=((1, 0, 0), (2, 1, 1)), backend="reference")
+    twin = kernel.copy()
+    assert twin == kernel
+    assert type(twin) is kind
+    assert twin.data_source is not kernel.data_source
+    twin.data_source.weights_array[:] = 0
+    twin.reload_weights_and_biases_from_data_source()
+    assert twin != kernel
+    assert in_force(kernel).tolist() == [1, 10, 100]
+    assert kernel.data_source.weights_array.ravel().tolist() == [1, 10, 100]
+    twin = kernel.copy()
+    twin.clip_rect = None
+    assert kernel.clip_rect is not None
+    assert kernel.copy("cpu").backend == "cpu"
+    assert kernel.copy().backend == kernel.backend == "reference"
+    with pytest.raises(ValueError, match="unknown backend 'gpu'"):
+        kernel.copy(backend="gpu")
+
+
+def test_a_copy_has_the_weights_in_force_and_not_those_of_the_source() -> None:
+    kernel = MPSCNNConvolution(source())
+    kernel.data_source.weights_array[:] = 7
+    assert in_force(kernel.copy()).tolist() == [1, 10, 100]
+
+
+def test_how_the_data_source_is_copied() -> None:
+    class Plain(PlainSource):
+        pass
+
+    class Copied(PlainSource):
+        def copy(self) -> str:
+            return "copy"
+
+    class ForDevice(Copied):
+        def copy_with_device(self, device: Any) -> tuple[str, Any]:
+            return "copy for", device
+
+    weights = np.ones(3, np.float32)
+    shared = Plain(DESCRIPTOR, weights)
+    assert MPSCNNConvolution(shared).copy().data_source is shared
+    assert MPSCNNConvolution(Copied(DESCRIPTOR, weights)).copy().data_source == "copy"
+    kernel = MPSCNNConvolution(ForDevice(DESCRIPTOR, weights), backend="reference")
+    assert kernel.copy().data_source == ("copy for", "reference")
+    assert kernel.copy(backend="cpu").data_source == ("copy for", "cpu")
+
+
+def test_kernels_compare_by_weights_and_properties() -> None:
+    assert MPSCNNConvolution(source()) == MPSCNNConvolution(source())
+    assert MPSCNNConvolution(source()) != MPSCNNConvolution(source(1, 2, 3))
+    assert MPSCNNConvolution(source()) != MPSCNNConvolution(source(), offset=(1, 0, 0))
+    assert MPSCNNConvolution(source()) != MPSCNNConvolutionGradient(source())
+
+
+@pytest.mark.parametrize("kind", FORWARD + GRADIENT)
+def test_archives(kind: Any) -> None:
+    kernel = kind(source(0.1, np.inf, 1e-40), destination_feature_channel_offset=4)
+    for name, value in (
+        ("offset", (1, 2, 3)), ("kernel_offset_x", -3), ("gradient_option", 2), ("secondary_edge_mode", "clamp"),
+    ):  # fmt: skip
+        if hasattr(kernel, name):
+            setattr(kernel, name, value)
+    assert kind.from_json(kernel.to_json()) == kernel
+    assert kind.from_dict(kernel.to_dict(), backend="cpu").backend == "cpu"
+    other = FORWARD[1] if kind is FORWARD[2] else FORWARD[2]
+    with pytest.raises(ValueError, match="class"):
+        other.from_json(kernel.to_json())
+
+
+def test_an_archive_computes_the_same() -> None:
+    x = row(1, 2, 3, 4)
+    depthwise = MPSCNNDepthWiseConvolutionDescriptor(2, 1, 1, 2, stride_in_pixels_x=2)
+    depthwise.set_batch_normalization_parameters_for_inference(gamma=[2, 3], mean=[0.1, 0.2])
+    depthwise.set_neuron_to_prelu([0.5, 0.25])
+    kernel = MPSCNNConvolution(ArrayConvolutionDataSource(depthwise, [1, -2, 3, -4]), offset=(1, 0, 0))
+    loaded = MPSCNNConvolution.from_json(kernel.to_json())
+    np.testing.assert_array_equal(loaded.encode(x, destination_size=(1, 2)), kernel.encode(x, destination_size=(1, 2)))
+    assert loaded.descriptor == kernel.descriptor
+
+
+def test_an_archive_has_the_weights_in_force() -> None:
+    """A state has replaced those of the data source, or the data source cannot be saved."""
+    kernel = MPSCNNConvolution(source())
+    kernel.reload_weights_and_biases(MPSCNNConvolutionWeightsAndBiasesState(np.arange(3, dtype=np.float32)))
+    assert in_force(MPSCNNConvolution.from_json(kernel.to_json())).tolist() == [0, 1, 2]
+    kernel.reload_weights_and_biases_from_data_source()
+    assert in_force(MPSCNNConvolution.from_json(kernel.to_json())).tolist() == [1, 10, 100]
+
+    folded = DESCRIPTOR.copy()
+    folded.set_batch_normalization_parameters_for_inference(gamma=[3], beta=[1], epsilon=0.0)
+    plain = MPSCNNConvolution(PlainSource(folded, np.array([0.1, 1, 2], np.float32)))
+    loaded = MPSCNNConvolution.from_json(plain.to_json())
+    assert isinstance(loaded.data_source, ArrayConvolutionDataSource)
+    assert in_force(loaded).tolist() == in_force(plain).tolist() == [np.float16(np.float64(np.float32(0.1)) * 3), 3, 6]
+    assert loaded._loaded.biases is not None
+    assert loaded._loaded.biases.tolist() == [1], "folded once, not twice"
+
+
+def test_kernels_print_what_they_are() -> None:
+    assert repr(MPSCNNConvolution(source(), backend="cpu")) == (
+        "<MPSCNNConvolution: MPSCNNConvolutionDescriptor(kernel_width=3, kernel_height=1, input_feature_channels=1, "
+        "output_feature_channels=1) from ArrayConvolutionDataSource, backend='cpu'>"
+    )
+
+
+def test_a_slip_in_a_name_is_an_error() -> None:
+    with pytest.raises(
+        TypeError, match=r"ofset is no property of MPSCNNConvolution that can be set; those are: .*offset"
+    ):
+        MPSCNNConvolution(source(), ofset=(1, 1))
+    with pytest.raises(TypeError, match="has no property 'weights'"):
+        MPSCNNConvolution(source()).weights = 3

@@ -1,0 +1,336 @@
+"""Transposed convolution: worked examples, policies, pairing with a convolution, gradients, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mpsref
+from mpsref.errors import NotSynchronizedError, ShapeError
+from mpsref.images import Array
+from mpsref.mps.convolution import MPSCNNConvolution
+from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
+from mpsref.mps.convolution_descriptor import (
+    MPSCNNConvolutionDescriptor,
+    MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNSubPixelConvolutionDescriptor,
+)
+from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNConvolutionTransposeGradientState
+from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
+from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption
+from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.kernel import MPSCNNKernel
+from mpsref.mps.padding import MPSNNDefaultPadding
+from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod
+from tests.mps.convolution_layers import PlainSource, numbers, require, row, sums
+
+POWERS = (1, 10, 100)
+EXAMPLES = {
+    "T1": ((1, 2, 3, 4), POWERS, 0, (10, 201, 20, 302, 30, 403, 40), (1,) * 7, (11, 111, 111, 110), (6, 10, 9), 7),
+    "T2": ((1, 2, 3), POWERS, -1, (100, 10, 201, 20, 302, 30, 3), range(1, 8), (123, 345, 567), (34, 28, 22), 28),
+    "T3": ((1, 2, 3), (1, 10), 0, (10, 1, 20, 2, 30, 3), range(1, 7), (12, 34, 56), (28, 22), 21),
+}  # fmt: skip
+
+
+def descriptor(width: int = 3, stride: int = 2, **more: Any) -> MPSCNNConvolutionDescriptor:
+    return MPSCNNConvolutionDescriptor(width, 1, 1, 1, stride_in_pixels_x=stride, **more)
+
+
+def pair_of(
+    description: Any, weights: Any = None, **properties: Any
+) -> tuple[MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient]:
+    if weights is None:
+        weights = numbers(np.random.default_rng(0), *description.weights_shape)
+    source = ArrayConvolutionDataSource(description, weights)
+    backend = properties.pop("backend", "reference")
+    return (
+        MPSCNNConvolutionTranspose(source, backend=backend, **properties),
+        MPSCNNConvolutionTransposeGradient(source, backend=backend),
+    )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_worked_examples(name: str, backend: str) -> None:
+    x, w, kernel_offset, y, g, dx, dw, db = EXAMPLES[name]
+    require(backend, mpsref.ConvolutionTranspose)
+    forward, gradient = pair_of(descriptor(len(w)), w, kernel_offset_x=kernel_offset, backend=backend)
+    result, state = forward.encode_batch(row(*x), destination_size=(1, len(y)), return_state=True)
+    assert result.ravel().tolist() == list(y)
+    assert gradient.encode_batch(row(*g), row(*x), state).ravel().tolist() == list(dx)
+    assert [buffer.ravel().tolist() for buffer in sums(state)] == [list(dw), [db]]
+
+
+@pytest.mark.parametrize(
+    ("offset", "kernel_offset", "expected"),
+    [(0, 1, (201, 20, 302, 30, 403, 40, 4)), (0, -1, (100, 10, 201, 20, 302, 30, 403)),
+     (2, 0, (30, 403, 40, 4, 0, 0, 0)), (1, 2, (30, 403, 40, 4, 0, 0, 0)), (3, -2, (30, 403, 40, 4, 0, 0, 0))],
+)  # fmt: skip
+def test_offsets_add_up_on_the_scale_of_the_result(offset: int, kernel_offset: int, expected: tuple[int, ...]) -> None:
+    forward, _ = pair_of(descriptor(), (1, 10, 100), offset=(offset, 0, 0), kernel_offset_x=kernel_offset)
+    assert forward.encode(row(1, 2, 3, 4), destination_size=(1, 7)).ravel().tolist() == list(expected)
+
+
+def test_properties_and_defaults() -> None:
+    forward, gradient = pair_of(MPSCNNConvolutionDescriptor(3, 2, 8, 16, groups=2, stride_in_pixels_y=2))
+    assert isinstance(forward, MPSCNNKernel)
+    assert isinstance(gradient, MPSCNNGradientKernel)
+    assert (forward.input_feature_channels, forward.output_feature_channels, forward.groups) == (8, 16, 2)
+    assert (forward.kernel_offset_x, forward.kernel_offset_y, forward.offset) == (0, 0, (0, 0, 0))
+    assert forward.accumulator_precision_option is MPSNNConvolutionAccumulatorPrecisionOption.Float
+    assert forward.is_backwards
+    assert forward.is_result_state_reused_across_batch
+    assert (gradient.source_gradient_feature_channels, gradient.source_image_feature_channels) == (16, 8)
+    with pytest.raises(ValueError, match=r"edge_mode is 'clamp'; it must be one of MPSImageEdgeMode.Zero"):
+        forward.edge_mode = "clamp"
+    with pytest.raises(TypeError, match=r"kernel_offset_x is 1.5"):
+        forward.kernel_offset_x = 1.5
+
+
+@pytest.mark.parametrize(("size", "width", "left"), [("SizeSame", 9, 1), ("SizeValidOnly", 7, 0), ("SizeFull", 11, 2)])
+def test_policies_run_in_reverse(size: str, width: int, left: int) -> None:
+    method = getattr(MPSNNPaddingMethod, size)
+    forward, _ = pair_of(descriptor(), (1, 10, 100), offset=(5, 5, 0), kernel_offset_y=3)
+    forward.padding = MPSNNDefaultPadding.padding_with_method(method)
+    y = forward.encode(row(1, 2, 3, 4, 5))
+    assert y.shape == (1, 1, width, 1)
+    assert (forward.offset, forward.kernel_offset_x, forward.kernel_offset_y) == ((0, 0, 0), 1 - left, 0)
+    wide = pair_of(descriptor(), (1, 10, 100), kernel_offset_x=-1)[0].encode(
+        row(1, 2, 3, 4, 5), destination_size=(1, 11)
+    )
+    assert y.ravel().tolist() == wide.ravel()[2 - left : 2 - left + width].tolist()
+
+
+def test_a_policy_that_sets_clamp_is_refused() -> None:
+    forward, _ = pair_of(descriptor())
+    forward.padding = MPSNNDefaultPadding.padding_for_tensorflow_average_pooling()
+    with pytest.raises(ValueError, match=r"edge_mode is MPSImageEdgeMode.Clamp"):
+        forward.encode(row(1, 2, 3))
+
+
+def exchanged(weights: Array, groups: int) -> Array:
+    """Rotated by 180 degrees, input and output channels of each group exchanged."""
+    out, height, width, per_group = weights.shape
+    grouped = weights[:, ::-1, ::-1].reshape(groups, out // groups, height, width, per_group)
+    return grouped.transpose(0, 4, 2, 3, 1).reshape(groups * per_group, height, width, out // groups)
+
+
+@settings(max_examples=50)
+@given(
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)), stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    offset=st.tuples(st.integers(-3, 5), st.integers(-3, 5)), size=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    outputs=st.tuples(st.integers(1, 4), st.integers(1, 4)), groups=st.sampled_from([1, 2]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_paired_with_a_convolution_it_is_the_exact_adjoint(
+    kernel: Any, stride: Any, offset: Any, size: Any, outputs: Any, groups: int, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    channels = (8, 16) if groups == 2 else (2, 3)
+    strides = {"stride_in_pixels_x": stride[0], "stride_in_pixels_y": stride[1], "groups": groups}
+    description = MPSCNNConvolutionDescriptor(*kernel, *channels, **strides)
+    weights = numbers(generator, *description.weights_shape)
+    source = ArrayConvolutionDataSource(description, weights)
+    convolution = MPSCNNConvolution(source, offset=(*offset, 0))
+    x = numbers(generator, 1, *size, channels[0])
+    y, state = convolution.encode(x, destination_size=outputs, return_state=True)
+    g = numbers(generator, *y.shape)
+
+    back = MPSCNNConvolutionDescriptor(*kernel, *channels[::-1], **strides)
+    transpose, _ = pair_of(back, exchanged(weights, groups), offset=(9, 9, 0), kernel_offset_x=7)
+    dx = transpose.encode(g, convolution_gradient_state=state)
+    np.testing.assert_array_equal(dx, MPSCNNConvolutionGradient(source).encode(g, x, state))
+    expected = [(1 - size % 2) - o for size, o in zip(kernel, offset, strict=True)]
+    assert [transpose.kernel_offset_x, transpose.kernel_offset_y] == expected
+    assert transpose.offset == (0, 0, 0)
+
+
+def test_the_state_says_what_it_is_paired_with() -> None:
+    convolution = MPSCNNConvolution(ArrayConvolutionDataSource(descriptor(), (1, 2, 3)))
+    x = row(1, 2, 3, 4, 5)
+    y, state = convolution.encode(x, return_state=True)
+    transpose, _ = pair_of(descriptor())
+    z, paired = transpose.encode(y, convolution_gradient_state=[state], return_state=True)
+    assert z.shape == x.shape
+    assert type(paired) is MPSCNNConvolutionTransposeGradientState
+    assert isinstance(paired, MPSCNNConvolutionGradientState)
+    assert (paired.convolution_transpose, paired.convolution) == (transpose, convolution)
+    assert (paired.source_width, paired.source_height) == (3, 1)
+    _, alone = transpose.encode(y, return_state=True)
+    assert (alone.convolution_transpose, alone.convolution) == (transpose, None)
+    transpose.encode(y, convolution_gradient_state=state, destination_state=alone)
+    assert alone.convolution is convolution
+    transpose.encode(y, destination_state=[alone])
+    assert alone.convolution is None
+    made = transpose.result_state_for_source_image(y, [state], np.zeros_like(x))
+    assert (made.convolution_transpose, made.convolution) == (transpose, convolution)
+    assert transpose.result_state_batch_for_source_image(y, (), np.zeros_like(x)).convolution is None
+
+
+def test_a_pair_that_does_not_fit() -> None:
+    transpose, _ = pair_of(descriptor(), kernel_offset_x=4)
+    y = row(1, 2, 3)
+
+    def state_of(description: Any) -> Any:
+        weights = np.zeros(description.weights_shape)
+        kernel = MPSCNNConvolution(ArrayConvolutionDataSource(description, weights))
+        return kernel.encode(row(1, 2, 3, 4, 5, 6), return_state=True)[1]
+
+    for other in (descriptor(width=4), descriptor(stride=1), descriptor(dilation_rate_x=2)):
+        with pytest.raises(ValueError, match=r"of the convolution are .* they must be the same"):
+            transpose.encode(y, convolution_gradient_state=state_of(other))
+    with pytest.raises(
+        TypeError, match="convolution_gradient_state is of type MPSCNNConvolutionTransposeGradientState"
+    ):
+        transpose.encode(y, convolution_gradient_state=transpose.copy().encode(y, return_state=True)[1])
+    with pytest.raises(TypeError, match="convolution_gradient_state is of type int"):
+        transpose.encode(y, convolution_gradient_state=3)
+    state = state_of(descriptor())
+    with pytest.raises(ShapeError, match=r"destination_size has height and width \(1, 7\); .* must be \(1, 6\)"):
+        transpose.encode(y, convolution_gradient_state=state, destination_size=(1, 7))
+    into = np.zeros((1, 1, 5, 1), np.float32)
+    with pytest.raises(ShapeError, match=r"destination_image has height and width \(1, 5\)"):
+        transpose.encode(y, into, convolution_gradient_state=state)
+    with pytest.raises(ValueError, match="different object"):
+        transpose.encode(y, convolution_gradient_state=[state, state])
+    assert transpose.kernel_offset_x == 4, "no property has changed"
+    into = np.zeros((1, 1, 6, 1), np.float32)
+    assert transpose.encode(y, into, convolution_gradient_state=state) is into
+    again = transpose.encode(y, convolution_gradient_state=state, destination_size=(1, 6))
+    np.testing.assert_array_equal(again, into)
+
+
+class Case:
+    """A random layer with everything that a forward pass can have."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = generator = np.random.default_rng(seed)
+
+        def draw(low: int, high: int, count: int = 2) -> list[int]:
+            return [int(n) for n in generator.integers(low, high + 1, count)]
+
+        kind = draw(0, 2, 1)[0]
+        strides = dict(zip(("stride_in_pixels_x", "stride_in_pixels_y"), draw(1, 3), strict=True))
+        if kind == 0:
+            self.descriptor: Any = MPSCNNConvolutionDescriptor(*draw(1, 4), *draw(1, 5), **strides)
+        elif kind == 1:
+            self.descriptor = MPSCNNConvolutionDescriptor(*draw(1, 4), 8, 16, groups=2, **strides)
+        else:
+            self.descriptor = MPSCNNDepthWiseConvolutionDescriptor(*draw(1, 4), 3, 6, **strides)
+        images = draw(0, 1, 1)[0]
+        self.properties = {
+            "offset": (*draw(-2, 2), images),
+            "kernel_offset_x": draw(-4, 4, 1)[0], "kernel_offset_y": draw(-4, 4, 1)[0],
+            "clip_rect": None if draw(0, 1, 1)[0] else ((*draw(0, 2), 0), (*draw(1, 6), 1)),
+            "source_feature_channel_offset": 4 * draw(0, 1, 1)[0],
+        }  # fmt: skip
+        self.size = tuple(draw(1, 8))
+        channels = self.properties["source_feature_channel_offset"] + self.descriptor.input_feature_channels
+        self.x = numbers(generator, 2 + images, *draw(1, 5), channels)
+
+    def run(self, backend: str) -> tuple[Any, Any, Any, Array]:
+        forward, gradient = pair_of(self.descriptor, backend=backend, **self.properties)
+        y, state = forward.encode(self.x, destination_size=self.size, return_state=True)
+        return forward, gradient, state, y
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32))
+def test_gradients_are_the_derivatives(seed: int) -> None:
+    case = Case(seed)
+    forward, gradient, state, y = case.run("reference")
+    g = numbers(case.generator, *y.shape)
+    gradient.primary_offset, gradient.kernel_offset_x, gradient.secondary_offset = (3, 3, 0), 5, (1, 1, 0)
+    gradient.secondary_edge_mode = MPSImageEdgeMode.Clamp
+    dx = gradient.encode(g, case.x, state)
+    assert dx.shape == case.x.shape
+    inner = np.sum(g * y)
+    assert np.sum(dx * case.x) == inner
+    dw, _ = sums(state)
+    assert np.sum(dw * forward.data_source.weights_array) == inner
+    other = gradient.copy()
+    other.kernel_offset_x, other.primary_offset, other.clip_rect = -3, (1, 1, 0), None
+    other.destination_feature_channel_offset = 0
+    into = np.zeros_like(case.x)
+    other.encode(g, case.x, state, into)
+    np.testing.assert_array_equal(into, dx, "given a destination, the geometry still comes from the state")
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 2**32))
+def test_backends_agree(seed: int, backend: str) -> None:
+    case = Case(seed)
+    results = []
+    for one in ("reference", require(backend, mpsref.ConvolutionTranspose)):
+        _, gradient, state, y = case.run(one)
+        g = numbers(np.random.default_rng(seed + 1), *y.shape)
+        results.append((y, gradient.encode(g, case.x, state), *sums(state)))
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_tile_of_the_gradient() -> None:
+    forward, gradient = pair_of(MPSCNNConvolutionDescriptor(3, 3, 2, 2, stride_in_pixels_x=2))
+    x = numbers(np.random.default_rng(1), 1, 5, 6, 2)
+    y, state = forward.encode(x, return_state=True)
+    whole = gradient.encode(y, x, state)
+    gradient.clip_rect = (1, 2, 0), (3, 2, 1)
+    tile = gradient.encode(y, x, state)
+    np.testing.assert_array_equal(tile[:, 2:4, 1:4], whole[:, 2:4, 1:4])
+    assert np.count_nonzero(tile) == np.count_nonzero(whole[:, 2:4, 1:4])
+
+
+def test_the_gradient_needs_a_state_and_its_size() -> None:
+    forward, gradient = pair_of(descriptor())
+    x = row(1, 2, 3)
+    y, state = forward.encode(x, return_state=True)
+    for option in (1, 2, 3):
+        gradient.gradient_option = option
+        for destination in (None, np.zeros_like(x)):
+            with pytest.raises(ValueError, match="gradient_state is None; pass the state of the forward pass"):
+                gradient.encode(y, x, None, destination)
+    with pytest.raises(ShapeError, match=r"destination_gradient has height and width \(1, 4\); they must be \(1, 3\)"):
+        gradient.encode(y, x, state, np.zeros((1, 1, 4, 1), np.float32))
+    with pytest.raises(ShapeError, match="source_gradient has shape"):
+        gradient.encode(y[:, :, 1:], x, state)
+    convolution = MPSCNNConvolution(forward.data_source)
+    _, other = convolution.encode(x, return_state=True)
+    with pytest.raises(TypeError, match="it must be the MPSCNNConvolutionTransposeGradientState"):
+        gradient.encode(y, x, other)
+    with pytest.raises(TypeError, match="gradient_state was left by MPSCNNConvolutionTranspose"):
+        MPSCNNConvolutionGradient(forward.data_source).encode(y, x, state)
+    with pytest.raises(NotSynchronizedError):
+        _ = state.gradient_for_weights
+
+
+def test_weights_are_float32() -> None:
+    half = PlainSource(descriptor(), np.ones(3, np.float16))
+    for kind in (MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient):
+        with pytest.raises(ValueError, match=r"data_type\(\) is 'float16'; here it must be 'float32'"):
+            kind(half)
+        with pytest.raises(ValueError, match="dilation_rate_x and _y are 2 and 1; they must be 1"):
+            kind(ArrayConvolutionDataSource(descriptor(dilation_rate_x=2), np.ones(3)))
+        sub_pixel = MPSCNNSubPixelConvolutionDescriptor(1, 1, 1, 4, sub_pixel_scale_factor=2)
+        with pytest.raises(NotImplementedError, match="sub_pixel_scale_factor is 2"):
+            kind(ArrayConvolutionDataSource(sub_pixel, np.ones(4)))
+
+
+def test_updates_are_those_of_a_convolution(backend: str) -> None:
+    require(backend, mpsref.ConvolutionTranspose)
+    forward, gradient = pair_of(descriptor(), (1, 10, 100), backend=backend)
+    x = row(1, 2, 3, 4)
+    y, state = forward.encode(x, return_state=True)
+    gradient.encode(np.ones_like(y), x, state)
+    old = forward.export_weights_and_biases()
+    new = MPSCNNConvolutionWeightsAndBiasesState(descriptor())
+    new.device_write(old.device_read().weights - state.device_read().weights)
+    forward.reload_weights_and_biases(new)
+    gradient.reload_weights_and_biases(new)
+    assert forward.encode(row(1, 0)).ravel().tolist() == [0, -5, 0]
+    assert gradient.encode(np.ones_like(y), x, forward.encode(x, return_state=True)[1]).ravel()[0] == -5 + 0
+    forward.reload_weights_and_biases_from_data_source()
+    assert forward.encode(row(1, 0)).ravel().tolist() == [10, 1, 0]

@@ -1,0 +1,310 @@
+"""Planted faults: each is a few lines in the construction or execution of graphs, and the checks catch every one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref.mps import graph
+from mpsref.mps.graph import arithmetic, batch_normalization, convolution, nodes, softmax, training_graph
+from mpsref.mps.graph.execution import Execution
+from mpsref.mps.graph.program import Program
+from tests.mps.graph_checks import check
+from tests.mps.graph_plans import Action, Plan
+
+PLANS = (
+    # x is read three times; a difference, a product, and a concatenation of two widths
+    Plan((Action("tanh", 1), Action("sub", 0, 2), Action("mul", 0, 3), Action("cat", 0, 4), Action("softmax"))),
+    # residual: conv, bn, add
+    Plan(
+        (Action("conv", 1), Action("bn"), Action("relu"), Action("conv"), Action("bn"), Action("add", 0, 2)),
+        (("softmaxcrossentropy", 0), ("meansquarederror", 1)),
+        seed=1,
+    ),
+    # masks, pools and sizes
+    Plan((Action("drop", 1), Action("pavg"), Action("near"), Action("twice"), Action("logsoftmax")), (("forward", 0),)),
+)
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+FAULTS: dict[str, Patch] = {}
+
+
+def fault(patch: Patch) -> Patch:
+    """Put a planted fault on the list, by its name in words."""
+    FAULTS[patch.__name__.replace("_", " ")] = patch
+    return patch
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..., Any]) -> None:
+    """Replace a method by ``change(original, self, *arguments)``."""
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args, **words: change(original, *args, **words))
+
+
+def steps_changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[list[Any]], Any]) -> None:
+    changed(monkeypatch, Program, "_steps", lambda original, *args: iter(change(list(original(*args)))))
+
+
+# --- construction -------------------------------------------------------------------------------------------------
+
+
+@fault
+def gradients_of_a_fan_out_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(original: Any, self: Any, image: Any) -> Any:
+        self.arrived[image] = self.arrived.get(image, [])[:1]
+        return original(self, image)
+
+    changed(monkeypatch, training_graph.__globals__["_Builder"], "_total", first)
+
+
+@fault
+def only_two_of_three_gradients_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def two(original: Any, self: Any, image: Any) -> Any:
+        self.arrived[image] = self.arrived.get(image, [])[:2]
+        return original(self, image)
+
+    changed(monkeypatch, training_graph.__globals__["_Builder"], "_total", two)
+
+
+@fault
+def an_addition_adds_one_gradient_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = training_graph.__globals__
+    made = graph.MPSNNAdditionNode
+    monkeypatch.setitem(module, "MPSNNAdditionNode", lambda left, right, **words: made(right, right, **words))
+
+
+@fault
+def a_gradient_goes_on_before_all_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong_order(roots: Any, producers: Any) -> list[Any]:
+        order = original(roots, producers)
+        return [*reversed(order[:-1]), order[-1]] if len(order) > 2 else order
+
+    module = training_graph.__globals__
+    original = module["post_order"]
+    monkeypatch.setitem(module, "post_order", wrong_order)
+
+
+@fault
+def the_softmax_gradient_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gradient(self: Any, g: Any, index: int) -> Any:
+        return self.gradient_class(g, self.source_images[0], self._state)
+
+    monkeypatch.setattr(softmax._Node, "_gradient_node", gradient)
+
+
+@fault
+def a_product_reads_its_own_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own(original: Any, self: Any, g: Any, index: int) -> Any:
+        node = original(self, g, index)
+        node._source_images = (g, self.source_images[index])
+        return node
+
+    changed(monkeypatch, graph.MPSNNMultiplicationNode, "_gradient_node", own)
+
+
+@fault
+def operands_exchange_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed(
+        monkeypatch,
+        arithmetic.MPSNNBinaryArithmeticNode,
+        "_gradient_node",
+        lambda original, self, g, index: original(self, g, 1 - index),
+    )
+
+
+@fault
+def the_second_operand_of_a_difference_keeps_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    def positive(original: Any, self: Any, g: Any, index: int) -> Any:
+        node = original(self, g, index)
+        node.primary_scale = abs(node.primary_scale)
+        return node
+
+    changed(monkeypatch, graph.MPSNNSubtractionNode, "_gradient_node", positive)
+
+
+@fault
+def slices_of_a_concatenation_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(original: Any, self: Any, call: Any, *images: Any) -> Any:
+        shapes = tuple(reversed(call.forward_shapes))
+        node = replace_index(self, len(shapes) - 1 - self.source_index)
+        return original(node, replace(call, forward_shapes=shapes), *images)
+
+    def replace_index(node: Any, index: int) -> Any:
+        twin = object.__new__(type(node))
+        vars(twin).update(vars(node) | {"_source_index": index})
+        return twin
+
+    changed(monkeypatch, graph.MPSNNConcatenationGradientNode, "_compute", other)
+
+
+@fault
+def the_initial_gradient_is_not_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed(
+        monkeypatch,
+        graph.MPSNNInitialGradientNode,
+        "_compute",
+        lambda original, self, call, *images: original(self, call, *images) / np.prod(images[0].shape[1:]),
+    )
+
+
+# --- the program --------------------------------------------------------------------------------------------------
+
+
+@fault
+def an_image_is_released_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    def early(steps: list[Any]) -> list[Any]:
+        released = [step.released for step in steps[1:]] + [()]
+        return [replace(step, released=images) for step, images in zip(steps, released, strict=True)]
+
+    steps_changed(monkeypatch, early)
+
+
+@fault
+def images_are_never_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_changed(monkeypatch, lambda steps: [replace(step, released=()) for step in steps])
+
+
+@fault
+def a_step_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_changed(monkeypatch, lambda steps: [*steps, replace(steps[-1], number=len(steps))])
+
+
+@fault
+def a_gradient_step_runs_before_its_forward_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_changed(monkeypatch, lambda steps: [replace(s, number=k) for k, s in enumerate([steps[-1], *steps[:-1]])])
+
+
+@fault
+def a_normalization_is_left_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_changed(
+        monkeypatch,
+        lambda steps: [replace(s, trains=s.trains and s.node.form == "gradient") for s in steps],
+    )
+
+
+# --- execution ----------------------------------------------------------------------------------------------------
+
+
+@fault
+def the_sources_of_a_difference_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed(
+        monkeypatch,
+        arithmetic.MPSNNBinaryArithmeticNode,
+        "_compute",
+        lambda original, self, call, x, y: original(self, call, y, x)
+        if self.kind == "sub" and call.trains
+        else original(self, call, x, y),
+    )
+
+
+@fault
+def a_gradient_step_has_the_state_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(original: Any, self: Any, step: Any, backend: Any, state: Any) -> Any:
+        alike = [s.node for s in self.program.steps if type(s.node) is type(step.forward)]
+        wrong = self.states[alike[0]] if step.node is not step.forward else state
+        return original(self, step, backend, wrong)
+
+    changed(monkeypatch, Execution, "_call", other)
+
+
+@fault
+def statistics_of_the_previous_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[Any, Any] = {}
+
+    def stale(original: Any, self: Any, call: Any, *images: Any) -> Any:
+        if call.trains:
+            spec = call.spec
+            known.setdefault(self.label, spec.statistics(images[0], backend=call.backend))
+            call.state["statistics"] = statistics = known[self.label]
+            scale = call.parameters["gamma"], call.parameters["beta"]
+            return spec.forward(images[0], statistics.mean, statistics.variance, *scale, backend=call.backend)
+        return original(self, call, *images)
+
+    changed(monkeypatch, graph.MPSCNNBatchNormalizationNode, "_compute", stale)
+
+
+@fault
+def statistics_are_taken_for_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    def constant(original: Any, self: Any, call: Any, *images: Any) -> Any:
+        statistics, known = call.state["statistics"], call.parameters
+        original(self, call, *images)
+        scale = known["gamma"], known["beta"]
+        return call.spec.gradient(*images, statistics.mean, statistics.variance, *scale, backend=call.backend)
+
+    changed(monkeypatch, batch_normalization.MPSCNNBatchNormalizationGradientNode, "_compute", constant)
+
+
+@fault
+def the_mask_is_drawn_again_in_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(original: Any, self: Any, call: Any, g: Any) -> Any:
+        mask = self.function.mask(g.shape, call.sequence + 1, backend=call.backend)
+        return self.function.gradient(g, mask, backend=call.backend)
+
+    changed(monkeypatch, graph.MPSCNNDropoutGradientNode, "_compute", again)
+
+
+@fault
+def the_second_loss_overwrites_gradients_of_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (convolution, batch_normalization):
+        monkeypatch.setattr(module, "accumulate", lambda state, name, gradients: state.update({name: gradients}))
+
+
+@fault
+def gradients_of_parameters_outlive_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before: dict[Any, Any] = {}
+
+    def kept(original: Any, self: Any, step: Any, backend: Any, state: Any) -> Any:
+        if step.trains and isinstance(step.node, graph.MPSCNNConvolutionGradientNode) and step.node in before:
+            state.setdefault("gradients", before[step.node])
+        call = original(self, step, backend, state)
+        before[step.node] = state.get("gradients")
+        return call
+
+    def note(original: Any, self: Any, step: Any) -> Any:
+        result = original(self, step)
+        before[step.node] = self.states[step.forward].get("gradients")
+        return result
+
+    changed(monkeypatch, Execution, "_call", kept)
+    changed(monkeypatch, Execution, "_step", note)
+
+
+@fault
+def weights_of_the_gradient_are_those_of_another_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(original: Any, self: Any, call: Any, *images: Any) -> Any:
+        weights = np.roll(call.parameters["weights"], 1, axis=0)
+        return original(self, replace(call, parameters={**call.parameters, "weights": weights}), *images)
+
+    changed(monkeypatch, convolution.MPSCNNConvolutionGradientNode, "_compute", other)
+
+
+@fault
+def a_gradient_step_reads_the_wrong_forward_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(original: Any, self: Any, step: Any) -> list[Any]:
+        arrays = original(self, step)
+        if isinstance(step.node, nodes.MPSNNGradientFilterNode) and len(arrays) > 1:
+            arrays[1] = arrays[1][::-1]
+        return arrays
+
+    changed(monkeypatch, Execution, "_inputs", shifted)
+
+
+def test_without_a_fault_the_checks_pass() -> None:
+    for plan in PLANS:
+        check(plan)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[name](monkeypatch)
+    caught = 0
+    for plan in PLANS:
+        try:
+            check(plan)
+        except (AssertionError, KeyError, ValueError):  # a check that fails, or a run that cannot go on
+            caught += 1
+    assert caught, f"{name}: no check noticed"

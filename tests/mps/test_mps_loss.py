@@ -1,0 +1,296 @@
+"""The loss classes: descriptors, labels with their loss image, the loss in one and in two kernels, the chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import NotSynchronizedError, OrderError, ShapeError, UnsupportedError, mps
+from mpsref.kernels.loss import REDUCTIONS
+from mpsref.kernels.loss_formulas import LOSS_TYPES
+from mpsref.mps import MPSCommandBuffer
+from mpsref.mps.loss import (
+    MPSCNNLoss,
+    MPSCNNLossDataDescriptor,
+    MPSCNNLossDescriptor,
+    MPSCNNLossLabels,
+    MPSCNNLossType,
+    MPSCNNReductionType,
+    MPSCNNYOLOLoss,
+    MPSNNForwardLoss,
+    MPSNNInitialGradient,
+    MPSNNLossGradient,
+)
+
+F32 = np.float32
+Y = np.array([[[[1, 2], [3, 4]]], [[[0, 0], [1, 1]]]], F32)
+T = np.zeros_like(Y)
+WEIGHTS = np.array([[[[1, 0], [2, 1]]], [[[0, 0], [0, 0.5]]]], F32)
+GRADIENT = [1, 0, 6, 4, 0, 0, 0, 0.5]
+"""Of half the weighted squared error."""
+
+
+def squared(reduction: Any = "sum", **words: Any) -> MPSCNNLossDescriptor:
+    return MPSCNNLossDescriptor("meansquarederror", reduction, weight=0.5, **words)
+
+
+def test_enumerations_are_those_of_apple_and_of_the_functional_form() -> None:
+    assert [(one.name.lower(), one.value) for one in MPSCNNLossType] == [(n, k) for k, n in enumerate(LOSS_TYPES)]
+    assert [(one.name.lower(), one.value) for one in MPSCNNReductionType] == [(n, k) for k, n in enumerate(REDUCTIONS)]
+
+
+def test_descriptors() -> None:
+    huber = MPSCNNLossDescriptor(MPSCNNLossType.Huber, 2)
+    assert (huber.loss_type, huber.reduction_type) == (MPSCNNLossType.Huber, MPSCNNReductionType.Mean)
+    assert (huber.reduce_across_batch, huber.weight, huber.label_smoothing) == (False, 1, 0)
+    assert (huber.number_of_classes, huber.epsilon, huber.delta) == (1, 1e-7, 1)
+    huber.delta = 0.5
+    assert huber.function == mpsref.Loss("huber", "mean", delta=0.5)
+    twin = MPSCNNLossDescriptor.from_json(huber.to_json())
+    assert twin == huber == eval(repr(huber), vars(mps)) == huber.copy()
+    kernel = MPSCNNLoss(huber)
+    huber.delta = 2
+    assert kernel.delta == 0.5
+    for name, bad, error in [
+        ("weight", np.inf, ValueError),
+        ("label_smoothing", 1.5, ValueError),
+        ("number_of_classes", 0, ValueError),
+        ("number_of_classes", 1.5, TypeError),
+        ("epsilon", -1, ValueError),
+        ("delta", 0, ValueError),
+        ("reduce_across_batch", 1, TypeError),
+        ("loss_type", 1, TypeError),
+    ]:
+        with pytest.raises(error, match=name):
+            setattr(huber, name, bad)
+    for arguments, match in [
+        ((10, 1), "loss_type is 10"),
+        ((0, 4), "reduction_type is 4"),
+        ((7, 2), "'cosinedistance'"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            MPSCNNLossDescriptor(*arguments)
+    with pytest.raises(TypeError, match="loss_descriptor is of type str"):
+        MPSCNNLoss("huber")  # type: ignore[arg-type]
+
+
+def test_data_descriptors() -> None:
+    data = np.arange(24, dtype=F32)
+    hwc = MPSCNNLossDataDescriptor(data, 0, (3, 2, 2))
+    assert hwc.array.shape == (2, 2, 3, 2)
+    assert hwc.array.ravel().tolist() == data.tolist()
+    chw = MPSCNNLossDataDescriptor(data, "featurechannelsxheightxwidth", (3, 2, 2))
+    np.testing.assert_array_equal(chw.array, data.reshape(2, 2, 2, 3).transpose(0, 2, 3, 1))
+    assert (chw.layout, chw.size) == (mps.MPSDataLayout.FeatureChannelsxHeightxWidth, (3, 2, 2))
+    data[:] = 0
+    assert hwc.array.any()
+    for bad, error, match in [
+        ((np.arange(12), 0, (3, 2, 2)), TypeError, "data has dtype int64"),
+        ((data[:13], 0, (3, 2, 2)), ShapeError, "data has 13 values; it must have N \\* 12"),
+        ((data[:0], 0, (3, 2, 2)), ShapeError, "data has 0 values"),
+        ((data, 2, (3, 2, 2)), ValueError, "layout is 2"),
+        ((data, 0, (3, 2)), ValueError, "size is"),
+        ((data, 0, (3, 2, 0)), ShapeError, "each >= 1"),
+    ]:
+        with pytest.raises(error, match=match):
+            MPSCNNLossDataDescriptor(*bad)
+
+
+def test_the_three_ways_to_make_labels() -> None:
+    described = MPSCNNLossDataDescriptor(T, 0, (2, 1, 2))
+    weights = MPSCNNLossDataDescriptor(WEIGHTS, 0, (2, 1, 2))
+    loss = MPSCNNLoss(squared())
+    assert loss.encode(Y, MPSCNNLossLabels(described)).ravel().tolist() == [1, 2, 3, 4, 0, 0, 1, 1]
+    for labels in (
+        MPSCNNLossLabels((1, 1, 1), described, weights),
+        MPSCNNLossLabels((1, 1, 1), T, WEIGHTS),
+        MPSCNNLossLabels((1, 1, 1), mps.MPSImage(T), mps.MPSImage(WEIGHTS)),
+    ):
+        assert loss.encode(Y, labels).ravel().tolist() == GRADIENT
+    for bad, error, match in [
+        ((described, T), TypeError, "stands alone"),
+        (((1, 1, 1), T, weights), TypeError, "both must be descriptors, or both images"),
+        (((1, 1, 1), described, WEIGHTS), TypeError, "both must be descriptors, or both images"),
+        (((1, 1, 1),), TypeError, "labels is None"),
+        (((1, 1, 1), T, WEIGHTS[:1]), ShapeError, "weights has shape"),
+        (((3, 1, 2), T), ShapeError, "loss_image_size is"),
+        (((1, 1), T), ValueError, "loss_image_size is"),
+        (((1, 1, 1), T.astype(int)), TypeError, "labels has dtype int64"),
+    ]:
+        with pytest.raises(error, match=match):
+            MPSCNNLossLabels(*bad)
+
+
+def test_images_are_read_when_the_loss_runs() -> None:
+    image, copied = T.copy(), MPSCNNLossDataDescriptor(T, 0, (2, 1, 2))
+    kept, labels = MPSCNNLossLabels((1, 1, 1), image), MPSCNNLossLabels((1, 1, 1), copied)
+    image[...] = Y
+    loss = MPSCNNLoss(squared())
+    assert not loss.encode(Y, kept).any()
+    assert loss.encode(Y, labels).any()
+
+
+@pytest.mark.parametrize(
+    ("reduction", "each", "across"),
+    [
+        ("none", [0.5, 0, 9, 8, 0, 0, 0, 0.25], [0.5, 0, 9, 8, 0, 0, 0, 0.25]),
+        ("sum", [17.5, 0.25], [17.75, 0]),
+        ("mean", [4.375, 0.0625], [2.21875, 0]),
+        ("sumbynonzeroweights", [5.8333333, 0.25], [4.4375, 0]),
+    ],
+)
+def test_one_kernel_and_two_give_the_same(backend: str, reduction: str, each: Any, across: Any) -> None:
+    """The chain: the gradient of the loss from ones is what MPSCNNLoss gives."""
+    for whole, expected in ((False, each), (True, across)):
+        descriptor = squared(reduction, reduce_across_batch=whole)
+        labels = MPSCNNLossLabels((2, 1, 2) if reduction == "none" else (1, 1, 1), T, WEIGHTS)
+        first = MPSCNNLoss(descriptor, backend=backend).encode(Y, labels)
+        assert first.ravel().tolist() == GRADIENT
+        labels.synchronize()
+        np.testing.assert_allclose(labels.loss_image.ravel(), expected, rtol=1e-6)
+        image, state = MPSNNForwardLoss(descriptor, backend=backend).encode(Y, T, WEIGHTS, return_state=True)
+        np.testing.assert_array_equal(image, labels.loss_image)
+        ones = MPSNNInitialGradient(backend=backend).encode(image)
+        assert ones.shape == image.shape
+        assert (ones == 1).all()
+        gradient = MPSNNLossGradient(descriptor, backend=backend)
+        np.testing.assert_array_equal(gradient.encode(ones, Y, T, WEIGHTS, state), first)
+
+
+def test_gradients_for_labels() -> None:
+    wide = np.concatenate([T, np.full((2, 1, 2, 1), 9, F32)], axis=3)
+    gradient = MPSNNLossGradient(squared(), compute_label_gradients=True)
+    dt = gradient.encode(np.ones((2, 1, 1, 1), F32), Y, wide, WEIGHTS)
+    assert dt.shape == wide.shape
+    assert dt[..., :2].ravel().tolist() == [-v for v in GRADIENT]
+    assert not dt[..., 2].any()
+    target = np.full_like(wide, 7)
+    assert gradient.encode(np.ones((2, 1, 1, 1), F32), Y, wide, WEIGHTS, None, target) is target
+    np.testing.assert_array_equal(target, dt)
+
+
+def test_a_state_carries_four_numbers() -> None:
+    forward = MPSNNForwardLoss(MPSCNNLossDescriptor("huber", "sum"))
+    forward.weight, forward.delta = 3.0, 0.5
+    image, state = forward.encode(Y, T, return_state=True)
+    assert dict(state.record.extras) == {"weight": 3, "label_smoothing": 0, "epsilon": 1e-7, "delta": 0.5}
+    forward.delta = 9
+    gradient = MPSNNLossGradient(MPSCNNLossDescriptor("huber", "sum"))
+    found = gradient.encode(np.ones_like(image), Y, T, None, state)
+    np.testing.assert_array_equal(found, 3 * np.minimum(Y, 0.5))
+    assert (gradient.weight, gradient.delta) == (3, 0.5)
+    _, other = mps.MPSCNNPoolingMax(1, 1).encode(Y, return_state=True)
+    with pytest.raises(TypeError, match="it must be the state that MPSNNForwardLoss"):
+        gradient.encode(np.ones_like(image), Y, T, None, other)
+
+
+def test_host_reads_wait_for_the_command_buffer() -> None:
+    labels, buffer = MPSCNNLossLabels((1, 1, 1), T), MPSCommandBuffer()
+    MPSCNNLoss(squared()).encode(Y, labels, command_buffer=buffer)
+    for step in (lambda: None, lambda: labels.synchronize(buffer)):
+        step()
+        for name in ("loss_image", "labels_image", "weights_image"):
+            with pytest.raises(NotSynchronizedError, match=f"{name} cannot be read"):
+                getattr(labels, name)
+    buffer.wait_until_completed()
+    assert labels.loss_image.ravel().tolist() == [15, 1]
+    assert labels.labels_image is T
+    assert labels.weights_image is None
+    with pytest.raises(ValueError, match="read-only"):
+        labels.loss_image[0] = 0
+
+
+def test_kinds_of_images() -> None:
+    labels = MPSCNNLossLabels((1, 1, 1), T)
+    loss = MPSCNNLoss(squared())
+    assert isinstance(loss.encode(mps.MPSImage(Y), labels), mps.MPSImage)
+    target = np.full(Y.shape, 7, np.float16)
+    assert loss.encode(Y.astype(np.float16), labels, target) is target
+    assert target.ravel().tolist() == [1, 2, 3, 4, 0, 0, 1, 1]
+    batch = loss.encode_batch([mps.MPSImage(Y[k : k + 1]) for k in range(2)], [labels, labels])
+    assert [image.array.shape for image in batch] == [(1, 1, 2, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    ("reduction", "size", "labels", "match"),
+    [
+        ("none", (1, 1, 1), T, "loss_image_size is"),
+        ("sum", (2, 1, 2), T, "loss_image_size is"),
+        ("sum", (1, 1, 1), T[:1], "t has shape"),
+        ("sum", (1, 1, 1), T[..., :1], "at least as many channels"),
+        ("sum", (1, 1, 1), T[:, :, :1], "N, H and W must be equal"),
+    ],
+)
+def test_labels_that_do_not_fit(reduction: str, size: Any, labels: Any, match: str) -> None:
+    state, target = MPSCNNLossLabels(size, labels), np.full_like(Y, 7)
+    with pytest.raises(ShapeError, match=match):
+        MPSCNNLoss(squared(reduction)).encode(Y, state, target)
+    assert (target == 7).all()
+    state.synchronize()
+    assert not state.loss_image.any()
+
+
+def test_errors_write_nothing() -> None:
+    labels, target, buffer = MPSCNNLossLabels((1, 1, 1), T - 1), np.full_like(Y, 7), MPSCommandBuffer()
+    buffer.commit()
+    loss = MPSCNNLoss(MPSCNNLossDescriptor("categoricalcrossentropy", "sum"))
+    for call, error in [
+        (lambda: loss.encode(Y, labels, target, command_buffer=buffer), OrderError),
+        (lambda: loss.encode(Y, labels, target, validate=True), ValueError),
+        (lambda: loss.encode(Y, labels, target[:, :, :1]), ShapeError),
+        (lambda: loss.encode(Y, T, target), TypeError),
+        (lambda: loss.encode(Y, [labels], target), ValueError),
+        (lambda: loss.encode(Y, labels, Y), ValueError),
+    ]:
+        with pytest.raises(error):
+            call()
+        labels.synchronize()
+        assert not labels.loss_image.any()
+        assert (target == 7).all()
+    cosine = MPSNNForwardLoss(MPSCNNLossDescriptor("cosinedistance", "sum"))
+    with pytest.raises(ValueError, match="weights are given"):
+        cosine.encode(Y, T, WEIGHTS)
+    gradient = MPSNNLossGradient(squared())
+    before = gradient.copy()
+    with pytest.raises(ShapeError, match="g has shape"):
+        gradient.encode(Y, Y, T)
+    with pytest.raises(ShapeError, match="destination_gradient has shape"):
+        gradient.encode(Y[:, :, :1, :1], Y, T, None, None, target[:1])
+    assert gradient == before
+
+
+@pytest.mark.parametrize("name", ["offset", "clip_rect", "source_feature_channel_offset"])
+def test_only_whole_images(name: str) -> None:
+    value = {"offset": (1, 0), "clip_rect": ((0, 0, 0), (1, 1, 1)), "source_feature_channel_offset": 4}[name]
+    wide = np.zeros((1, 1, 2, 8), F32)
+    with pytest.raises(UnsupportedError, match=f"{name} is"):
+        MPSCNNLoss(squared(), **{name: value}).encode(wide, MPSCNNLossLabels((1, 1, 1), wide))
+    with pytest.raises(UnsupportedError, match=f"{name} is"):
+        MPSNNForwardLoss(squared(), **{name: value}).encode(wide, wide)
+    own = name if name == "clip_rect" else f"secondary_{name}"
+    with pytest.raises(UnsupportedError, match=f"{own} is"):
+        MPSNNLossGradient(squared(), **{own: value}).encode(wide[:, :, :1, :1], wide, wide)
+
+
+@pytest.mark.parametrize("kind", [MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient])
+def test_kernels_print_copy_and_save(kind: Any) -> None:
+    kernel = kind(squared("mean", label_smoothing=0.25))
+    assert (kernel.loss_type, kernel.reduction_type) == (MPSCNNLossType.MeanSquaredError, MPSCNNReductionType.Mean)
+    assert (kernel.reduce_across_batch, kernel.number_of_classes, kernel.label_smoothing) == (False, 1, 0.25)
+    if kind is not MPSCNNLoss:
+        kernel.weight, kernel.epsilon = 2.0, 0.5
+        with pytest.raises(ValueError, match="delta is 0"):
+            kernel.delta = 0
+    else:
+        with pytest.raises((TypeError, AttributeError)):
+            kernel.weight = 2.0
+    for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_json(kernel.to_json())):
+        assert twin == kernel
+
+
+def test_what_is_not_built_says_so() -> None:
+    with pytest.raises(UnsupportedError, match="MPSCNNYOLOLoss is not built"):
+        MPSCNNYOLOLoss(None)

@@ -1,0 +1,319 @@
+"""Spatial, local contrast and cross-channel normalization classes: properties, states, geometry, archives, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref.images import Array
+from mpsref.mps.image import MPSImage
+from mpsref.mps.padding import MPSNNDefaultPadding
+from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod
+from mpsref.mps.windowed_normalization import (
+    MPSCNNCrossChannelNormalization,
+    MPSCNNCrossChannelNormalizationGradient,
+    MPSCNNLocalContrastNormalization,
+    MPSCNNLocalContrastNormalizationGradient,
+    MPSCNNSpatialNormalization,
+    MPSCNNSpatialNormalizationGradient,
+)
+
+SPATIAL = MPSCNNSpatialNormalization, MPSCNNSpatialNormalizationGradient
+CONTRAST = MPSCNNLocalContrastNormalization, MPSCNNLocalContrastNormalizationGradient
+CHANNELS = MPSCNNCrossChannelNormalization, MPSCNNCrossChannelNormalizationGradient
+WINDOWED: list[Any] = [SPATIAL, CONTRAST]
+PAIRS: list[Any] = [*WINDOWED, CHANNELS]
+WORDS = {"alpha": 2.0, "beta": 0.75, "delta": 0.5}
+
+
+def noise(*shape: int, seed: int = 0, dtype: str = "float32") -> Array:
+    return np.random.default_rng((seed, *shape)).uniform(-2, 2, shape).astype(dtype)
+
+
+def made(kind: Any, size: int = 3, **properties: Any) -> Any:
+    return kind(size, **properties) if kind in CHANNELS else kind(size, size, **properties)
+
+
+def function(kind: Any, size: int = 3, offset: tuple[int, int] = (0, 0), **parameters: Any) -> Any:
+    """The functional form of a class."""
+    if kind in CHANNELS:
+        return mpsref.CrossChannelNormalization(size, **parameters)
+    spec: Any = mpsref.SpatialNormalization if kind in SPATIAL else mpsref.LocalContrastNormalization
+    return spec(size, offset=offset, **parameters)
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*SPATIAL, *CHANNELS], ids=lambda kind: kind.__name__)
+def test_defaults_of_the_quotients(kind: Any) -> None:
+    kernel = made(kind)
+    assert (kernel.alpha, kernel.beta, kernel.delta) == (1.0, 5.0, 1.0)
+
+
+@pytest.mark.parametrize("kind", CONTRAST, ids=lambda kind: kind.__name__)
+def test_defaults_of_local_contrast(kind: Any) -> None:
+    kernel = kind(3, 3)
+    values = kernel.alpha, kernel.beta, kernel.delta, kernel.p0, kernel.pm, kernel.ps
+    assert values == (0.0, 0.5, 1 / 1024, 1.0, 0.0, 1.0)
+    kernel.alpha = -3.0  # no sign rule is documented
+    assert kernel.alpha == -3.0
+
+
+@pytest.mark.parametrize("kind", [kind for pair in WINDOWED for kind in pair], ids=lambda kind: kind.__name__)
+def test_sizes_of_windows(kind: Any) -> None:
+    kernel = kind(5, 5)
+    assert (kernel.kernel_width, kernel.kernel_height) == (5, 5)
+    with pytest.raises(ValueError, match=r"kernel_width is 3 and kernel_height 5; both must be equal"):
+        kind(3, 5)
+    for bad, error in ((0, ValueError), (-1, ValueError), (3.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match=r"^kernel_width is"):
+            kind(bad, 3)
+        with pytest.raises(error, match=r"^kernel_height is"):
+            kind(3, bad)
+    for name in ("kernel_width", "kernel_height"):
+        with pytest.raises(AttributeError, match=r"is read-only"):
+            setattr(kernel, name, 3)
+
+
+@pytest.mark.parametrize("kind", CHANNELS, ids=lambda kind: kind.__name__)
+def test_size_of_the_channel_window(kind: Any) -> None:
+    assert kind().kernel_size == 5
+    assert (kind(2048).kernel_size, kind(2048).kernel_width if kind is CHANNELS[0] else 1) == (2048, 1)
+    for bad, error in ((0, ValueError), (2.0, TypeError), (False, TypeError)):
+        with pytest.raises(error, match=r"^kernel_size is"):
+            kind(bad)
+    with pytest.raises(AttributeError, match=r"is read-only"):
+        kind().kernel_size = 3
+
+
+@pytest.mark.parametrize("kind", [kind for pair in PAIRS for kind in pair], ids=lambda kind: kind.__name__)
+def test_bad_parameters_leave_the_kernel_as_it_was(kind: Any) -> None:
+    kernel, before = made(kind, **WORDS), made(kind, **WORDS)
+    names = ("alpha", "beta", "delta", *(("p0", "pm", "ps") if kind in CONTRAST else ()))
+    for name in names:
+        for bad, error in ((float("nan"), ValueError), ("1", TypeError), (True, TypeError), (None, TypeError)):
+            with pytest.raises(error, match=rf"^{name} is"):
+                setattr(kernel, name, bad)
+            with pytest.raises(error, match=rf"^{name} is"):
+                made(kind, **{name: bad})
+    if kind not in CONTRAST:
+        with pytest.raises(ValueError, match=r"alpha is -1.0; it must be a number >= 0"):
+            kernel.alpha = -1.0
+    with pytest.raises(AttributeError, match=r"has no property 'gamma'"):
+        kernel.gamma = 1.0
+    assert kernel == before
+
+
+@pytest.mark.parametrize("kind", [kind for pair in PAIRS for kind in pair], ids=lambda kind: kind.__name__)
+def test_copies_archives_and_repr(kind: Any) -> None:
+    kernel = made(kind, 3, **WORDS)
+    for twin in (kernel.copy(), kind.from_json(kernel.to_json()), kind.from_dict(kernel.to_dict(), backend=None)):
+        assert twin == kernel
+        twin.beta = 2.0
+        assert kernel.beta == 0.75
+    assert eval(repr(kernel), {kind.__name__: kind, "MPSImageEdgeMode": MPSImageEdgeMode}) == kernel
+    damaged = kernel.to_dict()
+    damaged["properties"]["beta"] = None
+    with pytest.raises(ValueError, match=r"beta is None"):
+        kind.from_dict(damaged)
+
+
+# --- forward and gradient ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_the_functional_form_computes(pair: Any, size: int) -> None:
+    x, g = noise(2, 5, 6, 4), noise(2, 5, 6, 4, seed=1)
+    forward, gradient = (made(kind, size, **WORDS) for kind in pair)
+    spec = function(pair[0], size, **WORDS)
+    y, state = forward.encode(x, return_state=True)
+    np.testing.assert_array_equal(y, spec.forward(x))
+    np.testing.assert_array_equal(gradient.encode(g, x, state), spec.gradient(g, x))
+    images = MPSImage(x), MPSImage(g)
+    result, state = forward.encode(images[0], return_state=True)
+    assert isinstance(result, MPSImage)
+    np.testing.assert_array_equal(gradient.encode(images[1], images[0], state).array, spec.gradient(g, x))
+
+
+@pytest.mark.parametrize("pair", WINDOWED, ids=lambda pair: pair[0].__name__)
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("offset", [(0, 0), (1, -1), (2, 1)])
+def test_an_offset_is_taken_from_the_state(pair: Any, size: int, offset: tuple[int, int]) -> None:
+    x = noise(1, 6, 7, 2)
+    forward, gradient = (made(kind, size, **WORDS) for kind in pair)
+    forward.offset = offset
+    y, state = forward.encode(x, destination_size=(4, 5), return_state=True)
+    spec = function(pair[0], size, offset[::-1], **WORDS)
+    np.testing.assert_array_equal(y, spec.forward(x, (4, 5)))
+    g = noise(1, 4, 5, 2, seed=1)
+    np.testing.assert_array_equal(gradient.encode(g, x, state), spec.gradient(g, x))
+    assert gradient.secondary_offset[:2] == offset
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_a_clip_rectangle_and_channels(pair: Any) -> None:
+    """Parts of images, forward and back: pixels that the forward pass did not read get 0."""
+    x = noise(2, 6, 7, 12)
+    forward, gradient = (made(kind, 3, **WORDS) for kind in pair)
+    forward.clip_rect = (1, 2, 1), (4, 3, 1)
+    forward.offset = (1, 1, 1)
+    forward.source_feature_channel_offset, forward.source_feature_channel_max_count = 4, 5
+    destination = np.full((2, 6, 6, 8), 9, np.float32)
+    _, state = forward.encode(x, destination, return_state=True)
+    spec = function(pair[0], 3, (1, 1), **WORDS)
+    part = spec.forward(x[1:, 1:4, 1:5, 4:9]) if pair is CHANNELS else spec.forward(x[1:, :, :, 4:9], (3, 4))
+    np.testing.assert_array_equal(destination[1, 2:5, 1:5, :5], part[0])
+    destination[1, 2:5, 1:5, :5] = 9
+    assert (destination == 9).all()
+    g = noise(2, 6, 6, 8, seed=1)
+    dx = gradient.encode(g, x, state)
+    used = np.ascontiguousarray(g[1:, 2:5, 1:5, :5])
+    due = np.zeros_like(x)
+    if pair is CHANNELS:
+        due[1:, 1:4, 1:5, 4:9] = spec.gradient(used, np.ascontiguousarray(x[1:, 1:4, 1:5, 4:9]))
+    else:
+        due[1:, :, :, 4:9] = spec.gradient(used, np.ascontiguousarray(x[1:, :, :, 4:9]))
+    np.testing.assert_allclose(dx, due, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_given_destination_uses_the_properties_as_they_are(pair: Any, size: int) -> None:
+    """J(q) = q + kernel_offset + offset - ev: with a kernel offset of ev - offset, pixels lie on pixels."""
+    x, g = noise(1, 5, 6, 2), noise(1, 5, 6, 2, seed=1)
+    gradient = made(pair[1], size, **WORDS)
+    even = 0 if pair is CHANNELS else 1 - size % 2
+    full = function(pair[0], size, **WORDS).gradient(g, x)
+    destination = np.full_like(x, 7)
+    gradient.kernel_offset_x = gradient.kernel_offset_y = even
+    assert gradient.encode(g, x, None, destination) is destination
+    np.testing.assert_allclose(destination, full, rtol=1e-6, atol=1e-7)
+    gradient.kernel_offset_x = even + 2
+    gradient.encode(g, x, None, destination)
+    np.testing.assert_allclose(destination[:, :, :-2], full[:, :, 2:], rtol=1e-6, atol=1e-7)
+    assert not destination[:, :, -2:].any()
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_a_primary_offset_moves_the_gradient_pixels(pair: Any) -> None:
+    x, g = noise(1, 5, 6, 2), noise(1, 5, 6, 2, seed=1)
+    gradient = made(pair[1], 3, **WORDS)
+    gradient.primary_offset = (1, 2)
+    destination = np.zeros_like(x)
+    gradient.encode(g, x, None, destination)
+    if pair is CHANNELS:
+        moved = np.zeros_like(g)
+        moved[:, :3, :5] = g[:, 2:, 1:]
+        due = function(pair[0], 3, **WORDS).gradient(moved, x)
+    else:
+        due = function(pair[0], 3, (-2, -1), **WORDS).gradient(g, x)
+    np.testing.assert_allclose(destination, due, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_without_state_and_destination_the_padding_policy_decides(pair: Any) -> None:
+    x, g = noise(1, 5, 6, 2), noise(1, 5, 6, 2, seed=1)
+    due = function(pair[0], 3, **WORDS).gradient(g, x)
+    np.testing.assert_allclose(made(pair[1], 3, **WORDS).encode(g, x), due, rtol=1e-6, atol=1e-7)
+
+
+def test_images_of_several_dtypes() -> None:
+    x, g = noise(1, 4, 4, 2, dtype="float16"), noise(1, 4, 4, 2, seed=1)
+    for pair in PAIRS:
+        forward, gradient = (made(kind, 3, **WORDS) for kind in pair)
+        y, state = forward.encode(x, return_state=True)
+        dx = gradient.encode(g, x, state)
+        assert (y.dtype, dx.dtype) == ("float16", "float32")
+        due = function(pair[0], 3, **WORDS).gradient(g, x.astype("float32"))
+        np.testing.assert_allclose(dx, due, rtol=1e-5, atol=1e-6)
+
+
+def test_the_channel_window_ignores_the_edge_mode() -> None:
+    x, g = noise(1, 3, 3, 4), noise(1, 3, 3, 4, seed=1)
+    results = []
+    for edge_mode in ("zero", "clamp"):
+        norm = MPSCNNCrossChannelNormalization(3, edge_mode=edge_mode, offset=(-1, 0))
+        y, state = norm.encode(x, destination_size=(3, 3), return_state=True)
+        assert not y[:, :, 0].any()
+        results.append((y, MPSCNNCrossChannelNormalizationGradient(3).encode(g, x, state)))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+    due = mpsref.CrossChannelNormalization(3).gradient(
+        np.ascontiguousarray(g[:, :, 1:]), np.ascontiguousarray(x[:, :, :2])
+    )
+    np.testing.assert_allclose(results[0][1][:, :, :2], due, rtol=1e-6, atol=1e-7)
+    assert not results[0][1][:, :, 2].any()
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", WINDOWED, ids=lambda pair: pair[0].__name__)
+def test_another_edge_mode_is_refused_when_it_is_used(pair: Any) -> None:
+    x = noise(1, 4, 4, 1)
+    forward, gradient = (made(kind) for kind in pair)
+    _, state = forward.encode(x, return_state=True)
+    forward.edge_mode = "clamp"
+    before = forward.copy()
+    with pytest.raises(ValueError, match=r"edge_mode is MPSImageEdgeMode.Clamp"):
+        forward.encode(x)
+    tensorflow = MPSNNDefaultPadding.padding_for_tensorflow_average_pooling()
+    with pytest.raises(ValueError, match=r"edge_mode is MPSImageEdgeMode.Clamp"):
+        made(pair[0], padding=tensorflow).encode(x)
+    assert forward == before
+    gradient.secondary_edge_mode = "clamp"
+    destination = np.zeros_like(x)
+    with pytest.raises(ValueError, match=r"secondary_edge_mode is MPSImageEdgeMode.Clamp"):
+        gradient.encode(x.copy(), x, None, destination)
+    assert not destination.any()
+    assert gradient.encode(x.copy(), x, state).any()  # the state sets it again
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_a_state_with_other_parameters_is_refused(pair: Any) -> None:
+    x = noise(1, 4, 4, 2)
+    _, state = made(pair[0], **WORDS).encode(x, return_state=True)
+    for name in ("alpha", "beta", "delta", *(("p0", "pm", "ps") if pair is CONTRAST else ())):
+        gradient = made(pair[1], **WORDS)
+        setattr(gradient, name, 0.125)
+        before = gradient.copy()
+        with pytest.raises(ValueError, match=rf"{name} is 0.125; that of the forward kernel in gradient_state is"):
+            gradient.encode(x.copy(), x, state)
+        assert gradient == before
+    with pytest.raises(ValueError, match=r"kernel size|kernel_size"):
+        made(pair[1], 5, **WORDS).encode(x.copy(), x, state)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_a_state_of_another_class_is_refused(pair: Any) -> None:
+    x = noise(1, 4, 4, 2)
+    other = next(one for one in PAIRS if one is not pair)
+    _, state = made(other[0]).encode(x, return_state=True)
+    with pytest.raises(TypeError, match=rf"gradient_state was left by {other[0].__name__}"):
+        made(pair[1]).encode(x.copy(), x, state)
+    with pytest.raises(TypeError, match=r"gradient_state is of type int"):
+        made(pair[1]).encode(x.copy(), x, 3)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_images_that_do_not_fit(pair: Any) -> None:
+    x = noise(1, 4, 4, 2)
+    forward, gradient = (made(kind) for kind in pair)
+    _, state = forward.encode(x, return_state=True)
+    with pytest.raises(ValueError, match=r"source_gradient has shape"):
+        gradient.encode(noise(1, 3, 4, 2), x, state)
+    with pytest.raises(ValueError, match=r"source_image has shape"):
+        gradient.encode(x.copy(), noise(1, 5, 4, 2), state)
+    with pytest.raises(ValueError, match=r"3 channels are read of source_gradient and 2 of source_image"):
+        gradient.encode(noise(1, 4, 4, 3), x, None, np.zeros_like(x))
+    with pytest.raises(ValueError, match=r"shares memory"):
+        forward.encode(x, x)
+    valid = MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeValidOnly)
+    if pair is not CHANNELS:
+        with pytest.raises(ValueError, match=r"output"):
+            made(pair[0], 5, padding=valid).encode(x)

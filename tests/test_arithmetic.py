@@ -1,0 +1,280 @@
+"""Arithmetic of two images: worked numbers, every combination of strides, differentiation, PyTorch, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import set_num_threads
+
+from mpsref import Arithmetic, NoGradientError, ShapeError
+from mpsref.images import Array
+from mpsref.kernels.arithmetic import NAMES
+
+F32 = np.float32
+
+
+def image(numbers: Any, *shape: int) -> Array:
+    return np.array(numbers, F32).reshape(shape)
+
+
+def test_a_product_and_its_gradients(backend: str) -> None:
+    """Numbers that a public program records from hardware."""
+    x, y = image([0, 1, 2, 3], 1, 2, 2, 1), image([4, 5, 6, 7], 1, 2, 2, 1)
+    multiply = Arithmetic("multiply")
+    assert multiply.forward(x, y, backend=backend).ravel().tolist() == [0, 5, 12, 21]
+    g = image([-6, -4, 8, 2], 1, 2, 2, 1)
+    dx, dy = multiply.gradient(g, x, y, backend=backend)
+    assert dx.ravel().tolist() == [-24, -20, 48, 14]
+    assert dy.ravel().tolist() == [0, -4, 16, 6]
+
+
+def test_everything_at_once(backend: str) -> None:
+    spec = Arithmetic("subtract", 2, 3, 1, secondary_strides=(0, 0, 1), minimum_value=-10, maximum_value=8)
+    x, y = image(range(8), 1, 2, 2, 2), image([1, 2], 1, 1, 1, 2)
+    assert spec.forward(x, y, backend=backend).reshape(4, 2).tolist() == [[-2, -3], [2, 1], [6, 5], [8, 8]]
+    dx, dy = spec.gradient(np.ones_like(x), x, y, backend=backend)
+    assert dx.reshape(4, 2).tolist() == [[2, 2], [2, 2], [2, 2], [0, 0]]
+    assert dy.ravel().tolist() == [-9, -9]
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"), [("add", 14.5), ("subtract", -3.5), ("multiply", 45.5), ("divide", 5 / 9.0 + 0.5)]
+)
+def test_the_four_operations(backend: str, operation: Any, expected: float) -> None:
+    r = Arithmetic(operation, 2.5, 3, 0.5).forward(image([2], 1, 1, 1, 1), image([3], 1, 1, 1, 1), backend=backend)
+    np.testing.assert_allclose(r.item(), expected, rtol=1e-6)
+
+
+def test_division_by_zero(ieee_backend: str) -> None:
+    x, y = image([1, -1, 0, 1], 1, 1, 4, 1), image([0, 0, 0, np.nan], 1, 1, 4, 1)
+    r = Arithmetic("divide").forward(x, y, backend=ieee_backend).ravel().tolist()
+    assert r[:2] == [math.inf, -math.inf]
+    assert np.isnan(r[2:]).all()
+    clamped = Arithmetic("divide", minimum_value=-3, maximum_value=5).forward(x, y, backend=ieee_backend).ravel()
+    assert clamped[:2].tolist() == [5, -3]
+    assert np.isnan(clamped[2:]).all()
+
+
+def test_where_a_clamp_holds_no_gradient_passes_not_even_nan(ieee_backend: str) -> None:
+    spec = Arithmetic("add", minimum_value=-1, maximum_value=1)
+    x, y = image([1, 0.5, -1, np.nan], 1, 1, 4, 1), np.zeros((1, 1, 4, 1), F32)
+    dx, _ = spec.gradient(image([np.nan, 2, np.inf, 3], 1, 1, 4, 1), x, y, backend=ieee_backend)
+    assert dx.ravel().tolist() == [0, 2, 0, 0]
+
+
+def test_one_channel_is_chosen_by_a_stride_of_0_and_an_offset(backend: str) -> None:
+    x, y = image(range(12), 1, 2, 2, 3), image(range(100, 124), 1, 3, 2, 4)
+    spec = Arithmetic("add", secondary_strides=(1, 1, 0), secondary_offset=(1, 0, 2))
+    expected = x + y[:, 1:, :, 2:3]
+    np.testing.assert_array_equal(spec.forward(x, y, backend=backend), expected)
+    dx, dy = spec.gradient(x, x.shape, y.shape, backend=backend)
+    np.testing.assert_array_equal(dx, x)
+    placed = np.zeros_like(y)
+    placed[:, 1:, :, 2] = x.sum(axis=3)
+    np.testing.assert_array_equal(dy, placed)
+
+
+def operands(bits: tuple[int, ...], rng: np.random.Generator) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
+    """Strides, offsets, and shapes that fit: 2 images, and where an operand walks 4 x 3 x 5 elements."""
+    fields, shapes = {}, []
+    for name, strides in (("primary", bits[:3]), ("secondary", bits[3:])):
+        offset = tuple(int(o) for o in rng.integers(0, 3, 3))
+        more = rng.integers(1, 3, 3)
+        lengths = (o + (n if t else int(k)) for o, n, t, k in zip(offset, (4, 3, 5), strides, more, strict=True))
+        fields |= {f"{name}_strides": strides, f"{name}_offset": offset}
+        shapes.append((2, *lengths))
+    return fields, shapes
+
+
+STRIDES = list(itertools.product((0, 1), repeat=6))
+
+
+def by_hand(spec: Arithmetic, x: Array, y: Array) -> Array:
+    """Element by element, from the definition."""
+    primary, secondary = spec.operands
+    result = np.zeros(spec.result_shape(x.shape, y.shape))
+    p, q = spec.primary_scale, spec.secondary_scale
+    for n, *index in np.ndindex(result.shape):
+        a, b = (
+            image[(n, *(o + t * i for o, t, i in zip(one.offset, one.strides, index, strict=True)))]
+            for one, image in ((primary, x), (secondary, y))
+        )
+        r = {"add": p * a + q * b, "subtract": p * a - q * b, "multiply": p * a * q * b, "divide": p * a / (q * b)}
+        result[(n, *index)] = r[spec.operation] + spec.bias
+    return np.clip(result, spec.minimum_value, spec.maximum_value)
+
+
+@pytest.mark.parametrize("operation", NAMES)
+def test_all_64_combinations_of_strides(operation: Any) -> None:
+    """Against the definition, and the gradient against central differences, in float64."""
+    rng = np.random.default_rng(NAMES.index(operation))
+    for bits in STRIDES:
+        fields, shapes = operands(bits, rng)
+        spec = Arithmetic(operation, 1.5, -0.75, 0.25, **fields, minimum_value=-1.5, maximum_value=1.25)
+        x, y = (rng.uniform(0.5, 2, shape) * rng.choice([-1, 1], shape) for shape in shapes)
+        r = spec.forward(x, y)
+        np.testing.assert_allclose(r, by_hand(spec, x, y), rtol=1e-14)
+        if operation == "divide":
+            continue
+        g = rng.standard_normal(r.shape)
+        gradients = spec.gradient(g, x, y)
+        for k, (value, d) in enumerate(zip((x, y), gradients, strict=True)):
+            assert d.shape == value.shape
+            direction = rng.standard_normal(value.shape)
+            moved = [
+                [value + step * direction if k == j else other for j, other in enumerate((x, y))]
+                for step in (1e-6, -1e-6)
+            ]
+            change = (g * (spec.forward(*moved[0]) - spec.forward(*moved[1]))).sum() / 2e-6
+            np.testing.assert_allclose(change, (d * direction).sum(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_backends_agree_on_all_strides(backend: str, dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    for bits in STRIDES[:: 1 if dtype == "float32" else 5]:
+        fields, shapes = operands(bits, rng)
+        x, y = (rng.integers(1, 9, shape).astype(dtype) for shape in shapes)
+        for operation in ("subtract", "multiply"):
+            spec = Arithmetic(operation, 2, -0.5, 0.25, **fields)
+            r = spec.forward(x, y, backend=backend)
+            np.testing.assert_array_equal(r, by_hand(spec, x, y))
+            g = rng.integers(-3, 4, r.shape).astype(dtype)
+            for mine, right in zip(spec.gradient(g, x, y, backend=backend), spec.gradient(g, x, y), strict=True):
+                assert mine.dtype == dtype
+                np.testing.assert_array_equal(mine, right)
+
+
+def test_pytorch(backend: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+    rng = np.random.default_rng(2)
+    functions = {"add": torch.add, "subtract": torch.sub, "multiply": torch.mul, "divide": torch.div}
+    for operation, strides in itertools.product(NAMES, [(1, 1, 1), (0, 0, 1), (1, 1, 0), (0, 0, 0)]):
+        x = rng.uniform(0.5, 2, (2, 5, 6, 7)).astype(F32)
+        y = rng.uniform(0.5, 2, (2, *(n if t else 1 for n, t in zip((5, 6, 7), strides, strict=True)))).astype(F32)
+        spec = Arithmetic(operation, 1.25, 0.5, -0.75, secondary_strides=strides, maximum_value=1.1)
+        there = [torch.from_numpy(one).double().requires_grad_() for one in (x, y)]
+        theirs = (functions[operation](1.25 * there[0], 0.5 * there[1]) - 0.75).clamp(max=1.1)
+        np.testing.assert_allclose(spec.forward(x, y, backend=backend), theirs.detach(), rtol=1e-6, atol=1e-6)
+        if operation == "divide":
+            continue
+        g = rng.standard_normal(theirs.shape).astype(F32)
+        theirs.backward(torch.from_numpy(g).double())
+        for mine, other in zip(spec.gradient(g, x, y, backend=backend), there, strict=True):
+            np.testing.assert_allclose(mine, other.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(3)
+    x, g = (rng.standard_normal((2, 200, 130, 33), F32) for _ in range(2))
+    shapes = {
+        (0, 0, 1): (2, 1, 1, 33),
+        (0, 1, 1): (2, 1, 130, 33),
+        (1, 1, 0): (2, 200, 130, 1),
+        (0, 0, 0): (2, 1, 1, 1),
+    }
+    for strides, shape in shapes.items():
+        y = rng.standard_normal(shape, F32)
+        spec = Arithmetic("multiply", secondary_strides=strides)
+        results = []
+        for threads in (1, 2):
+            set_num_threads(threads)
+            results.append([spec.forward(x, y, backend="cpu"), *spec.gradient(g, x, y, backend="cpu")])
+        for one, two in zip(*results, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_long_sums_stay_accurate(backend: str) -> None:
+    """150,000 terms of about 1: a sum in sequence in float32 would be off by more than this."""
+    if backend == "reference:input-dtype":
+        pytest.skip("this backend sums in the dtype of its inputs, on purpose")
+    g = np.random.default_rng(4).uniform(0.5, 1.5, (1, 300, 100, 5)).astype(F32)
+    spec = Arithmetic("add", secondary_strides=(0, 0, 0))
+    _, dy = spec.gradient(g, g.shape, (1, 1, 1, 1), backend=backend)
+    np.testing.assert_allclose(dy.item(), g.sum(dtype=np.float64), rtol=3e-7)
+
+
+def test_mixed_dtypes(backend: str) -> None:
+    x, y = np.full((1, 2, 2, 3), 1.5, np.float16), np.full((1, 2, 2, 3), 2.25, F32)
+    assert Arithmetic("add").forward(x, y, backend=backend).dtype == np.float16
+    r = Arithmetic("multiply").forward(y, x, backend=backend)
+    assert r.dtype == F32
+    assert (r == 3.375).all()
+    dx, dy = Arithmetic("multiply").gradient(y, x, y, backend=backend)
+    assert dx.dtype == dy.dtype == F32
+
+
+def test_an_empty_batch(backend: str) -> None:
+    x, y = np.zeros((0, 2, 2, 3), F32), np.zeros((0, 1, 1, 3), F32)
+    spec = Arithmetic("multiply", secondary_strides=(0, 0, 1))
+    assert spec.forward(x, y, backend=backend).shape == (0, 2, 2, 3)
+    dx, dy = spec.gradient(x, x, y, backend=backend)
+    assert (dx.shape, dy.shape) == (x.shape, y.shape)
+
+
+A, B = (1, 4, 3, 5), (1, 1, 1, 5)
+
+BAD_SPECS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"operation": "modulo"}, ValueError, "operation is 'modulo'.*'add', 'subtract', 'multiply', 'divide'"),
+    ({"operation": 1}, TypeError, "operation is 1"),
+    ({"primary_scale": math.nan}, ValueError, "primary_scale is nan"),
+    ({"secondary_scale": math.inf}, ValueError, "secondary_scale is inf"),
+    ({"bias": "1"}, TypeError, "bias is '1'"),
+    ({"bias": True}, TypeError, "bias is True"),
+    ({"primary_strides": (1, 2, 1)}, ValueError, r"primary_strides\[1\] is 2; it must be 0 or 1"),
+    ({"secondary_strides": (-1, 1, 1)}, ValueError, r"secondary_strides\[0\] is -1"),
+    ({"secondary_strides": (1, 1)}, ValueError, "length 2"),
+    ({"secondary_strides": 1}, TypeError, "secondary_strides is 1"),
+    ({"primary_offset": (0, 0, -1)}, ValueError, r"primary_offset\[2\] is -1"),
+    ({"primary_offset": (0, 0.5, 0)}, TypeError, r"primary_offset\[1\] is 0.5"),
+    ({"minimum_value": 2, "maximum_value": 1}, ValueError, "minimum_value is 2.0 and maximum_value 1.0"),
+    ({"minimum_value": math.nan}, ValueError, "minimum_value is nan"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "error", "text"), BAD_SPECS)
+def test_bad_parameters(parameters: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        Arithmetic(**{"operation": "add", **parameters})
+
+
+@pytest.mark.parametrize(
+    ("fields", "x", "y", "text"),
+    [
+        ({}, A, (1, 4, 3, 1), "axis C x has 5 and y 1.*stride 0"),
+        ({}, A, (2, 4, 3, 5), "1 and y 2 images"),
+        ({"secondary_offset": (4, 0, 0), "secondary_strides": (0, 1, 1)}, A, A, "secondary_offset is .4, 0, 0."),
+        ({"primary_offset": (1, 0, 0)}, A, A, "axis H x has 3 and y 4"),
+        ({"secondary_strides": (0, 0, 1)}, A, (1, 1, 1, 4), "axis C"),
+    ],
+)
+def test_shapes_that_do_not_fit(fields: dict[str, Any], x: Any, y: Any, text: str) -> None:
+    spec = Arithmetic("add", **fields)
+    with pytest.raises(ShapeError, match=text):
+        spec.forward(np.zeros(x, F32), np.zeros(y, F32))
+    with pytest.raises(ShapeError, match=text):
+        spec.gradient(np.zeros(x, F32), x, y)
+
+
+def test_bad_calls() -> None:
+    x, y = np.zeros(A, F32), np.zeros(B, F32)
+    spec = Arithmetic("multiply", secondary_strides=(0, 0, 1))
+    with pytest.raises(TypeError, match="y is a shape; the gradient of a product needs the image itself"):
+        spec.gradient(x, x, B)
+    with pytest.raises(TypeError, match="x is a shape; the gradient of a clamp"):
+        replace(spec, operation="add", maximum_value=1).gradient(x, A, y)
+    with pytest.raises(ShapeError, match=r"g has shape \(1, 1, 1, 5\).*\(1, 4, 3, 5\)"):
+        spec.gradient(y, x, y)
+    with pytest.raises(NoGradientError, match=r"'divide'.*reciprocal"):
+        Arithmetic("divide").gradient(x, x, x)
+    with pytest.raises(ShapeError, match="rank 3"):
+        spec.forward(x[0], y)
+    with pytest.raises(TypeError, match="dtype int64"):
+        spec.forward(x, y.astype(np.int64))
+    with pytest.raises(ValueError, match="shares memory"):
+        spec.forward(x, y, out=x)

@@ -1,0 +1,185 @@
+"""What batch normalization refuses, with a message that says what would be right; and that nothing is changed then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
+from mpsref.kernels.neuron import Neuron
+
+F32 = np.float32
+X = np.arange(12, dtype=F32).reshape(1, 2, 3, 2)
+TWO = np.array([1, 2], F32)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "error"),
+    [(-1e-9, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError), (None, TypeError)],
+)
+def test_epsilon(epsilon: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"epsilon is .*; it must be a number >= 0"):
+        BatchNormalization(epsilon)
+
+
+def test_the_default_epsilon_is_the_smallest_normal_float32() -> None:
+    assert BatchNormalization().epsilon == np.finfo(F32).tiny
+    assert BatchNormalization(0).epsilon == 0.0
+
+
+@pytest.mark.parametrize("neuron", ["relu", 1, Neuron])
+def test_neuron(neuron: Any) -> None:
+    with pytest.raises(TypeError, match=r"neuron is .*; it must be an mpsref.Neuron or None"):
+        BatchNormalization(neuron=neuron)
+
+
+def test_slopes_of_prelu_are_one_for_each_channel() -> None:
+    norm = BatchNormalization(neuron=Neuron("prelu", data=[0.1, 0.2, 0.3]))
+    with pytest.raises(mpsref.ShapeError, match=r"neuron has 3 slopes and the image 2 channels"):
+        norm.forward(X, TWO, TWO)
+
+
+def calls(norm: BatchNormalization, **vectors: Any) -> list[Any]:
+    """The three operations that are given vectors, with some of them replaced."""
+    given = {"mean": TWO, "variance": TWO, "gamma": TWO, "beta": TWO} | vectors
+    return [
+        lambda: norm.forward(X, **given),
+        lambda: norm.statistics_gradient(X, X, **given),
+        lambda: norm.gradient(X, X, **given),
+    ]
+
+
+@pytest.mark.parametrize("name", ["mean", "variance", "gamma", "beta"])
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        ([1.0], mpsref.ShapeError, r"has shape \(1,\); it must be \(2,\)"),
+        ([1.0, 2.0, 3.0], mpsref.ShapeError, r"has shape \(3,\); it must be \(2,\)"),
+        ([[1.0, 2.0]], mpsref.ShapeError, r"has shape \(1, 2\)"),
+        (1.0, mpsref.ShapeError, r"has shape \(\)"),
+        (["a", "b"], TypeError, "has dtype"),
+        ([True, False], TypeError, "has dtype bool"),
+        ([1j, 0], TypeError, "has dtype complex"),
+    ],
+)
+def test_vectors(name: str, value: Any, error: type[Exception], text: str) -> None:
+    for call in calls(BatchNormalization(), **{name: value}):
+        with pytest.raises(error, match=f"^{name} {text}"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["mean", "variance"])
+def test_statistics_must_be_given(name: str) -> None:
+    for call in calls(BatchNormalization(), **{name: None}):
+        with pytest.raises(TypeError, match=f"^{name} "):
+            call()
+
+
+def test_a_negative_variance() -> None:
+    for call in calls(BatchNormalization(), variance=[1.0, -0.5]):
+        with pytest.raises(ValueError, match=r"variance\[1\] is -0.5; it must be >= 0"):
+            call()
+    with pytest.raises(ValueError, match=r"state.m2\[0\] is -1.0; it must be >= 0"):
+        BatchNormalization().statistics(X, BatchStatistics(3, TWO, -TWO))
+
+
+def test_g_and_x_have_one_shape() -> None:
+    norm = BatchNormalization()
+    for method in (norm.statistics_gradient, norm.gradient):
+        with pytest.raises(mpsref.ShapeError, match=r"g has shape \(1, 2, 2, 2\) and x \(1, 2, 3, 2\)"):
+            method(X[:, :, :2], X, TWO, TWO)
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "text"),
+    [
+        ((3, TWO, TWO), TypeError, r"state is of type tuple; it must be a BatchStatistics or None"),
+        (BatchGradientSums(3, TWO, TWO), TypeError, r"state is of type BatchGradientSums"),
+        (BatchStatistics(-1, TWO, TWO), ValueError, r"state.n is -1; it must be an integer >= 0"),
+        (BatchStatistics(1.0, TWO, TWO), TypeError, r"state.n is 1.0"),  # type: ignore[arg-type]
+        (BatchStatistics(3, None, TWO), TypeError, r"state.mean has dtype object"),  # type: ignore[arg-type]
+        (BatchStatistics(3, TWO[:1], TWO), mpsref.ShapeError, r"state.mean has shape \(1,\)"),
+        (BatchStatistics(3, TWO, np.ones(3, F32)), mpsref.ShapeError, r"state.m2 has shape \(3,\)"),
+    ],
+)
+def test_the_state_of_statistics(state: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        BatchNormalization().statistics(X, state)
+
+
+@pytest.mark.parametrize(
+    ("sums", "error", "text"),
+    [
+        (
+            BatchStatistics(3, TWO, TWO),
+            TypeError,
+            r"is of type BatchStatistics; it must be a BatchGradientSums or None",
+        ),
+        (BatchGradientSums(3, TWO[:1], TWO), mpsref.ShapeError, r"\.dbeta has shape \(1,\)"),
+        (BatchGradientSums(3, TWO, TWO[:1]), mpsref.ShapeError, r"\.dgamma has shape \(1,\)"),
+        (BatchGradientSums(-2, TWO, TWO), ValueError, r"\.n is -2"),
+    ],
+)
+def test_the_sums_of_the_gradient(sums: Any, error: type[Exception], text: str) -> None:
+    norm = BatchNormalization()
+    with pytest.raises(error, match=f"^state{text}" if text[0] == "\\" else f"^state {text}"):
+        norm.statistics_gradient(X, X, TWO, TWO, state=sums)
+    with pytest.raises(error, match=f"^sums{text}" if text[0] == "\\" else f"^sums {text}"):
+        norm.gradient(X, X, TWO, TWO, sums=sums)
+
+
+def test_a_gradient_before_its_sums() -> None:
+    with pytest.raises(mpsref.OrderError, match=r"sums.n is 0; call statistics_gradient"):
+        BatchNormalization().gradient(X, X, TWO, TWO, sums=BatchGradientSums(0, TWO, TWO))
+
+
+def test_results_go_where_the_caller_says() -> None:
+    norm = BatchNormalization(1e-3)
+    expected = norm.statistics(X)
+    out = np.full(2, np.nan, F32), np.full(4, np.nan, F32)[::2]
+    seen = norm.statistics(X, out=out)
+    assert seen.mean is out[0]
+    assert seen.m2 is out[1]
+    assert [seen.mean.tolist(), seen.m2.tolist()] == [expected.mean.tolist(), expected.m2.tolist()]
+    y = np.empty_like(X)
+    assert norm.forward(X, TWO, TWO, out=y) is y
+    for bad, error, text in (
+        (np.empty(2, F32), TypeError, "out has 1 arrays"),
+        ((np.empty(3, F32), np.empty(2, F32)), mpsref.ShapeError, r"out\[0\] has shape \(3,\)"),
+        ((np.empty(2, F32), np.empty(2)), TypeError, r"out\[1\] has dtype float64"),
+    ):
+        with pytest.raises(error, match=text):
+            norm.statistics(X, out=bad)
+
+
+def test_a_result_may_not_overwrite_what_is_read() -> None:
+    norm, mean, m2 = BatchNormalization(), TWO.copy(), TWO.copy()
+    with pytest.raises(ValueError, match="shares memory with an input"):
+        norm.statistics(X, BatchStatistics(3, mean, m2), out=(mean, np.empty(2, F32)))
+    with pytest.raises(ValueError, match="shares memory with an input"):
+        norm.statistics_gradient(X, X, mean, m2, state=BatchGradientSums(3, mean, m2), out=(np.empty(2, F32), m2))
+    assert mean.tolist() == m2.tolist() == [1, 2]
+
+
+def test_strange_layouts_are_read_as_they_are() -> None:
+    norm = BatchNormalization(1e-3)
+    x = np.random.default_rng(0).standard_normal((3, 4, 5, 6)).astype(F32)
+    for twisted in (np.asfortranarray(x), x.astype(">f4"), np.repeat(x, 2, axis=2)[:, :, ::2]):
+        for backend in ("reference", "cpu"):
+            assert (
+                norm.statistics(twisted, backend=backend).m2.tobytes()
+                == norm.statistics(x, backend=backend).m2.tobytes()
+            )
+    twisted_vector = np.ones(12, ">f4")[::2]
+    plain = norm.forward(x, np.ones(6, F32), np.ones(6, F32), backend="cpu")
+    assert norm.forward(x, twisted_vector, twisted_vector, backend="cpu").tobytes() == plain.tobytes()
+
+
+def test_vectors_may_be_any_numbers() -> None:
+    norm = BatchNormalization(1e-3)
+    expected = norm.forward(X, TWO, TWO, TWO, TWO)
+    for vector in ([1, 2], (1.0, 2.0), np.array([1, 2], np.float64), np.array([1, 2], np.int32)):
+        assert norm.forward(X, vector, vector, vector, vector).tobytes() == expected.tobytes()

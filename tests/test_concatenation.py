@@ -1,0 +1,121 @@
+"""Concatenation: the gaps that MPS leaves, slices of the gradient, PyTorch, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import Concatenation, ShapeError
+from mpsref.images import Array
+
+F32 = np.float32
+
+
+def pixel(*channels: float) -> Array:
+    return np.array(channels, F32).reshape(1, 1, 1, -1)
+
+
+def test_sources_are_padded_to_a_multiple_of_four(backend: str) -> None:
+    y = Concatenation().forward([pixel(1, 2, 3), pixel(4, 5, 6, 7, 8)], backend=backend)
+    assert y.ravel().tolist() == [1, 2, 3, 0, 4, 5, 6, 7, 8, 0, 0, 0]
+    g = pixel(*range(1, 13))
+    slices = Concatenation().gradient(g, [(1, 1, 1, 3), pixel(0, 0, 0, 0, 0)], backend=backend)
+    assert [dx.ravel().tolist() for dx in slices] == [[1, 2, 3], [5, 6, 7, 8, 9]]
+
+
+def test_tight(backend: str) -> None:
+    tight = Concatenation(channel_alignment=1)
+    assert tight.forward([pixel(1, 2, 3), pixel(4, 5)], backend=backend).ravel().tolist() == [1, 2, 3, 4, 5]
+    slices = tight.gradient(pixel(1, 2, 3, 4, 5), [(1, 1, 1, 3), (1, 1, 1, 2)], backend=backend)
+    assert [dx.ravel().tolist() for dx in slices] == [[1, 2, 3], [4, 5]]
+
+
+def test_channel_counts_that_public_programs_record(backend: str) -> None:
+    one = Concatenation().forward([pixel(1), pixel(2)], backend=backend)
+    assert one.ravel().tolist() == [1, 0, 0, 0, 2, 0, 0, 0]
+    many = Concatenation().forward([np.ones((1, 3, 5, 7), F32), np.full((1, 3, 5, 11), 2, F32)], backend=backend)
+    assert many.shape == (1, 3, 5, 20)
+    assert (many[..., [7, 19]] == 0).all()
+
+
+channels = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+
+
+@given(channels, st.integers(1, 5), st.sampled_from(["float32", "float16"]), st.integers(0, 99))
+@settings(max_examples=30)
+def test_slices_of_a_concatenation_are_its_sources(counts: list[int], alignment: int, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    xs = [rng.standard_normal((2, 3, 2, c)).astype(dtype) for c in counts]
+    spec = Concatenation(alignment)
+    padded = [np.pad(x, ((0, 0),) * 3 + ((0, -x.shape[3] % alignment),)) for x in xs]
+    for backend in ("reference", "cpu"):
+        y = spec.forward(xs, backend=backend)
+        np.testing.assert_array_equal(y, np.concatenate(padded, axis=3))
+        for x, dx in zip(xs, spec.gradient(y, xs, backend=backend), strict=True):
+            np.testing.assert_array_equal(dx, x)
+
+
+def test_pytorch(backend: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal((2, 4, 3, c)).astype(F32) for c in (3, 4, 6)]
+    there = [torch.from_numpy(x).requires_grad_() for x in xs]
+    theirs = torch.cat([torch.nn.functional.pad(x, (0, -x.shape[3] % 4)) for x in there], 3)
+    np.testing.assert_array_equal(Concatenation().forward(xs, backend=backend), theirs.detach())
+    g = rng.standard_normal(theirs.shape).astype(F32)
+    theirs.backward(torch.from_numpy(g))
+    for dx, other in zip(Concatenation().gradient(g, xs, backend=backend), there, strict=True):
+        np.testing.assert_array_equal(dx, other.grad)
+
+
+def test_nan_and_mixed_dtypes(backend: str) -> None:
+    x, y = pixel(1, np.nan), pixel(0.5).astype(np.float16)
+    result = Concatenation().forward([x, y], backend=backend)
+    assert result.dtype == F32
+    if not backend.startswith("metal"):
+        np.testing.assert_array_equal(result.ravel(), [1, np.nan, 0, 0, 0.5, 0, 0, 0])
+    assert Concatenation().forward([y, pixel(1)], backend=backend).dtype == np.float16
+
+
+def test_the_same_image_twice_gets_two_slices(backend: str) -> None:
+    x = pixel(1, 2)
+    first, second = Concatenation(1).gradient(Concatenation(1).forward([x, x]) * 3, [x, x], backend=backend)
+    assert first.ravel().tolist() == second.ravel().tolist() == [3, 6]
+
+
+def test_results_into_given_memory(backend: str) -> None:
+    xs = [pixel(1, 2, 3), pixel(4)]
+    out = np.full((1, 1, 1, 8), np.nan, F32)
+    assert Concatenation().forward(xs, out=out, backend=backend) is out
+    assert out.ravel().tolist() == [1, 2, 3, 0, 4, 0, 0, 0]
+    outs = tuple(np.empty_like(x) for x in xs)
+    slices = Concatenation().gradient(out, xs, out=outs, backend=backend)
+    assert slices[1] is outs[1]
+    assert outs[0].ravel().tolist() == [1, 2, 3]
+
+
+def bad(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_bad_input() -> None:
+    spec, x = Concatenation(), pixel(1, 2)
+    bad(lambda: Concatenation(0), ValueError, "channel_alignment is 0")
+    bad(lambda: Concatenation(4.0), TypeError, "channel_alignment is 4.0")  # type: ignore[arg-type]
+    bad(lambda: spec.forward([]), ValueError, "no images to concatenate")
+    bad(lambda: spec.forward(x), TypeError, "xs is of type ndarray; it must be a list or tuple")
+    bad(lambda: spec.forward([x, x[0]]), ShapeError, r"x\[1\] has shape .* rank 3")
+    bad(
+        lambda: spec.forward([x, np.zeros((1, 2, 1, 2), F32)]),
+        ShapeError,
+        r"on axis H x\[0\] has length 1 and x\[1\] 2",
+    )
+    bad(lambda: spec.forward([x, np.zeros((2, 1, 1, 2), F32)]), ShapeError, "on axis N")
+    bad(lambda: spec.gradient(x, [x]), ShapeError, r"g has shape \(1, 1, 1, 2\).*\(1, 1, 1, 4\).*multiple of 4")
+    bad(lambda: spec.gradient(pixel(1, 2, 3, 4), [x, x]), ShapeError, r"has \(1, 1, 1, 8\)")
+    bad(lambda: spec.gradient(pixel(1, 2, 3, 4), [x], out=(x, x)), TypeError, "out has 2 arrays")

@@ -1,0 +1,104 @@
+"""The gradients against central differences in float64, and against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import Convolution, ConvolutionTranspose, FullyConnected
+from mpsref.conformance.subjects.convolution import problems
+from mpsref.images import Array
+from mpsref.kernels.convolution_problems import GradientWeights, Weighted
+
+
+def differences(loss: Callable[[], float], array: Array, step: float = 1e-3) -> Array:
+    """Central differences; exact but for rounding, because the loss is linear in each array."""
+    slopes = np.empty_like(array)
+    for index in np.ndindex(array.shape):
+        kept = array[index]
+        array[index] = kept + step
+        above = loss()
+        array[index] = kept - step
+        slopes[index] = (above - loss()) / (2 * step)
+        array[index] = kept
+    return slopes
+
+
+def close(actual: Any, expected: Any) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
+
+
+SPECS: list[tuple[Any, tuple[int, ...], int, tuple[int, int]]] = [
+    (Convolution((3, 2), (2, 1), (1, 2), (0, 1), 2), (2, 5, 4, 4), 2, (3, 4)),
+    (Convolution((2, 4), 1, 1, (-1, 3)), (1, 3, 5, 2), 3, (4, 4)),
+    (Convolution(3, 3, 2, 1, 3), (1, 6, 6, 3), 6, (2, 3)),
+    (ConvolutionTranspose((3, 2), (2, 3), (0, 1), (1, -1), 2), (2, 3, 2, 4), 2, (5, 6)),
+    (ConvolutionTranspose(4, 2, 0, -1), (1, 3, 3, 2), 3, (6, 7)),
+    (FullyConnected((2, 3)), (2, 2, 3, 2), 3, (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("spec", "shape", "outputs", "size"), SPECS, ids=lambda value: repr(value))
+def test_finite_differences(spec: Any, shape: tuple[int, ...], outputs: int, size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    x, g = rng.standard_normal(shape), rng.standard_normal((shape[0], *size, outputs))
+    weights = rng.standard_normal((outputs, *spec.size, shape[3] // spec.groups))
+    biases = rng.standard_normal(outputs)
+
+    def loss() -> float:
+        return float(np.sum(g * spec.forward(x, weights, biases, size)))
+
+    close(spec.gradient_data(g, weights, shape), differences(loss, x))
+    dw, db = spec.gradient_weights(g, x)
+    close(dw, differences(loss, weights))
+    close(db, differences(loss, biases))
+
+
+def test_finite_differences_of_the_weights_with_clamp() -> None:
+    spec, rng = Convolution((3, 2), (2, 1), (1, 2), (-1, 3), 2, "clamp"), np.random.default_rng(1)
+    x, g = rng.standard_normal((1, 3, 4, 4)), rng.standard_normal((1, 3, 4, 2))
+    weights = rng.standard_normal((2, 3, 2, 2))
+    expected = differences(lambda: float(np.sum(g * spec.forward(x, weights, output_size=(3, 4)))), weights)
+    close(spec.gradient_weights(g, x)[0], expected)
+
+
+@pytest.mark.parametrize("spec_type", [Convolution, ConvolutionTranspose, FullyConnected])
+def test_the_three_operations_are_one_trilinear_form(spec_type: Any) -> None:
+    """<y, g> = <dx, x> = <dw, w> in float64, for whatever the conformance suite draws."""
+
+    @given(problems(spec_type, "gradient_data"), st.integers(0, 99))
+    @settings(max_examples=40)
+    def check(problem: Weighted, seed: int) -> None:
+        spec, rng = problem.spec, np.random.default_rng(seed)
+        x, g = rng.standard_normal(problem.source_shape), rng.standard_normal(problem.result_image)
+        weights = rng.standard_normal(problem.weights_shape)
+        y = spec.forward(x, weights, output_size=problem.result_size)
+        dx = spec.gradient_data(g, weights, x.shape)
+        dw, db = spec.gradient_weights(g, x)
+        form = np.sum(y * g)
+        close(np.sum(dx * x), form)
+        close(np.sum(dw * weights), form)
+        close(db, g.sum(axis=(0, 1, 2)))
+
+    check()
+
+
+def test_the_mean_over_a_batch_needs_g_of_the_mean() -> None:
+    """Weight gradients are sums: dividing by the number of images is the loss's business."""
+    spec, rng = Convolution(2), np.random.default_rng(2)
+    x, g = rng.standard_normal((3, 4, 4, 2)), rng.standard_normal((3, 4, 4, 2))
+    together = spec.gradient_weights(g, x)
+    apart = [spec.gradient_weights(g[k : k + 1], x[k : k + 1]) for k in range(3)]
+    for whole, *parts in zip(together, *apart, strict=True):
+        close(whole, sum(parts))
+
+
+def test_problem_of_a_weight_gradient_lists_its_results() -> None:
+    problem = GradientWeights(Convolution(2, groups=2), (1, 4, 4, 6), 4, (3, 3))
+    assert problem.input_shapes == {"g": (1, 3, 3, 4), "x": (1, 4, 4, 6)}
+    assert problem.result_shapes == ((4, 2, 2, 3), (4,))

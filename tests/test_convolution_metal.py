@@ -1,0 +1,71 @@
+"""How the Metal kernels tile: sums in chunks, tiles that end inside a group or a row, the same bits at each run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpsref import Convolution
+from mpsref.images import Array
+from mpsref_metal import convolution as metal
+from tests.conftest import AVAILABLE
+
+F32 = np.float32
+ON_METAL = pytest.mark.parametrize("metal_backend", [name for name in AVAILABLE if name.startswith("metal")])
+
+
+def integers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(-8, 9, shape).astype(F32)
+
+
+@ON_METAL
+@pytest.mark.parametrize(
+    ("shape", "outputs", "spec"),
+    [
+        ((2, 40, 41, 5), 7, Convolution(3)),
+        ((1, 30, 31, 9), 9, Convolution(3, 2, groups=9)),
+        ((2, 9, 10, 6), 12, Convolution((1, 3), (1, 3), groups=6)),
+        ((1, 3, 1100, 3), 4, Convolution((1, 2), 1, (1, 5))),
+        ((3, 50, 1, 2), 2, Convolution((5, 1), (3, 1), groups=2)),
+        ((3, 401, 2, 3), 5, Convolution(1)),  # more lines than chunks, and the last chunk is not full
+    ],
+)
+def test_many_tiles_and_chunks(metal_backend: str, shape: tuple[int, ...], outputs: int, spec: Convolution) -> None:
+    """Sums of integers are exact in any order, so every element must be the reference's."""
+    x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
+    y = spec.forward(x, weights)
+    np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)
+    g = integers(*y.shape, seed=2)
+    dx = spec.gradient_data(g, weights, x.shape, backend=metal_backend)
+    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
+    for ours, theirs in zip(
+        spec.gradient_weights(g, x, backend=metal_backend), spec.gradient_weights(g, x), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@ON_METAL
+@pytest.mark.parametrize("size", [(1, 1_000_000), (1000, 1000)])
+def test_long_sums_are_added_up_in_blocks(metal_backend: str, size: tuple[int, int]) -> None:
+    """A tenth a million times: one running sum in float32 would be off by a hundred times the tolerance."""
+    g, x = np.full((1, *size, 1), 0.1, F32), np.ones((1, *size, 1), F32)
+    for result in Convolution(1).gradient_weights(g, x, backend=metal_backend):
+        np.testing.assert_allclose(result, np.full(result.shape, 1e6 * np.float64(F32(0.1))), rtol=1e-4)
+
+
+@ON_METAL
+def test_sums_have_the_same_bits_at_each_run(metal_backend: str) -> None:
+    rng = np.random.default_rng(0)
+    g, x = (rng.standard_normal((2, 20, 20, c)).astype(F32) for c in (6, 5))
+    runs = [Convolution(3).gradient_weights(g, x, backend=metal_backend) for _ in range(3)]
+    assert len({dw.tobytes() + db.tobytes() for dw, db in runs}) == 1
+
+
+@pytest.mark.parametrize(("lines", "tiles", "most"), [(1, 1, 9), (100, 10, 50), (5000, 1, 10**6), (7, 10**9, 0)])
+def test_chunks_cover_all_lines(lines: int, tiles: int, most: int) -> None:
+    """There are never more than are added up in sequence, nor than the workspace allows, and always one."""
+    chunk = metal._chunk(np.empty((1, lines, 3, 1)), tiles, most)
+    chunks = -(-lines // chunk)
+    assert 1 <= chunks <= max(1, min(most, metal.CHUNKS))
+    assert chunk * chunks >= lines
+    assert chunk * (chunks - 1) < lines

@@ -1,0 +1,211 @@
+"""Cross-channel normalization: worked examples, brute force, PyTorch, differentiation, windows, threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import CrossChannelNormalization
+from mpsref.images import Array
+from tests import oracle_normalization as oracle
+from tests.oracle_normalization import noise
+
+X = np.array([1, 2, 3, 0, 1], np.float32).reshape(1, 1, 1, 5)
+G = np.array([1, 0, 1, 2, 1], np.float32).reshape(1, 1, 1, 5)
+
+
+def close(result: Array, expected: Any, tolerance: float = 1e-6) -> None:
+    np.testing.assert_allclose(
+        np.asarray(result, np.float64).ravel(), np.ravel(expected), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "y", "dx"),
+    [
+        (1, [0.70710678, 0.89442719, 0.9486833, 0, 0.70710678], [0.35355339, 0, 0.03162278, 2, 0.35355339]),
+        (
+            2,
+            [0.70710678, 0.81649658, 0.80178373, 0, 0.70710678],
+            [0.35355339, -0.11454053, 0.09545044, 0.63245553, 0.35355339],
+        ),
+        (
+            3,
+            [0.40824829, 0.51639778, 0.80178373, 0, 0.70710678],
+            [0.34020691, -0.2506233, 0.09545044, 0.60302269, 0.35355339],
+        ),
+        (
+            4,
+            [0.40824829, 0.51639778, 0.77459667, 0, 0.30151134],
+            [0.28856713, -0.23936232, 0.02104919, 0.51639778, 0.27410122],
+        ),
+    ],
+)
+def test_worked_examples(backend: str, size: int, y: list[float], dx: list[float]) -> None:
+    norm = CrossChannelNormalization(size, alpha=size, beta=0.5, delta=1)
+    close(norm.forward(X, backend=backend), y)
+    close(norm.gradient(G, X, backend=backend), dx)
+
+
+def test_what_the_hardware_gave(backend: str) -> None:
+    x = np.array([1, 2, 5], np.float32).reshape(1, 1, 1, 3)
+    y = CrossChannelNormalization(3).forward(x, backend=backend)
+    assert float(y[0, 0, 0, 1]) == pytest.approx(1.24184335e-05, rel=2e-6)
+
+
+def test_documented_defaults() -> None:
+    norm = CrossChannelNormalization()
+    assert (norm.kernel_size, norm.alpha, norm.beta, norm.delta) == (5, 1, 5, 1)
+
+
+def test_the_printed_gradient_is_another_one() -> None:
+    """Apple's formula lacks 1 / N in its second term; these inputs tell the two apart."""
+    norm, x, g = CrossChannelNormalization(3, alpha=3, beta=0.5), X.astype(float), G.astype(float)
+    exact = norm.gradient(g, x)
+    own = g / np.array([6, 15, 14, 11, 2]) ** 0.5
+    printed = own + 3 * (exact - own)
+    close(printed, [0.20412415, -0.75186989, -0.24817115, 0.60302269, -0.35355339])
+    close(exact, [0.34020691, -0.2506233, 0.09545044, 0.60302269, 0.35355339])
+    close(exact, oracle.slope(lambda v: oracle.cross_channel(v, norm), x, g), 1e-8)
+
+
+norms = st.builds(
+    CrossChannelNormalization,
+    st.integers(1, 12),
+    st.sampled_from([0.0, 0.5, 4.0]),
+    st.sampled_from([0.5, 0.75, 1.25, 0.3, 3.0, -1.0]),
+    st.sampled_from([0.5, 2.0]),
+)
+shapes = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 8))
+
+
+@settings(max_examples=40, deadline=None)
+@given(norm=norms, shape=shapes, dtype=st.sampled_from(["float16", "float32"]))
+def test_forward_is_the_brute_force(backend: str, norm: Any, shape: tuple[int, ...], dtype: str) -> None:
+    x = noise(shape, 0, dtype)
+    y = norm.forward(x, backend=backend)
+    assert (y.dtype, y.shape) == (x.dtype, x.shape)
+    close(y, oracle.cross_channel(x, norm), 2e-3 if dtype == "float16" else 1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(norm=norms, shape=shapes)
+def test_the_gradient_is_the_derivative(norm: Any, shape: tuple[int, ...]) -> None:
+    x, g = noise(shape, 0, "float64"), noise(shape, 1, "float64")
+    close(norm.gradient(g, x), oracle.slope(lambda v: oracle.cross_channel(v, norm), x, g), 1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9, 16, 64])
+def test_pytorch_agrees(backend: str, size: int) -> None:
+    """The words are the same, even windows included."""
+    torch = oracle.torch_or_skip()
+    x, g = noise((2, 3, 3, 16)), noise((2, 3, 3, 16), 1)
+    words = {"size": size, "alpha": 2.0, "beta": 0.75, "k": 0.5}
+    values, dx = oracle.by_torch(torch, lambda v: torch.nn.functional.local_response_norm(v, **words), x, g)
+    norm = CrossChannelNormalization(size, 2.0, 0.75, 0.5)
+    close(norm.forward(x, backend=backend), values, 1e-5)
+    close(norm.gradient(g, x, backend=backend), dx, 1e-5)
+
+
+def test_a_window_over_all_channels_is_an_l2_normalization(backend: str) -> None:
+    x = noise((1, 2, 2, 64))
+    y = CrossChannelNormalization(128, alpha=128, beta=0.5, delta=0).forward(x, backend=backend)
+    close((y.astype(float) ** 2).sum(axis=-1), np.ones((1, 2, 2)), 1e-5)
+    huge = CrossChannelNormalization(10**9, alpha=10.0**9, beta=0.5, delta=0)
+    close(huge.forward(x, backend=backend), y, 1e-5)
+    close(huge.gradient(y, x, backend=backend), np.zeros(x.shape), 1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 64, 1000, 5000])
+@pytest.mark.parametrize("size", [1, 4, 5, 1200])
+def test_lines_of_many_lengths(channels: int, size: int) -> None:
+    """The cpu backend puts pixels side by side into one line, from several to a part of one."""
+    x, g = noise((1, 5, 3, channels)), noise((1, 5, 3, channels), 1)
+    norm = CrossChannelNormalization(size, alpha=2.0, beta=0.75)
+    close(norm.forward(x, backend="cpu"), norm.forward(x.astype(float)), 1e-5)
+    close(norm.gradient(g, x, backend="cpu"), norm.gradient(g.astype(float), x.astype(float)), 1e-5)
+
+
+def test_a_base_that_is_0_or_negative_follows_ieee(ieee_backend: str) -> None:
+    x = np.array([0, 1, 4], np.float32).reshape(1, 1, 3, 1)
+    y = CrossChannelNormalization(1, delta=0, beta=0.5).forward(x, backend=ieee_backend)
+    np.testing.assert_array_equal(y.ravel(), np.float32([np.nan, 1, 1]))
+    for beta, value in ((0.5, np.nan), (0.3, np.nan), (1, -0.25), (2, 1 / 16)):
+        y = CrossChannelNormalization(1, alpha=0, delta=-4, beta=beta).forward(x, backend=ieee_backend)
+        np.testing.assert_array_equal(y.ravel()[1], np.float32(value))
+
+
+@pytest.mark.parametrize("beta", [*(k / 4 for k in range(-12, 41)), 0.1, -2.3, 40.0])
+def test_powers_of_the_cpu_backend(beta: float) -> None:
+    """Roots and products for multiples of 1/4, and the general power: all well within 16 ulp."""
+    from mpsref_cpu.powers import raise_to_minus
+
+    base = np.linspace(0.3, 3, 1000, dtype=np.float32)
+    power = np.empty_like(base)
+    raise_to_minus(beta, base, power, base.size)
+    exact = base.astype(np.float64) ** -np.float64(np.float32(beta))
+    assert (np.abs(power - exact) <= 16 * np.spacing(exact.astype(np.float32))).all()
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 7, 8, 31])
+@pytest.mark.parametrize("step", [1, 3])
+def test_sums_over_windows(kernel: int, step: int) -> None:
+    """On integers the sums are exact, however they are put together."""
+    from mpsref_cpu.window_sums import sum_line, sum_rows
+
+    rows = np.random.default_rng(0).integers(-9, 9, (40 + kernel, 5)).astype(np.float32)
+    due = np.array([rows[i : i + kernel].sum(axis=0) for i in range(3, 38)])
+    worked = rows.copy()
+    sum_rows(worked, 3, 35, kernel)
+    np.testing.assert_array_equal(worked[3:38], due)
+    line = rows.ravel().copy()
+    count = line.size - (kernel - 1) * step
+    due_line = sum(line[t * step : t * step + count] for t in range(kernel))
+    sums = np.empty_like(line)
+    sum_line(line.copy(), count, kernel, step, sums, np.empty_like(line))
+    np.testing.assert_array_equal(sums[:count], due_line)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    from mpsref_cpu import parallel
+
+    monkeypatch.setattr(parallel, "GRAIN", 1)
+    x, g = noise((3, 20, 17, 24), 0, dtype), noise((3, 20, 17, 24), 1, dtype)
+    norm, seen = CrossChannelNormalization(beta=0.75), set()
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+        results = norm.forward(x, backend="cpu"), norm.gradient(g, x, backend="cpu")
+        seen.add(b"".join(result.tobytes() for result in results))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"kernel_size": 0}, ValueError, "kernel_size is 0; it must be an integer >= 1"),
+        ({"kernel_size": 2.5}, TypeError, "kernel_size is 2.5"),
+        ({"alpha": -1}, ValueError, "alpha is -1; it must be a number >= 0"),
+        ({"alpha": np.nan}, ValueError, "alpha is nan"),
+        ({"beta": np.nan}, ValueError, "beta is nan"),
+        ({"delta": np.nan}, ValueError, "delta is nan"),
+        ({"delta": None}, TypeError, "delta is None"),
+    ],
+)
+def test_bad_parameters(parameters: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        CrossChannelNormalization(**parameters)
+
+
+def test_bad_arrays() -> None:
+    norm, x = CrossChannelNormalization(), noise((2, 3, 3, 4))
+    with pytest.raises(ValueError, match=r"g has shape .* and x .*; both must be equal"):
+        norm.gradient(x[:, :2], x)
+    with pytest.raises(TypeError, match="x has dtype int64"):
+        norm.forward(x.astype(int))
+    with pytest.raises(ValueError, match="rank 2"):
+        norm.forward(x[0, 0])

@@ -1,0 +1,306 @@
+"""Instance and group normalization: worked examples, brute force, PyTorch, differentiation, hard data, threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import GroupNormalization, InstanceNormalization, registry
+from mpsref.conformance.case import Case
+from mpsref.conformance.runner import run_case
+from mpsref.images import Array
+from mpsref.kernels.normalization import FLT_MIN
+from tests import oracle_normalization as oracle
+from tests.oracle_normalization import noise
+
+SPECS = [InstanceNormalization(1e-3), GroupNormalization(2, 1e-3)]
+
+
+def close(result: Array, expected: Any, tolerance: float = 2e-6) -> None:
+    np.testing.assert_allclose(
+        np.asarray(result, np.float64).ravel(), np.ravel(expected), rtol=tolerance, atol=tolerance
+    )
+
+
+# --- worked examples --------------------------------------------------------------------------------------------------
+
+
+def test_instance_worked_example(backend: str) -> None:
+    x = np.array([[[1, 10], [3, 14]], [[0, 2], [4, 2]]], np.float32).reshape(2, 1, 2, 2)
+    g = np.array([[[1, 1], [2, 0]], [[-1, 3], [1, 1]]], np.float32).reshape(2, 1, 2, 2)
+    norm = InstanceNormalization(3)
+    y = norm.forward(x, [2, 3], [0, 1], backend=backend)
+    close(y[0], [-1, -1.26778684, 1, 3.26778684])
+    close(y[1], [-1.51185789, 1, 1.51185789, 1])
+    dx, dgamma, dbeta = norm.gradient(g, x, [2, 3], backend=backend)
+    close(dx[0], [-0.375, 0.24297716, 0.375, -0.24297716])
+    close(dx[1], [-0.32396955, 1.73205081, 0.32396955, -1.73205081])
+    close(dgamma, [0.5, -0.75592895, 1.51185789, 0])
+    close(dbeta, [3, 1, 0, 4])
+    assert dgamma.shape == dbeta.shape == (2, 2)
+
+
+def test_group_worked_example(backend: str) -> None:
+    x = np.array([1, 3, 2, 6, 5, 7, 2, 10], np.float32).reshape(1, 1, 2, 4)
+    g = np.array([1, 0, 2, 0, 0, 1, 0, 1], np.float32).reshape(1, 1, 2, 4)
+    norm = GroupNormalization(groups=2, epsilon=4)
+    y = norm.forward(x, [1, 2, 1, 0.5], [0, 0, 1, 1], backend=backend)
+    close(y, [-1, -0.66666667, 0.22540333, 1.12909944, 0.33333333, 2, 0.22540333, 1.64549722])
+    dx, dgamma, dbeta = norm.gradient(g, x, [1, 2, 1, 0.5], backend=backend)
+    close(dx[0, 0, 0], [0.16666667, -0.22222222, 0.30983867, -0.1463127])
+    close(dx[0, 0, 1], [-0.27777778, 0.33333333, -0.20655911, 0.04303315])
+    close(dgamma, [-1, 1, -1.54919334, 1.29099445])
+    close(dbeta, [1, 1, 2, 1])
+
+
+def test_no_gamma_is_1_and_no_beta_is_0(backend: str) -> None:
+    x, g = noise((2, 3, 4, 4)), noise((2, 3, 4, 4), seed=1)
+    ones, zeros = np.ones(4, np.float32), np.zeros(4, np.float32)
+    for norm in SPECS:
+        for vectors in ({}, {"gamma": ones}, {"beta": zeros}):
+            same = norm.forward(x, ones, zeros, backend=backend)
+            np.testing.assert_array_equal(norm.forward(x, **vectors, backend=backend), same)
+        for one, other in zip(
+            norm.gradient(g, x, backend=backend), norm.gradient(g, x, ones, backend=backend), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+# --- other computations of the same -----------------------------------------------------------------------------------
+
+shapes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5))
+
+
+@settings(max_examples=25, deadline=None)
+@given(shape=shapes, groups=st.integers(1, 3), size=st.integers(1, 3), dtype=st.sampled_from(["float16", "float32"]))
+def test_forward_is_the_brute_force(backend: str, shape: Any, groups: int, size: int, dtype: str) -> None:
+    channels = groups * size
+    x, gamma, beta = noise((*shape, channels), dtype=dtype), noise((channels,), 1), noise((channels,), 2)
+    y = GroupNormalization(groups, 0.01).forward(x, gamma, beta, backend=backend)
+    assert y.dtype == dtype
+    close(y, oracle.grouped(x, groups, 0.01, gamma, beta), 4e-3 if dtype == "float16" else 2e-5)
+    alone = InstanceNormalization(0.01).forward(x, gamma, beta, backend=backend)
+    close(alone, oracle.grouped(x, channels, 0.01, gamma, beta), 4e-3 if dtype == "float16" else 2e-5)
+
+
+@pytest.mark.parametrize(("groups", "epsilon"), [(1, 0.5), (2, 1e-3), (3, 1e-38), (6, 0.1)])
+def test_the_gradient_is_the_derivative(groups: int, epsilon: float) -> None:
+    x, g = noise((2, 2, 3, 6), dtype="float64"), noise((2, 2, 3, 6), 1, "float64")
+    gamma, beta = noise((6,), 2, "float64"), noise((6,), 3, "float64")
+    norm = InstanceNormalization(epsilon) if groups == 6 else GroupNormalization(groups, epsilon)
+    dx, dgamma, dbeta = norm.gradient(g, x, gamma)
+    close(dx, oracle.slope(lambda v: oracle.grouped(v, groups, epsilon, gamma, beta), x, g), 1e-8)
+    close(dgamma.sum(0), oracle.slope(lambda v: oracle.grouped(x, groups, epsilon, v, beta), gamma, g), 1e-8)
+    close(dbeta.sum(0), oracle.slope(lambda v: oracle.grouped(x, groups, epsilon, gamma, v), beta, g), 1e-8)
+    assert {array.dtype for array in (dx, dgamma, dbeta)} == {np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((2, 5, 4, 6), 6), ((2, 5, 4, 6), 2), ((1, 9, 7, 12), 1), ((3, 1, 2, 5), 5)]
+)
+def test_pytorch_agrees(backend: str, shape: tuple[int, ...], groups: int) -> None:
+    torch = oracle.torch_or_skip()
+    x, g, gamma, beta = noise(shape), noise(shape, 1), noise(shape[3:], 2), noise(shape[3:], 3)
+    weight, bias = (torch.from_numpy(v.astype(np.float64)).requires_grad_() for v in (gamma, beta))
+    functional = torch.nn.functional
+    norm: Any = GroupNormalization(groups, 1e-2)
+    if groups == shape[3]:
+        norm = InstanceNormalization(1e-2)
+        values, dx = oracle.by_torch(
+            torch, lambda v: functional.instance_norm(v, weight=weight, bias=bias, eps=1e-2), x, g
+        )
+        y = functional.instance_norm(oracle.nchw(torch, x), weight=weight, bias=bias, eps=1e-2)
+    else:
+        values, dx = oracle.by_torch(torch, lambda v: functional.group_norm(v, groups, weight, bias, 1e-2), x, g)
+        y = functional.group_norm(oracle.nchw(torch, x), groups, weight, bias, 1e-2)
+    dweight, dbias = torch.autograd.grad(y, (weight, bias), oracle.nchw(torch, g))
+    close(norm.forward(x, gamma, beta, backend=backend), values, 2e-5)
+    own_dx, dgamma, dbeta = norm.gradient(g, x, gamma, backend=backend)
+    close(own_dx, dx, 2e-5)
+    close(dgamma.sum(0), dweight.numpy(), 2e-5)
+    close(dbeta.sum(0), dbias.numpy(), 2e-5)
+
+
+# --- hard data --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.1, 3.0, 12345.678, -1e-3])
+def test_constant_groups_give_exactly_0(backend: str, value: float) -> None:
+    x = np.full((2, 25, 40, 6), value, np.float32)
+    beta, g = noise((6,), 1), noise(x.shape, 2)
+    for norm in (InstanceNormalization(), GroupNormalization(3), GroupNormalization(1)):
+        y = norm.forward(x, noise((6,)), beta, backend=backend)
+        np.testing.assert_array_equal(y, np.broadcast_to(beta, x.shape))
+        _, dgamma, _ = norm.gradient(g, x, backend=backend)
+        assert not dgamma.any()
+
+
+def test_a_single_value_has_no_gradient(backend: str) -> None:
+    x, g = noise((3, 1, 1, 4)), noise((3, 1, 1, 4), 1)
+    for norm in (InstanceNormalization(), InstanceNormalization(0.5), GroupNormalization(4)):
+        np.testing.assert_array_equal(norm.forward(x, None, [1, 2, 3, 4], backend=backend)[0, 0, 0], [1, 2, 3, 4])
+        dx, dgamma, dbeta = norm.gradient(g, x, noise((4,), 2), backend=backend)
+        assert not dx.any()
+        assert not dgamma.any()
+        np.testing.assert_array_equal(dbeta, g[:, 0, 0])
+
+
+@pytest.mark.parametrize("method", ["forward", "gradient"])
+@pytest.mark.parametrize("shape", [(1, 33, 31, 3), (2, 40, 60, 5), (1, 70, 70, 1), (1, 20, 30, 300)], ids=str)
+def test_a_mean_of_ten_thousand_deviations(backend: str, shape: tuple[int, ...], method: str) -> None:
+    """The error stays within the bound, which sums of squares in float32 miss by far."""
+    generator = np.random.default_rng(0)
+    x = (1e4 + generator.standard_normal(shape)).astype(np.float32)
+    x[0, 0, 0, 0] = 2e4  # the first pixel lies far off
+    g, gamma, beta = noise(shape, 1), noise(shape[3:], 2), noise(shape[3:], 3)
+    for spec in (InstanceNormalization(1e-5), GroupNormalization(1, 1e-5)):
+        problem = spec.problems[method](spec, shape)
+        case = Fixed(problem, (x, gamma, beta) if method == "forward" else (g, x, gamma))
+        outcome = run_case(case, registry.get_backend(backend))
+        assert outcome.status == "passed", outcome.message
+
+
+class Fixed(Case):
+    """A case on data of its own."""
+
+    def __new__(cls, *args: Any) -> Any:
+        return object.__new__(cls)
+
+    def __init__(self, problem: Any, arrays: tuple[Array, ...]) -> None:
+        super().__init__(problem)
+        object.__setattr__(self, "arrays", arrays)
+
+    def inputs(self) -> tuple[Array, ...]:
+        return self.__dict__["arrays"]  # type: ignore[no-any-return]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def test_no_epsilon_and_no_deviation_follow_ieee(ieee_backend: str) -> None:
+    x = np.ones((1, 2, 2, 1), np.float32)
+    norm = InstanceNormalization(0)
+    assert np.isnan(norm.forward(x, backend=ieee_backend)).all()
+    dx, dgamma, dbeta = norm.gradient(noise(x.shape), x, backend=ieee_backend)
+    assert not np.isfinite(dx).any()
+    assert np.isnan(dgamma).all()
+    assert np.isfinite(dbeta).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_stays_in_its_group(ieee_backend: str, bad: float) -> None:
+    x, g = noise((2, 3, 3, 4)), noise((2, 3, 3, 4), 1)
+    x[0, 1, 1, 1] = bad
+    norm = GroupNormalization(2, 1e-3)
+    clean = noise((2, 3, 3, 4))
+    for broken, whole in (
+        (norm.forward(x, backend=ieee_backend), norm.forward(clean, backend=ieee_backend)),
+        (norm.gradient(g, x, backend=ieee_backend)[0], norm.gradient(g, clean, backend=ieee_backend)[0]),
+    ):
+        assert not np.isfinite(broken[0, ..., :2]).any()
+        np.testing.assert_array_equal(broken[0, ..., 2:], whole[0, ..., 2:])
+        np.testing.assert_array_equal(broken[1], whole[1])
+
+
+def test_epsilon_is_the_smallest_normal_number_by_default() -> None:
+    assert InstanceNormalization().epsilon == GroupNormalization().epsilon == FLT_MIN == 1.1754943508222875e-38
+    assert GroupNormalization().groups == 1
+
+
+def test_no_images_give_an_empty_result(backend: str) -> None:
+    x = np.zeros((0, 2, 2, 4), np.float32)
+    for norm in SPECS:
+        assert norm.forward(x, backend=backend).shape == x.shape
+        assert [result.shape for result in norm.gradient(x, x, backend=backend)] == [x.shape, (0, 4), (0, 4)]
+
+
+# --- dtypes, memory, threads ------------------------------------------------------------------------------------------
+
+
+def test_dtypes_of_results(backend: str) -> None:
+    x, g = noise((1, 3, 3, 2), dtype="float16"), noise((1, 3, 3, 2), 1)
+    norm = InstanceNormalization(0.1)
+    assert [result.dtype for result in norm.gradient(g, x, backend=backend)] == ["float32"] * 3
+    assert [result.dtype for result in norm.gradient(g.astype("float16"), x, backend=backend)] == [
+        "float16",
+        "float32",
+        "float32",
+    ]
+    assert norm.forward(x, np.ones(2), backend=backend).dtype == "float16"
+
+
+def test_out_takes_the_results(backend: str) -> None:
+    x, g = noise((2, 3, 3, 4)), noise((2, 3, 3, 4), 1)
+    norm = GroupNormalization(2, 0.1)
+    results = norm.gradient(g, x, backend=backend)
+    outs = np.empty_like(x), np.empty((2, 4), np.float32), np.empty((4, 2), np.float32).T
+    for result, out in zip(norm.gradient(g, x, out=outs, backend=backend), outs, strict=True):
+        assert result is out
+    for result, out in zip(results, outs, strict=True):
+        np.testing.assert_array_equal(result, out)
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64, 24), (1, 200, 200, 3), (2, 33, 65, 257)], ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_bits_do_not_depend_on_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str
+) -> None:
+    from mpsref_cpu import parallel
+
+    monkeypatch.setattr(parallel, "GRAIN", 1)
+    x, g = noise(shape, dtype=dtype), noise(shape, 1, dtype)
+    norm = InstanceNormalization(1e-3)
+    seen = set()
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+        results = norm.forward(x, backend="cpu"), *norm.gradient(g, x, backend="cpu")
+        seen.add(b"".join(result.tobytes() for result in results))
+    assert len(seen) == 1
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: InstanceNormalization(-1e-9), ValueError, "epsilon is -1e-09; it must be a number >= 0"),
+        (lambda: InstanceNormalization(np.nan), ValueError, "epsilon is nan"),
+        (lambda: GroupNormalization(1, epsilon=np.float32("nan")), ValueError, "epsilon is"),
+        (lambda: InstanceNormalization("1"), TypeError, "epsilon is '1' of type str"),
+        (lambda: InstanceNormalization(True), TypeError, "epsilon is True of type bool"),
+        (lambda: GroupNormalization(0), ValueError, "groups is 0; it must be an integer >= 1"),
+        (lambda: GroupNormalization(2.0), TypeError, "groups is 2.0 of type float"),
+    ],
+)
+def test_bad_parameters(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: GroupNormalization(3).forward(x), r"groups is 3; it must divide the number of channels of x, 4"),
+        (lambda x: GroupNormalization(3).gradient(x, x), r"groups is 3; it must divide"),
+        (lambda x: InstanceNormalization().forward(x, gamma=[1, 2]), r"gamma has shape \(2,\); it must be \(4,\)"),
+        (lambda x: InstanceNormalization().forward(x, beta=np.ones((4, 1))), r"beta has shape \(4, 1\)"),
+        (lambda x: InstanceNormalization().gradient(x, x, [1]), r"gamma has shape \(1,\); it must be \(4,\)"),
+        (lambda x: InstanceNormalization().gradient(x[:, :1], x), r"g has shape .* and x .*; both must be equal"),
+        (lambda x: InstanceNormalization().forward(x, gamma=[[1], [1, 2], 3, 4]), r"gamma cannot be read"),
+        (lambda x: InstanceNormalization().forward(x, gamma=["a"] * 4), r"gamma has dtype <U1"),
+        (lambda x: InstanceNormalization().forward(x, gamma=np.ones(4, bool)), r"gamma has dtype bool"),
+        (lambda x: InstanceNormalization().forward(x.astype(int)), r"x has dtype int64"),
+        (lambda x: InstanceNormalization().forward(x[0]), r"x has shape .* of rank 3"),
+    ],
+)
+def test_bad_arrays(call: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(noise((2, 3, 3, 4)))

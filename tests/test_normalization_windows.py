@@ -1,0 +1,388 @@
+"""Spatial and local contrast normalization: worked examples, brute force, PyTorch, slopes, windows, threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpsref import LocalContrastNormalization, SpatialNormalization
+from mpsref.images import Array
+from mpsref.kernels.normalization_windows import WindowedNormalization
+from tests import oracle_normalization as oracle
+from tests.oracle_normalization import noise
+
+X = np.array([[1, 2, 0], [0, 1, 3], [2, 0, 1]], np.float32).reshape(1, 3, 3, 1)
+G = np.array([[1, 0, 1], [0, 2, 0], [1, 0, -1]], np.float32).reshape(1, 3, 3, 1)
+SIXTEEN = np.arange(1, 17, dtype=np.float32).reshape(1, 4, 4, 1)
+
+ORACLES: dict[type[WindowedNormalization], Any] = {
+    SpatialNormalization: oracle.spatial,
+    LocalContrastNormalization: oracle.local_contrast,
+}
+
+
+def close(result: Array, expected: Any, tolerance: float = 1e-6) -> None:
+    np.testing.assert_allclose(
+        np.asarray(result, np.float64).ravel(), np.ravel(expected), rtol=tolerance, atol=tolerance
+    )
+
+
+# --- worked examples --------------------------------------------------------------------------------------------------
+
+SPATIAL = [
+    (
+        SpatialNormalization(2, alpha=4, beta=0.5),
+        [[0.70710678, 0.81649658, 0], [0, 0.37796447, 0.77459667], [0.89442719, 0, 0.28867513]],
+        [[0.24556354, -0.2159797, 0.4472136], [0, 0.67199536, 0.07216878], [0.08944272, 0, -0.26461887]],
+    ),
+    (
+        SpatialNormalization(3, alpha=9, beta=0.5),
+        [[0.37796447, 0.5, 0], [0, 0.21821789, 0.75], [0.81649658, 0, 0.28867513]],
+        [[0.30318689, -0.14955516, 0.25819889], [0, 0.2496317, 0.00982082], [0.09451745, 0, -0.28540153]],
+    ),
+]
+LOCAL_CONTRAST = [
+    (
+        LocalContrastNormalization(2, alpha=1, delta=1),
+        [[0.6882472, 0.96225045, -0.37796447], [-0.22941573, 0, 1], [1.13389342, -0.57735027, -0.16903085]],
+        [
+            [0.1713283, -0.51623814, 0.53994925],
+            [-0.51623814, 1.39860518, 0.13522468],
+            [0.32396955, 0.19317812, -0.5022631],
+        ],
+    ),
+    (
+        LocalContrastNormalization(3, alpha=1, delta=1),
+        [
+            [0.45834925, 0.85120556, -0.45883147],
+            [-0.51639778, -0.07881104, 1.54764647],
+            [1.38675049, -0.54167626, 0.32128773],
+        ],
+        [
+            [0.55549933, -0.33965643, 0.42826367],
+            [-0.30056775, 1.00569496, -0.03517888],
+            [0.41202181, -0.15434679, -0.79288527],
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("norm", "y", "dx"), SPATIAL + LOCAL_CONTRAST, ids=str)
+def test_worked_examples(backend: str, norm: Any, y: Any, dx: Any) -> None:
+    close(norm.forward(X, backend=backend), y)
+    close(norm.gradient(G, X, backend=backend), dx)
+
+
+def test_worked_example_with_an_offset(backend: str) -> None:
+    norm = SpatialNormalization(2, alpha=4, beta=0.5, offset=(1, 1))
+    close(norm.forward(X, backend=backend), [[0.37796447, 0.77459667], [0, 0.28867513]])
+    g = np.array([[1, 2], [3, -1]], np.float32).reshape(1, 2, 2, 1)
+    dx = [[-0.05399492, -0.31454896, 0], [0, 0.24474625, 0.2787279], [0, 1.22474487, -0.26461887]]
+    close(norm.gradient(g, X, backend=backend), dx)
+
+
+def test_what_the_hardware_gave(backend: str) -> None:
+    """Corners of the 4x4 image 1 ... 16, which show the full divisor, and sums of squares of an even window."""
+    assert float(SpatialNormalization(3).forward(SIXTEEN, backend=backend)[0, 0, 0, 0]) == pytest.approx(
+        2.48832257e-05, rel=2e-6
+    )
+    corner = LocalContrastNormalization(3).forward(SIXTEEN, backend=backend)[0, 0, 0, 0]
+    assert float(corner) == pytest.approx(-17.7777786, rel=1e-6)
+    corner = LocalContrastNormalization(3, alpha=1).forward(SIXTEEN, backend=backend)[0, 0, 0, 0]
+    assert float(corner) == pytest.approx(-0.25060245, rel=2e-6)
+    squares = [[1, 5, 13, 25], [26, 66, 98, 138], [106, 242, 306, 378], [250, 546, 642, 746]]
+    quotients = SIXTEEN / SpatialNormalization(2, alpha=4, beta=1).forward(SIXTEEN, backend=backend)
+    close(quotients, np.array(squares) + 1)
+
+
+def test_documented_defaults() -> None:
+    spatial, contrast = SpatialNormalization(3), LocalContrastNormalization(3)
+    assert (spatial.alpha, spatial.beta, spatial.delta) == (1, 5, 1)
+    assert (contrast.alpha, contrast.beta, contrast.delta, contrast.p0, contrast.pm, contrast.ps) == (
+        0,
+        0.5,
+        2**-10,
+        1,
+        0,
+        1,
+    )
+    assert spatial.kernel_size == (3, 3)
+
+
+# --- the formulas that Apple prints -----------------------------------------------------------------------------------
+
+
+def printed_spatial(norm: SpatialNormalization, g: Array, x: Array) -> Array:
+    """``T(j)**-beta (g(j) - 2 alpha beta x(j) / T(j) * sum over R(j) of g x)``, on one image with one channel."""
+    g, x, k = g[0, ..., 0], x[0, ..., 0], norm.windows[0].kernel
+    t = np.array([[base(norm, x, i, j) for j in range(3)] for i in range(3)])
+    sums = np.array([[over_adjoint(g * x, i, j, k) for j in range(3)] for i in range(3)])
+    return np.asarray(t**-norm.beta * (g - 2 * norm.alpha * norm.beta * x / t * sums))
+
+
+def base(norm: SpatialNormalization, x: Array, i: int, j: int) -> float:
+    k = norm.windows[0].kernel
+    around = np.pad(x, k)[i + k - k // 2 : i + k - k // 2 + k, j + k - k // 2 : j + k - k // 2 + k]
+    return norm.delta + norm.alpha / k**2 * float((around**2).sum())
+
+
+def over_adjoint(values: Array, i: int, j: int, k: int) -> float:
+    start = k - (k - 1) // 2
+    return float(np.pad(values, k)[i + start : i + start + k, j + start : j + start + k].sum())
+
+
+def printed_local_contrast(norm: LocalContrastNormalization, g: Array, x: Array) -> Array:
+    """``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``."""
+    g, x, k = g[0, ..., 0], x[0, ..., 0], norm.windows[0].kernel
+    n = k * k
+    mean, t = np.empty((3, 3)), np.empty((3, 3))
+    for i, j in np.ndindex(3, 3):
+        around = np.pad(x, k)[i + k - k // 2 : i + k - k // 2 + k, j + k - k // 2 : j + k - k // 2 + k]
+        mean[i, j], t[i, j] = around.mean(), norm.delta + norm.alpha * around.var()
+    dx = np.empty((3, 3))
+    for i, j in np.ndindex(3, 3):
+        factor = 2 * norm.alpha * norm.beta / n * (x[i, j] - norm.p0 * mean[i, j]) / t[i, j]
+        total = norm.p0 / n * over_adjoint(g, i, j, k) + factor * over_adjoint(g * (x - 1), i, j, k)
+        dx[i, j] = norm.ps * t[i, j] ** -norm.beta * (g[i, j] - total)
+    return dx
+
+
+def test_the_printed_spatial_gradient_is_another_one() -> None:
+    """These inputs tell the exact derivative from the formula printed in ``MPSCNNNormalization.h``."""
+    norm, x, g = SpatialNormalization(2, alpha=4, beta=0.5), X.astype(float), G.astype(float)
+    close(printed_spatial(norm, g, x)[0], [-3.53553391, -1.08866211, 0.4472136])
+    exact = norm.gradient(g, x)
+    close(exact[0, 0], [0.24556354, -0.2159797, 0.4472136])
+    close(exact, oracle.slope(lambda v: oracle.windowed(v, norm, (3, 3), oracle.spatial), x, g), 1e-8)
+
+
+def test_the_printed_local_contrast_gradient_is_another_one() -> None:
+    norm, x, g = LocalContrastNormalization(2, alpha=1, delta=1), X.astype(float), G.astype(float)
+    close(printed_local_contrast(norm, g, x)[0], [0.22941573, -0.43479465, 0.51295178])
+    exact = norm.gradient(g, x)
+    close(exact[0, 0], [0.1713283, -0.51623814, 0.53994925])
+    close(exact, oracle.slope(lambda v: oracle.windowed(v, norm, (3, 3), oracle.local_contrast), x, g), 1e-8)
+
+
+def test_on_a_window_of_one_pixel_the_printed_spatial_gradient_is_exact() -> None:
+    norm, x, g = SpatialNormalization(1, beta=0.5), X.astype(float), G.astype(float)
+    close(printed_spatial(norm, g, x), norm.gradient(g, x))
+
+
+# --- other computations of the same -----------------------------------------------------------------------------------
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[Any, tuple[int, int], Array, Array]:
+    """A spec, an output size, x and g: windows inside, across and beyond the border."""
+    pair = st.tuples(st.integers(1, 5), st.integers(1, 5))
+    near = st.tuples(st.integers(-3, 4), st.integers(-3, 4))
+    parameters: dict[str, Any] = {
+        "alpha": draw(st.sampled_from([0.0, 0.5, 4.0])),
+        "beta": draw(st.sampled_from([0.5, 0.75, 1.25, 0.3, 3.0, -1.0])),
+        "delta": draw(st.sampled_from([0.5, 2.0])),
+    }
+    kind = draw(st.sampled_from([SpatialNormalization, LocalContrastNormalization]))
+    if kind is LocalContrastNormalization:
+        parameters |= {name: draw(st.sampled_from([0.0, 1.0, -0.5])) for name in ("p0", "pm", "ps")}
+    norm = kind(kernel_size=draw(pair), offset=draw(near), **parameters)
+    n, (height, width), size, channels = draw(st.integers(1, 2)), draw(pair), draw(pair), draw(st.integers(1, 3))
+    dtype = draw(st.sampled_from(["float16", "float32"]))
+    return norm, size, noise((n, height, width, channels), 0, dtype), noise((n, *size, channels), 1, dtype)
+
+
+@settings(max_examples=40, deadline=None)
+@given(calls())
+def test_forward_is_the_brute_force(backend: str, call: Any) -> None:
+    norm, size, x, _ = call
+    y = norm.forward(x, size, backend=backend)
+    assert (y.dtype, y.shape) == (x.dtype, (x.shape[0], *size, x.shape[3]))
+    close(y, oracle.windowed(x, norm, size, ORACLES[type(norm)]), 2e-3 if x.dtype == "float16" else 1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(calls())
+def test_the_gradient_is_the_derivative(call: Any) -> None:
+    norm, size, x, g = call
+    x, g = x.astype(np.float64), g.astype(np.float64)
+    due = oracle.slope(lambda v: oracle.windowed(v, norm, size, ORACLES[type(norm)]), x, g)
+    close(norm.gradient(g, x), due, 1e-6)
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_pytorch_agrees(backend: str, kind: Any, kernel: int) -> None:
+    torch = oracle.torch_or_skip()
+    functional = torch.nn.functional
+    x, g = noise((2, 6, 7, 3)), noise((2, 6, 7, 3), 1)
+    norm = kind(kernel, alpha=2.0, beta=0.75, delta=0.5)
+    pads = (kernel // 2, (kernel - 1) // 2) * 2
+
+    def mean(image: Any) -> Any:
+        return functional.avg_pool2d(functional.pad(image, pads), kernel, stride=1)
+
+    def spatial(v: Any) -> Any:
+        return v / (norm.delta + norm.alpha * mean(v * v)) ** norm.beta
+
+    def local_contrast(v: Any) -> Any:
+        m = mean(v)
+        base = norm.delta + norm.alpha * (mean(v * v) - m * m)
+        return norm.pm + norm.ps * (v - norm.p0 * m) / base**norm.beta
+
+    formula = spatial if kind is SpatialNormalization else local_contrast
+    values, dx = oracle.by_torch(torch, formula, x, g)
+    close(norm.forward(x, backend=backend), values, 1e-5)
+    close(norm.gradient(g, x, backend=backend), dx, 1e-5)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+@pytest.mark.parametrize("kernel", [(9, 4), (40, 40), (10**9, 3)], ids=str)
+def test_windows_larger_than_the_image(backend: str, kind: Any, kernel: tuple[int, int]) -> None:
+    """What lies far outside is 0, and costs nothing; the divisor counts it."""
+    x, g = noise((1, 3, 4, 2)), noise((1, 5, 4, 2), 1)
+    norm = kind(kernel, alpha=float(kernel[0] * kernel[1]), beta=0.5, delta=1.0, offset=(-1, 0))
+    y, dx = norm.forward(x, (5, 4), backend=backend), norm.gradient(g, x, backend=backend)
+    close(y, norm.forward(x.astype(float), (5, 4)), 1e-5)
+    close(dx, norm.gradient(g.astype(float), x.astype(float)), 1e-5)
+    if kernel[0] < 100:
+        close(y, oracle.windowed(x, norm, (5, 4), ORACLES[kind]), 1e-5)
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+@pytest.mark.parametrize("offset", [-(10**12), 10**12, -7, 9])
+def test_windows_wholly_outside_the_image(backend: str, kind: Any, offset: int) -> None:
+    norm = kind(3, alpha=1.0, delta=1.0, offset=offset)
+    x = noise((1, 4, 4, 1))
+    assert not norm.forward(x, (2, 2), backend=backend).any()
+    assert not norm.gradient(noise((1, 2, 2, 1)), x, backend=backend).any()
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_the_default_output_is_the_source_less_the_offset(kind: Any) -> None:
+    x = noise((1, 5, 6, 2))
+    assert kind(3).forward(x).shape == x.shape
+    assert kind(3, offset=(2, -1)).forward(x).shape == (1, 3, 7, 2)
+    with pytest.raises(ValueError, match=r"the default output size would be \(0, 6\); name one"):
+        kind(3, offset=(5, 0)).forward(x)
+    assert kind(3, offset=(5, 0)).forward(x, (1, 1)).shape == (1, 1, 1, 2)
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5, 8, 13, 31])
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_many_rows_and_long_windows(kind: Any, kernel: int) -> None:
+    """Bands, blocks of rows and doubled sums of the cpu backend meet at many places of a large image."""
+    x, g = noise((2, 70, 45, 3)), noise((2, 68, 50, 3), 1)
+    norm = kind(kernel, alpha=1.0, beta=0.75, delta=0.5, offset=(1, -2))
+    close(norm.forward(x, (68, 50), backend="cpu"), norm.forward(x.astype(float), (68, 50)), 1e-5)
+    close(norm.gradient(g, x, backend="cpu"), norm.gradient(g.astype(float), x.astype(float)), 3e-5)
+
+
+def test_a_large_mean_leaves_the_variance_alone(backend: str) -> None:
+    """The mean square less the squared mean would have no digit left in float32."""
+    x = (np.float32(1000) + noise((1, 8, 8, 2)) / 8).astype(np.float32)
+    norm = LocalContrastNormalization(3, alpha=1.0, delta=1 / 64)
+    y = norm.forward(x, backend=backend)[:, 1:-1, 1:-1]
+    close(y, norm.forward(x.astype(float))[:, 1:-1, 1:-1], 2e-3)
+
+
+# --- corner cases -----------------------------------------------------------------------------------------------------
+
+
+def test_a_base_that_is_0_or_negative_follows_ieee(ieee_backend: str) -> None:
+    x = np.array([0, 1, 4], np.float32).reshape(1, 1, 3, 1)
+    with_0 = SpatialNormalization(1, delta=0, beta=0.5).forward(x, backend=ieee_backend).ravel()
+    np.testing.assert_array_equal(with_0, np.float32([np.nan, 1, 1]))
+    negative = LocalContrastNormalization(1, delta=-4, p0=0)
+    np.testing.assert_array_equal(negative.forward(x, backend=ieee_backend), np.full_like(x, np.nan))
+    whole = LocalContrastNormalization(1, delta=-4, p0=0, beta=1).forward(x, backend=ieee_backend)
+    np.testing.assert_array_equal(whole.ravel(), [0, -0.25, -1])
+    infinite = LocalContrastNormalization(1, delta=0, p0=0, beta=1).forward(x, backend=ieee_backend).ravel()
+    np.testing.assert_array_equal(infinite, np.float32([np.nan, np.inf, np.inf]))
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_what_is_not_finite_stays_in_its_windows(ieee_backend: str, kind: Any) -> None:
+    x = noise((1, 6, 6, 2))
+    norm = kind(3, alpha=1.0, delta=1.0)
+    clean = norm.forward(x, backend=ieee_backend)
+    x[0, 2, 2, 0] = np.nan
+    y = norm.forward(x, backend=ieee_backend)
+    assert np.isnan(y[0, 1:4, 1:4, 0]).all()
+    y[0, 1:4, 1:4, 0] = clean[0, 1:4, 1:4, 0]
+    np.testing.assert_array_equal(y, clean)
+
+
+def test_a_window_of_one_pixel(backend: str) -> None:
+    x, g = noise((1, 3, 3, 2)), noise((1, 3, 3, 2), 1)
+    norm = LocalContrastNormalization(1, alpha=5.0, delta=0.25, p0=0.5, pm=2.0, ps=3.0)
+    close(norm.forward(x, backend=backend), 2 + 3 * 0.5 * x / 0.5)
+    close(norm.gradient(g, x, backend=backend), 3 * 0.5 * g / 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    from mpsref_cpu import parallel
+
+    monkeypatch.setattr(parallel, "GRAIN", 1)
+    x, g = noise((3, 50, 37, 5), 0, dtype), noise((3, 50, 37, 5), 1, dtype)
+    for norm in (SpatialNormalization(4, beta=0.75), LocalContrastNormalization(4, alpha=1.0, delta=1.0)):
+        seen = set()
+        for threads in (1, 2, 5):
+            monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+            results = norm.forward(x, backend="cpu"), norm.gradient(g, x, backend="cpu")
+            seen.add(b"".join(result.tobytes() for result in results))
+        assert len(seen) == 1
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"kernel_size": 0}, ValueError, "kernel_size is 0; it must be an integer >= 1"),
+        ({"kernel_size": (3, 0)}, ValueError, r"kernel_size\[1\] is 0"),
+        ({"kernel_size": 3.0}, TypeError, "kernel_size is 3.0"),
+        ({"kernel_size": 3, "offset": 0.5}, TypeError, "offset is 0.5"),
+        ({"kernel_size": 3, "alpha": np.nan}, ValueError, "alpha is nan"),
+        ({"kernel_size": 3, "beta": np.nan}, ValueError, "beta is nan"),
+        ({"kernel_size": 3, "delta": np.nan}, ValueError, "delta is nan"),
+        ({"kernel_size": 3, "beta": "5"}, TypeError, "beta is '5' of type str"),
+        ({"kernel_size": 3, "delta": True}, TypeError, "delta is True of type bool"),
+    ],
+)
+def test_bad_parameters(kind: Any, parameters: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        kind(**parameters)
+
+
+def test_the_sign_of_alpha() -> None:
+    with pytest.raises(ValueError, match=r"alpha is -0.5; it must be a number >= 0"):
+        SpatialNormalization(3, alpha=-0.5)
+    assert LocalContrastNormalization(3, alpha=-0.5).alpha == -0.5
+    for name in ("p0", "pm", "ps"):
+        with pytest.raises(ValueError, match=f"{name} is nan"):
+            LocalContrastNormalization(3, **{name: np.nan})
+
+
+@pytest.mark.parametrize("kind", list(ORACLES))
+def test_bad_arrays(kind: Any) -> None:
+    norm, x = kind(3), noise((2, 4, 4, 3))
+    for call, message in (
+        (lambda: norm.forward(x, (0, 1)), r"output_size\[0\] is 0"),
+        (lambda: norm.forward(x[0]), "rank 3"),
+        (lambda: norm.forward(x.astype(np.int32)), "x has dtype int32"),
+        (lambda: norm.gradient(x[:1], x), "both must have the same N and C"),
+        (lambda: norm.gradient(x[..., :2], x), "both must have the same N and C"),
+        (lambda: norm.gradient(x, x, out=x), "out shares memory with an input"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            call()

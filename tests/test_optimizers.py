@@ -1,0 +1,257 @@
+"""Optimizers: worked steps, preprocessing, the optimizers of PyTorch, trajectories, corners, bad input."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import Adam, RMSProp, ShapeError, StochasticGradientDescent, registry
+from mpsref.conformance import data
+from mpsref.conformance.subjects.optimizers import STEPS, follow
+from mpsref.images import Array
+from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
+
+F32 = np.float32
+VALUES, GRADIENTS = [1.0, -2.0], ([0.5, 4.0], [-0.25, 1.0])
+
+SGD = StochasticGradientDescent
+PLAIN, HEAVY, NESTEROV = SGD(0.1), SGD(0.1, 0.9), SGD(0.1, 0.9, True)
+RMS, ADAM = RMSProp(0.1), Adam(0.1)
+
+
+def walk(optimizer: Any, backend: str, *moments: list[float] | None) -> list[list[float]]:
+    """Two steps; return the values after each, then the moments."""
+    value, state = F32(VALUES), [None if m is None else F32(m) for m in moments]
+    after: list[Any] = []
+    for k, gradient in enumerate(GRADIENTS):
+        time = {"time_step": k + 1} if isinstance(optimizer, Adam) else {}
+        value, *state = optimizer.step(F32(gradient), value, *state, **time, backend=backend)
+        after.append(value)
+    return [array.tolist() for array in (*after, *state) if array is not None]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "moments", "expected"),
+    [
+        (PLAIN, [None], [[0.95, -2.4], [0.975, -2.5]]),
+        (HEAVY, [[0, 0]], [[0.95, -2.4], [0.93, -2.86], [0.02, 0.46]]),
+        (NESTEROV, [[0, 0]], [[0.905, -2.76], [0.912, -3.274], [0.2, 4.6]]),
+        (RMS, [[0, 0]], [[0.683772254, -2.316227764], [0.831214201, -2.396810059], [0.02875, 1.54]]),
+        (
+            ADAM,
+            [[0, 0], [0, 0]],
+            [[0.900000063, -2.099999992], [0.873366374, -2.183059739], [0.02, 0.46], [0.00031225, 0.016984]],
+        ),
+        (
+            ADAM,
+            [[0, 0], [0, 0], [0, 0.02]],
+            [
+                [0.900000063, -2.089442713],
+                [0.873366374, -2.165983971],
+                [0.02, 0.46],
+                [0.00031225, 0.016984],
+                [0.00031225, 0.02],
+            ],
+        ),
+    ],
+    ids=["sgd", "momentum", "nesterov", "rmsprop", "adam", "amsgrad"],
+)
+def test_worked_steps(backend: str, optimizer: Any, moments: Any, expected: Any) -> None:
+    np.testing.assert_allclose(walk(optimizer, backend, *moments), expected, rtol=3e-6)
+
+
+@pytest.mark.parametrize(("kind", "used"), [("l2", [0.35, 0.3]), ("l1", [0.35, 0.4]), ("none", [0.25, 0.5])])
+def test_a_gradient_is_clipped_then_rescaled_then_joined_with_the_penalty(backend: str, kind: str, used: Any) -> None:
+    sgd = SGD(
+        1.0,
+        gradient_rescale=0.5,
+        apply_gradient_clipping=True,
+        gradient_clip_min=-1,
+        gradient_clip_max=1,
+        regularization_type=kind,
+        regularization_scale=0.1,
+    )
+    value, m = sgd.step(F32([0.5, 4]), F32(VALUES), backend=backend)
+    assert m is None
+    np.testing.assert_allclose(F32(VALUES) - value, used, rtol=1e-6)
+    lazy = replace(sgd, apply_gradient_clipping=False, regularization_type="none")
+    np.testing.assert_allclose(lazy.step(F32([0.5, 4]), F32(VALUES), backend=backend)[0], [0.75, -4], rtol=1e-6)
+
+
+def test_a_running_average_is_a_step_with_a_negative_learning_rate(backend: str) -> None:
+    average = SGD(-0.1, regularization_type="l2", regularization_scale=-1)
+    np.testing.assert_allclose(average.step(F32([5]), F32([2]), backend=backend)[0], [2.3], rtol=1e-6)
+
+
+def test_the_penalty_at_0_is_0(backend: str) -> None:
+    sgd = SGD(1.0, regularization_type="l1", regularization_scale=0.5)
+    assert sgd.step(F32([0, 0, 0]), F32([0, 2, -2]), backend=backend)[0].tolist() == [0, 1.5, -1.5]
+
+
+def test_nan_passes_the_clip(ieee_backend: str) -> None:
+    sgd = SGD(1.0, apply_gradient_clipping=True, gradient_clip_min=-1, gradient_clip_max=1)
+    value, _ = sgd.step(F32([np.nan, np.inf, -np.inf]), F32([0, 0, 0]), backend=ieee_backend)
+    assert np.isnan(value[0])
+    assert value[1:].tolist() == [-1, 1]
+
+
+def parameters(rng: np.random.Generator, shape: Any) -> Array:
+    return rng.standard_normal(shape).astype(F32)
+
+
+@pytest.mark.parametrize("case", ["sgd", "momentum", "nesterov", "rmsprop", "adam", "amsgrad"])
+def test_the_optimizers_of_pytorch(backend: str, case: str) -> None:
+    """20 steps with weight decay. Adam adds epsilon elsewhere, so it is 0; the learning rate is constant."""
+    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    rng, shape = np.random.default_rng(2), (3, 4, 5)
+    start, decay = parameters(rng, shape), {"regularization_type": "l2", "regularization_scale": 0.01}
+    theirs = torch.nn.Parameter(torch.from_numpy(start.astype(np.float64)))
+    ours, make = {
+        "sgd": (SGD(0.05, **decay), lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.01)),
+        "momentum": (SGD(0.05, 0.9, **decay), lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01)),
+        "nesterov": (
+            SGD(0.05, 0.9, True, **decay),
+            lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01, nesterov=True),
+        ),
+        "rmsprop": (RMSProp(0.05, 0.8, 1e-3, **decay), lambda p: torch.optim.RMSprop(p, 0.05, 0.8, 1e-3, 0.01)),
+        "adam": (Adam(0.05, epsilon=0, **decay), lambda p: torch.optim.Adam(p, 0.05, eps=0, weight_decay=0.01)),
+        "amsgrad": (
+            Adam(0.05, epsilon=0, **decay),
+            lambda p: torch.optim.Adam(p, 0.05, eps=0, weight_decay=0.01, amsgrad=True),
+        ),
+    }[case]
+    optimizer = make([theirs])
+    value, count = start, {"sgd": 0, "adam": 2, "amsgrad": 3}.get(case, 1)
+    state: list[Any] = [np.zeros(shape, F32) for _ in range(count)]
+    for k in range(20):
+        gradient = parameters(rng, shape)
+        theirs.grad = torch.from_numpy(gradient.astype(np.float64))
+        optimizer.step()
+        time = {"time_step": k + 1} if isinstance(ours, Adam) else {}
+        value, *state = ours.step(gradient, value, *state[:count], **time, backend=backend)
+    np.testing.assert_allclose(value, theirs.detach().numpy(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        SGDStep(SGD(0.05, 0.9), (3, 5), True),
+        SGDStep(SGD(0.05, 0.9, True, regularization_type="l2", regularization_scale=0.01), (3, 5), True),
+        RMSPropStep(RMSProp(0.01, regularization_type="l1", regularization_scale=0.01), (3, 5)),
+        AdamStep(Adam(0.01, apply_gradient_clipping=True, gradient_clip_min=-1, gradient_clip_max=1), (3, 5)),
+        AdamStep(Adam(0.01, gradient_rescale=0.5), (3, 5), maximum=True),
+    ],
+    ids=["momentum", "nesterov", "rmsprop", "adam", "amsgrad"],
+)
+def test_a_hundred_steps(backend: str, problem: Step) -> None:
+    """Each step within its bound of the reference's from the same state, and the end near that of the reference."""
+
+    def run(name: str) -> Any:
+        return follow(problem, inputs, lambda step, *arrays: registry.run(step, *arrays, backend=name))
+
+    assert STEPS == 100
+    inputs = data.inputs(problem, "float32", "real", 5)
+    for ours, reference in zip(run(backend), run("reference"), strict=True):
+        assert not np.array_equal(reference, inputs[1])
+        np.testing.assert_allclose(ours, reference, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0), (7, 1, 2), (5000,)])
+def test_any_shape(backend: str, shape: Any) -> None:
+    rng = np.random.default_rng(1)
+    g, v, m, u = (np.asarray(rng.uniform(0.5, 1, shape), F32) for _ in range(4))
+    for optimizer, state in ((HEAVY, (m,)), (RMS, (u,)), (ADAM, (m, u))):
+        results = optimizer.step(g, v, *state, backend=backend)
+        flat = optimizer.step(g.reshape(-1), v.reshape(-1), *(a.reshape(-1) for a in state), backend=backend)
+        for result, vector in zip(results, flat, strict=True):
+            if result is not None:
+                assert result.shape == shape
+                np.testing.assert_array_equal(result.reshape(-1), vector)
+
+
+def test_inputs_are_not_written_and_out_is_used(backend: str) -> None:
+    g, v, m = (F32([k, 2, 3]) for k in (1, 4, 7))
+    outs = np.empty(3, F32), np.empty(3, F32)
+    results = HEAVY.step(g, v, m, out=outs, backend=backend)
+    assert results[0] is outs[0]
+    assert results[1] is outs[1]
+    assert [array.tolist() for array in (g, v, m)] == [[1, 2, 3], [4, 2, 3], [7, 2, 3]]
+    with pytest.raises(ValueError, match="shares memory with an input"):
+        HEAVY.step(g, v, m, out=(v, m), backend=backend)
+
+
+def test_float64_is_computed_without_rounding_constants() -> None:
+    value, s = RMSProp(0.1, 0.9, 1e-8).step(np.float64([0.5]), np.float64([1]), np.zeros(1))
+    assert abs(s[0] - 0.025) < 1e-17
+    assert abs(value[0] - (1 - 0.05 / (np.sqrt(0.025) + 1e-8))) < 1e-15
+    with pytest.raises(TypeError, match="float64"):
+        RMS.step(np.float64([0.5]), np.float64([1]), np.zeros(1), backend="cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "error", "match"),
+    [
+        (SGD, {"learning_rate": np.inf}, ValueError, "learning_rate is inf; it must be a finite number"),
+        (SGD, {"learning_rate": "0.1"}, TypeError, "learning_rate is '0.1' of type str"),
+        (SGD, {"learning_rate": True}, TypeError, "learning_rate is True"),
+        (SGD, {"gradient_rescale": np.nan}, ValueError, "gradient_rescale is nan"),
+        (SGD, {"apply_gradient_clipping": 1}, TypeError, "apply_gradient_clipping is 1"),
+        (SGD, {"gradient_clip_min": np.nan}, ValueError, "gradient_clip_min is nan"),
+        (SGD, {"gradient_clip_min": 2, "gradient_clip_max": 1}, ValueError, "gradient_clip_min is 2.0 and"),
+        (SGD, {"regularization_type": "l3"}, ValueError, "regularization_type is 'l3'"),
+        (SGD, {"regularization_type": 3}, ValueError, "regularization_type is 3"),
+        (SGD, {"regularization_scale": np.inf}, ValueError, "regularization_scale is inf"),
+        (SGD, {"momentum_scale": np.inf}, ValueError, "momentum_scale is inf"),
+        (SGD, {"use_nesterov_momentum": None}, TypeError, "use_nesterov_momentum is None"),
+        (RMSProp, {"decay": 1.5}, ValueError, "decay is 1.5.*>= 0 and <= 1"),
+        (RMSProp, {"epsilon": -1}, ValueError, "epsilon is -1"),
+        (Adam, {"beta1": 1}, ValueError, "beta1 is 1.*< 1"),
+        (Adam, {"beta2": -0.1}, ValueError, "beta2 is -0.1"),
+        (Adam, {"epsilon": -1e-9}, ValueError, "epsilon is -1e-09"),
+    ],
+)
+def test_illegal_parameters(kind: Any, bad: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        kind(**bad)
+
+
+def test_the_ends_of_the_ranges_are_legal() -> None:
+    for decay in (0, 1):
+        RMSProp(decay=decay, epsilon=0)
+    Adam(beta1=0, beta2=0, epsilon=0)
+    assert (
+        SGD(-1, gradient_clip_min=-np.inf, gradient_clip_max=np.inf, regularization_type=2).regularization_type == "l2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "match"),
+    [
+        (([1], [1, 2], None), ShapeError, r"gradient has shape \(1,\) and value has shape \(2,\)"),
+        (([1, 2], [1, 2], [1]), ShapeError, r"m has shape \(1,\)"),
+        ((None, [1], None), TypeError, "gradient is None"),
+        (([1], None, None), TypeError, "value is None"),
+    ],
+)
+def test_arrays_that_do_not_fit(arrays: Any, error: type[Exception], match: str) -> None:
+    gradient, value, m = (None if a is None else F32(a) for a in arrays)
+    with pytest.raises(error, match=match):
+        HEAVY.step(gradient, value, m)
+
+
+def test_more_illegal_calls() -> None:
+    one = F32([1])
+    with pytest.raises(TypeError, match="gradient has dtype float16"):
+        PLAIN.step(one.astype(np.float16), one)
+    with pytest.raises(TypeError, match="m has dtype float64 and value has dtype float32"):
+        HEAVY.step(one, one, one.astype(np.float64))
+    with pytest.raises(TypeError, match=r"s is None.*zeros before the first step"):
+        RMS.step(one, one, None)
+    with pytest.raises(TypeError, match="u is None"):
+        ADAM.step(one, one, one, None)
+    for bad, error in ((0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="time_step is"):
+            ADAM.step(one, one, one, one, time_step=bad)

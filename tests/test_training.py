@@ -1,0 +1,213 @@
+"""The digits: the network learns, runs repeat bit for bit, checkpoints resume them, damage and Ctrl-C are survived."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mpsref import cli, registry
+from mpsref.training import Settings, Trainer, checkpoint, command, digits
+
+pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trainer:
+    trainer = Trainer(Settings(), "cpu")
+    for _ in range(12):
+        trainer.epoch()
+    return trainer
+
+
+def losses(backend: str, epochs: int, **settings: Any) -> Trainer:
+    trainer = Trainer(Settings(**settings), backend)
+    for _ in range(epochs):
+        trainer.epoch()
+    return trainer
+
+
+def without_times(trainer: Trainer) -> list[Any]:
+    return [replace(epoch, seconds=0.0) for epoch in trainer.history]
+
+
+def test_the_digits() -> None:
+    learn, test = digits.load()
+    assert (len(learn.digits), len(test.digits)) == (1198, 599)
+    assert learn.images.shape == (1198, 8, 8, 1)
+    assert (learn.images.dtype, learn.images.min(), learn.images.max()) == (np.float32, 0, 1)
+    images = {image.tobytes() for image in np.concatenate([learn.images, test.images])}
+    assert len(images) == 1797, "every digit is in one of the two parts"
+    assert np.array_equal(test.one_hot().argmax(axis=3).ravel(), test.digits)
+
+
+def test_it_recognizes_the_digits(trained: Trainer) -> None:
+    assert trained.history[-1].accuracy >= 0.97
+    assert trained.history[-1].loss < 0.1 * trained.history[0].loss
+    assert len(trained.losses) == 12 * 38
+
+
+def test_sgd_learns_too() -> None:
+    assert losses("cpu", 6, optimizer="sgd").history[-1].accuracy > 0.94
+
+
+@pytest.mark.parametrize("backend", ["reference", "metal:clang"])
+def test_backends_agree(trained: Trainer, backend: str) -> None:
+    reason = registry.get_backend(backend).unavailable()
+    if reason:
+        pytest.skip(reason)
+    other = losses(backend, 3)
+    np.testing.assert_allclose(other.losses[:5], trained.losses[:5], rtol=2e-6)
+    np.testing.assert_allclose(other.losses[:20], trained.losses[:20], rtol=1e-3)
+    assert abs(other.history[-1].accuracy - trained.history[2].accuracy) <= 0.01
+
+
+def test_the_same_seed_gives_the_same_bits(trained: Trainer) -> None:
+    again = losses("cpu", 2)
+    assert again.losses == trained.losses[: len(again.losses)]
+    assert losses("cpu", 1, seed=1).losses != again.losses[:38]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_resumed_run_is_the_same_run(tmp_path: Path, optimizer: str) -> None:
+    whole = losses("cpu", 3, optimizer=optimizer)
+    part = losses("cpu", 1, optimizer=optimizer)
+    part.save(tmp_path / "digits.ckpt")
+    resumed = Trainer.resume(tmp_path / "digits.ckpt", "cpu")
+    assert resumed.settings == whole.settings
+    for _ in range(2):
+        resumed.epoch()
+    assert resumed.losses == whole.losses
+    assert without_times(resumed) == without_times(whole)
+    for name, source in whole.network.sources.items():
+        other = dict(resumed.network.sources[name].arrays())
+        assert all(np.array_equal(array, other[key]) for key, array in source.arrays()), name
+
+
+def refusal(path: Path) -> str:
+    """Return why a checkpoint is refused, or nothing."""
+    try:
+        Trainer.resume(path, "cpu")
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_a_damaged_checkpoint_is_named_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "digits.ckpt"
+    trainer = Trainer(Settings(), "cpu")
+    trainer.save(path)
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    damaged = [b"", b"not a checkpoint", good[: len(good) // 2], good[:-10]]
+    places = rng.integers(0, len(good), 20)
+    damaged += [good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :] for at in places]
+    messages = []
+    for content in damaged:
+        path.write_bytes(content)
+        messages.append(refusal(path))
+        assert path.read_bytes() == content
+    refused = [message for message in messages if message]
+    assert all(str(path) in message for message in refused)
+    assert len(refused) >= len(damaged) - 2, "bytes that mean nothing, as a time stamp in the archive, may change"
+    with pytest.raises(ValueError, match="does not exist"):
+        Trainer.resume(tmp_path / "missing.ckpt", "cpu")
+
+
+@pytest.mark.parametrize("change", ["format", "shape", "nan", "lack", "settings"])
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "digits.ckpt"
+    Trainer(Settings(), "cpu").save(path)
+    header, arrays = checkpoint.read(path)
+    if change == "shape":
+        arrays["conv1.weights"] = arrays["conv1.weights"][:1]
+    elif change == "nan":
+        arrays["conv1.weights"][0] = np.nan
+    elif change == "lack":
+        del arrays["bn1.mean"]
+    elif change == "settings":
+        header["settings"]["batch"] = 0
+    checkpoint.write(path, header, arrays)
+    if change == "format":
+        with np.load(path) as file:
+            content = {name: file[name] for name in file.files}
+        content["header"] = np.array(json.dumps({"format": "another"}))
+        with path.open("wb") as file:
+            np.savez(file, **content)
+    with pytest.raises(ValueError, match=r"digits\.ckpt' cannot be used"):
+        Trainer.resume(path, "cpu")
+
+
+def test_an_interruption_while_writing_keeps_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "digits.ckpt"
+    trainer = Trainer(Settings(), "cpu")
+    trainer.save(path)
+    before = path.read_bytes()
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(cli.app, ["train", *arguments])
+
+
+def test_the_command(tmp_path: Path) -> None:
+    curve, kept = tmp_path / "curve.png", tmp_path / "digits.ckpt"
+    done = run("--epochs", "1", "--curve", str(curve), "--checkpoint", str(kept))
+    assert done.exit_code == 0, done.output
+    assert "epoch   1  loss" in done.output
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    resumed = run("--epochs", "2", "--resume", str(kept), "--json")
+    assert resumed.exit_code == 0, resumed.output
+    report = json.loads(resumed.output)
+    assert [epoch["number"] for epoch in report["epochs"]] == [1, 2]
+    assert report["backend"] == "cpu"
+
+
+def test_ctrl_c_between_and_inside_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "digits.ckpt"
+    assert run("--epochs", "1", "--checkpoint", str(kept)).exit_code == 0
+    before = kept.read_bytes()
+    steps = []
+
+    def interrupted(self: Any, images: Any, labels: Any, sequence: int) -> float:
+        steps.append(sequence)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        return 1.0
+
+    monkeypatch.setattr("mpsref.training.network.Network.train", interrupted)
+    done = run("--epochs", "2", "--resume", str(kept))
+    assert done.exit_code == command.INTERRUPTED
+    assert "interrupted in epoch 2" in done.output
+    assert kept.read_bytes() == before
+    monkeypatch.undo()
+    assert run("--epochs", "2", "--resume", str(kept)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--optimizer", "newton"], "'adam', 'sgd'"),
+        (["--backend", "nothing"], "unknown backend 'nothing'"),
+        (["--resume", "/nowhere/at/all"], "does not exist"),
+    ],
+)
+def test_bad_input(arguments: list[str], message: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code != 0
+    assert message in str(done.exception)

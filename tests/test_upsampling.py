@@ -1,0 +1,247 @@
+"""Nearest and bilinear upsampling: worked numbers, the adjoint, PyTorch, NaN, bad input."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import set_num_threads
+
+from mpsref import ShapeError, UpsamplingBilinear, UpsamplingNearest
+from mpsref.images import Array
+from mpsref.kernels.interpolation import Sampling
+
+F32 = np.float32
+
+
+def image(rows: Any) -> Array:
+    """Rows of one channel of one image; a flat list is one row."""
+    return np.atleast_2d(np.array(rows, F32))[None, :, :, None]
+
+
+def rows(result: Array) -> Any:
+    return result[0, :, :, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("spec", "y"),
+    [
+        (UpsamplingNearest((1, 2)), [0, 0, 3, 3, 9, 9]),
+        (UpsamplingBilinear((1, 2)), [0, 1.5, 3, 6, 9, 4.5]),
+        (UpsamplingBilinear((1, 2), edge_mode="clamp"), [0, 1.5, 3, 6, 9, 9]),
+        (UpsamplingBilinear((1, 3)), [0, 1, 2, 3, 5, 7, 9, 6, 3]),
+        (UpsamplingBilinear((1, 3), edge_mode="clamp"), [0, 1, 2, 3, 5, 7, 9, 9, 9]),
+        (UpsamplingBilinear((1, 2), align_corners=True), [0, 1.2, 2.4, 4.2, 6.6, 9]),
+    ],
+)
+def test_a_row(backend: str, spec: Any, y: list[float]) -> None:
+    np.testing.assert_allclose(spec.forward(image([0, 3, 9]), backend=backend).ravel(), y, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "dx"),
+    [
+        (UpsamplingNearest((1, 2)), [3, 7, 11]),
+        (UpsamplingBilinear((1, 2)), [2, 6, 10]),
+        (UpsamplingBilinear((1, 2), edge_mode="clamp"), [2, 6, 13]),
+        (UpsamplingBilinear((1, 2), align_corners=True), [2.8, 8.4, 9.8]),
+    ],
+)
+def test_the_adjoint_of_a_row(backend: str, spec: Any, dx: list[float]) -> None:
+    g = image([1, 2, 3, 4, 5, 6])
+    np.testing.assert_allclose(spec.gradient(g, (1, 1, 3, 1), backend=backend).ravel(), dx, rtol=1e-6)
+    np.testing.assert_allclose(spec.gradient(g, backend=backend).ravel(), dx, rtol=1e-6)
+
+
+THIRDS = [[1, 4 / 3, 5 / 3, 2], [5 / 3, 2, 7 / 3, 8 / 3], [7 / 3, 8 / 3, 3, 10 / 3], [3, 10 / 3, 11 / 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("spec", "y", "ones"),
+    [
+        (UpsamplingNearest(2), [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]], [[4, 4], [4, 4]]),
+        (
+            UpsamplingBilinear(2),
+            [[1, 1.5, 2, 1], [2, 2.5, 3, 1.5], [3, 3.5, 4, 2], [1.5, 1.75, 2, 1]],
+            [[2.25, 3], [3, 4]],
+        ),
+        (
+            UpsamplingBilinear(2, edge_mode="clamp"),
+            [[1, 1.5, 2, 2], [2, 2.5, 3, 3], [3, 3.5, 4, 4], [3, 3.5, 4, 4]],
+            [[2.25, 3.75], [3.75, 6.25]],
+        ),
+        (UpsamplingBilinear(2, align_corners=True), THIRDS, [[4, 4], [4, 4]]),
+        (UpsamplingBilinear(2, True, "clamp"), THIRDS, [[4, 4], [4, 4]]),
+    ],
+)
+def test_a_square(backend: str, spec: Any, y: Any, ones: Any) -> None:
+    x = image([[1, 2], [3, 4]])
+    np.testing.assert_allclose(rows(spec.forward(x, backend=backend)), y, rtol=1e-6)
+    np.testing.assert_allclose(rows(spec.gradient(image(np.ones((4, 4))), x, backend=backend)), ones, rtol=1e-6)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 3), (1, 1, 5, 2), (2, 4, 1, 1)])
+def test_axes_of_one_pixel(backend: str, shape: Any, aligned: bool) -> None:
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(F32)
+    up = UpsamplingBilinear((2, 4), aligned, "clamp")
+    y = up.forward(x, backend=backend)
+    for axis in (1, 2):
+        if shape[axis] == 1:
+            np.testing.assert_array_equal(y, np.broadcast_to(y.take([0], axis), y.shape))
+    np.testing.assert_allclose(up.gradient(y, x, backend=backend).sum(), y.sum(), rtol=1e-5)
+
+
+SPECS = [UpsamplingNearest, UpsamplingBilinear]
+OPTIONS = [{}, {"edge_mode": "clamp"}, {"align_corners": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("scale", [(1, 1), (2, 3), (4, 1)])
+def test_the_gradient_is_the_derivative(scale: Any, options: Any) -> None:
+    rng = np.random.default_rng(1)
+    for size in ((1, 1), (2, 5), (4, 3)):
+        x = rng.standard_normal((2, *size, 3))
+        for spec in (UpsamplingNearest(scale), UpsamplingBilinear(scale, **options)):
+            y = spec.forward(x)
+            g, direction = rng.standard_normal(y.shape), rng.standard_normal(x.shape)
+            change = (spec.forward(x + direction) - y) * g  # linear: a step of 1 will do
+            np.testing.assert_allclose(change.sum(), (spec.gradient(g, x) * direction).sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_on_dyadic_data_the_adjoint_is_exact(backend: str, dtype: str) -> None:
+    rng = np.random.default_rng(2)
+    for scale, options in itertools.product([(2, 4), (1, 2), (4, 4)], [None, *OPTIONS[:2]]):
+        spec = UpsamplingNearest(scale) if options is None else UpsamplingBilinear(scale, **options)
+        x = rng.integers(-8, 9, (2, 5, 3, 5)).astype(dtype)
+        g = rng.integers(-8, 9, spec.forward(x).shape).astype(dtype)
+        y, dx = spec.forward(x, backend=backend), spec.gradient(g, x, backend=backend)
+        assert y.dtype == dx.dtype == dtype
+        wide = [array.astype(np.float64) for array in (x, g, y, dx)]
+        assert (wide[2] * wide[1]).sum() == (wide[3] * wide[0]).sum()
+
+
+def test_pytorch(backend: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+    rng = np.random.default_rng(3)
+    functional = torch.nn.functional
+    for (sy, sx), size in itertools.product([(2, 2), (3, 1), (1, 5)], [(4, 5), (1, 3), (6, 2)]):
+        x = rng.standard_normal((2, *size, 3)).astype(F32)
+        for spec, words in {
+            UpsamplingNearest((sy, sx)): {"mode": "nearest"},
+            UpsamplingBilinear((sy, sx), align_corners=True): {"mode": "bilinear", "align_corners": True},
+        }.items():
+            there = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
+            theirs = functional.interpolate(there, size=(sy * size[0], sx * size[1]), **words)
+            g = rng.standard_normal(theirs.permute(0, 2, 3, 1).shape).astype(F32)
+            theirs.backward(torch.from_numpy(g).permute(0, 3, 1, 2))
+            expected = theirs.detach().permute(0, 2, 3, 1)
+            np.testing.assert_allclose(spec.forward(x, backend=backend), expected, rtol=1e-5, atol=1e-5)
+            dx = spec.gradient(g, x, backend=backend)
+            np.testing.assert_allclose(dx, there.grad.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("edge_mode", "padding_mode"), [("zero", "zeros"), ("clamp", "border")])
+def test_pytorch_without_alignment(backend: str, edge_mode: Any, padding_mode: str) -> None:
+    """PyTorch's interpolate has no such grid; its grid_sample takes any positions."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+    rng = np.random.default_rng(4)
+    (sy, sx), (height, width) = (2, 3), (4, 5)
+    x = rng.standard_normal((2, height, width, 3)).astype(F32)
+    positions = [torch.arange(s * n) / s * 2 / (n - 1) - 1 for s, n in ((sy, height), (sx, width))]
+    grid = torch.stack(torch.meshgrid(positions[1], positions[0], indexing="xy"), -1)
+    there = torch.from_numpy(x).permute(0, 3, 1, 2).requires_grad_()
+    theirs = torch.nn.functional.grid_sample(
+        there, grid.expand(2, -1, -1, -1), padding_mode=padding_mode, align_corners=True
+    )
+    g = rng.standard_normal(theirs.permute(0, 2, 3, 1).shape).astype(F32)
+    theirs.backward(torch.from_numpy(g).permute(0, 3, 1, 2))
+    spec = UpsamplingBilinear((sy, sx), edge_mode=edge_mode)
+    expected = theirs.detach().permute(0, 2, 3, 1)
+    np.testing.assert_allclose(spec.forward(x, backend=backend), expected, rtol=1e-4, atol=1e-5)
+    dx = spec.gradient(g, x, backend=backend)
+    np.testing.assert_allclose(dx, there.grad.permute(0, 2, 3, 1), rtol=1e-4, atol=1e-5)
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 24), st.integers(0, 12), st.integers(1, 24), st.sampled_from(["zero", "clamp"]),
+    st.booleans(),
+)  # fmt: skip
+@settings(max_examples=150)
+def test_tables_say_what_the_definition_says(
+    length: int, outputs: int, numerator: int, denominator: int, edge: Any, nearest: bool
+) -> None:
+    if (outputs - 1) * numerator >= length * denominator:
+        numerator = 0  # positions lie before the end of the axis
+    axis = Sampling(length, outputs, numerator, denominator, edge, nearest)
+    matrices = np.zeros((3, outputs, length))
+    forward, gradient = axis.forward(), axis.gradient()
+    for i in range(outputs):
+        for j, weight in axis.reads(i):
+            matrices[0, i, j] += weight
+        for k in range(forward.number[i]):
+            matrices[1, i, forward.first[i] + k] += forward.weights[forward.start[i] + k]
+    for j in range(length):
+        for k in range(gradient.number[j]):
+            matrices[2, gradient.first[j] + k, j] += gradient.weights[gradient.start[j] + k]
+    np.testing.assert_array_equal(matrices[0], matrices[1])
+    np.testing.assert_array_equal(matrices[0], matrices[2])
+
+
+def test_nan_spoils_what_reads_it_alone(ieee_backend: str) -> None:
+    x = image([1, np.nan, 3, 4])
+    nearest = UpsamplingNearest((1, 2)).forward(x, backend=ieee_backend).ravel()
+    assert np.isnan(nearest).tolist() == [False, False, True, True, False, False, False, False]
+    bilinear = UpsamplingBilinear((1, 2)).forward(x, backend=ieee_backend).ravel()
+    assert np.isnan(bilinear).tolist() == [False, True, True, True, False, False, False, False]
+    copied = UpsamplingBilinear(1).forward(x, backend=ieee_backend)
+    np.testing.assert_array_equal(copied, x)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(5)
+    g = rng.standard_normal((3, 120, 160, 24), F32)
+    for spec in (UpsamplingNearest(4), UpsamplingBilinear((2, 4), True), UpsamplingBilinear(2, edge_mode="clamp")):
+        results = []
+        for threads in (1, 2):
+            set_num_threads(threads)
+            dx = spec.gradient(g, backend="cpu")
+            results.append((dx, spec.forward(dx, backend="cpu")))
+        for one, two in zip(*results, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize(
+    ("scale", "error", "text"),
+    [
+        (0, ValueError, r"scale is 0; it must be an integer >= 1"),
+        ((2, -1), ValueError, r"scale\[1\] is -1"),
+        (2.0, TypeError, "scale is 2.0"),
+        (True, TypeError, "scale is the bool True"),
+        ((1, 2, 3), ValueError, "pair"),
+    ],
+)
+def test_bad_scales(kind: Any, scale: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        kind(scale)
+
+
+def test_bad_parameters_and_shapes() -> None:
+    with pytest.raises(TypeError, match="align_corners is 1"):
+        UpsamplingBilinear(2, align_corners=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="edge_mode is 'mirror'"):
+        UpsamplingBilinear(2, edge_mode="mirror")  # type: ignore[arg-type]
+    up = UpsamplingNearest(2)
+    with pytest.raises(ShapeError, match=r"UpsamplingNearest: g has shape \(1, 3, 4, 1\).*scale times the length"):
+        up.gradient(np.zeros((1, 3, 4, 1), F32))
+    with pytest.raises(ShapeError, match=r"it must have \(1, 4, 6, 1\)"):
+        up.gradient(np.zeros((1, 4, 4, 1), F32), (1, 2, 3, 1))
+    with pytest.raises(ShapeError, match="rank 2"):
+        up.forward(np.zeros((4, 4), F32))
+    assert up.forward(np.zeros((0, 2, 2, 1), F32)).shape == (0, 4, 4, 1)
