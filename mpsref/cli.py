@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -95,6 +96,7 @@ def check(
     kernel: KernelOption = None,
     cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = 200,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each core.")] = 0,
     hardware: Annotated[
         bool, typer.Option("--hardware", help="Compare with numbers from Apple's own kernels.")
     ] = False,
@@ -118,7 +120,7 @@ def check(
             task = progress.add_task(title, total=total)
             return lambda: progress.advance(task)
 
-        report = checker.check(backend, _operations(kernel), cases, seed, begin)
+        report = checker.check(backend, _operations(kernel), cases, seed, begin, jobs or os.cpu_count() or 1)
     if junit:
         junit.write_text(report.junit(), "utf-8")
     if html:

@@ -180,7 +180,9 @@ class Deferred(Mapping[OperationKey, Implementation]):
         self._found: dict[OperationKey, Implementation] = {}
 
     def __contains__(self, key: object) -> bool:
-        spec_type, method = key  # type: ignore[misc]
+        if not isinstance(key, tuple):
+            return False
+        spec_type, method = key
         return self._known(spec_type) and method in spec_type.problems
 
     def _known(self, spec_type: type[Any]) -> bool:

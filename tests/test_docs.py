@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import mpsref
+from mpsref import mps
+
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```\{code-block\} python\n:class: pytorch\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n.*?^---\n|(?::[^\n]*\n)*)(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -40,6 +43,15 @@ def test_tutorial():
     pyplot.close("all")
     assert len(names["by_hand"]) == len(names["automatic"]) == 10  # ran to the end, on all parameters
     assert len(names["trainer"].history) == 4
+
+
+@pytest.mark.parametrize("module", [mpsref, mps], ids=lambda module: module.__name__)
+def test_api_has_every_public_name(module):
+    """The errors, the graph layer and the training program are there as whole modules."""
+    text = (DOCS / "api.md").read_text("utf-8")
+    names = {name for name in module.__all__ if name not in mpsref.errors.__all__} - {"__version__"}
+    listed = set(re.findall(rf"^\.\. auto\w+:: {module.__name__}\.(\w+)$", text, re.MULTILINE))
+    assert names - listed == set()
 
 
 def test_cells_that_fail_are_noticed(tmp_path):

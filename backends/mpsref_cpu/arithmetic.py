@@ -197,8 +197,8 @@ def _gradient_of(
     sizes = height, width, channels, pixels, plan.rows, plan.units
     whole = is_whole(walk_of(operand, out.shape), shape)
     if whole and not problem.reads and slope.scale == 1:
-        rows = [image.reshape(n * height, -1) for image in (out, g)]
-        for_rows(lambda begin, end: np.copyto(*(image[begin:end] for image in rows)), n * height, 2 * g.nbytes)
+        into, rows = (image.reshape(n * height, -1) for image in (out, g))
+        for_rows(lambda begin, end: np.copyto(into[begin:end], rows[begin:end]), n * height, 2 * g.nbytes)
         return
     walks: Any = tuple(walk_of(one, image.shape) for one, image in zip(spec.operands, sources, strict=True))
     images = [as_storage(image) for image in (g, *sources)]

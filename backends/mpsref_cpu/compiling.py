@@ -15,7 +15,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def compiled(function: Function, inline: bool = False) -> Function:
     """Compile ``function`` at its first call for each combination of dtypes, without the GIL, and cache it on disk.
 
-    Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, also in a division
+    Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, in a division
     by zero, whose check in Python's way would keep loops from being vectorized. Where there is no
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
     notices a change of the file that ``function`` is in, but not of another file whose functions it calls.

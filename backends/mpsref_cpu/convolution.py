@@ -21,7 +21,7 @@ from mpsref_cpu.convolution_dense import dense
 from mpsref_cpu.convolution_depthwise import depthwise
 from mpsref_cpu.convolution_dots import dots
 from mpsref_cpu.convolution_packing import pack
-from mpsref_cpu.convolution_plan import Packing, Plan, plan
+from mpsref_cpu.convolution_plan import PRODUCTS_A_BYTE, Packing, Plan, plan
 from mpsref_cpu.convolution_storage import finish, operand, source_rows
 from mpsref_cpu.convolution_tiles import LANES
 from mpsref_cpu.convolution_weights import gradient_weights
@@ -30,9 +30,6 @@ from mpsref_cpu.neuron_curves import compiled_form
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
-
-PRODUCTS_A_BYTE = 32
-"""Products that take as long as a byte that is read or written, about."""
 
 
 def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None, *, out: Array) -> None:

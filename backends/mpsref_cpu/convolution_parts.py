@@ -54,9 +54,11 @@ def span(pixels: Table) -> Span:
 def whole(pixels: Table) -> Parts:
     """Return the parts of an axis by all that their positions read; each position is in one part.
 
-    >>> parts = whole(np.array([[-1, 0, 1], [0, 1, 2], [1, 2, -1]]))
-    >>> parts.start.tolist(), parts.tap_start.tolist(), parts.tap.tolist(), parts.shift.tolist()
-    ([0, 1, 2, 3], [0, 2, 5, 7], [1, 2, 0, 1, 2, 0, 1], [0, 1, 0, 1, 2, 0, 1])
+    >>> parts = whole(np.array([[-1, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, -1]]))
+    >>> parts.start.tolist(), parts.position.tolist(), parts.base.tolist()
+    ([0, 1, 2, 4], [0, 3, 1, 2], [0, 2, 0, 1])
+    >>> parts.tap_start.tolist(), parts.tap.tolist(), parts.shift.tolist()
+    ([0, 2, 4, 7], [1, 2, 0, 1, 0, 1, 2], [0, 1, 0, 1, 0, 1, 2])
     """
     pixels = pixels.astype(np.int64)
     used = pixels >= 0

@@ -22,7 +22,19 @@ from mpsref_cpu.convolution_lists import Block, Sizes
 from mpsref_cpu.convolution_parts import Parts, Span, Table, span, whole
 from mpsref_cpu.convolution_tiles import LANES
 
-__all__ = ["UNITS", "UNIT_PRODUCTS", "Packing", "Plan", "Share", "by_lanes", "cut", "layout", "path_of", "plan"]
+__all__ = [
+    "PRODUCTS_A_BYTE",
+    "UNITS",
+    "UNIT_PRODUCTS",
+    "Packing",
+    "Plan",
+    "Share",
+    "by_lanes",
+    "cut",
+    "layout",
+    "path_of",
+    "plan",
+]
 
 WIDTHS = tuple(lanes for lanes in (32, 16, 8, 4) if lanes <= LANES)
 
@@ -37,6 +49,9 @@ UNITS = 16
 
 UNIT_PRODUCTS = 1 << 21
 """Products of a piece, at least: 20 microseconds or more."""
+
+PRODUCTS_A_BYTE = 32
+"""Products that take as long as a byte that is read or written, about."""
 
 MOST_MULTIPLIED = 4
 """Up to so many results of each channel, a kernel with one input channel a group runs as a depthwise one."""

@@ -48,7 +48,7 @@ def reduce_dense(
 
     ``rows`` is (begin, end, at a time, first source row in ``source``, first row in ``gradient``); ``slice_`` (k, n) is
     the k-th of n parts of each job's tiles; ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many
-    elements as a block has lanes; a row of ``blocks`` is a :class:`mpsref_cpu.convolution_gather.Block`.
+    elements as a block has lanes; a row of ``blocks`` is a :class:`mpsref_cpu.convolution_lists.Block`.
     """
     begin, end, step, _, first_row = rows
     width = len(lanes)

@@ -21,7 +21,7 @@ from mpsref_cpu.convolution_depthwise import reduce_depthwise
 from mpsref_cpu.convolution_lists import SEQUENCE, Sizes
 from mpsref_cpu.convolution_packing import unpack
 from mpsref_cpu.convolution_parts import Parts, Span, by_tap, span, whole
-from mpsref_cpu.convolution_plan import UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
+from mpsref_cpu.convolution_plan import PRODUCTS_A_BYTE, UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
 from mpsref_cpu.convolution_reduce import reduce_dense
 from mpsref_cpu.convolution_storage import operand, source_rows, widened
 from mpsref_cpu.convolution_tiles import ROWS
@@ -37,8 +37,6 @@ FEW_CHANNELS = 16
 
 MANY_OUTPUTS = 128
 """With so many, the source is read often enough for a copy of it to pay."""
-
-PRODUCTS_A_BYTE = 32
 
 
 @dataclass(frozen=True, eq=False)

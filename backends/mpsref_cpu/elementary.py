@@ -79,7 +79,7 @@ FLT_MAX, INFINITY, NAN = np.finfo(np.float32).max, real(np.inf), real(np.nan)
 
 @intrinsic
 def quotient(typing: Any, dividend: Any, divisor: Any) -> Any:
-    """Return a / b of two floats as IEEE 754 says; numba's own raises at 0, and its test keeps a loop scalar."""
+    """Return a / b of two floats as IEEE 754 says, in whatever error model of numba: that of Python raises at 0."""
     return dividend(dividend, divisor), lambda context, builder, signature, values: builder.fdiv(*values)
 
 

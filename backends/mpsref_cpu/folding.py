@@ -102,7 +102,7 @@ def _fold_all(kind: Any, values: Any, start: int, size: int) -> Any:
     return total if kind.instance_class is Total else extremum
 
 
-@numba.njit(nogil=True, fastmath={"contract", "reassoc"}, forceinline=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True, fastmath={"contract", "reassoc"}, forceinline=True)
 def _sum(values: Any, start: int, size: int) -> Any:
     """Add up a run of a vector; in which order, is left to the compiler, and is always the same."""
     total = np.float64(0)

@@ -54,7 +54,7 @@ class Launcher:
         threads = sizes[0] if count is None else count
         if max(threads, *sizes) > MOST_THREADS:
             raise UnsupportedError(
-                f"the result has {max(threads, *sizes)} elements; one launch has at most {MOST_THREADS}: split the batch"
+                f"the result has {max(threads, *sizes)} elements; a launch has at most {MOST_THREADS}: split the batch"
             )
         run = self._function(parts, function, known)
         memories = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 import hypothesis
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 import mpsref
 from mpsref import registry
 from mpsref.conformance import zoo
-from mpsref.conformance.case import FAMILIES, Case
+from mpsref.conformance.case import FAMILIES, Case, operation_named
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.conformance.subjects import SUBJECTS
@@ -156,10 +158,13 @@ def check(
     number: int = CASES,
     seed: int = 0,
     progress: Callable[[str, int], Callable[[], None]] = lambda title, total: lambda: None,
+    jobs: int = 1,
 ) -> Report:
     """Check ``backends`` (default: all that are available, but not the reference against itself) on ``operations``.
 
-    ``progress(title, total)`` is called for each row and returns what is to be called after each of its cases.
+    ``progress(title, total)`` is called for each row and returns what is to be called after each of its cases. With
+    more than one of ``jobs``, operations are shared out among so many processes (where backends are given by name, and
+    so can be found there), and there is one ``progress`` for all of them.
     """
     from mpsref.conformance.case import operations as all_operations
 
@@ -168,11 +173,40 @@ def check(
         known = [info for info in registry.backends() if not info.name.startswith("reference")]
         unavailable = [(info.name, info.reason) for info in known if not info.available]
         backends = [info.name for info in known if info.available]
+    backends = list(backends)
     chosen = [registry.get_backend(backend) for backend in backends]
+    wanted = list(operations or all_operations())
+    names = [backend for backend in backends if isinstance(backend, str)]
+    if jobs > 1 and len(wanted) > 1 and len(names) == len(backends):
+        shared = _in_processes(wanted, names, number, seed, progress, jobs)
+        return Report(mpsref.__version__, seed, tuple(shared), tuple(unavailable))
     rows = []
-    for operation in list(operations or all_operations()):
+    for operation in wanted:
         for backend in chosen:  # one after the other: they share what the reference computed
             total = number + sum(1 for _ in layer_cases(operation))
             step = progress(f"{operation} on {backend.name}", total)
             rows.append(check_operation(operation, backend, number, seed, step))
     return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
+
+
+def _in_processes(
+    operations: list[Operation],
+    backends: list[str],
+    number: int,
+    seed: int,
+    progress: Callable[[str, int], Callable[[], None]],
+    jobs: int,
+) -> Iterator[Row]:
+    """Yield the rows in their order; each process takes one operation after the other."""
+    step = progress("operations", len(operations))
+    with ProcessPoolExecutor(min(jobs, len(operations)), multiprocessing.get_context("spawn")) as pool:
+        work = [pool.submit(_rows, str(operation), backends, number, seed) for operation in operations]
+        for future in work:
+            future.add_done_callback(lambda _: step())
+        for future in work:
+            yield from future.result()
+
+
+def _rows(operation: str, backends: list[str], number: int, seed: int) -> list[Row]:
+    """Check one operation: what a process is asked for."""
+    return [check_operation(operation_named(operation), registry.get_backend(name), number, seed) for name in backends]

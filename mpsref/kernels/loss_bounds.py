@@ -16,7 +16,7 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels.loss_formulas import FORMULAS, evaluate, log_softmax, weighted
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Terms
+from mpsref.kernels.reference import Terms, gamma
 
 if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss
@@ -80,11 +80,6 @@ def _exact(problem: LossProblem, magnitude: Array) -> Array:
     return np.asarray((magnitude < 2.0**11) & (dyadic and loss.type in PIECEWISE_POLYNOMIALS))
 
 
-def gamma(m: float) -> float:
-    """Return m u / (1 - m u): the relative error of m roundings in sequence."""
-    return m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF)
-
-
 def error(loss: Loss, derivative: str, y: Array, t: Array) -> Array:
     """Return the largest error of ``element``, ``slope`` or ``label_slope`` at each element.
 
@@ -104,14 +99,10 @@ def _softmax_error(derivative: str, y: Array, t: Array) -> Array:
     spread = y.max(axis=-1, keepdims=True) - y.min(axis=-1, keepdims=True)
     logarithm = log_softmax(y)
     if derivative == "slope":
-        return np.asarray(np.exp(logarithm) * _gammas(channels + 2 * spread + 24) + 2.0**-126)
+        return np.asarray(np.exp(logarithm) * gamma(channels + 2 * spread + 24) + 2.0**-126)
     shifted = y - y.max(axis=-1, keepdims=True)
-    of_logarithm = _gammas(channels + spread + 16) + gamma(10) * (np.abs(shifted) + np.abs(shifted - logarithm))
+    of_logarithm = gamma(channels + spread + 16) + gamma(10) * (np.abs(shifted) + np.abs(shifted - logarithm))
     return np.asarray(of_logarithm * (t if derivative == "element" else 1))
-
-
-def _gammas(m: Array) -> Array:
-    return np.asarray(m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF))
 
 
 # Of each loss type: A of the loss, of its derivative by y, and of that by t.

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpsref.errors import ShapeError
 from mpsref.images import Array
-from mpsref.kernels.reference import UNIT_ROUNDOFF
+from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
 
 __all__ = ["FLT_MIN", "chain", "channel_vector", "growth", "over_power", "real"]
 
@@ -62,11 +62,6 @@ def over_power(base: Array, exponent: float) -> Array:
     """Return ``base**-exponent``; a base that is 0 or negative gives infinity or NaN, as IEEE 754 says."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(base**-exponent)
-
-
-def growth(m: Any) -> Any:
-    """Return m u / (1 - m u), the relative error of m float32 roundings in sequence."""
-    return m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF)
 
 
 def chain(n: int) -> int:

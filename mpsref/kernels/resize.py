@@ -70,9 +70,9 @@ class ResizeBilinear(registry.Spec):
     """Bilinear resize to ``size`` (height, width); one integer stands for both.
 
     >>> import numpy as np
-    >>> x = np.array([[3, 4], [6, 10]], np.float32).reshape(1, 2, 2, 1)
-    >>> ResizeBilinear(3).forward(x)[0, :, :, 0].round(4).tolist()
-    [[3.0, 3.6667, 4.0], [5.0, 7.0, 8.0], [6.0, 8.6667, 10.0]]
+    >>> x = np.array([3, 6], np.float32).reshape(1, 1, 2, 1)
+    >>> ResizeBilinear((1, 3)).forward(x).ravel().tolist()
+    [3.0, 5.0, 6.0]
     """
 
     size: PairLike = field(metadata={"token": tokens.pair("size")})

@@ -1,15 +1,15 @@
 """The gradients of addition, subtraction and multiplication with Apple's names: one kernel for each operand.
 
 >>> import numpy as np
->>> from mpsref.mps.arithmetic import MPSCNNMultiply
+>>> from mpsref import mps
 >>> x, y = (np.array(row, np.float32).reshape(1, 2, 2, 1) for row in ([0, 1, 2, 3], [4, 5, 6, 7]))
->>> multiply = MPSCNNMultiply()
+>>> multiply = mps.MPSCNNMultiply()
 >>> r, state = multiply.encode(x, y, return_state=True)
 >>> g = np.array([-6, -4, 8, 2], np.float32).reshape(r.shape)
->>> MPSCNNMultiplyGradient.from_forward(multiply, False).encode(g, y, state).ravel().tolist()
+>>> mps.MPSCNNMultiplyGradient.from_forward(multiply, False).encode(g, y, state).ravel().tolist()
 [-24.0, -20.0, 48.0, 14.0]
->>> MPSCNNMultiplyGradient.from_forward(multiply, True).encode(g, x, state).ravel().tolist()
-[0.0, -4.0, 16.0, 6.0]
+>>> mps.MPSCNNMultiplyGradient.from_forward(multiply, True).encode(g, x, state).ravel().astype(int).tolist()
+[0, -4, 16, 6]
 
 Source: ``MPSCNNMath.h`` [doc]; that the mask of the clamp counts, and what is done without a state [choice].
 """

@@ -20,9 +20,8 @@ from mpsref.images import Array, Shape
 from mpsref.kernels.group_normalization import ImageNormalization
 from mpsref.kernels.normalization import FLT_MIN, real
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, encoding
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.image_normalization_data_source import InstanceNormalizationDataSource, LoadedParameters
-from mpsref.mps.kernel import MPSCNNKernel
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
 from mpsref.mps.operands import Operand
 from mpsref.mps.plain import IMAGE, require_defaults, require_whole
@@ -159,7 +158,7 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         return True
 
 
-class ImageNormalizationKernel(MPSCNNKernel):
+class ImageNormalizationKernel(ForwardOfLists):
     """A forward kernel with a data source; not a class of Apple's."""
 
     state_class: ClassVar[type[Any]] = ImageNormalizationGradientState
@@ -295,7 +294,7 @@ class ImageNormalizationKernel(MPSCNNKernel):
         return f"<{type(self).__name__}: {self._loaded.channels} channels from {source}, epsilon={self.epsilon!r}>"
 
 
-class ImageNormalizationGradient(MPSCNNGradientKernel):
+class ImageNormalizationGradient(GradientOfLists):
     """The gradient: for the source image, and for gamma and beta, which go to the state; not a class of Apple's."""
 
     state_class: ClassVar[type[Any]] = ImageNormalizationGradientState
@@ -306,19 +305,17 @@ class ImageNormalizationGradient(MPSCNNGradientKernel):
         source_image: Any,
         gradient_state: Any = None,
         destination_gradient: Any = None,
-        *,
-        command_buffer: MPSCommandBuffer | None = None,
+        **options: Any,
     ) -> Any:
         """Return the gradient for ``source_image``; those for gamma and beta replace what ``gradient_state`` has.
 
         The state is that of the forward pass, whose kernel has gamma and epsilon; it cannot be left out. Mean and
-        variance are those of ``source_image``. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+        variance are those of ``source_image``. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`; lists of
+        arrays are taken too.
         """
         if gradient_state is None:
             raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
-        return super().encode(
-            source_gradient, source_image, gradient_state, destination_gradient, command_buffer=command_buffer
-        )
+        return super().encode(source_gradient, source_image, gradient_state, destination_gradient, **options)
 
     encode_batch = encode
 

@@ -28,8 +28,8 @@ from mpsref.images import Array, Shape
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization import real
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.image_lists import ForwardOfLists, GradientOfLists
+from mpsref.mps.kernel import ImageKernel, saved
 from mpsref.mps.operands import Operand
 from mpsref.mps.pixelwise import at_sources, read
 from mpsref.mps.properties import Alias, Property, at_least, fix
@@ -69,7 +69,7 @@ class Quotient(Parameters):
     delta = Property(real, 1.0, "What is added to the mean of squares.")
 
 
-class Gradient(Parameters, MPSCNNGradientKernel):
+class Gradient(Parameters, GradientOfLists):
     """What the gradient kernels share."""
 
     def _check_state(self, state: Any) -> None:
@@ -138,7 +138,7 @@ class LocalContrast(Parameters):
         return LocalContrastNormalization(size, *parameters, offset)
 
 
-class WindowedForward(Parameters, MPSCNNKernel):
+class WindowedForward(Parameters, ForwardOfLists):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
 
     def __init__(
@@ -246,7 +246,7 @@ class CrossChannel(Quotient):
 
 
 @saved("kernel_size")
-class MPSCNNCrossChannelNormalization(CrossChannel, MPSCNNKernel):
+class MPSCNNCrossChannelNormalization(CrossChannel, ForwardOfLists):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
     Its window is among the channels that are read; the edge mode has no effect, outside the image are zeros [choice].

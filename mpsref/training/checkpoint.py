@@ -50,8 +50,9 @@ def reading(path: Path) -> Iterator[None]:
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return header and arrays; every byte is checked. ``ValueError`` for a file that is no checkpoint, or damaged."""
-    with reading(path), np.load(path, allow_pickle=False) as file:
-        arrays = {name: np.array(file[name]) for name in file.files}
+    with reading(path), path.open("rb") as file:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: np.array(archive[name]) for name in archive.files}
         header = json.loads(str(arrays.pop("header")))
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError(f"it is not of the format {FORMAT!r}")

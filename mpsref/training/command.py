@@ -49,9 +49,7 @@ def run(
                 if checkpoint is not None:
                     trainer.save(checkpoint)
         except KeyboardInterrupt:
-            kept = (
-                f"{checkpoint} has the last epoch; go on with --resume" if checkpoint else "nothing was saved"
-            )
+            kept = f"{checkpoint} has the last epoch; go on with --resume" if checkpoint else "nothing was saved"
             console.print(f"interrupted in epoch {len(trainer.history) + 1}; {kept}", highlight=False, markup=False)
             return INTERRUPTED
     if curve is not None:

@@ -36,7 +36,8 @@ def model_of(trainer: Trainer) -> Any:
             both = torch.cat([nn.functional.max_pool2d(second, 2), nn.functional.avg_pool2d(second, 2)], dim=1)
             return self.fc(self.drop(both)).flatten(1)
 
-    model = Model().to(memory_format=torch.channels_last)
+    model: Any = Model()
+    model = model.to(memory_format=torch.channels_last)
     with torch.no_grad():
         for name in ("conv1", "conv2", "fc"):
             source: Any = trainer.network.sources[name]

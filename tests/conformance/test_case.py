@@ -164,16 +164,19 @@ def test_bad_data(words: dict[str, Any], error: type[Exception], message: str) -
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_inputs_fit_the_problem_and_come_again(operation: Operation) -> None:
-    case = Case.parse(f"{operation}:n2h5w4c3,k3x2,s2x1,clamp,float16,seed=5")
+    _, case = next(checker.layer_cases(operation))
+    case = dataclasses.replace(case, dtype="float16", family="real", seed=5)
     inputs, again = case.inputs(), Case.parse(str(case)).inputs()
-    assert [array.shape for array in inputs] == list(case.problem.input_shapes.values())
+    shapes, dtypes = case.problem.input_shapes, case.problem.input_dtypes(np.dtype("float16"))
+    assert [array.shape for array in inputs] == list(shapes.values())
+    assert [array.dtype for array in inputs] == [dtypes[name] for name in shapes]
     for first, second in zip(inputs, again, strict=True):
-        assert first.dtype == np.float16
         assert np.array_equal(first, second)
     assert len({array.tobytes() for array in inputs}) == len(inputs), "each input has values of its own"
     for family in FAMILIES:
         others = dataclasses.replace(case, family=family, seed=6).inputs()
-        assert not any(np.array_equal(*pair) for pair in zip(inputs, others, strict=True))
+        pairs = zip(inputs, others, strict=True)
+        assert not any(np.array_equal(*pair) for pair in pairs if pair[0].size > 4)
 
 
 def test_operation_named() -> None:

@@ -9,6 +9,7 @@ from mpsref.conformance import check, checker, faults, zoo
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.faults import planted
 from mpsref.conformance.report import Failure, Report, Row
+from mpsref.kernels.pooling import Pooling
 from mpsref.registry import Backend
 
 GRADIENT = operation_named("PoolingAverage.gradient")
@@ -126,6 +127,17 @@ def test_cases_draw_legal_problems_of_every_kind(operation):
     checker.search(operation, RIGHT, 200, 1, lambda case: seen.append(case) or checker.run_case(case, RIGHT))
     assert {case.dtype for case in seen} == {"float32", "float16"}
     assert {case.family for case in seen} == {"exact", "real", "hard"}
-    assert {case.problem.spec.edge_mode for case in seen} == {"zero", "clamp"}
-    work = sum(runs[0].count.any() and runs[1].count.any() for runs in (case.problem.runs() for case in seen))
-    assert work > len(seen) * 0.6
+    if isinstance(seen[0].problem.spec, Pooling):
+        assert {case.problem.spec.edge_mode for case in seen} == {"zero", "clamp"}
+    assert len({case.problem for case in seen}) > len(seen) * 0.4
+    assert sum(case.problem.result_shapes != seen[0].problem.result_shapes for case in seen) > len(seen) * 0.4
+
+
+def test_processes_find_the_same():
+    """However many processes share the work, the rows are the same and come in the same order."""
+    alone = check(["cpu"], AVERAGE, number=20)
+    steps = []
+    shared = check(["cpu"], AVERAGE, number=20, jobs=2, progress=lambda title, total: lambda: steps.append(title))
+    assert shared.rows == alone.rows
+    assert [row.operation for row in shared.rows] == ["PoolingAverage.forward", "PoolingAverage.gradient"]
+    assert steps == ["operations"] * 2

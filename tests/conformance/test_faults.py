@@ -35,7 +35,9 @@ def _cases(operation):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.operation}: {fault.name}")
 def test_caught(fault):
     backend = fault.backend
-    failed = next(((case, o) for case in _cases(fault.operation) if (o := _outcome(case, backend)).status == "failed"), None)
+    failed = next(
+        ((case, o) for case in _cases(fault.operation) if (o := _outcome(case, backend)).status == "failed"), None
+    )
     assert failed is not None, "200 random cases did not find it"
     case, outcome = failed
     assert "raised" not in outcome.message, "the fault must be seen in the result, not as an exception"
@@ -63,11 +65,12 @@ def test_every_operation_has_at_least_twenty_faults():
         assert len({fault.name for fault in FAULTS if fault.operation == operation}) >= 20
 
 
-def test_faults_are_the_only_difference():
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_faults_are_the_only_difference(operation):
     """What a fault is built around is right: the reference in the same clothes passes."""
-    for operation in operations():
-        right = Backend("right", {operation: planted.of_problem(lambda problem: problem)})
-        assert checker.search(operation, right, 50, 0, lambda case, right=right: _outcome(case, right)) is None
+    right = Backend("right", {operation: planted.of_problem(lambda problem: problem)})
+    outcomes = [_outcome(case, right) for case in _cases(operation)[:30]]
+    assert not [outcome.message for outcome in outcomes if outcome.status == "failed"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ SEQUENCE = 3
 """Of the dropout masks."""
 
 UNARY = ("tanh", "sigmoid", "relu", "softmax", "logsoftmax", "pavg", "pmax", "near", "bilin", "conv", "bn", "inorm")
-UNARY += ("drop", "mean", "pad", "twice")
+UNARY += ("drop", "mean", "pad", "twice", "convt", "pl2", "snorm", "lcn", "lrn")
 BINARY = ("add", "sub", "mul", "gate", "cat")
 ENDS = ("weighted", "softmaxcrossentropy", "meansquarederror", "forward")
 
@@ -134,24 +134,33 @@ class Builder:
         if kind in ("tanh", "sigmoid", "relu"):
             node = {"tanh": "TanH", "sigmoid": "Sigmoid", "relu": "ReLU"}[kind]
             return getattr(graph, f"MPSCNNNeuron{node}Node")(x, **({"a": 0.3} if kind == "relu" else {}))
-        if kind in ("pavg", "pmax"):
+        if kind in ("pavg", "pmax", "pl2"):
             if min(height, width) < 2:
                 return None
-            return (graph.MPSCNNPoolingAverageNode if kind == "pavg" else graph.MPSCNNPoolingMaxNode)(x, 2, 2, 2, 1)
+            node = {"pavg": "Average", "pmax": "Max", "pl2": "L2Norm"}[kind]
+            return getattr(graph, f"MPSCNNPooling{node}Node")(x, 2, 2, 2, 1)
         if kind in ("near", "bilin"):
             if max(height, width) > 4:
                 return None
-            return (graph.MPSCNNUpsamplingNearestNode if kind == "near" else graph.MPSCNNUpsamplingBilinearNode)(x, 2, 1)
+            return (graph.MPSCNNUpsamplingNearestNode if kind == "near" else graph.MPSCNNUpsamplingBilinearNode)(
+                x, 2, 1
+            )
         if kind == "mean":
             return graph.MPSNNReductionSpatialMeanNode(x)
         if kind == "pad":
             return graph.MPSNNPadNode(x, (1, 0, 0), (0, 1, 0), "mirror") if min(height, width) > 1 else None
         if kind == "drop":
             return graph.MPSCNNDropoutNode(x, 0.6, seed=len(self.images))
-        if kind == "conv":
+        if kind in ("snorm", "lcn", "lrn"):
+            node = {"snorm": "Spatial", "lcn": "LocalContrast", "lrn": "CrossChannel"}[kind]
+            return getattr(graph, f"MPSCNN{node}NormalizationNode")(x, 3, beta=0.7, delta=1.0)
+        if kind in ("conv", "convt"):
             descriptor = MPSCNNConvolutionDescriptor(3, 3, channels, CHANNELS)
             source = ArrayConvolutionDataSource(descriptor, numbers(CHANNELS, 3, 3, channels) / 3, numbers(CHANNELS))
-            made = graph.MPSCNNConvolutionNode(x, source, **weighted)
+            if kind == "conv":
+                made = graph.MPSCNNConvolutionNode(x, source, **weighted)
+            else:
+                made = graph.MPSCNNConvolutionTransposeNode(x, None, source, **weighted)
         else:
             scale = {"gamma": 1 + numbers(channels) / 4, "beta": numbers(channels), "epsilon": 0.1}
             if kind == "bn":

@@ -108,12 +108,12 @@ def a_product_reads_its_own_operand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @fault
 def operands_exchange_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed(
-        monkeypatch,
-        arithmetic.MPSNNBinaryArithmeticNode,
-        "_gradient_node",
-        lambda original, self, g, index: original(self, g, 1 - index),
-    )
+    def exchanged(original: Any, self: Any, g: Any, index: int) -> Any:
+        node = original(self, g, 1 - index)
+        node._source_index = index
+        return node
+
+    changed(monkeypatch, arithmetic.MPSNNBinaryArithmeticNode, "_gradient_node", exchanged)
 
 
 @fault
@@ -195,9 +195,9 @@ def the_sources_of_a_difference_are_swapped(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch,
         arithmetic.MPSNNBinaryArithmeticNode,
         "_compute",
-        lambda original, self, call, x, y: original(self, call, y, x)
-        if self.kind == "sub" and call.trains
-        else original(self, call, x, y),
+        lambda original, self, call, x, y: (
+            original(self, call, y, x) if self.kind == "sub" and call.trains else original(self, call, x, y)
+        ),
     )
 
 

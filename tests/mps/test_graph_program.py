@@ -207,7 +207,7 @@ def test_inputs_without_a_handle_get_numbers():
 def test_nothing_to_compute():
     x = MPSNNImageNode("x")
     relu = graph.MPSCNNNeuronReLUNode(x, a=0)
-    with pytest.raises(GraphError, match="'x'.*made by no filter"):
+    with pytest.raises(GraphError, match=r"'x'.*made by no filter"):
         graph.MPSNNGraph(x)
     with pytest.raises(GraphError, match="nothing is left"):
         graph.MPSNNGraph(relu.result_image, False)

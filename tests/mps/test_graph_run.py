@@ -16,6 +16,7 @@ from mpsref.errors import (
     UnknownSourceError,
     UnsupportedError,
 )
+from mpsref.kernels import FullyConnected, SoftMax
 from mpsref.mps import MPSCNNLossLabels, MPSNNDefaultPadding, MPSNNPadding, graph
 from mpsref.mps.graph import MPSNNImageNode, training_graph
 from tests.mps.residual import SHAPE, X, labels, network
@@ -231,13 +232,12 @@ def test_a_backend_that_lacks_an_operation_is_refused_at_once():
 
 def test_a_node_may_have_a_backend_of_its_own():
     calls = []
-    spy = registry.Backend("spy", {(graph.MPSCNNSoftMaxNode.function.__class__, "forward"): None})
 
     def forward(problem, x, out):
         calls.append(problem)
         out[...] = 7
 
-    spy = registry.Backend("spy", dict.fromkeys(spy.implementations, forward))
+    spy = registry.Backend("spy", {(SoftMax, "forward"): forward})
     x = MPSNNImageNode("x")
     soft = graph.MPSCNNSoftMaxNode(x, backend=spy)
     relu = graph.MPSCNNNeuronReLUNode(soft.result_image, a=0)
@@ -279,8 +279,7 @@ def test_two_graphs_at_once():
     results = []
 
     def work(compiled):
-        for _ in range(10):
-            results.append(compiled.run([X], [labels()]).image.tobytes())
+        results.extend(compiled.run([X], [labels()]).image.tobytes() for _ in range(10))
 
     threads = [threading.Thread(target=work, args=(compiled,)) for compiled in graphs * 2]
     for thread in threads:
@@ -296,6 +295,19 @@ def test_compare_step_by_step():
     rows = compiled.compare(["cpu"], [X], [labels()])
     assert [row.label for row in rows] == [compiled.program.labels[step.node] for step in compiled.program.steps]
     assert max(row.relative for row in rows) < 1e-5
+
+
+def test_compare_sees_the_gradients_of_weights():
+    reference = registry.get_backend("reference")
+
+    def wrong(problem, *inputs, out):
+        reference.implementations[FullyConnected, "gradient_weights"](problem, *inputs, out=out)
+        out[0][...] *= 1.01
+
+    almost = registry.Backend("almost", {**reference.implementations, (FullyConnected, "gradient_weights"): wrong})
+    compiled = gradient_graph(network())
+    rows = compiled.compare([almost], [X], [labels()])
+    assert [row.label for row in rows if row.absolute > 0] == ["fc.grad"]
 
 
 def test_parameters_of():

@@ -154,7 +154,7 @@ def test_node_without_gradient_on_the_way():
     ratio = graph.MPSNNDivisionNode(first.result_image, first.result_image, label="ratio")
     last = graph.MPSCNNNeuronReLUNode(ratio.result_image, a=0, label="last")
     one = graph.MPSNNInitialGradientNode(last.result_image, label="one")
-    with pytest.raises(NoGradientError, match="'ratio' has no gradient.*one <- last <- ratio.*stop_gradient"):
+    with pytest.raises(NoGradientError, match=r"'ratio' has no gradient.*one <- last <- ratio.*stop_gradient"):
         training_graph(one)
 
 

@@ -201,6 +201,9 @@ def test_host_reads_wait_for_the_command_buffer() -> None:
     assert labels.weights_image is None
     with pytest.raises(ValueError, match="read-only"):
         labels.loss_image[0] = 0
+    MPSCNNLoss(squared()).encode(Y, labels)
+    with pytest.raises(NotSynchronizedError, match="has written the state since"):
+        _ = labels.loss_image
 
 
 def test_kinds_of_images() -> None:

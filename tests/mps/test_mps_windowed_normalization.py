@@ -222,6 +222,16 @@ def test_without_state_and_destination_the_padding_policy_decides(pair: Any) -> 
     np.testing.assert_allclose(made(pair[1], 3, **WORDS).encode(g, x), due, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_a_list_of_arrays_is_their_images_in_turn(pair: Any) -> None:
+    x, g = noise(3, 4, 4, 2), noise(3, 4, 4, 2, seed=1)
+    forward, gradient = (made(kind, 3, **WORDS) for kind in pair)
+    results, state = forward.encode_batch([x[:2], x[2:]], return_state=True)
+    np.testing.assert_array_equal(np.concatenate(results), forward.encode(x))
+    parts = gradient.encode_batch([g[:2], g[2:]], [x[:2], x[2:]], state)
+    np.testing.assert_array_equal(np.concatenate(parts), gradient.encode(g, x, state))
+
+
 def test_images_of_several_dtypes() -> None:
     x, g = noise(1, 4, 4, 2, dtype="float16"), noise(1, 4, 4, 2, seed=1)
     for pair in PAIRS:

@@ -13,7 +13,7 @@ from mpsref.registry import Problem, Spec
 __all__ = ["LAYERS", "NETWORKS"]
 
 NETWORKS = {
-    "cyclegan": "CycleGAN generator, 256 x 256",
+    "cyclegan": "CycleGAN, 256 x 256",
     "densenet121_block": "DenseNet-121, 224 x 224",
     "googlenet_block": "GoogLeNet, 224 x 224",
     "mobilenet_v1_tf": "MobileNetV1, TensorFlow, 224 x 224",

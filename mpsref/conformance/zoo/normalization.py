@@ -30,7 +30,7 @@ NETWORKS = {
     "cifar10_full": "Caffe's second CIFAR-10 example",
     "cifar10_tensorflow": "TensorFlow's CIFAR-10 tutorial, 24 x 24",
     "cuda_convnet": "cuda-convnet's contrast normalization on the maps of its CIFAR-10 layers (no published network)",
-    "cyclegan": "CycleGAN, 9 blocks, 256 x 256",
+    "cyclegan": "CycleGAN, 256 x 256",
     "ddpm_cifar10": "DDPM, CIFAR-10",
     "fast_style": "Fast neural style, 256 x 256",
     "jarrett_caltech101": "Jarrett et al., Caltech-101, 151 x 151",

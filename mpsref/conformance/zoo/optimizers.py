@@ -49,10 +49,10 @@ _DECAY: dict[str, Any] = {"regularization_type": "l2", "regularization_scale": 1
 
 LAYERS: tuple[Layer, ...] = (
     _layer("resnet50.layer4_conv2", StochasticGradientDescent(0.1, 0.9, **_DECAY), (512, 3, 3, 512), momentum=True),
-    _layer("alexnet.conv3", StochasticGradientDescent(0.01, 0.9, **_DECAY), (384, 3, 3, 256), momentum=True),
+    _layer("alexnet.conv3_update", StochasticGradientDescent(0.01, 0.9, **_DECAY), (384, 3, 3, 256), momentum=True),
     _layer("resnet50.conv1_nesterov", StochasticGradientDescent(0.1, 0.9, True), (64, 7, 7, 3), momentum=True),
     _layer("unet.up1_plain", StochasticGradientDescent(0.01), (512, 3, 3, 512)),
-    _layer("inception_v3.mixed_7c", RMSProp(0.045, decay=0.9, epsilon=1.0), (448, 1, 1, 2048)),
+    _layer("inception_v3.mixed_7c_update", RMSProp(0.045, decay=0.9, epsilon=1.0), (448, 1, 1, 2048)),
     _layer("mobilenet_v2.conv_last", RMSProp(0.045, decay=0.9, epsilon=1.0, **_DECAY), (1280, 1, 1, 320)),
     _layer("vit_b16.mlp", Adam(1e-3, beta2=0.999), (3072, 1, 1, 768), time_step=1000),
     _layer("resnet50.layer4_conv2_amsgrad", Adam(1e-3), (512, 3, 3, 512), maximum=True, time_step=7),

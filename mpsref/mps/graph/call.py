@@ -30,7 +30,7 @@ class BoundState(NamedTuple):
     source_shapes: tuple[Shape, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """One step of one run. A gradient step has the function and the state of its forward step."""
 

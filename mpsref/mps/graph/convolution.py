@@ -128,6 +128,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
     ) -> None:
         """Make a node; ``weights`` is a data source, ``None`` for the weights of the forward node.
 
+        Weights of its own count in the gradient for the source alone; updates are those of the forward node [choice].
         Raises ``ValueError`` for a forward node with a fused neuron, whose gradient cannot be known.
         """
         super().__init__(source_gradient, source_image, gradient_state, **properties)
@@ -142,16 +143,19 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         assert isinstance(forward, MPSCNNConvolutionNode)
         return forward.data_source if self._weights is None else self._weights
 
-    @property
-    def own_weights(self) -> Any:
-        """The data source that was given for the gradient alone, or ``None``."""
-        return self._weights
-
-    def _load(self) -> Weights:
-        """Read the data source that is the gradient's own."""
-        forward = self.forward
-        assert isinstance(forward, MPSCNNConvolutionNode)
-        return Weights(forward.kernel_class(self._weights, backend="reference"), self.name)
+    def _parameters(self, forward: Parameters) -> Parameters:
+        """Return the weights of the forward node, or, if it was given one, those of a data source of its own."""
+        if self._weights is None:
+            return forward
+        node = self.forward
+        assert isinstance(node, MPSCNNConvolutionNode)
+        own = Weights(node.kernel_class(self._weights, backend="reference"), self.name)
+        mine, theirs = (one.arrays()["weights"] for one in (own, forward))
+        assert mine is not None
+        assert theirs is not None
+        if mine.shape != theirs.shape:
+            raise ShapeError(f"weights of {self.name!r} have shape {mine.shape}; those of {node.name!r} {theirs.shape}")
+        return own
 
     def _methods(self, step: Step) -> Sequence[str]:
         return [*["gradient_weights"] * step.trains, *["gradient_data"] * step.result_is_needed]
@@ -291,8 +295,8 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
         **properties: Any,
     ) -> None:
         """Make a node; the state may be ``None``."""
-        if convolution_gradient_state is not None and not isinstance(
-            convolution_gradient_state, MPSCNNConvolutionGradientStateNode
+        if convolution_gradient_state is not None and (
+            type(convolution_gradient_state) is not MPSCNNConvolutionGradientStateNode
         ):
             raise TypeError(
                 f"convolution_gradient_state is of type {type(convolution_gradient_state).__name__}; it must be the "

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution", "RunResult"]
 
-Watch: TypeAlias = Callable[[str, Array | None, Callable[[Backend], Array | None]], None]
-"""``watch(label, result, run the step again on another backend)`` is called after each step."""
+Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]], None]
+"""``watch(label, what a step made, make it again on another backend)`` is called after each step."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,13 @@ class Execution:
         self.shapes = graph._bind(source_shapes({image: value.shape for image, value in self.values.items()}))
         self.states: dict[MPSNNFilterNode, dict[str, Any]] = {}
         for step in self.program.steps:
-            if step.forward is step.node:
-                kept = {"shapes": (self.shapes.sources[step.node][0], self.shapes.bound[step.node].shape)}
-                self.states[step.node] = kept | {"details": self.shapes.bound[step.node].details}
+            if step.forward is not step.node:
+                continue
+            self.states[step.node] = {}
+            if step.node in graph._parameters:
+                bound = self.shapes.bound[step.node]
+                shapes = self.shapes.sources[step.node][0], bound.shape
+                self.states[step.node] = {"shapes": shapes, "details": bound.details}
             for state in step.node.source_states:
                 if state in self.labels:
                     self.states[step.node]["labels"] = self.labels[state]
@@ -117,11 +121,12 @@ class Execution:
         node, shapes = step.node, self.shapes
         inputs = self._inputs(step)
         call = self._call(step, self.backend or self.graph._backends[node], self.states[step.forward])
+        before = dict(call.state) if self.watch is not None else {}
         result = step.kernel._compute(call, *inputs)
+        if self.watch is not None:
+            self.watch(self.program.labels[node], _made(result, before, call.state), self._again(step, inputs, before))
         if "loss" in call.state and step.forward is node:
             self._note_loss(step, call.state)
-        if self.watch is not None:
-            self.watch(self.program.labels[node], result, self._again(step, inputs, dict(call.state)))
         if step.result_is_needed:
             assert result is not None
             self._store(step, self._checked(node, result, shapes.bound[node].shape))
@@ -140,8 +145,8 @@ class Execution:
     def _inputs(self, step: Step) -> list[Array]:
         """Return the pixels of what a step reads; all in one dtype, which is the widest where they differ."""
         arrays = [self.values[image] for image in step.pixels]
-        if len({array.dtype for array in arrays}) > 1:
-            wide = np.result_type(*arrays)
+        wide = self.graph._wide.get(step.node)
+        if wide is not None:
             arrays = [array.astype(wide, copy=False) for array in arrays]
         return arrays
 
@@ -162,10 +167,10 @@ class Execution:
             self.sequence,
         )
 
-    def _again(self, step: Step, inputs: list[Array], state: dict[str, Any]) -> Callable[[Backend], Array | None]:
-        def run(backend: Backend) -> Array | None:
-            known = {name: value for name, value in state.items() if name != "gradients"}
-            return step.kernel._compute(self._call(step, backend, known), *inputs)
+    def _again(self, step: Step, inputs: list[Array], before: dict[str, Any]) -> Callable[[Backend], list[Array]]:
+        def run(backend: Backend) -> list[Array]:
+            state = dict(before)
+            return _made(step.kernel._compute(self._call(step, backend, state), *inputs), before, state)
 
         return run
 
@@ -211,6 +216,13 @@ class Execution:
         parameters: Parameters | None = self.graph._parameters.get(node)
         kept = self.states[node]
         return MappingProxyType(kept) if parameters is None else parameters.state(kept)
+
+
+def _made(result: Array | None, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Array]:
+    """Return the arrays that a step made: its result, and what is new in its state."""
+    new = (value for name, value in after.items() if value is not before.get(name))
+    parts = (part for value in (result, *new) for part in (value if isinstance(value, tuple) else (value,)))
+    return [part for part in parts if isinstance(part, np.ndarray)]
 
 
 def _placed_in(memory: Any, image: MPSNNImageNode, value: Array) -> Array:

@@ -49,7 +49,7 @@ class StepError(NamedTuple):
     absolute: float
     """The largest difference."""
     relative: float
-    """The same, as a fraction of the largest value."""
+    """The same, as a fraction of the largest value that the step made."""
 
 
 class MPSNNGraph:
@@ -85,6 +85,7 @@ class MPSNNGraph:
         self.program = Program(wanted, _needed(results_are_needed, len(wanted)))
         results = (step.node.result_image for step in self.program.steps)
         self._dtypes = {image: self._dtype_of(image) for image in (*self.program.source_images, *results)}
+        self._wide = self._mixed()
         self._backends = {step.node: self._backend_of(step) for step in self.program.steps}
         self._parameters = self._load()
         self._arrays = self._in_force()
@@ -118,7 +119,7 @@ class MPSNNGraph:
             if isinstance(node, WeightedNode):
                 found[node] = node._load()
             elif isinstance(node, TrainableGradientNode):
-                found[node] = node._load() if node.own_weights is not None else found[node.forward]
+                found[node] = node._parameters(found[node.forward])
             if step.updates is not MPSNNTrainingStyle.NONE:
                 found[step.forward].check_style(step.node, step.updates)
         users: dict[int, list[str]] = {}
@@ -137,6 +138,11 @@ class MPSNNGraph:
     def _dtype_of(self, image: MPSNNImageNode) -> np.dtype[Any]:
         """Return how the pixels of an image are stored."""
         return np.dtype(self.format if image.format == "none" else image.format)
+
+    def _mixed(self) -> dict[MPSNNFilterNode, np.dtype[Any]]:
+        """Return the dtype that a step computes in where its images are stored in different ones: the widest."""
+        found = {step.node: {self._dtypes[image] for image in step.pixels} for step in self.program.steps}
+        return {node: np.result_type(*dtypes) for node, dtypes in found.items() if len(dtypes) > 1}
 
     def _in_force(self) -> dict[MPSNNFilterNode, Mapping[str, Array | None]]:
         known = {parameters: parameters.arrays() for parameters in dict.fromkeys(self._parameters.values())}
@@ -263,21 +269,17 @@ class MPSNNGraph:
     ) -> list[StepError]:
         """Run the program on the reference; run each step on ``backends``, too, on what the reference had.
 
-        So errors do not add up through the network. Parameters are not updated.
+        So errors do not add up through the network. What a step leaves in its state counts, too, such as gradients of
+        weights. Parameters are not updated.
         """
         images = sources("source_images", self.source_images, source_images)
         states = sources("source_states", self.source_states, source_states)
         others = [registry.get_backend(backend) for backend in backends]
         rows: list[StepError] = []
 
-        def watch(label: str, expected: Array | None, again: Callable[[Backend], Array | None]) -> None:
-            for other in others:
-                got = again(other)
-                if expected is None or got is None:
-                    continue
-                difference = np.abs(got.astype(np.float64) - expected).max(initial=0.0)
-                largest = np.abs(expected.astype(np.float64)).max(initial=0.0)
-                rows.append(StepError(label, other.name, float(difference), float(difference / (largest or 1.0))))
+        def watch(label: str, expected: list[Array], again: Callable[[Backend], list[Array]]) -> None:
+            if expected:
+                rows.extend(_error(label, other.name, expected, again(other)) for other in others)
 
         with self._lock:
             reference = registry.get_backend("reference")
@@ -336,6 +338,15 @@ class MPSNNGraph:
         return self.table()
 
     __str__ = table
+
+
+def _error(label: str, backend: str, expected: Sequence[Array], got: Sequence[Array]) -> StepError:
+    """Compare what a step made on two backends; NaN where there is one."""
+    wide = [array.astype(np.float64) for array in expected]
+    differences = [np.abs(mine - theirs).max(initial=0.0) for mine, theirs in zip(got, wide, strict=True)]
+    difference = float(np.max(differences))
+    largest = max(float(np.abs(array).max(initial=0.0)) for array in wide)
+    return StepError(label, backend, difference, difference / (largest or 1.0))
 
 
 def _needed(given: bool | Sequence[bool] | None, count: int) -> list[bool]:

@@ -120,7 +120,7 @@ class MPSCNNNeuronNode(FunctionNode):
 
 
 class MPSCNNNeuronAbsoluteNode(MPSCNNNeuronNode):
-    """|x|."""
+    """The magnitude of x."""
 
     type = "absolute"
 

@@ -96,14 +96,9 @@ class TrainableGradientNode(MPSNNTrainableNode, MPSNNGradientFilterNode):
         if "training_style" not in properties and isinstance(self.forward, MPSNNTrainableNode):
             self.training_style = self.forward.training_style
 
-    @property
-    def own_weights(self) -> Any:
-        """A data source of its own, or ``None`` for that of the forward node."""
-        return None
-
-    def _load(self) -> Parameters:
-        """Read the data source that is the gradient's own."""
-        raise NotImplementedError
+    def _parameters(self, forward: Parameters) -> Parameters:
+        """Return the parameters that the gradient for the source reads: those of the forward node."""
+        return forward
 
 
 def accumulate(state: dict[str, Any], name: str, gradients: tuple[Array, ...]) -> None:

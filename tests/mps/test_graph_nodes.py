@@ -1,0 +1,324 @@
+"""Nodes: defaults, what cannot be made, what does not fit; and that each says which operations it will run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import registry
+from mpsref.errors import GraphError, ShapeError, UnsupportedError
+from mpsref.kernels import REFERENCE
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolutionDescriptor,
+    MPSCNNLossDescriptor,
+    MPSNNNeuronDescriptor,
+    graph,
+)
+from mpsref.mps.graph import MPSNNImageNode, training_graph
+from tests.mps.graph_checks import Trained
+from tests.mps.residual import X, labels, network
+from tests.mps.test_graph_faults import PLANS
+
+ABSTRACT = (
+    "MPSNNFilterNode",
+    "MPSNNGradientFilterNode",
+    "MPSNNTrainableNode",
+    "MPSCNNNeuronNode",
+    "MPSCNNPoolingNode",
+    "MPSCNNPoolingGradientNode",
+    "MPSCNNNormalizationNode",
+    "MPSNNBinaryArithmeticNode",
+    "MPSNNArithmeticGradientNode",
+)
+NOT_BUILT = (
+    "MPSCNNBinaryConvolutionNode",
+    "MPSCNNBinaryFullyConnectedNode",
+    "MPSNNGramMatrixCalculationNode",
+    "MPSNNBilinearScaleNode",
+    "MPSNNLanczosScaleNode",
+    "MPSCNNYOLOLossNode",
+)
+STATES = [name for name in graph.__all__ if name.endswith("StateNode") or name == "MPSNNLabelsNode"]
+
+
+@pytest.mark.parametrize("name", ABSTRACT)
+def test_abstract_classes_cannot_be_made(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} is abstract"):
+        getattr(graph, name)(MPSNNImageNode())
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_what_is_not_built_says_so(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"{name} is not built; use|{name} is not built; "):
+        getattr(graph, name)(MPSNNImageNode(), None)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_come_from_filter_nodes(name: str) -> None:
+    with pytest.raises(TypeError, match="result_state"):
+        getattr(graph, name)(MPSNNImageNode())
+
+
+def test_defaults_of_an_image() -> None:
+    x = MPSNNImageNode()
+    assert (x.handle, x.format, x.image_allocator, x.export_from_graph) == (None, "none", None, False)
+    assert (x.synchronize_resource, x.stop_gradient, x.producer, x.name) == (False, False, None, "input")
+    exported = MPSNNImageNode.exported_node_with_handle("kept")
+    assert exported.export_from_graph
+    assert exported.name == "kept"
+    x.format = "float16"
+    assert graph.MPSCNNNeuronReLUNode(x, a=0).result_image.format == "float16"
+
+
+def test_defaults_of_filters() -> None:
+    x = MPSNNImageNode()
+    lcn, lrn = graph.MPSCNNLocalContrastNormalizationNode(x), graph.MPSCNNCrossChannelNormalizationNode(x)
+    assert (lcn.alpha, lcn.beta, lcn.delta, lcn.p0, lcn.pm, lcn.ps) == (1, 0.5, 1 / 1024, 1, 0, 1)
+    assert (lcn.kernel_width, lcn.kernel_height, lrn.kernel_size_in_feature_channels) == (5, 5, 5)
+    assert (lrn.alpha, lrn.beta, lrn.delta) == (1, 5, 1)
+    by_hand = graph.MPSCNNLocalContrastNormalizationGradientNode(x, x, lcn.result_state, 5, 5)
+    assert by_hand.alpha == 0
+    assert lcn.gradient_filter_with_source(x).alpha == 1
+    dilated = graph.MPSCNNDilatedPoolingMaxNode(x, filter_size=3)
+    assert (dilated.stride_in_pixels_x, dilated.dilation_rate_y) == (3, 3)
+    none = graph.MPSCNNNeuronNode.node_with_source_descriptor(x, MPSNNNeuronDescriptor("none"))
+    assert type(none) is graph.MPSCNNNeuronLinearNode
+    assert (none.descriptor.a, none.descriptor.b) == (1, 0)
+    conv = network("cpu").conv1
+    assert conv.convolution_gradient_state is conv.result_state
+    assert conv.gradient_filter_with_source(x).training_style is graph.MPSNNTrainingStyle.CPU
+    assert graph.MPSCNNConvolutionNode(x, None).training_style is graph.MPSNNTrainingStyle.GPU
+
+
+def test_gradient_nodes_copy_what_the_forward_node_has() -> None:
+    x, g = MPSNNImageNode(), MPSNNImageNode()
+    pool = graph.MPSCNNPoolingMaxNode(x, filter_size=2)
+    copied = pool.gradient_filter_with_source(g)
+    assert (copied.kernel_width, copied.stride_in_pixels_y) == (2, 2)
+    assert copied.padding_policy == pool.padding_policy
+    sub = graph.MPSNNSubtractionNode(x, x, secondary_scale=2, primary_scale=3, secondary_stride_in_pixels_x=0)
+    first, second = sub.gradient_filters_with_source(g)
+    assert (first.primary_scale, second.primary_scale) == (3, -2)
+    assert (first.secondary_stride_in_pixels_x, second.secondary_stride_in_pixels_x) == (1, 0)
+    assert graph.MPSNNSubtractionGradientNode(g, x, sub.result_state, True).primary_scale == -1
+    assert first.bias == second.bias == 0
+
+
+def test_a_gradient_node_belongs_to_its_forward_class() -> None:
+    x, g = MPSNNImageNode(), MPSNNImageNode()
+    relu, pool = graph.MPSCNNNeuronReLUNode(x, a=0), graph.MPSCNNPoolingMaxNode(x, filter_size=2)
+    with pytest.raises(TypeError, match="needs a MPSCNNPoolingMaxGradientNode, not a MPSCNNNeuronGradientNode"):
+        graph.MPSCNNNeuronGradientNode(g, x, pool.result_state, relu.descriptor)
+    with pytest.raises(TypeError, match="must be the result_state"):
+        graph.MPSCNNNeuronGradientNode(g, x, None, relu.descriptor)
+    cat = graph.MPSNNConcatenationNode([x, x])
+    with pytest.raises(ValueError, match=r"source_index is 2.*\[0, 1\]"):
+        graph.MPSNNConcatenationGradientNode(g, x, cat.result_state, 2)
+    with pytest.raises(TypeError, match="result_state of a convolution node"):
+        graph.MPSCNNConvolutionTransposeNode(x, relu.result_state, None)
+    fused = MPSCNNConvolutionDescriptor(1, 1, 1, 1, fused_neuron_descriptor=MPSNNNeuronDescriptor("relu"))
+    conv = graph.MPSCNNConvolutionNode(x, ArrayConvolutionDataSource(fused, [1.0]))
+    with pytest.raises(ValueError, match="fused_neuron_descriptor"):
+        conv.gradient_filter_with_source(g)
+
+
+def test_a_gradient_node_may_have_weights_of_its_own() -> None:
+    x, g = MPSNNImageNode("x"), MPSNNImageNode("g")
+    descriptor = MPSCNNConvolutionDescriptor(1, 1, 1, 1)
+    conv = graph.MPSCNNConvolutionNode(x, ArrayConvolutionDataSource(descriptor, [2.0]), training_style="none")
+
+    def gradient(weights: Any) -> graph.MPSNNGraph:
+        node = graph.MPSCNNConvolutionGradientNode(g, x, conv.result_state, weights)
+        return graph.MPSNNGraph(node.result_image)
+
+    one = {"x": np.ones((1, 1, 1, 1)), "g": np.ones((1, 1, 1, 1))}
+    assert gradient(None).run(one).image.item() == 2
+    assert gradient(ArrayConvolutionDataSource(descriptor, [7.0])).run(one).image.item() == 7
+    with pytest.raises(ShapeError, match=r"\(1, 1, 1, 2\)"):
+        gradient(ArrayConvolutionDataSource(MPSCNNConvolutionDescriptor(1, 1, 2, 1), [7.0, 7.0]))
+
+
+def test_a_transposed_convolution_undoes_the_size_of_the_convolution_of_its_state() -> None:
+    x = MPSNNImageNode("x")
+    down = MPSCNNConvolutionDescriptor(3, 3, 2, 4, stride_in_pixels_x=2, stride_in_pixels_y=2)
+    up = MPSCNNConvolutionDescriptor(3, 3, 4, 2, stride_in_pixels_x=2, stride_in_pixels_y=2)
+    conv = graph.MPSCNNConvolutionNode(x, ArrayConvolutionDataSource(down, np.ones((4, 3, 3, 2))))
+    source = ArrayConvolutionDataSource(up, np.ones((2, 3, 3, 4)))
+    node = graph.MPSCNNConvolutionTransposeNode(conv.result_image, conv.result_state, source)
+    compiled = graph.MPSNNGraph(node.result_image)
+    for size in (5, 6):
+        assert compiled.infer_shapes({x: (1, size, size, 2)})[node.result_image] == (1, size, size, 2)
+        assert compiled.run([np.ones((1, size, size, 2))]).image.shape == (1, size, size, 2)
+
+
+def test_a_gradient_node_reads_an_image_of_the_right_shape() -> None:
+    x, other, g = (MPSNNImageNode(name) for name in ("x", "other", "g"))
+    relu = graph.MPSCNNNeuronReLUNode(x, a=0, label="relu")
+    gradient = graph.MPSCNNNeuronGradientNode(g, other, relu.result_state, relu.descriptor)
+    compiled = graph.MPSNNGraph(gradient.result_image)
+    shapes = {"x": (1, 2, 2, 1), "g": (1, 2, 2, 1)}
+    assert compiled.infer_shapes({**shapes, "other": (1, 2, 2, 1)})[gradient.result_image] == (1, 2, 2, 1)
+    with pytest.raises(ShapeError, match=r"source image 'other' has shape \(1, 2, 3, 1\)"):
+        compiled.infer_shapes({**shapes, "other": (1, 2, 3, 1)})
+    with pytest.raises(ShapeError, match=r"source gradient 'g' has shape \(1, 1, 2, 1\)"):
+        compiled.infer_shapes({**shapes, "g": (1, 1, 2, 1), "other": (1, 2, 2, 1)})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda x: graph.MPSNNPadNode(x, (1, 2), (0, 0, 0)), ValueError, "padding_size_before"),
+        (lambda x: graph.MPSNNPadNode(x, (0, 0, 0), 1), TypeError, "padding_size_after"),
+        (lambda x: graph.MPSCNNDropoutNode(x, 0.5, 1, (1, 2, 1)), ValueError, "mask_stride_in_pixels"),
+        (lambda x: graph.MPSCNNDropoutNode(x, 1.5), ValueError, "keep_probability"),
+        (lambda x: graph.MPSCNNPoolingMaxNode(x, kernel_width=2, kernel_height=2), TypeError, "stride_in_pixels_x"),
+        (lambda x: graph.MPSNNConcatenationNode([]), ValueError, "at least one"),
+        (lambda x: graph.MPSCNNLossNode(x, "softmax"), TypeError, "MPSCNNLossDescriptor"),
+        (lambda x: graph.MPSNNForwardLossNode(x, None, MPSCNNLossDescriptor("hinge", "sum")), ValueError, "2 or 3"),
+        (lambda x: graph.MPSNNGraph(graph.MPSCNNSoftMaxNode(x)), TypeError, "take its result_image"),
+        (lambda x: graph.MPSNNGraph(3), TypeError, "result_images is of type int"),
+        (lambda x: graph.MPSNNReshapeNode(x, 0, 1, 1), ValueError, "0"),
+        (lambda x: training_graph(x), TypeError, "last is of type MPSNNImageNode"),
+        (lambda x: training_graph(graph.MPSNNInitialGradientNode(x), node_handler=3), TypeError, "node_handler"),
+        (lambda x: setattr(x, "image_allocator", 3), TypeError, "image_allocator"),
+        (lambda x: setattr(x, "format", "int8"), ValueError, "format"),
+        (lambda x: MPSNNImageNode([]), TypeError, "hashable"),
+    ],
+)
+def test_bad_arguments(make: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make(MPSNNImageNode())
+
+
+@pytest.mark.parametrize(
+    ("memory", "error"),
+    [
+        (np.zeros((2, 1, 1, 2), np.float32), ShapeError),
+        (np.zeros((1, 1, 1, 2)), TypeError),
+        (3, TypeError),
+        (np.broadcast_to(np.float32(0), (1, 1, 1, 2)), TypeError),
+    ],
+)
+def test_an_allocator_must_return_what_was_asked_for(memory: Any, error: type[Exception]) -> None:
+    relu = graph.MPSCNNNeuronReLUNode(MPSNNImageNode("x"), a=0)
+    compiled = graph.MPSNNGraph(relu.result_image, destination_image_allocator=lambda shape, dtype: memory)
+    with pytest.raises(error, match="allocator"):
+        compiled.run([np.ones((1, 1, 1, 2))])
+
+
+def test_an_image_that_is_no_needed_result_is_not_handed_out() -> None:
+    x = MPSNNImageNode("x")
+    first = graph.MPSCNNNeuronReLUNode(x, a=0)
+    last = graph.MPSCNNNeuronReLUNode(first.result_image, a=0)
+    result = graph.MPSNNGraph([last.result_image, first.result_image], [True, False]).run([np.ones((1, 2, 2, 1))])
+    assert result.images[1] is None
+    assert result.intermediate_images == {first.result_image: None}
+
+
+def test_what_is_set_after_compiling_is_for_later_graphs() -> None:
+    x = MPSNNImageNode("x")
+    add = graph.MPSNNAdditionNode(x, x)
+    before = graph.MPSNNGraph(add.result_image)
+    add.bias, add.result_image.format = 5.0, "float16"
+    after = graph.MPSNNGraph(add.result_image)
+    for size in (1, 2):
+        one = np.ones((1, size, 1, 1))
+        assert (before.run([one]).image.ravel()[0], before.run([one]).image.dtype) == (2, np.float32)
+        assert (after.run([one]).image.ravel()[0], after.run([one]).image.dtype) == (7, np.float16)
+
+
+# --- operations ---------------------------------------------------------------------------------------------------
+
+
+def spying() -> tuple[registry.Backend, set[Any]]:
+    """A backend that runs the reference and notes what it ran."""
+    used: set[Any] = set()
+    reference = registry.get_backend("reference")
+
+    def noting(key: Any) -> Any:
+        def run(problem: Any, *inputs: Any, out: Any) -> None:
+            used.add(key)
+            reference.implementations[key](problem, *inputs, out=out)
+
+        return run
+
+    return registry.Backend("spy", {key: noting(key) for key in REFERENCE}, dtypes=reference.dtypes), used
+
+
+def windowed() -> tuple[graph.MPSNNGraph, list[Any], list[Any]]:
+    """Every forward node of one image that the plans lack, one after the other."""
+    x = image = MPSNNImageNode("x")
+    for node in (
+        lambda i: graph.MPSCNNSpatialNormalizationNode(i, 3, beta=0.5),
+        lambda i: graph.MPSCNNLocalContrastNormalizationNode(i, 3, delta=1.0),
+        lambda i: graph.MPSCNNCrossChannelNormalizationNode(i, 3, beta=0.5),
+        lambda i: graph.MPSCNNPoolingL2NormNode(i, filter_size=2, stride=1),
+        lambda i: graph.MPSCNNDilatedPoolingMaxNode(i, 2, 2, 1, 1, 2, 1),
+        lambda i: graph.MPSNNReshapeNode(i, 8, 2, 4),
+        lambda i: graph.MPSNNAdditionNode(i, i, maximum_value=3.0, bias=0.5),
+    ):
+        image = node(image).result_image
+    spy, used = spying()
+    made = training_graph(graph.MPSNNInitialGradientNode(image))
+    image = np.random.default_rng(1).normal(size=(1, 4, 4, 4))
+    return graph.MPSNNGraph(made.gradient_image(x), backend=spy), [image], [used]
+
+
+def residual() -> tuple[graph.MPSNNGraph, list[Any], list[Any]]:
+    net = network()
+    spy, used = spying()
+    for node in (net.conv1, net.bn1, net.conv2, net.bn2, net.fc):
+        node.result_state.export_from_graph = True
+    return graph.MPSNNGraph(training_graph(net.loss).gradient_image(net.x), backend=spy), [X, labels()], [used]
+
+
+def declared(compiled: graph.MPSNNGraph) -> set[Any]:
+    return {operation for step in compiled.program.steps for operation in step.kernel._operations(step)}
+
+
+@pytest.mark.parametrize("make", [windowed, residual])
+def test_each_operation_that_runs_was_declared(make: Any) -> None:
+    compiled, (image, *states), (used,) = make()
+    compiled.run([image], states)
+    assert used == declared(compiled)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_each_operation_of_a_plan_was_declared(plan: Any) -> None:
+    spy, used = spying()
+    trained = Trained(plan, backend=spy)
+    trained.run()
+    assert used == declared(trained.compiled)
+
+
+@pytest.mark.parametrize("make", [windowed, residual])
+def test_a_backend_that_lacks_an_operation_is_refused_before_anything_runs(make: Any) -> None:
+    compiled, _, _ = make()
+    whole = compiled.backend
+    for missing in declared(compiled):
+        poor = registry.Backend("poor", {key: one for key, one in whole.implementations.items() if key != missing})
+        with pytest.raises(UnsupportedError, match=f"'poor' does not implement {missing}"):
+            graph.MPSNNGraph(compiled.program.result_images, backend=poor)
+    assert issubclass(GraphError, ValueError)
+
+
+@pytest.mark.parametrize("format", ["float16", "float32"])
+def test_storage_formats_train_on_every_backend(backend: str, format: str) -> None:
+    net = network()
+    net.fc.result_state.export_from_graph = True
+    compiled = graph.MPSNNGraph(training_graph(net.loss).gradient_image(net.x), backend=backend, format=format)
+    result = compiled.run([X], [labels()])
+    assert result.image.dtype == format
+    assert result.result_states[net.fc.result_state].gradient_for_weights.dtype == np.float32
+    assert float(result.loss["loss"].sum()) == pytest.approx(3.2279555, rel=1e-2 if format == "float16" else 1e-5)
+
+
+def test_an_empty_batch() -> None:
+    x = MPSNNImageNode("x")
+    pool = graph.MPSCNNPoolingMaxNode(graph.MPSCNNNeuronReLUNode(x, a=0.5).result_image, filter_size=2)
+    made = training_graph(graph.MPSNNInitialGradientNode(pool.result_image))
+    compiled = graph.MPSNNGraph([pool.result_image, made.gradient_image(x)])
+    assert [image.shape for image in compiled.run([np.ones((0, 4, 4, 1))]).images] == [(0, 2, 2, 1), (0, 4, 4, 1)]
