@@ -244,7 +244,7 @@ def explain(case: Annotated[str, typer.Argument(help="A case string; dtype and s
 
 @app.command()
 def plot(
-    case: Annotated[str, typer.Argument(help="A case string; dtype and seed may be left out.")],
+    case: Annotated[str, typer.Argument(help="A case string; or digits: the graph of the network of mpsref train.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .png, .svg or .pdf.")],
     pixel: Annotated[
         tuple[int, int] | None, typer.Option(help="Of a gradient, the pixel (y x) whose sum is shown.")
@@ -254,7 +254,15 @@ def plot(
     from mpsref.conformance.case import Case
     from mpsref.plotting import plot as draw
 
-    draw(Case.parse(case).problem, output, pixel=pixel)
+    if case == "digits":
+        from mpsref import graph_picture
+        from mpsref.training import Network, Settings
+
+        settings = Settings()
+        network = Network(lambda: settings.optimizer_of(None), settings.batch, settings.seed, "reference")
+        graph_picture.draw(network.training, output)
+    else:
+        draw(Case.parse(case).problem, output, pixel=pixel)
     typer.echo(f"wrote {output}")
 
 

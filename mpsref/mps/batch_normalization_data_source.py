@@ -9,10 +9,11 @@ Source: ``MPSCNNBatchNormalizationDataSource`` in ``MPSCNNBatchNormalization.h``
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -263,7 +264,9 @@ class BatchNormalizationDataSource(SecureCoding):
         if self.optimizer is None:
             return None
         for name in self.optimizer.moments:
-            self._moments.setdefault(name, [np.zeros(self._channels, np.float32) for _ in range(2)])
+            vectors = self.gamma_array, self.beta_array
+            like = [np.dtype(np.float32) if vector is None else vector.dtype for vector in vectors]
+            self._moments.setdefault(name, [np.zeros(self._channels, dtype) for dtype in like])
         result: MPSCNNNormalizationGammaAndBetaState = self.optimizer.encode(
             batch_normalization_state=state, **self._moments, command_buffer=command_buffer
         )
@@ -275,6 +278,13 @@ class BatchNormalizationDataSource(SecureCoding):
         if self.optimizer is not None:
             state.check_readable("gradient_for_gamma")
         return self.update_gamma_and_beta(state) is not None
+
+    def copy(self) -> Self:
+        """Return an equal data source that learns on its own: nothing but the immutable vectors is shared."""
+        twin = copy.copy(self)
+        twin.optimizer = None if self.optimizer is None else self.optimizer.copy()
+        twin._moments = {name: [vector.copy() for vector in pair] for name, pair in self._moments.items()}
+        return twin
 
     def saved_values(self) -> dict[str, Any]:
         """Return what is saved: numbers, vectors as tuples; moments of an optimizer are not."""

@@ -341,3 +341,15 @@ def test_the_ends_of_momentum(momentum: float, expected: list[float]) -> None:
     MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
     found = source.update_mean_and_variance(state)
     assert [flat(found.mean), flat(found.variance)] == [[expected[0]], [expected[1]]]
+
+
+def test_a_copy_learns_on_its_own():
+    source = BatchNormalizationDataSource(2, gamma=np.array([1.0, 2.0]), optimizer=mps.MPSNNOptimizerAdam(0.1))
+    source._moments = {"input_momentum_vectors": [np.zeros(2), np.zeros(2)]}
+    twin = source.copy()
+    assert twin == source
+    assert twin.optimizer is not source.optimizer
+    twin._moments["input_momentum_vectors"][0][0] = 1
+    twin.optimizer.time_step = 5
+    assert source._moments["input_momentum_vectors"][0][0] == 0
+    assert source.optimizer.time_step == 0

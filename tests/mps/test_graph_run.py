@@ -316,3 +316,12 @@ def test_parameters_of():
     assert compiled.parameters_of(net.conv1)["weights"].shape == (8, 3, 3, 3)
     with pytest.raises(GraphError, match="'add' has no parameters"):
         compiled.parameters_of(net.add)
+
+
+def test_labels_of_any_float_dtype():
+    net = network()
+    compiled = graph.MPSNNGraph(training_graph(net.loss).gradient_image(net.x), backend="cpu")
+    expected = compiled.run([X], [labels()])
+    for dtype in ("float16", "float64"):
+        image = labels().device_read()[0].astype(dtype)
+        assert np.array_equal(compiled.run([X], [MPSCNNLossLabels((1, 1, 1), image)]).image, expected.image)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape
 from mpsref.kernels import Loss
@@ -73,7 +75,8 @@ class MPSCNNLossNode(MPSNNFilterNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         labels: MPSCNNLossLabels = call.state["labels"]
-        truth = labels.device_read()
+        wide = np.result_type(images[0], np.float32)
+        truth = [t if t is None or t.dtype <= wide else t.astype(wide) for t in labels.device_read()]
         call.state["loss"] = self._function.forward(images[0], *truth, backend=call.backend)
         return self._function.gradient(None, images[0], *truth, backend=call.backend)
 
