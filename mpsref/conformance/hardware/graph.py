@@ -1,0 +1,47 @@
+"""The adapters of graph nodes and of images: sizes and properties, which no functional form has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mpsref.conformance.hardware.adapter import Adapter, Compared
+from mpsref.conformance.hardware.entries import Entry
+from mpsref.registry import Backend
+
+__all__ = ["ADAPTERS"]
+
+
+def pooling_node(name: str) -> Adapter:
+    """Return the adapter of a pooling node: the size of its result with its default padding policy."""
+
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+        from mpsref.mps import graph  # only these entries need it
+
+        (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
+        source = graph.MPSNNImageNode("source")
+        node = getattr(graph, name)(source, kernel_width, kernel_height, sx, sy)
+        height, width = entry.inputs["source_size"].array.astype(int)
+        shapes = graph.MPSNNGraph(node.result_image, backend=backend).infer_shapes({source: (1, height, width, 1)})
+        size = np.array(shapes[node.result_image][1:3], np.float64)
+        yield Compared(f"{name}: output size", size, entry.expected["output_size"])
+
+    return adapter
+
+
+def fresh_image(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    """Compare what an image holds before anything is written to it."""
+    from mpsref import mps
+
+    height, width = entry.parameters["size"]
+    channel_format, channels = entry.parameters["channel_format"], entry.parameters["feature_channels"]
+    image = mps.MPSImage(mps.MPSImageDescriptor(channel_format, width, height, channels))
+    yield Compared("pixels", image.array, entry.expected["y"])
+
+
+ADAPTERS: dict[str, Adapter] = {
+    "MPSCNNPoolingAverageNode": pooling_node("MPSCNNPoolingAverageNode"),
+    "MPSCNNPoolingMaxNode": pooling_node("MPSCNNPoolingMaxNode"),
+    "MPSImage": fresh_image,
+}
