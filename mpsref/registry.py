@@ -39,6 +39,7 @@ __all__ = [
     "Spec",
     "backends",
     "get_backend",
+    "is_installed",
     "register",
     "run",
     "run_one",
@@ -269,6 +270,15 @@ def _load(name: str) -> Backend:
         reason = f"backend {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
         return Backend(point.name, {}, unavailable=lambda: reason)
     return loaded
+
+
+def is_installed(name: str) -> bool:
+    """Tell whether other processes know the backend, too: the reference, and what is not registered at run time.
+
+    >>> is_installed("reference"), is_installed("unheard of")
+    (True, False)
+    """
+    return name in _entry_points() or name in ("reference", "reference:input-dtype")
 
 
 def register(backend: Backend) -> Backend:

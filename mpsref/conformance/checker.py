@@ -163,8 +163,8 @@ def check(
     """Check ``backends`` (default: all that are available, but not the reference against itself) on ``operations``.
 
     ``progress(title, total)`` is called for each row and returns what is to be called after each of its cases. With
-    more than one of ``jobs``, operations are shared out among so many processes (where backends are given by name, and
-    so can be found there), and there is one ``progress`` for all of them.
+    more than one of ``jobs``, operations are shared out among so many processes (where all backends are names of
+    installed ones, which are found there, too), and there is one ``progress`` for all of them.
     """
     from mpsref.conformance.case import operations as all_operations
 
@@ -176,7 +176,7 @@ def check(
     backends = list(backends)
     chosen = [registry.get_backend(backend) for backend in backends]
     wanted = list(operations or all_operations())
-    names = [backend for backend in backends if isinstance(backend, str)]
+    names = [backend for backend in backends if isinstance(backend, str) and registry.is_installed(backend)]
     if jobs > 1 and len(wanted) > 1 and len(names) == len(backends):
         shared = _in_processes(wanted, names, number, seed, progress, jobs)
         return Report(mpsref.__version__, seed, tuple(shared), tuple(unavailable))
