@@ -25,8 +25,8 @@ from mpsref.images import Array
 from mpsref_cpu import backend, parallel
 
 POOL = PoolingAverage(3, 2, edge_mode="clamp")
-SHAPE = 4, 64, 64, 48
-"""3 MB: enough work for several threads."""
+SHAPE = 8, 64, 64, 48
+"""6 MB: enough work for several threads."""
 
 
 def image(seed: int, *shape: int, dtype: str = "float32") -> Array:
@@ -34,7 +34,7 @@ def image(seed: int, *shape: int, dtype: str = "float32") -> Array:
 
 
 def forward_and_gradient(seed: int, dtype: str = "float32") -> list[bytes]:
-    x, g = image(seed, *SHAPE, dtype=dtype), image(seed + 1, 4, 32, 32, 48, dtype=dtype)
+    x, g = image(seed, *SHAPE, dtype=dtype), image(seed + 1, 8, 32, 32, 48, dtype=dtype)
     results = POOL.forward(x, backend=backend), POOL.gradient(g, SHAPE, backend=backend)
     return [result.tobytes() for result in results]
 
