@@ -1,9 +1,9 @@
 """Rows of a result, shared out among threads.
 
-Kernels are compiled without the GIL and called here from a few plain Python threads; numba's own parallel layers are
-not used: one of them aborts the process when two threads enter it at once, another kills a forked child. The calling
-thread works too, chunks go to whoever is free, and a helper that comes too late is not waited for. A row is computed by
-one thread in the same way whoever it is, so results do not depend on the number of threads.
+Kernels are compiled without the GIL and run in the calling thread and a few plain Python threads beside it; numba's own
+parallel layers are not used: one of them aborts the process when two threads enter it at once, another kills a forked
+child. The calling thread works too, chunks go to whoever is free, and a helper that comes too late is not waited for. A
+row is computed by one thread in the same way whoever it is, so results do not depend on the number of threads.
 
 ``numba.set_num_threads`` sets how many threads the calling thread may use, itself included.
 """
@@ -12,20 +12,29 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
 import numba
-import numpy as np
+from numba import types
+from numba.core import dispatcher
 
-from mpsref_cpu.spinning import LOOKS, until_all_set, until_changed
+from mpsref_cpu.mailbox import BUSY, DONE, hand_out, new_mailbox, serve
 
 __all__ = ["GRAIN", "for_rows", "thread_count"]
 
-GRAIN = 1 << 21
+GRAIN = 1 << 17
 """Bytes of work a thread; with less, handing it over costs more than it saves: measured on two cores."""
+
+CHUNKS = 4
+"""A thread's share of much work is handed out in so many parts, so that one which is held up leaves some to others."""
+
+LOOKS = 600_000
+"""How often a helper looks for work before it sleeps: about 400 microseconds.
+
+Between the calls of a program that runs one kernel after the other lie some tens of microseconds; to wake a sleeping
+thread takes up to a hundred of them.
+"""
 
 jit: Any = numba  # whose names type checkers know only in part
 
@@ -42,120 +51,87 @@ def thread_count() -> int:
         return int(jit.get_num_threads())
 
 
-class _Work:
-    """The chunks of one call."""
-
-    def __init__(self, body: Callable[[int, int], None], rows: int, step: int) -> None:
-        self.body, self.rows, self.step = body, rows, step
-        self.waiting = deque(range(0, rows, step))
-        self.done = np.zeros(len(self.waiting), np.int64)  # a word for each chunk
-        self.signals: SimpleQueue[None] = SimpleQueue()  # the same for a thread that sleeps
-        self.errors: list[BaseException] = []
-
-    def take_part(self) -> int:
-        """Work on chunks until none is left; return how many were done."""
-        count = 0
-        while True:
-            try:
-                begin = self.waiting.popleft()
-            except IndexError:
-                return count
-            try:
-                self.body(begin, min(begin + self.step, self.rows))
-            except BaseException as error:
-                self.errors.append(error)
-                while self.waiting:  # nobody begins another one
-                    self._finished(self.waiting.popleft())
-                    count += 1
-            self._finished(begin)
-            count += 1
-
-    def _finished(self, begin: int) -> None:
-        self.done[begin // self.step] = 1
-        self.signals.put(None)
-
-    def wait_for_others(self) -> None:
-        """Return when every chunk is done."""
-        if until_all_set(self.done, LOOKS):
-            return
-        for _ in range(len(self.done)):
-            self.signals.get()
-
-
-class _Helpers:
+class _Team:
     """Threads that take part in work; between two calls they stay awake for a moment."""
 
     def __init__(self) -> None:
-        self.jobs: deque[_Work] = deque()
-        self.posted = np.zeros(1, np.int64)
-        self.wake: SimpleQueue[None] = SimpleQueue()
-        self.asleep = self.started = 0
+        self.mailbox = new_mailbox()
+        self.wakers: list[SimpleQueue[None]] = []
+        """One for each helper."""
+        self.asleep: set[int] = set()
 
-    def post(self, work: _Work, count: int) -> None:
-        """Offer ``work`` to ``count`` helpers; to fewer where the interpreter is about to end and starts no threads."""
+    def gather(self, count: int) -> None:
+        """Wake ``count`` helpers; fewer where the interpreter is about to end and starts no threads."""
+        if count <= len(self.wakers) and not self.asleep:
+            return
         with _lock:
             try:
-                while self.started < min(count, jit.config.NUMBA_NUM_THREADS - 1):
-                    threading.Thread(target=self._serve, name=f"mpsref-cpu-{self.started}", daemon=True).start()
-                    self.started += 1
+                while len(self.wakers) < min(count, jit.config.NUMBA_NUM_THREADS - 1):
+                    self._start(len(self.wakers))
             except RuntimeError:
                 return
-            self.jobs.extend([work] * count)
-            self.posted[0] += 1
-            woken = min(self.asleep, count)
-            self.asleep -= woken
-        for _ in range(woken):
-            self.wake.put(None)
+            woken = [helper for helper in self.asleep if helper < count]
+            self.asleep.difference_update(woken)
+        for helper in woken:
+            self.wakers[helper].put(None)
 
-    def _serve(self) -> None:
+    def _start(self, helper: int) -> None:
+        waker: SimpleQueue[None] = SimpleQueue()
+        name = f"mpsref-cpu-{helper}"
+        threading.Thread(target=self._serve, args=(helper, waker), name=name, daemon=True).start()
+        self.wakers.append(waker)
+
+    def _serve(self, helper: int, waker: SimpleQueue[None]) -> None:
+        known = -1
         while True:
-            known = int(self.posted[0])
-            try:
-                work = self.jobs.popleft()
-            except IndexError:
-                if not until_changed(self.posted, known, LOOKS):
-                    self._sleep(known)
-                continue
-            work.take_part()
-            del work  # and with it the arrays of the caller
-
-    def _sleep(self, known: int) -> None:
-        with _lock:
-            if self.posted[0] != known:
-                return
-            self.asleep += 1
-        self.wake.get()
+            known = serve(self.mailbox, helper, LOOKS, known)
+            with _lock:
+                self.asleep.add(helper)
+            waker.get()
 
 
-_helpers: _Helpers | None = None
+_team: _Team | None = None
+
+_addresses: dict[tuple[Any, bytes], int] = {}
 
 
-def for_rows(body: Callable[[int, int], None], rows: int, nbytes: int) -> None:
-    """Call ``body(begin, end)`` on parts of ``range(rows)``, each row once, in several threads if it pays.
+def _address(kernel: Any, arguments: tuple[Any, ...]) -> int:
+    """Return where the machine code of ``kernel`` for such arguments is; compile it at first."""
+    key = kernel, dispatcher._dispatcher.compute_fingerprint(arguments)  # what numba itself tells their types by
+    if key not in _addresses:
+        signature = types.int64, types.int64, *map(jit.typeof, arguments)
+        kernel.compile(signature)
+        compiled = kernel.overloads[signature]
+        _addresses[key] = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    return _addresses[key]
 
-    ``nbytes`` is how many bytes all rows read and write. An exception of any part is raised here, after all have ended.
+
+def for_rows(kernel: Any, rows: int, nbytes: int, *arguments: Any) -> None:
+    """Call ``kernel(begin, end, *arguments)`` on parts of ``range(rows)``, each row once, in several threads if it pays.
+
+    ``kernel`` is compiled and returns nothing; ``nbytes`` is how many bytes all rows read and write.
     """
-    global _helpers
+    global _team
     threads = min(thread_count(), rows, nbytes // GRAIN)
     if threads <= 1:
-        body(0, rows)
+        kernel(0, rows, *arguments)
         return
-    work = _Work(body, rows, -(-rows // threads))
     with _lock:
-        if _helpers is None:
-            _helpers = _Helpers()
-        helpers = _helpers
-    helpers.post(work, len(work.done) - 1)
-    if work.take_part() < len(work.done):
-        work.wait_for_others()
-    if work.errors:
-        raise work.errors[0]
+        if _team is None:
+            _team = _Team()
+        team = _team
+    team.gather(threads - 1)
+    step = -(-rows // (threads * min(CHUNKS, nbytes // (threads * GRAIN))))
+    address = _address(kernel, arguments)
+    if hand_out(team.mailbox, address, rows, step, threads - 1, arguments) != DONE:
+        # Helpers work for another thread; or a part raised an exception: it does so again, and then for the caller.
+        kernel(0, rows, *arguments)
 
 
 def _after_fork_in_child() -> None:
     """Threads do not survive a fork: forget them; the child starts its own when it needs them."""
-    global _helpers
-    _helpers = None
+    global _team
+    _team = None
     _lock.release()
 
 

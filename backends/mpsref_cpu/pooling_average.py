@@ -73,13 +73,8 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     n, height, width, channels = out.shape
     sizes = (*source.shape[1:3], height, width, channels)
     pixels, results = as_storage(source), as_storage(out)
-    in_place = results.dtype == rows.scale.dtype
-
-    def body(begin: int, end: int) -> None:
-        row = results if in_place else np.empty(width * channels, rows.scale.dtype)
-        _gather(begin, end, pixels, row, in_place, results, sizes, rows, columns)
-
-    for_rows(body, n * height, source.nbytes + out.nbytes)
+    row = results if results.dtype == rows.scale.dtype else rows.scale[:0]
+    for_rows(_gather, n * height, source.nbytes + out.nbytes, pixels, row, results, sizes, rows, columns)
 
 
 @lru_cache(maxsize=256)
@@ -128,7 +123,6 @@ def _gather(
     end: int,
     source: Any,
     results: Any,
-    in_place: bool,
     target: Any,
     sizes: Any,
     rows: Rows,
@@ -136,11 +130,14 @@ def _gather(
 ) -> None:
     """Compute rows ``begin`` to ``end`` of the target, counted through all images.
 
-    ``source`` and ``target`` are vectors of pixels as they are stored. ``results``, in which each row is computed, is
-    the target itself where ``in_place``, else one row.
+    ``source`` and ``target`` are vectors of pixels as they are stored. ``results``, in which rows are computed, is the
+    target itself, or an empty vector: then each is computed in one of its dtype.
     """
     source_height, source_width, height, width, channels = sizes
     pitch = source_width * channels
+    in_place = results.size > 0
+    if not in_place:
+        results = np.empty(width * channels, results.dtype)
     sums = np.empty(pitch, rows.scale.dtype)
     one = rows.scale.dtype.type(1)
     step, advance = columns.step * channels, columns.advance * channels
