@@ -54,12 +54,7 @@ FAR = 64
 def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
     """Fill mean and m2."""
     pixels, block, parts = as_storage(x), _block(problem), _parts(problem)
-    strip = _strip(problem)
-
-    def body(begin: int, end: int) -> None:
-        _statistics(begin, end, pixels, block, strip, parts)
-
-    for_rows(body, len(parts), x.nbytes)
+    for_rows(_statistics, len(parts), x.nbytes, pixels, block, _strip(problem), parts)
     _merge(parts, block, problem.pixels, problem.count, np.array(state, np.float64).reshape(-1, problem.channels))
     out[0][...], out[1][...] = parts[0]
 
@@ -68,11 +63,7 @@ def forward(problem: Forward, *inputs: Array, out: Array) -> None:
     """Fill y."""
     given, neuron = problem.named(inputs), _neuron(problem)
     x, y, vectors = as_storage(given.x), as_storage(out), _vectors(problem, given)
-
-    def body(begin: int, end: int) -> None:
-        _forward(begin, end, x, vectors, neuron, y)
-
-    for_rows(body, -(-x.size // vectors.shape[1]), given.x.nbytes + out.nbytes)
+    for_rows(_forward, -(-x.size // vectors.shape[1]), given.x.nbytes + out.nbytes, x, vectors, neuron, y)
 
 
 def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]) -> None:
@@ -80,11 +71,8 @@ def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[
     given, neuron = problem.named(inputs), _neuron(problem)
     g, x, vectors = as_storage(given.g), as_storage(given.x), _vectors(problem, given)
     block, parts = _block(problem), _parts(problem)
-
-    def body(begin: int, end: int) -> None:
-        _statistics_gradient(begin, end, g, x, vectors, neuron, block, parts)
-
-    for_rows(body, len(parts), given.g.nbytes + given.x.nbytes)
+    nbytes = given.g.nbytes + given.x.nbytes
+    for_rows(_statistics_gradient, len(parts), nbytes, g, x, vectors, neuron, block, parts)
     dbeta, dgamma = parts.sum(axis=0)
     if problem.count:
         dbeta, dgamma = dbeta + given.dbeta, dgamma + given.dgamma
@@ -94,18 +82,11 @@ def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[
 def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
     """Fill dx; with frozen statistics and no neuron x is not read."""
     given, neuron = problem.named(inputs), _neuron(problem)
-    g, x, dx, vectors = (
-        as_storage(given.g),
-        as_storage(given.x),
-        as_storage(out),
-        _vectors(problem, given, problem.count),
-    )
-    run = _gradient if problem.count else _frozen
-
-    def body(begin: int, end: int) -> None:
-        run(begin, end, g, x, vectors, neuron, dx)
-
-    for_rows(body, -(-x.size // vectors.shape[1]), given.g.nbytes + given.x.nbytes + out.nbytes)
+    g, x, dx = as_storage(given.g), as_storage(given.x), as_storage(out)
+    vectors = _vectors(problem, given, problem.count)
+    nbytes = given.g.nbytes + given.x.nbytes + out.nbytes
+    kernel = _gradient if problem.count else _frozen
+    for_rows(kernel, -(-x.size // vectors.shape[1]), nbytes, g, x, vectors, neuron, dx)
 
 
 def _strip(problem: BatchProblem) -> int:
