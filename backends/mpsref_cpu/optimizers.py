@@ -50,11 +50,7 @@ def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...
     """Call ``update`` on parts of all ``arrays``."""
     flat = [array.reshape(-1) for array in arrays]
     preparation, numbers = Preparation.of(problem.spec), np.array(constants).astype(np.float32)
-
-    def body(begin: int, end: int) -> None:
-        update(begin, end, preparation, numbers, *flat)
-
-    for_rows(body, -(-flat[0].size // BLOCK), sum(array.nbytes for array in flat))
+    for_rows(update, -(-flat[0].size // BLOCK), sum(array.nbytes for array in flat), preparation, numbers, *flat)
 
 
 def sgd(problem: SGDStep, *inputs: Array, out: Array | tuple[Array, ...]) -> None:
