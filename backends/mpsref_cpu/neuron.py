@@ -37,22 +37,15 @@ def forward(problem: NeuronForward, x: Array, out: Array) -> None:
     """Fill ``out`` with f(x)."""
     neuron, long = compiled_form(problem.spec), block_of(problem.spec)
     pixels, results = as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        _forward(begin * long, min(end * long, x.size), long, neuron, pixels, results)
-
-    for_rows(body, -(-x.size // long), x.nbytes + out.nbytes)
+    for_rows(_forward, -(-x.size // long), x.nbytes + out.nbytes, long, neuron, pixels, results)
 
 
 def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with g * f'(x)."""
     neuron, long = compiled_form(problem.spec), block_of(problem.spec)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        _gradient(begin * long, min(end * long, x.size), long, neuron, gradients, pixels, results)
-
-    for_rows(body, -(-x.size // long), g.nbytes + x.nbytes + out.nbytes)
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    for_rows(_gradient, -(-x.size // long), nbytes, long, neuron, gradients, pixels, results)
 
 
 def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
@@ -61,29 +54,25 @@ def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out
     gradients, pixels = as_storage(g), as_storage(x)
     rows = -(-x.size // (ADDED * long))
     sums = np.zeros((rows, long), np.float32)
-
-    def body(begin: int, end: int) -> None:
-        _parameter_gradient(begin, end, gradients, pixels, sums)
-
-    for_rows(body, rows, g.nbytes + x.nbytes)
+    for_rows(_parameter_gradient, rows, g.nbytes + x.nbytes, gradients, pixels, sums)
     out[...] = sums.sum(0, np.float64).reshape(-1, out.size).sum(0)
 
 
 @compiled
 def _forward(begin: int, end: int, long: int, neuron: Any, x: Any, y: Any) -> None:
-    """Compute the values from ``begin`` to ``end``; each ``long`` of them start with channel 0."""
-    for start in range(begin, end, long):
-        at = np.uintp(start)
-        for i in range(np.uintp(min(long, end - start))):
+    """Compute the pieces of ``long`` values from ``begin`` to ``end``; each of them starts with channel 0."""
+    for piece in range(begin, end):
+        at = np.uintp(piece * long)
+        for i in range(np.uintp(min(long, x.size - piece * long))):
             y[at + i] = store(value(neuron, load(x[at + i]), i), y[at + i])
 
 
 @compiled
 def _gradient(begin: int, end: int, long: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
-    """Compute the gradients from ``begin`` to ``end``; each ``long`` of them start with channel 0."""
-    for start in range(begin, end, long):
-        at = np.uintp(start)
-        for i in range(np.uintp(min(long, end - start))):
+    """Compute the pieces of ``long`` gradients from ``begin`` to ``end``; each of them starts with channel 0."""
+    for piece in range(begin, end):
+        at = np.uintp(piece * long)
+        for i in range(np.uintp(min(long, x.size - piece * long))):
             dx[at + i] = store(load(g[at + i]) * slope(neuron, load(x[at + i]), i), dx[at + i])
 
 
