@@ -29,19 +29,16 @@ real: Any = np.float32
 ONE = real(1)
 
 
-def implementation(block: Callable[..., None]) -> Implementation:
-    """Return what runs ``block(count, channels, *inputs, result)`` on parts of the images."""
+def implementation(kernel: Callable[..., None]) -> Implementation:
+    """Return what runs ``kernel(begin, end, at_once, channels, *inputs, result)`` on blocks of ``at_once`` pixels."""
 
     def run(problem: SoftMaxForward, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]
         pixels = out.size // channels
         at_once = max(1, BLOCK // channels)
         stored = [as_storage(array) for array in (*inputs, out)]
-
-        def body(begin: int, end: int) -> None:
-            block(begin * at_once, min(end * at_once, pixels), at_once, channels, *stored)
-
-        for_rows(body, -(-pixels // at_once), sum(array.nbytes for array in (*inputs, out)))
+        nbytes = sum(array.nbytes for array in (*inputs, out))
+        for_rows(kernel, -(-pixels // at_once), nbytes, at_once, channels, *stored)
 
     return run
 
@@ -60,10 +57,11 @@ def _shift(x: Any, at: int, pixels: int, channels: int, below: Any, powers: Any)
 
 @compiled
 def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
-    """Compute the pixels from ``begin`` to ``end``."""
+    """Compute the blocks from ``begin`` to ``end``."""
     below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
-    for pixel in range(begin, end, at_once):
-        pixels, at = min(at_once, end - pixel), pixel * channels
+    stop = min(end * at_once, x.size // channels)
+    for pixel in range(begin * at_once, stop, at_once):
+        pixels, at = min(at_once, stop - pixel), pixel * channels
         _shift(x, at, pixels, channels, below, powers)
         for p in range(pixels):
             factor = quotient(ONE, total(powers, p * channels, channels))
@@ -74,11 +72,12 @@ def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) 
 
 @compiled
 def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
-    """Compute the pixels from ``begin`` to ``end``."""
+    """Compute the blocks from ``begin`` to ``end``."""
     below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
     logarithms = np.empty(at_once, real)
-    for pixel in range(begin, end, at_once):
-        pixels, at = min(at_once, end - pixel), pixel * channels
+    stop = min(end * at_once, x.size // channels)
+    for pixel in range(begin * at_once, stop, at_once):
+        pixels, at = min(at_once, stop - pixel), pixel * channels
         _shift(x, at, pixels, channels, below, powers)
         for p in range(pixels):
             logarithms[p] = total(powers, p * channels, channels)
@@ -92,8 +91,8 @@ def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: A
 
 @compiled
 def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
-    """Compute the pixels from ``begin`` to ``end``."""
-    for pixel in range(begin, end):
+    """Compute the blocks from ``begin`` to ``end``."""
+    for pixel in range(begin * at_once, min(end * at_once, y.size // channels)):
         summed = dot(g, y, pixel * channels, channels)
         at = np.uintp(pixel * channels)
         for i in range(np.uintp(channels)):
@@ -102,10 +101,11 @@ def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any,
 
 @compiled
 def _log_softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
-    """Compute the pixels from ``begin`` to ``end``."""
+    """Compute the blocks from ``begin`` to ``end``."""
     powers = np.empty(at_once * channels, real)
-    for pixel in range(begin, end, at_once):
-        pixels, at = min(at_once, end - pixel), np.uintp(pixel * channels)
+    stop = min(end * at_once, y.size // channels)
+    for pixel in range(begin * at_once, stop, at_once):
+        pixels, at = min(at_once, stop - pixel), np.uintp(pixel * channels)
         for i in range(np.uintp(pixels * channels)):
             powers[i] = exp_below(load(y[at + i]))
         for p in range(pixels):
