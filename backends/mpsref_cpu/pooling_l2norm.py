@@ -37,44 +37,35 @@ BLOCK = 16
 
 def forward(problem: PoolingForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
-    rows, columns, dtype = _windows(problem)
+    rows, columns, no_sums = _windows(problem)
     n, height, width, channels = out.shape
     sizes = (x.shape[1], x.shape[2], height, width, channels)
     pixels, results = as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        norms = np.empty(width * channels, dtype)
-        _forward(begin, end, pixels, norms, results, sizes, rows, columns)
-
-    for_rows(body, n * height, x.nbytes + out.nbytes)
+    for_rows(_forward, n * height, x.nbytes + out.nbytes, pixels, no_sums, results, sizes, rows, columns)
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
-    rows, columns, dtype = _windows(problem)
-    y, x_ = _pixels(problem)
+    rows, columns, no_sums = _windows(problem)
+    y, x_, most = _pixels(problem)
     n, height, width, channels = out.shape
     sizes = (g.shape[1], g.shape[2], height, width, channels)
-    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        ratios = np.empty(_most_window_rows(y) * g.shape[2] * channels, dtype)
-        _gradient(begin, end, gradients, pixels, ratios, results, sizes, rows, columns, y, x_)
-
-    for_rows(body, n * height, g.nbytes + x.nbytes + out.nbytes)
+    nbytes, stored = g.nbytes + x.nbytes + out.nbytes, (as_storage(g), as_storage(x))
+    for_rows(_gradient, n * height, nbytes, *stored, no_sums, most, as_storage(out), sizes, rows, columns, y, x_)
 
 
 @lru_cache(maxsize=256)
 def _windows(problem: PoolingForward | PoolingGradient) -> tuple[Windows, Windows, Any]:
-    """Return what the windows of both axes read, and the dtype that their sums need."""
+    """Return what the windows of both axes read, and an empty vector of the dtype that their sums need."""
     rows, columns = (Windows.of(reads) for reads in problem.reads())
-    return rows, columns, np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64
+    return rows, columns, np.empty(0, np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64)
 
 
 @lru_cache(maxsize=256)
-def _pixels(problem: PoolingGradient) -> tuple[Pixels, Pixels]:
+def _pixels(problem: PoolingGradient) -> tuple[Pixels, Pixels, int]:
+    """Return what the pixels of both axes stand for, and how many window rows a block needs."""
     y, x = (Pixels.of(touching) for touching in problem.touching())
-    return y, x
+    return y, x, _most_window_rows(y)
 
 
 def _most_window_rows(rows: Pixels) -> int:
@@ -90,12 +81,12 @@ def _most_window_rows(rows: Pixels) -> int:
 
 @compiled
 def _forward(
-    begin: int, end: int, source: Any, norms: Any, target: Any, sizes: Any, rows: Windows, columns: Windows
+    begin: int, end: int, source: Any, no_sums: Any, target: Any, sizes: Any, rows: Windows, columns: Windows
 ) -> None:
     """Compute rows ``begin`` to ``end`` of the result, counted through all images."""
     source_height, source_width, height, width, channels = sizes
     size = width * channels
-    squares = np.empty(source_width * channels, norms.dtype)
+    norms, squares = np.empty(size, no_sums.dtype), np.empty(source_width * channels, no_sums.dtype)
     taps, times = np.empty(max(rows.most, columns.most), np.int64), np.empty(max(rows.most, columns.most))
     for row in range(begin, end):
         image, i = divmod(row, height)
@@ -111,7 +102,8 @@ def _gradient(
     end: int,
     gradients: Any,
     source: Any,
-    ratios: Any,
+    no_sums: Any,
+    window_rows: int,
     target: Any,
     sizes: Any,
     rows: Windows,
@@ -122,6 +114,7 @@ def _gradient(
     """Compute rows ``begin`` to ``end`` of the result, counted through all images, a block at a time."""
     gradient_height, gradient_width, height, width, channels = sizes
     size, pitch = width * channels, gradient_width * channels
+    ratios = np.empty(window_rows * pitch, no_sums.dtype)
     squares, sums = np.empty(size, ratios.dtype), np.empty(pitch, ratios.dtype)
     most = max(rows.most, columns.most)
     taps, times = np.empty(most, np.int64), np.empty(most)

@@ -37,11 +37,7 @@ def forward(problem: PoolingForward, x: Array, out: Array) -> None:
     n, height, width, channels = out.shape
     sizes = (x.shape[1], x.shape[2], height, width, channels)
     pixels, results = as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        _forward(begin, end, pixels, results, sizes, rows, columns, groups)
-
-    for_rows(body, n * height, x.nbytes + out.nbytes)
+    for_rows(_forward, n * height, x.nbytes + out.nbytes, pixels, results, sizes, rows, columns, groups)
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:

@@ -52,8 +52,8 @@ class Tables(NamedTuple):
     pixel_groups: Groups
     tall: int
     """Source rows from the first that a window reads to the last, at most."""
-    dtype: Any
-    """Of the sums."""
+    no_sums: Any
+    """An empty vector of the dtype of the sums."""
 
 
 @lru_cache(maxsize=256)
@@ -70,7 +70,7 @@ def _tables(problem: PoolingGradient) -> Tables:
         groups_of_windows(column_windows, x.stride, alone, columns.begin, columns.end),
         groups_of_pixels(columns, np.zeros_like(alone, shape=columns.pixel.shape), x.stride),
         tall=min(y.extent, problem.source_shape[1]),
-        dtype=np.float32(0) if max(rows.most, columns.most) <= MOST_FLOAT32_TERMS else np.float64(0),
+        no_sums=np.empty(0, np.float32 if max(rows.most, columns.most) <= MOST_FLOAT32_TERMS else np.float64),
     )
 
 
@@ -83,27 +83,22 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     part = part_width(n, channels, nbytes, kept)
     sizes = (*g.shape[1:3], height, width, channels, part)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    dtype = tables.dtype.dtype
-    in_place = results.dtype == dtype
-
-    def body(begin: int, end: int) -> None:
-        row = results if in_place else np.empty(width * part, dtype)
-        _gradient(begin, end, gradients, pixels, row, in_place, results, sizes, tables)
-
-    for_rows(body, n * -(-channels // part) * height, nbytes)
+    row = results if results.dtype == tables.no_sums.dtype else tables.no_sums
+    for_rows(_gradient, n * -(-channels // part) * height, nbytes, gradients, pixels, row, results, sizes, tables)
 
 
 @compiled
-def _gradient(
-    begin: int, end: int, g: Any, x: Any, results: Any, in_place: bool, dx: Any, sizes: Any, tables: Tables
-) -> None:
+def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes: Any, tables: Tables) -> None:
     """Compute rows ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
 
     ``values`` and ``columns`` hold the largest values of some source rows, for each window column, and their columns;
     ``rows`` holds which source rows some window rows select. Row r is in slot ``r % slots``, ``wide`` elements long.
-    ``results``, in which each row is computed, is dx itself where ``in_place``, else one row.
+    ``results``, in which rows are computed, is dx itself, or empty: then each is computed in a vector of its dtype.
     """
     gradient_height, gradient_width, height, width, channels, part = sizes
+    in_place = results.size > 0
+    if not in_place:
+        results = np.empty(width * part, results.dtype)
     parts = -(-channels // part)
     windows = tables.columns.end - tables.columns.begin
     wide = windows * part

@@ -64,8 +64,8 @@ class Tables(NamedTuple):
     """Columns [begin, end) of dx that no window sets."""
     tall: int
     """Source rows from the first that a window reads to the last, at most."""
-    dtype: Any
-    """Of the sums."""
+    no_sums: Any
+    """An empty vector of the dtype of the sums."""
 
 
 @lru_cache(maxsize=256)
@@ -94,7 +94,7 @@ def _tables(problem: PoolingGradient) -> Tables:
         dense,
         gaps=unset.reshape(-1, 2),
         tall=min(y.extent, problem.source_shape[1]),
-        dtype=np.float32(0) if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64(0),
+        no_sums=np.empty(0, np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64),
     )
 
 
@@ -104,28 +104,23 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     n, height, width, channels = out.shape
     nbytes = g.nbytes + x.nbytes + out.nbytes
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    dtype = tables.dtype.dtype
-    in_place = results.dtype == dtype
-    part = part_width(n, channels, nbytes, 0 if in_place else width * tables.tall * dtype.itemsize)
+    sums = results if results.dtype == tables.no_sums.dtype else tables.no_sums
+    part = part_width(n, channels, nbytes, 0 if sums is results else width * tables.tall * sums.itemsize)
     sizes = (*g.shape[1:3], height, width, channels, part)
-
-    def body(begin: int, end: int) -> None:
-        sums = results if in_place else np.empty(tables.tall * width * part, dtype)
-        _gradient(begin, end, gradients, pixels, sums, in_place, results, sizes, tables)
-
-    for_rows(body, n * -(-channels // part) * height, nbytes)
+    for_rows(_gradient, n * -(-channels // part) * height, nbytes, gradients, pixels, sums, results, sizes, tables)
 
 
 @compiled
-def _gradient(
-    begin: int, end: int, g: Any, x: Any, sums: Any, in_place: bool, dx: Any, sizes: Any, tables: Tables
-) -> None:
+def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: Any, tables: Tables) -> None:
     """Compute rows ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
 
-    ``sums``, where windows add what they give, is dx itself where ``in_place``, else the rows that windows in progress
-    touch: row j of dx is in slot ``j % tall``.
+    ``sums``, where windows add what they give, is dx itself, or an empty vector: then there is one of its dtype for the
+    rows that windows in progress touch, row j of dx in slot ``j % tall``.
     """
     gradient_height, gradient_width, height, width, channels, part = sizes
+    in_place = sums.size > 0
+    if not in_place:
+        sums = np.empty(tables.tall * width * part, sums.dtype)
     parts = -(-channels // part)
     most_rows, most_columns = tables.row_windows.most, tables.column_windows.most
     reads, times = np.empty(max(most_rows, most_columns), np.int64), np.empty(max(most_rows, most_columns), np.float64)
