@@ -118,10 +118,10 @@ def combine_images(problem: BroadcastProblem, formula: Any, x: Array, y: Array, 
     flat = as_storage(x), as_storage(y), as_storage(out)
     nbytes = x.nbytes + y.nbytes + out.nbytes
     if all(is_whole(walk, problem.shape) for walk in walks):
-        for_rows(lambda begin, end: _blocks(begin, end, formula, *flat), -(-out.size // BLOCK), nbytes)
+        for_rows(_blocks, -(-out.size // BLOCK), nbytes, formula, *flat)
         return
     sizes = height, width, channels, pixels_of_a_line(width, channels)
-    for_rows(lambda begin, end: _rows(begin, end, formula, *flat, sizes, *walks), n * height, nbytes)
+    for_rows(_rows, n * height, nbytes, formula, *flat, sizes, *walks)
 
 
 def forward(problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
@@ -197,8 +197,7 @@ def _gradient_of(
     sizes = height, width, channels, pixels, plan.rows, plan.units
     whole = is_whole(walk_of(operand, out.shape), shape)
     if whole and not problem.reads and slope.scale == 1:
-        into, rows = (image.reshape(n * height, -1) for image in (out, g))
-        for_rows(lambda begin, end: np.copyto(into[begin:end], rows[begin:end]), n * height, 2 * g.nbytes)
+        np.copyto(out, g)
         return
     walks: Any = tuple(walk_of(one, image.shape) for one, image in zip(spec.operands, sources, strict=True))
     images = [as_storage(image) for image in (g, *sources)]
@@ -206,13 +205,8 @@ def _gradient_of(
     formula, strides = _formula(spec), operand.strides
     parts = np.empty(0) if whole else plan.parts(n)
     flat, target = parts.reshape(-1), as_storage(out)
-
     fixed: Any = (formula, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
-
-    def body(begin: int, end: int) -> None:
-        _terms(begin, end, *fixed)
-
-    for_rows(body, n * plan.units, nbytes)
+    for_rows(_terms, n * plan.units, nbytes, *fixed)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)
