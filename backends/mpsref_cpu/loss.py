@@ -101,11 +101,8 @@ def _run(
     y, t = as_storage(y), as_storage(np.ascontiguousarray(t[..., :channels]))
     g, weights, out = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))
     sums, factors = np.zeros(images * cut.blocks), factors.astype(np.float32)
-
-    def body(begin: int, end: int) -> None:
-        _compute(begin, end, cut, what, form, factors, g, y, t, weights, out, sums)
-
-    for_rows(body, images * cut.blocks, sum(array.nbytes for array in (g, y, t, weights, out)))
+    nbytes = sum(array.nbytes for array in (g, y, t, weights, out))
+    for_rows(_compute, images * cut.blocks, nbytes, cut, what, form, factors, g, y, t, weights, out, sums)
     return np.asarray(sums.reshape(images, -1).sum(axis=1))
 
 
