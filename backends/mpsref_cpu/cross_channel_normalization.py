@@ -36,27 +36,23 @@ MOST_FLOAT32_TERMS = 1024
 def forward(problem: CrossChannelForward, x: Array, out: Array) -> None:
     """Fill y from x, both (N, H, W, C)."""
     pixels, results = as_storage(x), as_storage(out)
-    sizes, factors, lines, dtype = _constants(problem)
-
-    def body(begin: int, end: int) -> None:
-        _forward(begin, end, pixels, results, np.empty((4, _length(sizes)), dtype), sizes, factors)
-
-    for_rows(body, lines, x.nbytes + out.nbytes)
+    sizes, factors, lines, like = _constants(problem)
+    for_rows(_forward, lines, x.nbytes + out.nbytes, pixels, results, like, sizes, factors)
 
 
 def gradient(problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx from g and x, all (N, H, W, C)."""
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    sizes, factors, lines, dtype = _constants(problem)
-
-    def body(begin: int, end: int) -> None:
-        _gradient(begin, end, gradients, pixels, results, np.empty((6, _length(sizes)), dtype), sizes, factors)
-
-    for_rows(body, lines, g.nbytes + x.nbytes + out.nbytes)
+    sizes, factors, lines, like = _constants(problem)
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    for_rows(_gradient, lines, nbytes, gradients, pixels, results, like, sizes, factors)
 
 
-def _constants(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, ...], int, Any]:
-    """Return (pixels, channels, pixels of a line, reach before and after), parameters, number of lines, dtype."""
+def _constants(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, ...], int, Array]:
+    """Return (pixels, channels, pixels of a line, reach before and after), parameters, number of lines.
+
+    The last is an empty array of the dtype to compute in.
+    """
     spec, (n, height, width, channels) = problem.spec, problem.source_shape
     reach = Reach.of(spec.window, channels, channels)
     pixels = n * height * width
@@ -64,20 +60,23 @@ def _constants(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[flo
     dtype = np.float32 if reach.before + reach.after < MOST_FLOAT32_TERMS else np.float64
     scale = spec.alpha / spec.kernel_size
     factors: Any = tuple(map(dtype, (spec.delta, scale, 2 * scale * spec.beta)))
-    return (pixels, channels, line, reach.before, reach.after), (spec.beta, *factors), -(-pixels // line), dtype
+    sizes = pixels, channels, line, reach.before, reach.after
+    return sizes, (spec.beta, *factors), -(-pixels // line), np.empty(0, dtype)
 
 
-def _length(sizes: tuple[int, ...]) -> int:
-    """Return the elements of a line, with zeros before the first pixel and after the last."""
+@inlined
+def _room(count: int, like: Any, sizes: Any) -> Any:
+    """Return memory for so many lines, with zeros before the first pixel and after the last."""
     _, channels, line, before, after = sizes
-    return line * (channels + before + after) + before + after
+    return np.empty((count, line * (channels + before + after) + before + after), like.dtype)
 
 
 @compiled
-def _forward(begin: int, end: int, source: Any, target: Any, room: Any, sizes: Any, factors: Any) -> None:
+def _forward(begin: int, end: int, source: Any, target: Any, like: Any, sizes: Any, factors: Any) -> None:
     """Compute the lines ``begin`` to ``end``."""
     pixels, channels, line, before, after = sizes
     stride = channels + before + after
+    room = _room(4, like, sizes)
     sums, power = room[2], room[3]
     for k in range(begin, end):
         first, count = k * line, min(line, pixels - k * line)
@@ -91,11 +90,12 @@ def _forward(begin: int, end: int, source: Any, target: Any, room: Any, sizes: A
 
 @compiled
 def _gradient(
-    begin: int, end: int, gradients: Any, source: Any, target: Any, room: Any, sizes: Any, factors: Any
+    begin: int, end: int, gradients: Any, source: Any, target: Any, like: Any, sizes: Any, factors: Any
 ) -> None:
     """Compute the lines ``begin`` to ``end``: every output's share of the sum, then the sums."""
     pixels, channels, line, before, after = sizes
     stride = channels + before + after
+    room = _room(6, like, sizes)
     sums, power, share, base = room[2], room[3], room[4], room[5]
     beta, _, _, slope = factors
     for k in range(begin, end):

@@ -22,7 +22,7 @@ from mpsref.kernels.local_contrast_normalization import (
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.normalization_bands import Bands, put_row
+from mpsref_cpu.normalization_bands import Bands, put_row, room_for_lines, room_for_stack
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.powers import raise_to_minus
 from mpsref_cpu.window_sums import sum_line, sum_rows
@@ -34,27 +34,15 @@ def forward(problem: LocalContrastForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
     bands, factors = Bands.of(problem), _factors(problem)
     pixels, results = as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        stacks = bands.stack(np.float64, bands.rows), bands.stack(np.float64, bands.rows)
-        _forward(begin, end, pixels, results, stacks, bands.line(np.float64, 5), bands, factors)
-
-    for_rows(body, x.shape[0] * bands.bands, x.nbytes + out.nbytes)
+    for_rows(_forward, x.shape[0] * bands.bands, x.nbytes + out.nbytes, pixels, results, bands, factors)
 
 
 def gradient(problem: LocalContrastGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, OH, OW, C) and x (N, H, W, C)."""
     bands, factors = Bands.of(problem), _factors(problem)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    outputs = bands.rows + bands.y.before + bands.y.after
-
-    def body(begin: int, end: int) -> None:
-        stacks = bands.stack(np.float64, outputs), bands.stack(np.float64, outputs)
-        shares = tuple(bands.line(np.float64, outputs) for _ in range(3))
-        lines = bands.line(np.float64, 5)
-        _gradient(begin, end, gradients, pixels, results, stacks, shares, lines, bands, factors)
-
-    for_rows(body, x.shape[0] * bands.bands, g.nbytes + x.nbytes + out.nbytes)
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    for_rows(_gradient, x.shape[0] * bands.bands, nbytes, gradients, pixels, results, bands, factors)
 
 
 def _factors(problem: LocalContrastForward | LocalContrastGradient) -> tuple[float, ...]:
@@ -64,11 +52,13 @@ def _factors(problem: LocalContrastForward | LocalContrastGradient) -> tuple[flo
 
 
 @compiled
-def _forward(begin: int, end: int, source: Any, target: Any, stacks: Any, lines: Any, bands: Any, factors: Any) -> None:
+def _forward(begin: int, end: int, source: Any, target: Any, bands: Any, factors: Any) -> None:
     """Compute the bands ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = bands
     _, beta, _, p0, pm, ps, _ = factors
     size = x.outputs * channels
+    stacks = room_for_stack(bands, rows, np.float64), room_for_stack(bands, rows, np.float64)
+    lines = room_for_lines(bands, 5, np.float64)
     mean, base, power, centre, room = lines[0], lines[1], lines[2], lines[3], lines[4]
     for unit in range(begin, end):
         image, band = divmod(unit, number)
@@ -85,24 +75,16 @@ def _forward(begin: int, end: int, source: Any, target: Any, stacks: Any, lines:
 
 
 @compiled
-def _gradient(
-    begin: int,
-    end: int,
-    gradients: Any,
-    source: Any,
-    target: Any,
-    stacks: Any,
-    shares: Any,
-    lines: Any,
-    bands: Any,
-    factors: Any,
-) -> None:
+def _gradient(begin: int, end: int, gradients: Any, source: Any, target: Any, bands: Any, factors: Any) -> None:
     """Compute the bands ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = bands
     alpha, beta, _, p0, _, ps, taps = factors
-    own, of_pixel, of_mean = shares
     size, width = x.outputs * channels, x.length * channels
     kernel_y, kernel_x = y.before + y.after + 1, x.before + x.after + 1
+    most = rows + kernel_y - 1
+    stacks = room_for_stack(bands, most, np.float64), room_for_stack(bands, most, np.float64)
+    own, of_pixel = room_for_lines(bands, most, np.float64), room_for_lines(bands, most, np.float64)
+    of_mean, lines = room_for_lines(bands, most, np.float64), room_for_lines(bands, 5, np.float64)
     mean, base, power, centre, room = lines[0], lines[1], lines[2], lines[3], lines[4]
     reached = (x.length + kernel_x - 1) * channels
     for unit in range(begin, end):

@@ -17,7 +17,7 @@ from mpsref_cpu.compiling import inlined
 from mpsref_cpu.half import load
 from mpsref_cpu.window_sums import Reach
 
-__all__ = ["Bands", "put_row"]
+__all__ = ["Bands", "put_row", "room_for_lines", "room_for_stack"]
 
 BAND = 1 << 14
 """A band of narrow rows has about so many elements."""
@@ -48,15 +48,19 @@ class Bands(NamedTuple):
         """The longest sum of terms one after the other."""
         return self.y.before + self.y.after + 1 + self.x.before + self.x.after + 1
 
-    def stack(self, dtype: Any, outputs: int) -> Any:
-        """Return room for the source rows of so many rows of outputs."""
-        width = self.x.outputs + self.x.before + self.x.after
-        return np.empty((outputs + self.y.before + self.y.after, width * self.channels), dtype)
 
-    def line(self, dtype: Any, count: int) -> Any:
-        """Return room for so many lines, each as long as any that is used."""
-        width = max(self.x.outputs, self.x.length) + self.x.before + self.x.after
-        return np.empty((count, width * self.channels), dtype)
+@inlined
+def room_for_stack(bands: Bands, outputs: int, dtype: Any) -> Any:
+    """Return room for the source rows of so many rows of outputs."""
+    y, x, channels, _, _ = bands
+    return np.empty((outputs + y.before + y.after, (x.outputs + x.before + x.after) * channels), dtype)
+
+
+@inlined
+def room_for_lines(bands: Bands, count: int, dtype: Any) -> Any:
+    """Return room for so many lines, each as long as any that is used."""
+    _, x, channels, _, _ = bands
+    return np.empty((count, (max(x.outputs, x.length) + x.before + x.after) * channels), dtype)
 
 
 @inlined

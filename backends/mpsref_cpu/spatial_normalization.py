@@ -17,7 +17,7 @@ from mpsref.kernels.spatial_normalization import SpatialForward, SpatialGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.normalization_bands import Bands, put_row
+from mpsref_cpu.normalization_bands import Bands, put_row, room_for_lines, room_for_stack
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.powers import raise_to_minus
 from mpsref_cpu.window_sums import sum_line, sum_rows
@@ -30,45 +30,35 @@ MOST_FLOAT32_TERMS = 1024
 def forward(problem: SpatialForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
     bands = Bands.of(problem)
-    factors, dtype = _factors(problem, bands)
-    pixels, results = as_storage(x), as_storage(out)
-
-    def body(begin: int, end: int) -> None:
-        stack, lines = bands.stack(dtype, bands.rows), bands.line(dtype, 4)
-        _forward(begin, end, pixels, results, stack, lines, bands, factors)
-
-    for_rows(body, x.shape[0] * bands.bands, x.nbytes + out.nbytes)
+    factors, like = _factors(problem, bands)
+    pixels, results, nbytes = as_storage(x), as_storage(out), x.nbytes + out.nbytes
+    for_rows(_forward, x.shape[0] * bands.bands, nbytes, pixels, results, like, bands, factors)
 
 
 def gradient(problem: SpatialGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, OH, OW, C) and x (N, H, W, C)."""
     bands = Bands.of(problem)
-    factors, dtype = _factors(problem, bands)
+    factors, like = _factors(problem, bands)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    outputs = bands.rows + bands.y.before + bands.y.after
-
-    def body(begin: int, end: int) -> None:
-        stack, shares, own = bands.stack(dtype, outputs), bands.line(dtype, outputs), bands.line(dtype, outputs)
-        lines = bands.line(dtype, 5)
-        _gradient(begin, end, gradients, pixels, results, stack, shares, own, lines, bands, factors)
-
-    for_rows(body, x.shape[0] * bands.bands, g.nbytes + x.nbytes + out.nbytes)
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    for_rows(_gradient, x.shape[0] * bands.bands, nbytes, gradients, pixels, results, like, bands, factors)
 
 
-def _factors(problem: SpatialForward | SpatialGradient, bands: Bands) -> tuple[tuple[float, ...], Any]:
-    """Return beta, delta, alpha / N and 2 alpha beta / N, and the dtype to compute in."""
+def _factors(problem: SpatialForward | SpatialGradient, bands: Bands) -> tuple[tuple[float, ...], Array]:
+    """Return beta, delta, alpha / N and 2 alpha beta / N, and an empty array of the dtype to compute in."""
     spec = problem.spec
     dtype = np.float32 if bands.most_terms <= MOST_FLOAT32_TERMS else np.float64
     scale = spec.alpha / spec.taps
     rounded: Any = tuple(map(dtype, (spec.delta, scale, 2 * scale * spec.beta)))
-    return (spec.beta, *rounded), dtype
+    return (spec.beta, *rounded), np.empty(0, dtype)
 
 
 @compiled
-def _forward(begin: int, end: int, source: Any, target: Any, stack: Any, lines: Any, bands: Any, factors: Any) -> None:
+def _forward(begin: int, end: int, source: Any, target: Any, like: Any, bands: Any, factors: Any) -> None:
     """Compute the bands ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = bands
     size = x.outputs * channels
+    stack, lines = room_for_stack(bands, rows, like.dtype), room_for_lines(bands, 4, like.dtype)
     base, power, centre = lines[0], lines[1], lines[2][:size]
     for unit in range(begin, end):
         image, band = divmod(unit, number)
@@ -85,22 +75,15 @@ def _forward(begin: int, end: int, source: Any, target: Any, stack: Any, lines: 
 
 @compiled
 def _gradient(
-    begin: int,
-    end: int,
-    gradients: Any,
-    source: Any,
-    target: Any,
-    stack: Any,
-    shares: Any,
-    own: Any,
-    lines: Any,
-    bands: Any,
-    factors: Any,
+    begin: int, end: int, gradients: Any, source: Any, target: Any, like: Any, bands: Any, factors: Any
 ) -> None:
     """Compute the bands ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = bands
     size, width = x.outputs * channels, x.length * channels
     kernel_y, kernel_x = y.before + y.after + 1, x.before + x.after + 1
+    most = rows + kernel_y - 1
+    stack, lines = room_for_stack(bands, most, like.dtype), room_for_lines(bands, 4, like.dtype)
+    shares, own = room_for_lines(bands, most, like.dtype), room_for_lines(bands, most, like.dtype)
     base, power, centre, room = lines[0], lines[1], lines[2], lines[3]
     reached = (x.length + kernel_x - 1) * channels
     for unit in range(begin, end):
