@@ -2,7 +2,7 @@
 
 Both kernels are separable, forward and backward: one dimension after the other. Their gradients go down the image
 row by row. What they computed of a window row, or of a source row, they keep as long as the rows that need it follow
-each other; it is computed again where a thread begins in the middle of an image.
+each other; it is computed again where a piece of work begins in the middle of an image, so pieces are high bands.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpsref import tables
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.parallel import GRAIN, thread_count
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "Indices",
     "Pixels",
     "Windows",
+    "band_height",
+    "first_row",
     "groups_of_pixels",
     "groups_of_windows",
     "list_reads",
@@ -39,6 +41,9 @@ CACHE = 1 << 18
 
 NARROWEST = 32
 """Channels of a part, at least: a few vectors, and no cache line shared by many threads."""
+
+HIGH = 4
+"""A band is so many windows high, at least."""
 
 
 class Windows(NamedTuple):
@@ -151,6 +156,22 @@ def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:
     wanted = max(wanted, -(-channels * kept // CACHE))
     parts = max(1, min(wanted, channels // NARROWEST))
     return channels if parts == 1 else -(-channels // (parts * 8)) * 8
+
+
+def band_height(units: int, height: int, extent: int, nbytes: int) -> int:
+    """Return how many rows a piece of work has, if images or parts of them (``units``) are ``height`` rows high.
+
+    ``HIGH`` windows (``extent`` rows each) or more, unless some thread would then have nothing to do.
+    """
+    threads = min(thread_count(), nbytes // GRAIN)
+    return -(-height // max(1, height // (HIGH * extent), min(height, -(-threads // units))))
+
+
+@inlined
+def first_row(piece: int, height: int, band: int) -> int:
+    """Return where a piece of work begins, counted through all units; ``band`` is its height."""
+    bands = -(-height // band)
+    return piece // bands * height + piece % bands * band
 
 
 @compiled

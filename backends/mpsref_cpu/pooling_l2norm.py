@@ -25,7 +25,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
-from mpsref_cpu.pooling import Pixels, Windows, list_reads
+from mpsref_cpu.pooling import Pixels, Windows, band_height, first_row, list_reads
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -49,9 +49,11 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     rows, columns, no_sums = _windows(problem)
     y, x_, most = _pixels(problem)
     n, height, width, channels = out.shape
-    sizes = (g.shape[1], g.shape[2], height, width, channels)
     nbytes, stored = g.nbytes + x.nbytes + out.nbytes, (as_storage(g), as_storage(x))
-    for_rows(_gradient, n * height, nbytes, *stored, no_sums, most, as_storage(out), sizes, rows, columns, y, x_)
+    band = band_height(n, height, min(problem.spec.windows[0].extent, height), nbytes)
+    sizes = (g.shape[1], g.shape[2], height, width, channels)
+    tables = rows, columns, y, x_
+    for_rows(_gradient, n * -(-height // band), nbytes, *stored, no_sums, most, as_storage(out), sizes, band, *tables)
 
 
 @lru_cache(maxsize=256)
@@ -106,13 +108,15 @@ def _gradient(
     window_rows: int,
     target: Any,
     sizes: Any,
+    band: int,
     rows: Windows,
     columns: Windows,
     y: Pixels,
     x: Pixels,
 ) -> None:
-    """Compute rows ``begin`` to ``end`` of the result, counted through all images, a block at a time."""
+    """Compute bands ``begin`` to ``end`` of the result, counted through all images, a block of rows at a time."""
     gradient_height, gradient_width, height, width, channels = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
     size, pitch = width * channels, gradient_width * channels
     ratios = np.empty(window_rows * pitch, no_sums.dtype)
     squares, sums = np.empty(size, ratios.dtype), np.empty(pitch, ratios.dtype)

@@ -32,6 +32,8 @@ from mpsref_cpu.pooling import (
     Groups,
     Pixels,
     Windows,
+    band_height,
+    first_row,
     groups_of_pixels,
     groups_of_windows,
     list_reads,
@@ -81,21 +83,24 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     nbytes = g.nbytes + x.nbytes + out.nbytes
     kept = (tables.columns.end - tables.columns.begin) * (8 * tables.tall + 4 * tables.rows.most)
     part = part_width(n, channels, nbytes, kept)
-    sizes = (*g.shape[1:3], height, width, channels, part)
+    units = n * -(-channels // part)
+    band = band_height(units, height, tables.tall, nbytes)
+    sizes = (*g.shape[1:3], height, width, channels, part, band)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     row = results if results.dtype == tables.no_sums.dtype else tables.no_sums
-    for_rows(_gradient, n * -(-channels // part) * height, nbytes, gradients, pixels, row, results, sizes, tables)
+    for_rows(_gradient, units * -(-height // band), nbytes, gradients, pixels, row, results, sizes, tables)
 
 
 @compiled
 def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes: Any, tables: Tables) -> None:
-    """Compute rows ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
+    """Compute bands ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
 
     ``values`` and ``columns`` hold the largest values of some source rows, for each window column, and their columns;
     ``rows`` holds which source rows some window rows select. Row r is in slot ``r % slots``, ``wide`` elements long.
     ``results``, in which rows are computed, is dx itself, or empty: then each is computed in a vector of its dtype.
     """
-    gradient_height, gradient_width, height, width, channels, part = sizes
+    gradient_height, gradient_width, height, width, channels, part, band = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
     in_place = results.size > 0
     if not in_place:
         results = np.empty(width * part, results.dtype)

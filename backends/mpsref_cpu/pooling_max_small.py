@@ -33,6 +33,8 @@ from mpsref_cpu.pooling import (
     Indices,
     Pixels,
     Windows,
+    band_height,
+    first_row,
     groups_of_windows,
     list_reads,
     part_width,
@@ -106,18 +108,21 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     sums = results if results.dtype == tables.no_sums.dtype else tables.no_sums
     part = part_width(n, channels, nbytes, 0 if sums is results else width * tables.tall * sums.itemsize)
-    sizes = (*g.shape[1:3], height, width, channels, part)
-    for_rows(_gradient, n * -(-channels // part) * height, nbytes, gradients, pixels, sums, results, sizes, tables)
+    units = n * -(-channels // part)
+    band = band_height(units, height, tables.tall, nbytes)
+    sizes = (*g.shape[1:3], height, width, channels, part, band)
+    for_rows(_gradient, units * -(-height // band), nbytes, gradients, pixels, sums, results, sizes, tables)
 
 
 @compiled
 def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: Any, tables: Tables) -> None:
-    """Compute rows ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
+    """Compute bands ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
 
     ``sums``, where windows add what they give, is dx itself, or an empty vector: then there is one of its dtype for the
     rows that windows in progress touch, row j of dx in slot ``j % tall``.
     """
-    gradient_height, gradient_width, height, width, channels, part = sizes
+    gradient_height, gradient_width, height, width, channels, part, band = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
     in_place = sums.size > 0
     if not in_place:
         sums = np.empty(tables.tall * width * part, sums.dtype)
