@@ -22,7 +22,8 @@ import mpsref
 import mpsref_cpu
 from mpsref import PoolingAverage
 from mpsref.images import Array
-from mpsref_cpu import backend, parallel
+from mpsref_cpu import backend, mailbox, parallel
+from mpsref_cpu.compiling import compiled
 
 POOL = PoolingAverage(3, 2, edge_mode="clamp")
 SHAPE = 8, 64, 64, 48
@@ -55,86 +56,112 @@ def test_bits_do_not_depend_on_the_number_of_threads(threads: Any, dtype: str) -
             assert forward_and_gradient(0, dtype) == alone
 
 
+@compiled
+def mark(begin: int, end: int, seen: Any) -> None:
+    """Count each row once."""
+    for row in range(begin, end):
+        seen[row] += 1
+
+
+@compiled
+def add_to(begin: int, end: int, values: Any, sums: Any) -> None:
+    for row in range(begin, end):
+        sums[row] += values[row]
+
+
+@compiled
+def meet(begin: int, end: int, inside: Any, met: Any) -> None:
+    """Wait until both parts have begun; give up after some seconds."""
+    mailbox._set(inside, begin, 1)
+    for _ in range(5_000_000_000):
+        if mailbox._seen(inside, 0) + mailbox._seen(inside, 1) == 2:
+            met[begin] = 1
+            break
+
+
+@compiled
+def fail(begin: int, end: int, row: int, seen: Any) -> None:
+    """Raise an exception at one row."""
+    for k in range(begin, end):
+        seen[k] += 1
+        if k == row:
+            raise ValueError("that row")
+
+
 def test_the_kernel_runs_in_several_threads(threads: Any) -> None:
     threads(2)
-    seen, both = set(), threading.Barrier(2, timeout=30)
-
-    def body(begin: int, end: int) -> None:
-        if threading.get_ident() not in seen:
-            seen.add(threading.get_ident())
-            both.wait()  # passes only if a second thread takes part
-
-    parallel.for_rows(body, 8, 2 * parallel.GRAIN)
-    assert len(seen) == 2
+    parallel.for_rows(meet, 2, 2 * parallel.GRAIN, *np.ones((2, 2), np.int64))  # compiles it
+    inside, met = np.zeros((2, 2), np.int64)
+    parallel.for_rows(meet, 2, 2 * parallel.GRAIN, inside, met)
+    assert met.tolist() == [1, 1]
 
 
-def test_little_work_stays_in_the_calling_thread(threads: Any) -> None:
+def test_little_work_stays_in_the_calling_thread(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     threads(2)
-    seen = []
-    parallel.for_rows(lambda *rows: seen.append((rows, threading.get_ident())), 100, 2 * parallel.GRAIN - 1)
-    assert seen == [((0, 100), threading.get_ident())]
+    monkeypatch.setattr(parallel, "_shared", None)
+    seen = np.zeros(100, np.int64)
+    parallel.for_rows(mark, 100, 2 * parallel.GRAIN - 1, seen)
+    assert seen.all()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 1000])
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_every_row_is_computed_once(threads: Any, rows: int, count: int) -> None:
     threads(count)
-    seen: list[int] = []
-    parallel.for_rows(lambda begin, end: seen.extend(range(begin, end)), rows, 10 * parallel.GRAIN)
-    assert sorted(seen) == list(range(rows))
+    for nbytes in (10 * parallel.GRAIN, 1000 * parallel.GRAIN):
+        seen = np.zeros(rows, np.int64)
+        parallel.for_rows(mark, rows, nbytes, seen)
+        assert (seen == 1).all()
 
 
-@pytest.mark.parametrize("error", [ValueError, IndexError, KeyboardInterrupt])
-@pytest.mark.parametrize("row", [0, 5, 99])
-def test_an_exception_in_any_part_reaches_the_caller(threads: Any, error: type[BaseException], row: int) -> None:
-    threads(2)
-    running = []
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_steps_follow_each_other(threads: Any, count: int) -> None:
+    threads(count)
+    first, second = np.zeros(50, np.int64), np.zeros(50, np.int64)
+    parallel.in_steps([(mark, (first,)), (add_to, (first, second)), (mark, (first,))], 50, 10 * parallel.GRAIN)
+    assert (first == 2).all()
+    assert (second == 1).all(), "the second step saw what the first one wrote, and not what the third did"
 
-    def body(begin: int, end: int) -> None:
-        running.append(begin)
-        time.sleep(0.002)
-        if begin <= row < end:
-            running.pop()
-            raise error(f"row {row}")
-        running.pop()
 
-    with pytest.raises(error, match=f"row {row}"):
-        parallel.for_rows(body, 100, 10 * parallel.GRAIN)
-    assert not running, "a part was still running when the exception arrived"
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("row", [0, 50, 99])
+def test_an_exception_in_any_part_reaches_the_caller(threads: Any, count: int, row: int) -> None:
+    threads(count)
+    seen = np.zeros(100, np.int64)
+    with pytest.raises(ValueError, match="that row"):
+        parallel.for_rows(fail, 100, 10 * parallel.GRAIN, row, seen)
+    later = seen.copy()
+    time.sleep(0.01)
+    assert (seen == later).all(), "a part was still running when the exception arrived"
     assert forward_and_gradient(0)  # and the threads go on working
-
-
-def test_after_an_exception_no_further_part_begins(threads: Any) -> None:
-    threads(2)
-    begun = []
-
-    def body(begin: int, end: int) -> None:
-        begun.append(begin)
-        if begin == 0:
-            raise ValueError("the first")
-        time.sleep(0.1)
-
-    with pytest.raises(ValueError, match="the first"):
-        parallel.for_rows(body, 800, 10 * parallel.GRAIN)
-    assert len(begun) <= 2
 
 
 def test_busy_helpers_are_not_waited_for(threads: Any) -> None:
     threads(2)
-    expected, release = forward_and_gradient(0), threading.Event()
-    helpers = parallel._helpers
-    assert helpers is not None
-    most = numba.config.NUMBA_NUM_THREADS
-    occupied = parallel._Work(lambda begin, end: release.wait(60), most, 1)
-    helpers.post(occupied, most)
-    results: list[list[bytes]] = []
-    caller = threading.Thread(target=lambda: results.append(forward_and_gradient(0)), daemon=True)
-    caller.start()
-    caller.join(30)
-    release.set()
+    expected = forward_and_gradient(0)
+    assert parallel._team is not None
+    parallel._team.mailbox[mailbox.OWNED] = 1  # as if another thread had work for them that lasts forever
+    try:
+        results: list[list[bytes]] = []
+        caller = threading.Thread(target=lambda: results.append(forward_and_gradient(0)), daemon=True)
+        caller.start()
+        caller.join(30)
+    finally:
+        parallel._team.mailbox[mailbox.OWNED] = 0
     assert results == [expected]
-    occupied.take_part()
-    occupied.wait_for_others()
+
+
+def test_sleeping_helpers_wake_up(threads: Any) -> None:
+    threads(2)
+    for _ in range(20):
+        inside, met = np.zeros((2, 2), np.int64)
+        parallel.for_rows(meet, 2, 2 * parallel.GRAIN, inside, met)
+        assert met.tolist() == [1, 1]
+        assert parallel._team is not None
+        deadline = time.monotonic() + 30
+        while not parallel._team.asleep and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert parallel._team.asleep == {0}
 
 
 def test_numba_sets_the_number_of_threads() -> None:
@@ -189,8 +216,8 @@ def test_a_forked_child_computes(threads: Any) -> None:
     expected = forward_and_gradient(0)  # the parent has its threads now
 
     def child() -> bool:
-        inherited = parallel._helpers
-        return forward_and_gradient(0) == expected and inherited is None and parallel._helpers is not None
+        inherited = parallel._team
+        return forward_and_gradient(0) == expected and inherited is None and parallel._team is not None
 
     for _ in range(3):
         assert in_child(child) == 0

@@ -7,7 +7,7 @@ where images are not computed in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,15 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.convolution_dense import dense
 from mpsref_cpu.convolution_depthwise import depthwise
 from mpsref_cpu.convolution_dots import dots
+from mpsref_cpu.convolution_lists import Units
 from mpsref_cpu.convolution_packing import pack
 from mpsref_cpu.convolution_plan import PRODUCTS_A_BYTE, Packing, Plan, plan
-from mpsref_cpu.convolution_storage import finish, operand, source_rows
+from mpsref_cpu.convolution_storage import finish, operand, slabs, source_rows
 from mpsref_cpu.convolution_tiles import LANES
 from mpsref_cpu.convolution_weights import gradient_weights
 from mpsref_cpu.half import as_storage
 from mpsref_cpu.neuron_curves import compiled_form
-from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.parallel import Step, for_rows, in_steps
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -47,54 +48,36 @@ def _run(p: Plan, source: Array, weights: Array, biases: Array | None, neuron: N
     begins = np.zeros(p.sizes.pitch + LANES, np.float32)  # a vector from the last channel on
     if biases is not None:
         begins[: biases.size] = biases
-    compute, more = COMPILED[p.path], (p.near,) if p.path == "depthwise" else ()
-    form = compiled_form(neuron)
-    direct = stored.dtype == np.float32 and p.repeats == 1
-    in_place = results.dtype == np.float32 and p.adds == 1
-    width, pitch = p.sizes.width, out.shape[3]
-
-    def body(begin: int, end: int) -> None:
-        wide, first_source, widened = stored, 0, -1
-        whole = in_place and direct and neuron is None and len(p.shares) == 1
-        at_once = end - begin if whole else 1
-        for unit in range(begin, end, at_once):
-            block, share = divmod(unit, len(p.shares))
-            row, last = block * p.rows, min((block + at_once) * p.rows, p.all_rows)
-            if not direct and widened != block:
-                wide, first_source = source_rows(stored, p.span, p.sizes, p.repeats, row, last)
-                widened = block
-            first, stop, blocks = p.shares[share]
-            sizes, sums, first_row, first_channel = p.sizes, results, 0, 0
-            if not in_place:
-                sizes, first_row, first_channel = p.sizes._replace(pitch=stop - first), row, first
-                sums = np.empty((last - row) * width * sizes.pitch, np.float32)
-            rows = row, last, p.rows, first_source, first_row, first_channel
-            for lanes, table in blocks:
-                tables = sizes, p.y, p.x, p.kernel, vectors, begins, table
-                compute((0,) * lanes, rows, wide, sums, *tables, *more)
-            into = row * width * pitch + first // p.adds, pitch, first // p.adds
-            if not in_place:
-                channels = (stop - first) // p.adds
-                finish((last - row) * width, sums, (0, sizes.pitch), p.adds, form, results, into, channels)
-            elif neuron is not None:
-                finish((last - row) * width, sums, into[:2], 1, form, results, into, stop - first)
-
-    for_rows(body, p.blocks * len(p.shares), source.nbytes + out.nbytes + p.products // PRODUCTS_A_BYTE)
+    in_place = stored.dtype == results.dtype == np.float32 and p.repeats == p.adds == 1
+    nbytes = source.nbytes + out.nbytes + p.products // PRODUCTS_A_BYTE
+    for first, last in [(0, p.all_rows)] if in_place else slabs(p.all_rows, p.rows):
+        given, first_source, sums = stored, 0, results
+        if not in_place:
+            given, first_source = source_rows(stored, p.span, p.sizes, p.repeats, first, last)
+            sums = np.empty((last - first) * p.sizes.width * p.sizes.pitch, np.float32)
+        units = Units(first, last, p.rows, len(p.bounds) - 1, first_source, first)
+        steps: list[Step] = [
+            (
+                COMPILED[p.path],
+                ((0,) * lanes, units, given, sums, p.sizes, p.y, p.x, p.kernel, vectors, begins, *blocks),
+            )
+            for lanes, *blocks in p.blocks
+        ]
+        if neuron is not None or not in_place:
+            steps.append((finish, (units, p.sizes.width, p.bounds, p.adds, compiled_form(neuron), sums, results)))
+        in_steps(steps, units.pieces, nbytes * (last - first) // p.all_rows)
 
 
 def _packed(packing: Packing, weights: Array) -> Array:
     """Return the weights in the order in which they are read."""
     stored, packed = operand(weights), np.empty(packing.size, np.float32)
     for lanes, blocks in packing.blocks:
-
-        def body(begin: int, end: int, lanes: int = lanes, blocks: Array = blocks) -> None:
-            pack(blocks[begin:end], lanes, packing.steps, packing.counts, packing.flipped, stored, packed)
-
-        for_rows(body, len(blocks), weights.nbytes + packed.nbytes)
+        how = blocks, lanes, packing.steps, packing.counts, packing.flipped
+        for_rows(pack, len(blocks), weights.nbytes + packed.nbytes, *how, stored, packed)
     return packed
 
 
-COMPILED: dict[str, Callable[..., None]] = {"dense": dense, "depthwise": depthwise, "dots": dots}
+COMPILED: dict[str, Any] = {"dense": dense, "depthwise": depthwise, "dots": dots}
 
 METHODS: dict[str, Implementation] = {
     "forward": forward,

@@ -25,27 +25,24 @@ def bias_gradient(g: Array, db: Array) -> None:
     """Fill ``db`` with the sums of each channel of ``g``."""
     channels = g.shape[3]
     pixels = g.size // channels
-    stored = operand(g)
     parts = max(1, min(PARTS, pixels // SUMMED))
     sums = np.zeros((parts, channels), np.float64)
-
-    def body(begin: int, end: int) -> None:
-        for part in range(begin, end):
-            _add_pixels(stored, pixels * part // parts, pixels * (part + 1) // parts, channels, sums[part])
-
-    for_rows(body, parts, g.nbytes)
+    for_rows(_add_pixels, parts, g.nbytes, operand(g), pixels, sums)
     db[...] = sums.sum(0)
 
 
 @compiled
-def _add_pixels(image: Any, begin: int, end: int, channels: int, sums: Any) -> None:
-    """Add the pixels ``begin`` to ``end`` to ``sums``."""
+def _add_pixels(begin: int, end: int, image: Any, pixels: int, sums: Any) -> None:
+    """Add the pixels of the parts ``begin`` to ``end`` to ``sums`` (parts, channels)."""
+    parts, channels = sums.shape
     room = np.empty(channels, np.float32)
-    for first in range(begin, end, SUMMED):
-        room[:] = 0
-        for pixel in range(first, min(first + SUMMED, end)):
-            at = np.uintp(pixel * channels)
-            for c in range(np.uintp(channels)):
-                room[c] += load(image[at + c])
-        for c in range(channels):
-            sums[c] += room[c]
+    for part in range(begin, end):
+        last = pixels * (part + 1) // parts
+        for first in range(pixels * part // parts, last, SUMMED):
+            room[:] = 0
+            for pixel in range(first, min(first + SUMMED, last)):
+                at = np.uintp(pixel * channels)
+                for c in range(np.uintp(channels)):
+                    room[c] += load(image[at + c])
+            for c in range(channels):
+                sums[part, c] += room[c]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.convolution_lists import Sizes, list_pixels, list_term_runs, most_taps, room
+from mpsref_cpu.convolution_lists import Sizes, Units, list_pixels, list_term_runs, most_taps, room, rows_of
 from mpsref_cpu.convolution_parts import Parts
 from mpsref_cpu.convolution_tiles import ROWS, add_scaled, add_to, empty, filled, places, put
 
@@ -28,8 +28,10 @@ MOST_TERMS = 384
 
 @compiled
 def dense(
+    begin: int,
+    end: int,
     lanes: Any,
-    rows: Any,
+    units: Units,
     source: Any,
     result: Any,
     sizes: Sizes,
@@ -39,18 +41,17 @@ def dense(
     weights: Any,
     biases: Any,
     blocks: Any,
+    starts: Any,
 ) -> None:
-    """Compute ``blocks`` of the result rows ``begin`` to ``end``, counted through all images.
+    """Compute the pieces ``begin`` to ``end`` of the result, of each the blocks of its share.
 
-    ``rows`` is (begin, end, rows at a time, first source row in ``source``, first result row and channel in
-    ``result``). ``kernel`` is
-    (taps of a kernel row, terms of a tap). ``lanes`` has as many elements as a block has lanes. ``biases`` begin all
-    sums.
+    These are ``blocks[starts[share]:starts[share + 1]]``. ``lanes`` has as many elements as a block has lanes,
+    ``kernel`` is (taps of a kernel row, terms of a tap), ``biases`` begin all sums.
     """
-    begin, end, step, source_row, row, channel = rows
-    for first in range(begin, end, step):
-        block = first, min(first + step, end), source_row, row, channel
-        _dense_block(lanes, block, source, result, sizes, y, x, kernel, weights, biases, blocks)
+    for unit in range(begin, end):
+        first, last, share = rows_of(units, unit)
+        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
+        _dense_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own)
 
 
 @inlined

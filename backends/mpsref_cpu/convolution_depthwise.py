@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.convolution_lists import SEQUENCE, Sizes, list_pixel_runs, list_pixels, list_terms, most_taps, room
+from mpsref_cpu.convolution_lists import (
+    SEQUENCE,
+    Rows,
+    Sizes,
+    Units,
+    list_pixel_runs,
+    list_pixels,
+    list_terms,
+    most_taps,
+    part_of,
+    room,
+    rows_of,
+)
 from mpsref_cpu.convolution_parts import Parts
 from mpsref_cpu.convolution_tiles import (
     ROWS,
@@ -40,8 +52,10 @@ TAPS = 5
 
 @compiled
 def depthwise(
+    begin: int,
+    end: int,
     lanes: Any,
-    rows: Any,
+    units: Units,
     source: Any,
     result: Any,
     sizes: Sizes,
@@ -51,6 +65,7 @@ def depthwise(
     weights: Any,
     biases: Any,
     blocks: Any,
+    starts: Any,
     near: Any,
 ) -> None:
     """Compute what :func:`mpsref_cpu.convolution_dense.dense` computes where each channel reads one of the source.
@@ -58,10 +73,10 @@ def depthwise(
     ``near`` is a pair of tuples: in parts of columns with as many taps as the first has elements, that lie side by
     side and as many pixels on as the second has elements for the next column, rows are computed by :func:`_row`.
     """
-    begin, end, step, source_row, row, channel = rows
-    for first in range(begin, end, step):
-        block = first, min(first + step, end), source_row, row, channel
-        _depthwise_block(lanes, block, source, result, sizes, y, x, kernel, weights, biases, blocks, near)
+    for unit in range(begin, end):
+        first, last, share = rows_of(units, unit)
+        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
+        _depthwise_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own, near)
 
 
 @inlined
@@ -164,9 +179,10 @@ def _row(
 
 @compiled
 def reduce_depthwise(
+    begin: int,
+    end: int,
     lanes: Any,
-    rows: Any,
-    slice_: Any,
+    rows: Rows,
     source: Any,
     gradient: Any,
     sizes: Sizes,
@@ -175,23 +191,42 @@ def reduce_depthwise(
     kernel: Any,
     blocks: Any,
     sums: Any,
-    at: int,
     copies: bool,
 ) -> None:
     """Add what :func:`reduce_dense` adds where each channel meets that of the source alone; slices are of blocks."""
-    begin, end, step, _, first_row = rows
+    for unit in range(begin, end):
+        _reduce_depthwise_unit(lanes, unit, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
+
+
+@inlined
+def _reduce_depthwise_unit(
+    lanes: Any,
+    unit: int,
+    rows: Rows,
+    source: Any,
+    gradient: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    blocks: Any,
+    sums: Any,
+    copies: bool,
+) -> None:
+    begin, end, part, slice_ = part_of(rows, unit)
+    at, step = part * sums.shape[1], rows.step
     width = len(lanes)
     zeros = empty(TAPS, lanes)
     runs = np.empty((step * sizes.width + 1, 4), np.int64)
     most = most_taps(y) * most_taps(x) + TAPS
     of, into = np.empty(most, np.int64), np.empty(most, np.int64)
-    low, high = blocks.shape[0] * slice_[0] // slice_[1], blocks.shape[0] * (slice_[0] + 1) // slice_[1]
+    low, high = blocks.shape[0] * slice_ // rows.slices, blocks.shape[0] * (slice_ + 1) // rows.slices
     for row in range(begin, end, step):
         last = min(row + step, end)
-        first = (row - first_row) * sizes.width
+        first = (row - rows.row) * sizes.width
         for a in range(y.start.size - 1):
             for b in range(x.start.size - 1):
-                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows, runs)
+                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows.source_row, runs)
                 if listed == 0:
                     continue
                 terms = list_terms(sizes, y, x, a, b, kernel, width, TAPS, of, into)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.convolution_lists import SEQUENCE, Sizes, list_pixels, list_term_runs, most_taps, room
+from mpsref_cpu.convolution_lists import SEQUENCE, Sizes, Units, list_pixels, list_term_runs, most_taps, room, rows_of
 from mpsref_cpu.convolution_parts import Parts
 from mpsref_cpu.convolution_tiles import ROWS, add_lanes, empty, places, sums_of_rows
 
@@ -20,8 +20,10 @@ __all__ = ["dots"]
 
 @compiled
 def dots(
+    begin: int,
+    end: int,
     lanes: Any,
-    rows: Any,
+    units: Units,
     source: Any,
     result: Any,
     sizes: Sizes,
@@ -31,15 +33,16 @@ def dots(
     weights: Any,
     biases: Any,
     blocks: Any,
+    starts: Any,
 ) -> None:
     """Compute what :func:`mpsref_cpu.convolution_dense.dense` computes; each block is a channel of the result.
 
     The terms of a tap are a multiple of the lanes.
     """
-    begin, end, step, source_row, row, channel = rows
-    for first in range(begin, end, step):
-        block = first, min(first + step, end), source_row, row, channel
-        _dots_block(lanes, block, source, result, sizes, y, x, kernel, weights, biases, blocks)
+    for unit in range(begin, end):
+        first, last, share = rows_of(units, unit)
+        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
+        _dots_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own)
 
 
 @inlined

@@ -13,13 +13,17 @@ from mpsref_cpu.convolution_tiles import ROWS
 __all__ = [
     "SEQUENCE",
     "Block",
+    "Rows",
     "Sizes",
+    "Units",
     "list_pixel_runs",
     "list_pixels",
     "list_term_runs",
     "list_terms",
     "most_taps",
+    "part_of",
     "room",
+    "rows_of",
 ]
 
 SEQUENCE = 1024
@@ -50,6 +54,63 @@ class Block(NamedTuple):
     """As many as there are lanes, or fewer."""
 
 
+class Units(NamedTuple):
+    """Pieces of work on images: blocks of rows, and of each the shares of the channels. Piece 0 begins at row begin.
+
+    Rows are counted through all images.
+    """
+
+    begin: int
+    end: int
+    rows: int
+    """Of a block."""
+    shares: int
+    source_row: int
+    """The first row of the source in memory."""
+    row: int
+    """The first row of the result in memory."""
+
+    @property
+    def pieces(self) -> int:
+        """How many there are."""
+        return -(-(self.end - self.begin) // self.rows) * self.shares
+
+
+class Rows(NamedTuple):
+    """Pieces of work on weights: the rows ``begin`` to ``end`` of all images, in the parts that they belong to.
+
+    ``all_rows`` are cut into parts, each with sums of its own, and the sums of a part into slices.
+    """
+
+    begin: int
+    end: int
+    step: int
+    """Rows that are added up at a time."""
+    all_rows: int
+    parts: int
+    slices: int
+    source_row: int
+    """The first row of the source in memory."""
+    row: int
+    """The first row of the gradient in memory."""
+
+
+@inlined
+def part_of(rows: Rows, unit: int) -> Any:
+    """Return the first row of a piece, the one after its last, its part and its slice."""
+    part, slice_ = divmod(unit, rows.slices)
+    first, last = rows.all_rows * part // rows.parts, rows.all_rows * (part + 1) // rows.parts
+    return max(first, rows.begin), min(last, rows.end), part, slice_
+
+
+@inlined
+def rows_of(units: Units, unit: int) -> Any:
+    """Return the first row of a piece, the one after its last, and the number of its share."""
+    block, share = divmod(unit, units.shares)
+    first = units.begin + block * units.rows
+    return first, min(first + units.rows, units.end), share
+
+
 @inlined
 def most_taps(parts: Parts) -> int:
     """Return how many taps any part of an axis has."""
@@ -72,7 +133,7 @@ def list_pixels(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, rows: Any, of:
 
     The lists go on with the last pixel, for a whole tile.
     """
-    begin, end, first_source_row, first_row, first_channel = rows
+    begin, end, first_source_row, first_row = rows
     count = 0
     for image in range(begin // sizes.height, (end - 1) // sizes.height + 1):
         for p in range(y.start[a], y.start[a + 1]):
@@ -80,7 +141,7 @@ def list_pixels(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, rows: Any, of:
             if begin <= row < end:
                 source_row = image * sizes.source_height + y.base[p] - first_source_row
                 source_start = source_row * sizes.source_width * sizes.source_pitch
-                start = (row - first_row) * sizes.width * sizes.pitch - first_channel
+                start = (row - first_row) * sizes.width * sizes.pitch
                 at, q = np.uintp(count), np.uintp(x.start[b])
                 columns = x.start[b + 1] - x.start[b]
                 for i in range(np.uintp(columns)):
@@ -116,14 +177,13 @@ def list_term_runs(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, kernel: Any
 
 @inlined
 def list_pixel_runs(
-    sizes: Sizes, y: Parts, x: Parts, a: int, b: int, begin: int, end: int, rows: Any, runs: Any
+    sizes: Sizes, y: Parts, x: Parts, a: int, b: int, begin: int, end: int, first_source_row: int, runs: Any
 ) -> int:
     """List runs of pixels that parts a and b join in rows ``begin`` to ``end``; return how many there are.
 
     A run is (place of its first pixel in the source, and in the rows of the gradient, pixels, step in the source), of
     at most SEQUENCE pixels.
     """
-    first_source_row = rows[3]
     count = 0
     for image in range(begin // sizes.height, (end - 1) // sizes.height + 1):
         for p in range(y.start[a], y.start[a + 1]):

@@ -13,15 +13,17 @@ __all__ = ["pack", "unpack"]
 
 
 @compiled
-def pack(blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, weights: Any, packed: Any) -> None:
-    """Copy the weights of ``blocks``: for each tap and term a vector of their channels, zeros in lanes without one.
+def pack(
+    begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, weights: Any, packed: Any
+) -> None:
+    """Copy the weights of some blocks: for each tap and term a vector of their channels, zeros in lanes without one.
 
     ``counts`` is (taps, terms of a tap), ``steps`` how far the weights of neighbouring (blocks' channels, taps, terms)
     are apart. ``flipped`` starts with the last tap. A block's first column is where its weights begin.
     """
     taps, terms = counts
     lane_step, tap_step, term_step = steps
-    for m in range(blocks.shape[0]):
+    for m in range(begin, end):
         first, at, channels = blocks[m]
         for t in range(taps):
             tap = first + (taps - 1 - t if flipped else t) * tap_step
@@ -34,11 +36,13 @@ def pack(blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, weight
 
 
 @compiled
-def unpack(blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, sums: Any, weights: Any) -> None:
-    """Fill ``weights`` from the totals of all rows of ``sums``: what :func:`pack` undoes."""
+def unpack(
+    begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, sums: Any, weights: Any
+) -> None:
+    """Fill ``weights`` from the totals of all rows of ``sums``: undo :func:`pack`."""
     taps, terms = counts
     lane_step, tap_step, term_step = steps
-    for m in range(blocks.shape[0]):
+    for m in range(begin, end):
         first, at, channels = blocks[m]
         for t in range(taps):
             tap = first + (taps - 1 - t if flipped else t) * tap_step

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +27,6 @@ __all__ = [
     "UNIT_PRODUCTS",
     "Packing",
     "Plan",
-    "Share",
     "by_lanes",
     "cut",
     "layout",
@@ -56,14 +54,11 @@ PRODUCTS_A_BYTE = 32
 MOST_MULTIPLIED = 4
 """Up to so many results of each channel, a kernel with one input channel a group runs as a depthwise one."""
 
-MOST_NEAR = 7
-"""Up to so many taps of a depthwise kernel's row, code of its own is compiled."""
+NEAR_TAPS, NEAR_LANES = (3, 5, 7), 16
+"""For so many taps of a depthwise kernel's row and at least so many lanes, code of its own is compiled."""
 
 FEW_RESULTS = 4
 """Up to so many results a pixel and group, vectors run along the channels that are summed over."""
-
-Share: TypeAlias = tuple[int, int, tuple[tuple[int, Array], ...]]
-"""Channels of the result that are computed together: (first, end, (lanes, their blocks) of each width)."""
 
 
 class Packing(NamedTuple):
@@ -99,18 +94,16 @@ class Plan:
     adds: int
     """How many computed channels are added up for one of the result."""
     packing: Packing
-    shares: tuple[Share, ...]
-    near: tuple[tuple[int, ...], ...]
-    """For depthwise kernels: tuples as long as most columns have taps side by side, and as their pixels are apart."""
+    blocks: tuple[tuple[Any, ...], ...]
+    """For each number of lanes its blocks of channels, share by share, and where those of each share begin; for
+    depthwise kernels also two tuples as long as most columns have taps side by side, and as their pixels are apart.
+    """
+    bounds: Array
+    """The channels of the result are cut into shares here."""
     rows: int
     """Rows of a block, counted through all images; there are :attr:`all_rows`."""
     all_rows: int
     products: int
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of rows."""
-        return -(-self.all_rows // self.rows)
 
 
 @lru_cache(maxsize=256)
@@ -131,6 +124,9 @@ def plan(problem: Forward | GradientData) -> Plan:
     edges = [len(blocks) * k // parts for k in range(parts + 1)]
     y, x = _pixels(problem)
     columns = whole(x)
+    tables = _by_share(blocks, edges)
+    if path == "depthwise":
+        tables = tuple((*table, _near(columns, table[0])) for table in tables)
     return Plan(
         path,
         Sizes(height, width, channels * adds, source_height, source_width, source_channels * repeats),
@@ -141,8 +137,8 @@ def plan(problem: Forward | GradientData) -> Plan:
         repeats,
         adds,
         packing,
-        tuple(_share(blocks[first:end]) for first, end in pairwise(edges)),
-        _near(columns),
+        tables,
+        np.array([*(blocks[k][1].channel for k in edges[:-1]), channels * adds]) // adds,
         rows,
         images * height,
         products,
@@ -218,12 +214,12 @@ def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
     return blocks
 
 
-def _near(x: Parts) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _near(x: Parts, lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return tuples as long as the largest part of the columns has taps, and as its columns are apart in the source."""
     most = int(np.diff(x.start).argmax())
     taps, first = int(np.diff(x.tap_start)[most]), int(x.start[most])
     step = int(x.base[first + 1] - x.base[first]) if np.diff(x.start)[most] > 1 else 0
-    if not (2 <= taps <= MOST_NEAR and 1 <= step <= 2):
+    if lanes < NEAR_LANES or taps not in NEAR_TAPS or not 1 <= step <= 2:
         taps = step = 1
     return (0,) * taps, (0,) * step
 
@@ -237,9 +233,13 @@ def _units(rows: int, width: int, pixels: int, blocks: int, products: int) -> tu
     return -(-rows // row_blocks), parts
 
 
-def _share(blocks: list[tuple[int, Block]]) -> Share:
-    first, last = blocks[0][1], blocks[-1][1]
-    return first.channel, last.channel + last.channels, by_lanes(blocks)
+def _by_share(blocks: list[tuple[int, Block]], edges: list[int]) -> tuple[tuple[Any, ...], ...]:
+    """Return the blocks of each number of lanes as a table, and where each share's begin; shares begin at ``edges``."""
+    tables = []
+    for lanes, table in by_lanes(blocks):
+        before = np.cumsum([0, *(of_block == lanes for of_block, _ in blocks)])
+        tables.append((lanes, table, before[edges]))
+    return tuple(tables)
 
 
 def by_lanes(rows: list[tuple[int, Block]] | list[tuple[int, tuple[int, int, int]]]) -> tuple[tuple[int, Array], ...]:

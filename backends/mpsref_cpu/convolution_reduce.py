@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.convolution_lists import SEQUENCE, Sizes, list_pixel_runs, list_terms, most_taps
+from mpsref_cpu.convolution_lists import SEQUENCE, Rows, Sizes, list_pixel_runs, list_terms, most_taps, part_of
 from mpsref_cpu.convolution_parts import Parts
 from mpsref_cpu.convolution_tiles import ROWS, add_scaled, add_to, copy, empty, places
 
@@ -30,9 +30,10 @@ SHARED, SHORT = 8, 32
 
 @compiled
 def reduce_dense(
+    begin: int,
+    end: int,
     lanes: Any,
-    rows: Any,
-    slice_: Any,
+    rows: Rows,
     source: Any,
     gradient: Any,
     sizes: Sizes,
@@ -41,16 +42,34 @@ def reduce_dense(
     kernel: Any,
     blocks: Any,
     sums: Any,
-    at: int,
     copies: bool,
 ) -> None:
-    """Add the products of some rows to ``sums[at:]``.
+    """Add the products of the pieces ``begin`` to ``end`` of ``rows`` to ``sums`` (parts, packed weights).
 
-    ``rows`` is (begin, end, at a time, first source row in ``source``, first row in ``gradient``); ``slice_`` (k, n) is
-    the k-th of n parts of each job's tiles; ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many
-    elements as a block has lanes; a row of ``blocks`` is a :class:`mpsref_cpu.convolution_lists.Block`.
+    ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
+    ``blocks`` is a :class:`mpsref_cpu.convolution_lists.Block`.
     """
-    begin, end, step, _, first_row = rows
+    for unit in range(begin, end):
+        _reduce_dense_unit(lanes, unit, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
+
+
+@inlined
+def _reduce_dense_unit(
+    lanes: Any,
+    unit: int,
+    rows: Rows,
+    source: Any,
+    gradient: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    blocks: Any,
+    sums: Any,
+    copies: bool,
+) -> None:
+    begin, end, part, slice_ = part_of(rows, unit)
+    at, step = part * sums.shape[1], rows.step
     width = len(lanes)
     zeros = empty(ROWS, lanes)
     rows_of_copy = places(zeros, np.arange(ROWS), 0)
@@ -59,19 +78,19 @@ def reduce_dense(
     most = most_taps(y) * most_taps(x) * kernel[1] + ROWS
     of, into = np.empty(most, np.int64), np.empty(most, np.int64)
     whole_rows = np.zeros((1, 4), np.int64)
-    copied = np.empty((most // (ROWS * slice_[1]) + 2) * ROWS * step * sizes.width if copies else 0, np.float32)
+    copied = np.empty((most // (ROWS * rows.slices) + 2) * ROWS * step * sizes.width if copies else 0, np.float32)
     for row in range(begin, end, step):
         last = min(row + step, end)
-        first = (row - first_row) * sizes.width
+        first = (row - rows.row) * sizes.width
         all_pixels = 0
         for a in range(y.start.size - 1):
             for b in range(x.start.size - 1):
-                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows, runs)
+                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows.source_row, runs)
                 if listed == 0:
                     continue
                 terms = list_terms(sizes, y, x, a, b, kernel, width, ROWS, of, into)
                 tiles = -(-terms // ROWS)
-                low, high = tiles * slice_[0] // slice_[1], tiles * (slice_[0] + 1) // slice_[1]
+                low, high = tiles * slice_ // rows.slices, tiles * (slice_ + 1) // rows.slices
                 pixels = 0
                 for r in range(listed):
                     pixels += runs[r, 2]

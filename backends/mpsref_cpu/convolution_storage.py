@@ -1,7 +1,7 @@
 """Between images as they are stored and the float32 rows that convolution computes with.
 
 float32 images are computed in place. Of others, and where the channels of a depthwise kernel meet several of the
-result, a block of rows at a time is copied.
+result, some rows at a time are copied.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.convolution_lists import Sizes
+from mpsref_cpu.convolution_lists import Sizes, Units, rows_of
 from mpsref_cpu.convolution_parts import Span
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.neuron_curves import value
+from mpsref_cpu.parallel import for_rows
 
-__all__ = ["finish", "operand", "source_rows", "widened"]
+__all__ = ["finish", "operand", "slabs", "source_rows", "widened"]
+
+
+SLABS = 4
+"""Images that are not computed in place are copied in about so many parts, one after the other."""
 
 
 class _Memory:
@@ -37,8 +42,14 @@ def operand(array: Array) -> Array:
     return as_storage(array if array.flags.writeable else np.asarray(_Memory(array)))
 
 
+def slabs(rows: int, block: int) -> list[tuple[int, int]]:
+    """Cut rows, in blocks of so many, into the parts of which copies are made at a time: (first, after the last)."""
+    step = block * -(-rows // (SLABS * block))
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
 def source_rows(stored: Array, span: Span, sizes: Sizes, repeats: int, begin: int, end: int) -> tuple[Array, int]:
-    """Return the source rows that result rows ``begin`` to ``end`` read, and the number of the first.
+    """Return the source rows that result rows ``begin`` to ``end`` read, in float32, and the number of the first.
 
     Rows are counted through all images; each channel comes ``repeats`` times, as ``sizes`` say.
     """
@@ -56,39 +67,46 @@ def source_rows(stored: Array, span: Span, sizes: Sizes, repeats: int, begin: in
 def widened(stored: Array, first: int, size: int, repeats: int) -> Array:
     """Return ``size`` numbers from ``stored[first:]`` in float32, each ``repeats`` times in a row."""
     wide = np.empty(size, np.float32)
-    _widen(stored, first, wide, repeats)
+    for_rows(_widen, size // repeats, wide.nbytes, stored, first, wide, repeats)
     return wide
 
 
 @compiled
-def _widen(stored: Any, first: int, wide: Any, times: int) -> None:
-    """Fill ``wide`` with the numbers ``stored[first:]``, each so many times."""
+def _widen(begin: int, end: int, stored: Any, first: int, wide: Any, times: int) -> None:
+    """Fill ``wide`` with the numbers ``begin`` to ``end`` of ``stored[first:]``, each so many times."""
     if times == 1:
         start = np.uintp(first)
-        for i in range(np.uintp(wide.size)):
+        for i in range(np.uintp(begin), np.uintp(end)):
             wide[i] = load(stored[start + i])
     else:
-        for i in range(wide.size // times):
+        for i in range(begin, end):
             number = load(stored[first + i])
             for k in range(times):
                 wide[i * times + k] = number
 
 
 @compiled
-def finish(pixels: int, sums: Any, of: Any, many: int, neuron: Any, result: Any, into: Any, channels: int) -> None:
-    """Store ``neuron`` of the sum of each ``many`` neighbours of ``sums`` as channels of a pixel.
+def finish(
+    begin: int, end: int, units: Units, width: int, bounds: Any, many: int, neuron: Any, sums: Any, result: Any
+) -> None:
+    """Store ``neuron`` of the sum of each ``many`` neighbours of ``sums`` as channels of the result, piece by piece.
 
-    ``of`` and ``into`` are (where the first pixel's begin, from one pixel to the next, the first channel).
+    The channels of a piece's share are ``bounds[share]`` to ``bounds[share + 1]``; ``width`` is that of a row.
     """
-    first: Any = np.uintp(into[2])
-    for pixel in range(pixels):
-        p, q = np.uintp(of[0] + pixel * of[1]), np.uintp(into[0] + pixel * into[1])
-        if many == 1:
-            for c in range(np.uintp(channels)):
-                result[q + c] = store(value(neuron, sums[p + c], c + first), result[q + c])
-        else:
-            for c in range(np.uintp(channels)):
-                total = np.float32(0)
-                for k in range(np.uintp(many)):
-                    total += sums[p + c * np.uintp(many) + k]
-                result[q + c] = store(value(neuron, total, c + first), result[q + c])
+    channels = bounds[-1]
+    for unit in range(begin, end):
+        first_row, last_row, share = rows_of(units, unit)
+        first: Any = np.uintp(bounds[share])
+        count = np.uintp(bounds[share + 1]) - first
+        for pixel in range(first_row * width, last_row * width):
+            p = np.uintp((pixel - units.row * width) * channels * many) + first * np.uintp(many)
+            q = np.uintp(pixel * channels) + first
+            if many == 1:
+                for c in range(count):
+                    result[q + c] = store(value(neuron, sums[p + c], c + first), result[q + c])
+            else:
+                for c in range(count):
+                    total = np.float32(0)
+                    for k in range(np.uintp(many)):
+                        total += sums[p + c * np.uintp(many) + k]
+                    result[q + c] = store(value(neuron, total, c + first), result[q + c])

@@ -18,12 +18,12 @@ from mpsref.kernels.convolution_problems import GradientWeights
 from mpsref.kernels.convolution_transpose import TransposeGradientWeights
 from mpsref_cpu.convolution_biases import bias_gradient
 from mpsref_cpu.convolution_depthwise import reduce_depthwise
-from mpsref_cpu.convolution_lists import SEQUENCE, Sizes
+from mpsref_cpu.convolution_lists import SEQUENCE, Rows, Sizes
 from mpsref_cpu.convolution_packing import unpack
 from mpsref_cpu.convolution_parts import Parts, Span, by_tap, span, whole
 from mpsref_cpu.convolution_plan import PRODUCTS_A_BYTE, UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
 from mpsref_cpu.convolution_reduce import reduce_dense
-from mpsref_cpu.convolution_storage import operand, source_rows, widened
+from mpsref_cpu.convolution_storage import operand, slabs, source_rows, widened
 from mpsref_cpu.convolution_tiles import ROWS
 from mpsref_cpu.parallel import for_rows
 
@@ -121,46 +121,21 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
     in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
     sums = np.zeros((p.parts, p.packing.size), np.float32)
-    flat = sums.reshape(-1)
     add = reduce_depthwise if p.depthwise else reduce_dense
+    nbytes = g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE
     pitch = p.sizes.width * p.sizes.pitch
-
-    def body(begin: int, end: int) -> None:
-        for unit in range(begin, end):
-            part, piece = divmod(unit, p.slices)
-            low, high = p.all_rows * part // p.parts, p.all_rows * (part + 1) // p.parts
-            step = high - low if in_place else 4 * p.rows
-            for row in range(low, high, step):
-                last = min(row + step, high)
-                values, slopes, first_source, first = stored, gradients, 0, 0
-                if not in_place:
-                    values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], row, last)
-                    slopes = widened(gradients, row * pitch // repeats[1], (last - row) * pitch, repeats[1])
-                    first = row
-                rows, slice_ = (row, last, p.rows, first_source, first), (piece, p.slices)
-                at = part * p.packing.size
-                for lanes, blocks in p.blocks:
-                    add(
-                        (0,) * lanes,
-                        rows,
-                        slice_,
-                        values,
-                        slopes,
-                        p.sizes,
-                        p.y,
-                        p.x,
-                        p.kernel,
-                        blocks,
-                        flat,
-                        at,
-                        p.copies,
-                    )
-
-    for_rows(body, p.parts * p.slices, g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE)
+    for first, last in [(0, p.all_rows)] if in_place else slabs(p.all_rows, p.rows):
+        values, slopes, first_source, first_row = stored, gradients, 0, 0
+        if not in_place:
+            values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], first, last)
+            slopes = widened(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
+            first_row = first
+        rows = Rows(first, last, p.rows, p.all_rows, p.parts, p.slices, first_source, first_row)
+        for lanes, blocks in p.blocks:
+            tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
+            for_rows(add, p.parts * p.slices, nbytes * (last - first) // p.all_rows, *tables)
     weights = dw.reshape(-1)
-    for lanes, blocks in p.packing.blocks:
-
-        def collect(begin: int, end: int, lanes: int = lanes, blocks: Array = blocks) -> None:
-            unpack(blocks[begin:end], lanes, p.packing.steps, p.packing.counts, p.packing.flipped, sums, weights)
-
-        for_rows(collect, len(blocks), sums.nbytes + dw.nbytes)
+    packing = p.packing
+    for lanes, blocks in packing.blocks:
+        how = blocks, lanes, packing.steps, packing.counts, packing.flipped
+        for_rows(unpack, len(blocks), sums.nbytes + dw.nbytes, *how, sums, weights)

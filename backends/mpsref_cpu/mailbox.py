@@ -1,9 +1,9 @@
 """Work handed from one thread to others without the interpreter, in about a microsecond.
 
-A mailbox is a few words of memory. The *owner* writes a piece of work into it: the address of a compiled function, its
-arguments, how many chunks there are. Every thread that looks at the mailbox takes chunks, by counting one word up, until
-none is left; the owner does the same and then waits for those who are still at work. Nobody needs the interpreter's
-lock for that, and a thread that looks too late finds nothing to do.
+A mailbox is a few words of memory. Its *owner* writes work into it: the addresses of compiled functions, their
+arguments, how many chunks there are. Every thread that looks at the mailbox takes chunks, by counting one word up,
+until none is left; the owner does the same and then waits for those who are still at work. Nobody needs the
+interpreter's lock for that, and a thread that looks too late finds nothing to do.
 
 All accesses are atomic and sequentially consistent. Two facts make it safe to write the next work while a late thread
 looks: it says that it is there (ACTIVE) before it asks for a chunk, and asks before it reads anything else; and between
@@ -56,7 +56,7 @@ def new_mailbox() -> Words:
     words[NEXT] = CLOSED
     libraries: Any = ctypes
     yields = libraries.windll.kernel32.SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
-    words[YIELD] = ctypes.cast(yields, ctypes.c_void_p).value
+    words[YIELD] = ctypes.cast(yields, ctypes.c_void_p).value or 0
     return words
 
 
@@ -129,8 +129,8 @@ def _call(typing: Any, part: Any, arguments: Any, begin: Any, end: Any) -> Any:
 
 
 @intrinsic
-def _packed(typing: Any, kernel: Any, arguments: Any) -> Any:
-    """Return the addresses of a part that calls ``kernel``, an address too, and of what it passes on.
+def _packed(typing: Any, kernels: Any, arguments: Any) -> Any:
+    """Return the addresses of a part that calls ``kernels``, addresses too, one by one, and of what it passes on.
 
     Both last as long as the compiled function that asks for them runs.
     """
@@ -143,18 +143,19 @@ def _packed(typing: Any, kernel: Any, arguments: Any) -> Any:
         inside = ir.IRBuilder(part.append_basic_block())
         data, begin, end = part.args
         given = inside.load(inside.bitcast(data, packed.type.as_pointer()))
-        inner = [types.int64, types.int64, *arguments]
-        convention = context.call_conv
-        pointer = convention.get_function_type(types.none, inner).as_pointer()
-        function = inside.inttoptr(inside.extract_value(given, 0), pointer)
-        passed = [inside.extract_value(given, (1, k)) for k in range(len(arguments))]
-        status, _ = convention.call_function(inside, function, types.none, inner, [begin, end, *passed])
-        inside.ret(inside.zext(status.is_error, I64))
-        return context.make_tuple(
-            builder, signature.return_type, [builder.ptrtoint(part, I64), builder.ptrtoint(slot, I64)]
-        )
+        convention, failed = context.call_conv, I64(0)
+        for k, own in enumerate(arguments):
+            inner = [types.int64, types.int64, *own]
+            pointer = convention.get_function_type(types.none, inner).as_pointer()
+            function = inside.inttoptr(inside.extract_value(given, (0, k)), pointer)
+            passed = [inside.extract_value(given, (1, k, i)) for i in range(len(own))]
+            status, _ = convention.call_function(inside, function, types.none, inner, [begin, end, *passed])
+            failed = inside.or_(failed, inside.zext(status.is_error, I64))
+        inside.ret(failed)
+        places = [builder.ptrtoint(part, I64), builder.ptrtoint(slot, I64)]
+        return context.make_tuple(builder, signature.return_type, places)
 
-    return types.UniTuple(types.int64, 2)(types.int64, arguments), generate
+    return types.UniTuple(types.int64, 2)(kernels, arguments), generate
 
 
 @inlined
@@ -172,15 +173,15 @@ def _take_part(words: Words) -> None:
 
 
 @compiled
-def hand_out(words: Words, kernel: int, rows: int, step: int, helpers: int, arguments: Any) -> int:
-    """Let the thread and ``helpers`` others call ``kernel``, an address, on ``step`` of the rows at a time.
+def hand_out(words: Words, kernels: Any, rows: int, step: int, helpers: int, arguments: Any) -> int:
+    """Let the thread and ``helpers`` others call ``kernels``, addresses, on ``step`` of the rows at a time.
 
     Returns DONE after the last has ended; FAILED where one raised an exception, or BUSY at once if another thread owns
     the mailbox.
     """
     if _exchanged(words, OWNED, 1) != 0:
         return BUSY
-    part, packed = _packed(kernel, arguments)
+    part, packed = _packed(kernels, arguments)
     words[PART], words[ARGUMENTS], words[ROWS], words[STEP] = part, packed, rows, step
     words[HELPERS], words[BROKEN] = helpers, 0
     _set(words, CHUNKS, (rows + step - 1) // step)

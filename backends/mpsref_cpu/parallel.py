@@ -13,15 +13,14 @@ from __future__ import annotations
 import os
 import threading
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import numba
-from numba import types
-from numba.core import dispatcher
+from numba import _dispatcher, types
 
-from mpsref_cpu.mailbox import BUSY, DONE, hand_out, new_mailbox, serve
+from mpsref_cpu.mailbox import DONE, hand_out, new_mailbox, serve
 
-__all__ = ["GRAIN", "for_rows", "thread_count"]
+__all__ = ["GRAIN", "Step", "for_rows", "in_steps", "thread_count"]
 
 GRAIN = 1 << 17
 """Bytes of work a thread; with less, handing it over costs more than it saves: measured on two cores."""
@@ -35,6 +34,8 @@ LOOKS = 600_000
 Between the calls of a program that runs one kernel after the other lie some tens of microseconds; to wake a sleeping
 thread takes up to a hundred of them.
 """
+
+LAST_LOOKS = 75_000
 
 jit: Any = numba  # whose names type checkers know only in part
 
@@ -56,6 +57,7 @@ class _Team:
 
     def __init__(self) -> None:
         self.mailbox = new_mailbox()
+        serve(self.mailbox, 0, 0, 0)  # compiled, or loaded, before the first helper needs it
         self.wakers: list[SimpleQueue[None]] = []
         """One for each helper."""
         self.asleep: set[int] = set()
@@ -87,17 +89,21 @@ class _Team:
             known = serve(self.mailbox, helper, LOOKS, known)
             with _lock:
                 self.asleep.add(helper)
+            known = serve(self.mailbox, helper, LAST_LOOKS, known)  # for who has not seen that it sleeps
             waker.get()
 
 
 _team: _Team | None = None
+
+Step: TypeAlias = tuple[Any, tuple[Any, ...]]
+"""A compiled kernel, and its arguments after (begin, end)."""
 
 _addresses: dict[tuple[Any, bytes], int] = {}
 
 
 def _address(kernel: Any, arguments: tuple[Any, ...]) -> int:
     """Return where the machine code of ``kernel`` for such arguments is; compile it at first."""
-    key = kernel, dispatcher._dispatcher.compute_fingerprint(arguments)  # what numba itself tells their types by
+    key = kernel, _dispatcher.compute_fingerprint(arguments)  # what numba itself tells their types by
     if key not in _addresses:
         signature = types.int64, types.int64, *map(jit.typeof, arguments)
         kernel.compile(signature)
@@ -107,25 +113,43 @@ def _address(kernel: Any, arguments: tuple[Any, ...]) -> int:
 
 
 def for_rows(kernel: Any, rows: int, nbytes: int, *arguments: Any) -> None:
-    """Call ``kernel(begin, end, *arguments)`` on parts of ``range(rows)``, each row once, in several threads if it pays.
+    """Call ``kernel(begin, end, *arguments)`` on parts of ``range(rows)``, in several threads if it pays.
 
-    ``kernel`` is compiled and returns nothing; ``nbytes`` is how many bytes all rows read and write.
+    Each row is in one of the parts. ``kernel`` is compiled and returns nothing; ``nbytes`` is how many bytes all rows
+    read and write.
+    """
+    threads = min(thread_count(), rows, nbytes // GRAIN)
+    if threads <= 1 or not _shared([(kernel, arguments)], rows, threads, min(CHUNKS, nbytes // (threads * GRAIN))):
+        kernel(0, rows, *arguments)
+
+
+def in_steps(steps: list[Step], rows: int, nbytes: int) -> None:
+    """Call one kernel after the other on each row, which is still in the cache then; else like :func:`for_rows`."""
+    threads = min(thread_count(), rows, nbytes // GRAIN)
+    if len(steps) == 1:
+        for_rows(steps[0][0], rows, nbytes, *steps[0][1])
+    elif threads <= 1 or not _shared(steps, rows, threads, rows):
+        for row in range(rows):
+            for kernel, arguments in steps:
+                kernel(row, row + 1, *arguments)
+
+
+def _shared(steps: list[Step], rows: int, threads: int, chunks: int) -> bool:
+    """Do the work in so many threads, each of which takes about so many chunks; return whether it is done.
+
+    It is not where the helpers work for another thread, or a part raised an exception: it does so again if the caller
+    computes all rows then, and says which.
     """
     global _team
-    threads = min(thread_count(), rows, nbytes // GRAIN)
-    if threads <= 1:
-        kernel(0, rows, *arguments)
-        return
     with _lock:
         if _team is None:
             _team = _Team()
         team = _team
+    addresses = tuple(_address(*step) for step in steps)
+    arguments = tuple(arguments for _, arguments in steps)
     team.gather(threads - 1)
-    step = -(-rows // (threads * min(CHUNKS, nbytes // (threads * GRAIN))))
-    address = _address(kernel, arguments)
-    if hand_out(team.mailbox, address, rows, step, threads - 1, arguments) != DONE:
-        # Helpers work for another thread; or a part raised an exception: it does so again, and then for the caller.
-        kernel(0, rows, *arguments)
+    step = -(-rows // min(rows, threads * chunks))
+    return bool(hand_out(team.mailbox, addresses, rows, step, threads - 1, arguments) == DONE)
 
 
 def _after_fork_in_child() -> None:
