@@ -11,7 +11,6 @@ Workspace: the sums of each chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from mpsref.kernels.group_normalization import SPECS, GroupsProblem, Normalizati
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.parallel import for_rows, thread_count
+from mpsref_cpu.parallel import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -30,9 +29,6 @@ LANES = 256
 
 ROWS = 128
 """Rows of a chunk. The error of a chunk's sums grows with it; 128 leave most of the bound to the data."""
-
-MANY = 8
-"""So many images keep threads equally busy, whatever their number."""
 
 
 class Sizes(NamedTuple):
@@ -64,12 +60,9 @@ def forward(problem: NormalizationForward, x: Array, *vectors: Array, out: Array
     sums = np.empty((n * sizes.chunks, 2, sizes.channels), np.float32)
     factors = np.empty((n, 3, sizes.channels), np.float32)
     groups, epsilon = problem.groups, problem.spec.epsilon
-    _in_steps(
-        lambda begin, end: _add_up(begin, end, pixels, sums, sizes),
-        lambda begin, end: _factors(begin, end, pixels, sums, sizes, groups, epsilon, gamma, beta, factors),
-        lambda begin, end: _normalize(begin, end, pixels, factors, results, sizes),
-        (n, sizes.chunks, x.nbytes + out.nbytes),
-    )
+    for_rows(_add_up, n * sizes.chunks, x.nbytes, pixels, sums, sizes)
+    for_rows(_factors, n, sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, beta, factors)
+    for_rows(_normalize, n * sizes.chunks, x.nbytes + out.nbytes, pixels, factors, results, sizes)
 
 
 def gradient(
@@ -82,37 +75,10 @@ def gradient(
     sums = np.empty((n * sizes.chunks, 4, sizes.channels), np.float32)
     factors = np.zeros((n, 4, sizes.channels), np.float32)
     groups, epsilon = problem.groups, problem.spec.epsilon
-    _in_steps(
-        lambda begin, end: _add_up_both(begin, end, gradients, pixels, sums, sizes),
-        lambda begin, end: _slopes(begin, end, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors),
-        lambda begin, end: _differentiate(begin, end, gradients, pixels, factors, results, sizes),
-        (n, sizes.chunks, g.nbytes + x.nbytes + dx.nbytes),
-    )
-
-
-Step = Callable[[int, int], None]
-
-
-def _in_steps(add_up: Step, combine: Step, write: Step, work: tuple[int, int, int]) -> None:
-    """Run three steps, the second on images and the others on chunks.
-
-    With enough images a thread takes one after the other, and finds each in its cache for the last step. Otherwise the
-    chunks of all images are shared out, twice. The result is the same.
-    """
-    n, chunks, nbytes = work
-
-    def of_images(begin: int, end: int) -> None:
-        for image in range(begin, end):
-            add_up(image * chunks, (image + 1) * chunks)
-            combine(image, image + 1)
-            write(image * chunks, (image + 1) * chunks)
-
-    if n % thread_count() == 0 or n >= MANY:
-        for_rows(of_images, n, nbytes)
-    else:
-        for_rows(add_up, n * chunks, nbytes // 2)
-        combine(0, n)
-        for_rows(write, n * chunks, nbytes)
+    nbytes, chunks = g.nbytes + x.nbytes, n * sizes.chunks
+    for_rows(_add_up_both, chunks, nbytes, gradients, pixels, sums, sizes)
+    for_rows(_slopes, n, sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors)
+    for_rows(_differentiate, chunks, nbytes + dx.nbytes, gradients, pixels, factors, results, sizes)
 
 
 @compiled
