@@ -1,4 +1,4 @@
-"""Concatenation and its slices: a part of the pixels at a time, for all sources."""
+"""Concatenation and its slices: one source after the other."""
 
 from __future__ import annotations
 
@@ -14,37 +14,23 @@ from mpsref_cpu.parallel import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
 
-PIXELS = 256
-"""So many pixels are copied of one source before the next."""
-
 
 def forward(problem: ConcatenationForward, *xs: Array, out: Array) -> None:
     """Fill ``out`` with all sources."""
-    depth, target = out.shape[3], as_storage(out)
-    sources = [as_storage(x.astype(out.dtype, copy=False)) for x in xs]
-    sizes = [
-        (c, 0, depth, offset, c, problem.spec.aligned(c))
-        for offset, c in zip(problem.offsets, problem.channels, strict=True)
-    ]
-    _copy([(source, target, size) for source, size in zip(sources, sizes, strict=True)], out)
+    for offset, c, x in zip(problem.offsets, problem.channels, xs, strict=True):
+        _copy(x.astype(out.dtype, copy=False), out, (c, 0, out.shape[3], offset, c, problem.spec.aligned(c)))
 
 
 def gradient(problem: ConcatenationGradient, g: Array, out: Any) -> None:
     """Fill each array of ``out`` with its slice of g."""
-    source, outs = as_storage(g), out if isinstance(out, tuple) else (out,)
-    slices = zip(problem.offsets, problem.channels, outs, strict=True)
-    _copy([(source, as_storage(dx), (g.shape[3], offset, c, 0, c, c)) for offset, c, dx in slices], g)
+    outs = out if isinstance(out, tuple) else (out,)
+    for offset, c, dx in zip(problem.offsets, problem.channels, outs, strict=True):
+        _copy(g, dx, (g.shape[3], offset, c, 0, c, c))
 
 
-def _copy(copies: list[tuple[Any, Any, tuple[int, ...]]], joined: Array) -> None:
-    pixels = math.prod(joined.shape[:3])
-
-    def body(begin: int, end: int) -> None:
-        for first in range(begin * PIXELS, end * PIXELS, PIXELS):
-            for source, target, sizes in copies:
-                copy_channels(first, min(first + PIXELS, pixels), source, target, sizes)
-
-    for_rows(body, -(-pixels // PIXELS), 2 * joined.nbytes)
+def _copy(source: Array, target: Array, sizes: tuple[int, ...]) -> None:
+    nbytes = 2 * min(source.nbytes, target.nbytes)
+    for_rows(copy_channels, math.prod(target.shape[:3]), nbytes, as_storage(source), as_storage(target), sizes)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

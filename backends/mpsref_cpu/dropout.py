@@ -54,22 +54,15 @@ def mask(problem: MaskProblem, out: Array) -> None:
     images, groups = problem.source_shape[0], -(-problem.blocks // GROUP)
     words = np.array([*problem.words, problem.spec.threshold], np.uint32)
     bits = out.reshape(images, problem.elements)
-
-    def body(begin: int, end: int) -> None:
-        _mask(begin, end, groups, problem.first_image_index, words, bits)
-
-    for_rows(body, images * groups, 8 * out.nbytes)  # about what a byte costs beside one that is copied
+    nbytes = 8 * out.nbytes  # about what a byte costs beside one that is copied
+    for_rows(_mask, images * groups, nbytes, groups, problem.first_image_index, words, bits)
 
 
 def apply(problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
     """Fill ``out`` with the image, scaled where the mask is 1 and 0 elsewhere."""
     source, target, kept, scale = as_storage(image), as_storage(out), mask.reshape(-1), problem.spec.scale
     lines, rows = _lines(mask, image)
-
-    def body(begin: int, end: int) -> None:
-        _apply(begin, end, lines, source, kept, scale, target)
-
-    for_rows(body, rows, image.nbytes + mask.nbytes + out.nbytes)
+    for_rows(_apply, rows, image.nbytes + mask.nbytes + out.nbytes, lines, source, kept, scale, target)
 
 
 def _lines(mask: Array, image: Array) -> tuple[Lines, int]:

@@ -42,17 +42,12 @@ def resample(axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out
     rows, columns = _tables(axes, gradient)
     n, height, width, channels = out.shape
     pixels, target = as_storage(source), as_storage(out)
-    in_place = target.dtype == rows.weights.dtype
+    results = target if target.dtype == rows.weights.dtype else rows.weights[:0]
     ends = columns.first + columns.number
     block = max(1, BLOCK // (channels * max(1, -(-int(ends[-1]) // width))))
     widest = max(int(ends[min(k + block, width) - 1] - columns.first[k]) for k in range(0, width, block))
     sizes = *source.shape[1:3], height, width, channels, block, widest
-
-    def body(begin: int, end: int) -> None:
-        results = target if in_place else np.empty(block * channels, rows.weights.dtype)
-        _resample(begin, end, pixels, results, in_place, target, sizes, rows, columns)
-
-    for_rows(body, n * height, source.nbytes + out.nbytes)
+    for_rows(_resample, n * height, source.nbytes + out.nbytes, pixels, results, target, sizes, rows, columns)
 
 
 @lru_cache(maxsize=256)
@@ -69,9 +64,17 @@ def _axis(table: Weighted, dtype: type[Any]) -> Axis:
 
 @compiled
 def _resample(
-    begin: int, end: int, source: Any, results: Any, in_place: bool, target: Any, sizes: Any, rows: Axis, columns: Axis
+    begin: int, end: int, source: Any, results: Any, target: Any, sizes: Any, rows: Axis, columns: Axis
 ) -> None:
+    """Compute rows ``begin`` to ``end`` of the target, counted through all images.
+
+    ``results``, in which blocks are computed, is the target itself, or an empty vector: then each is computed in one of
+    its dtype.
+    """
     source_height, source_width, height, width, channels, block, widest = sizes
+    in_place = results.size > 0
+    if not in_place:
+        results = np.empty(block * channels, results.dtype)
     sums = np.empty(widest * channels, rows.weights.dtype)
     pitch = source_width * channels
     for line in range(begin, end):

@@ -25,11 +25,7 @@ def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
     straight = first >= 0 and bool((channels == np.arange(first, first + channels.size)).all())
     sizes = (*source.shape[1:], *out.shape[1:], first if straight else -1)
     flat = as_storage(source), as_storage(out), as_storage(fills)
-
-    def body(begin: int, end: int) -> None:
-        _gather(begin, end, *flat, sizes, rows, columns, channels)
-
-    for_rows(body, out.shape[0] * out.shape[1], 2 * out.nbytes)
+    for_rows(_gather, out.shape[0] * out.shape[1], 2 * out.nbytes, *flat, sizes, rows, columns, channels)
 
 
 @compiled
@@ -70,11 +66,7 @@ def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Arr
     sizes = (*source.shape[1:], *out.shape[1:])
     flat, starts = (as_storage(source), as_storage(out)), tuple(axis.start for axis in table)
     orders = tuple(axis.order for axis in table)
-
-    def body(begin: int, end: int) -> None:
-        _gather_sums(begin, end, *flat, sizes, starts, orders)
-
-    for_rows(body, out.shape[0] * out.shape[1], source.nbytes + out.nbytes)
+    for_rows(_gather_sums, out.shape[0] * out.shape[1], source.nbytes + out.nbytes, *flat, sizes, starts, orders)
 
 
 @compiled

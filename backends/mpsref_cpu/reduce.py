@@ -31,12 +31,8 @@ def forward(problem: ReduceForward, x: Array, out: Array) -> None:
     parts = plan.parts(out.shape[0])
     (top, left), (rows, columns) = problem.region
     sizes = (*x.shape[1:], top, left, rows, columns, plan.rows, plan.units, plan.pixels * plan.channels)
-    source, folded = as_storage(x), parts.reshape(-1)
-
-    def body(begin: int, end: int) -> None:
-        _fold(begin, end, kind, source, folded, sizes, kept)
-
-    for_rows(body, out.shape[0] * plan.units, problem.part(x).nbytes)
+    nbytes = problem.part(x).nbytes
+    for_rows(_fold, out.shape[0] * plan.units, nbytes, kind, as_storage(x), parts.reshape(-1), sizes, kept)
     result = parts if kept[0] else JOINED[type(kind)](parts, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
         np.multiply(result, problem.scale, out=out, casting="same_kind")
@@ -56,13 +52,8 @@ def _fold(begin: int, end: int, kind: Any, source: Any, folded: Any, sizes: Any,
 def _fill_with_indices(problem: ReduceForward, x: Array, out: Array, greatest: bool) -> None:
     (top, left), (height, width) = problem.region
     sizes = (*x.shape[1:], top, left, height, width)
-    indices = np.empty(out.size, np.float32)
-    source = as_storage(x)
-
-    def body(begin: int, end: int) -> None:
-        _index(begin, end, source, indices, sizes, np.float32(1 if greatest else -1))
-
-    for_rows(body, out.shape[0] * height, problem.part(x).nbytes)
+    indices, sign = np.empty(out.size, np.float32), np.float32(1 if greatest else -1)
+    for_rows(_index, out.shape[0] * height, problem.part(x).nbytes, as_storage(x), indices, sizes, sign)
     with np.errstate(over="ignore"):
         out.reshape(-1)[...] = indices
 
@@ -85,15 +76,10 @@ def _index(begin: int, end: int, source: Any, indices: Any, sizes: Any, sign: An
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:
     """Fill ``out`` with the gradient of the spatial mean: the same number for all pixels of a channel."""
-    share = g.astype(np.float32) * np.float32(problem.scale)
-
-    def body(begin: int, end: int) -> None:
-        part = slice(begin, end)
-        if problem.clipped_shape != out.shape:
-            out[part] = 0
-        problem.part(out)[part] = share[part]
-
-    for_rows(body, out.shape[0], out.nbytes)
+    share = (g.astype(np.float32) * np.float32(problem.scale)).astype(out.dtype)
+    if problem.clipped_shape != out.shape:
+        out[...] = 0
+    problem.part(out)[...] = share
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
