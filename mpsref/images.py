@@ -109,6 +109,8 @@ def as_shape(name: str, value: Any) -> ImageShape:
 
 def native(array: Array) -> Array:
     """Return ``array`` C-contiguous and in native byte order, as backends need it; a copy only where it is not so."""
+    if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
+        return array
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 

@@ -181,6 +181,8 @@ class Deferred(Mapping[OperationKey, Implementation]):
         self._found: dict[OperationKey, Implementation] = {}
 
     def __contains__(self, key: object) -> bool:
+        if key in self._found:
+            return True
         if not isinstance(key, tuple):
             return False
         spec_type, method = key
@@ -358,29 +360,31 @@ def run(
     the backend cannot, with its reason.
     """
     chosen = get_backend(backend)
-    reason = chosen.why_not(problem.operation, problem.spec)
+    operation = type(problem.spec), problem.method  # this is done for every kernel, and each microsecond counts
+    reason = chosen.why_not(operation, problem.spec)
     if reason is not None:
         raise UnsupportedError(reason)
-    sources = tuple(images.native(array) for array in inputs)
-    for name, array in zip(problem.input_shapes, sources, strict=True):
+    sources = [images.native(array) for array in inputs]
+    for k, array in enumerate(sources):
         if array.dtype.kind == "f" and images.dtype_name(array) not in chosen.dtypes:
             raise TypeError(
-                f"{name} has dtype {array.dtype}; backend {chosen.name!r} takes {', '.join(chosen.dtypes)}: "
-                'convert it, or use backend="reference"'
+                f"{list(problem.input_shapes)[k]} has dtype {array.dtype}; backend {chosen.name!r} takes "
+                f'{", ".join(chosen.dtypes)}: convert it, or use backend="reference"'
             )
     results = _results(problem, sources, inputs, out)
     # A backend writes into plain memory; only a caller's strided array takes the way over a copy.
-    targets = tuple(result if result.flags.c_contiguous else np.empty_like(result, order="C") for result in results)
-    if any(array.size == 0 for array in sources):
+    plain = out is None or all(result.flags.c_contiguous for result in results)
+    targets = results if plain else tuple(np.empty_like(result, order="C") for result in results)
+    single = len(targets) == 1
+    if all(array.size for array in sources):
+        chosen.implementations[operation](problem, *sources, out=targets[0] if single else targets)
+    else:
         for target in targets:
             target.fill(0)
-    else:
-        single = len(targets) == 1
-        chosen.implementations[problem.operation](problem, *sources, out=targets[0] if single else targets)
-    for result, target in zip(results, targets, strict=True):
-        if result is not target:
+    if not plain:
+        for result, target in zip(results, targets, strict=True):
             result[...] = target
-    return results[0] if len(results) == 1 else results
+    return results[0] if single else results
 
 
 def run_one(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Array:
@@ -390,12 +394,12 @@ def run_one(problem: Problem, *inputs: Array, out: Any = None, backend: str | Ba
     return result
 
 
-def _results(problem: Problem, sources: tuple[Array, ...], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:
+def _results(problem: Problem, sources: list[Array], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:
     """Allocate the results, or check the caller's."""
     shapes = problem.result_shapes
-    dtypes = problem.result_dtypes(*(array.dtype for array in sources))
+    dtypes = problem.result_dtypes(*[array.dtype for array in sources])
     if out is None:
-        return tuple(images.empty("the result", *result) for result in zip(shapes, dtypes, strict=True))
+        return tuple([images.empty("the result", *result) for result in zip(shapes, dtypes, strict=True)])
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(shapes):
         raise TypeError(f"out has {len(outs)} arrays; the operation has {len(shapes)} results: pass one for each")

@@ -15,8 +15,9 @@ Source: ``MPSNNOptimizers.h`` [doc].
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import Any, ClassVar
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -45,6 +46,8 @@ __all__ = [
     "MPSNNOptimizerStochasticGradientDescent",
     "MPSNNRegularizationType",
 ]
+
+AnyOptimizer = TypeVar("AnyOptimizer")
 
 SHARED = (
     "gradient_rescale",
@@ -158,6 +161,12 @@ def _described(learning_rate: float | None, descriptor: Any) -> MPSNNOptimizerDe
     return MPSNNOptimizerDescriptor(number("learning_rate", learning_rate))
 
 
+@functools.lru_cache(maxsize=64)
+def _spec(kind: Callable[..., AnyOptimizer], **parameters: Any) -> AnyOptimizer:
+    """Return the functional form with such parameters, the same object for all steps."""
+    return kind(**parameters)
+
+
 def _flat(part: Part) -> list[Array | None]:
     """Return gradient, values and moments as vectors."""
     arrays = part.gradient, part.value, *part.moments
@@ -194,9 +203,8 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         return ("input_momentum",)
 
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        spec = StochasticGradientDescent(
-            momentum_scale=self.momentum_scale, use_nesterov_momentum=self.use_nesterov_momentum, **self._shared()
-        )
+        own = {"momentum_scale": self.momentum_scale, "use_nesterov_momentum": self.use_nesterov_momentum}
+        spec = _spec(StochasticGradientDescent, **own, **self._shared())
         value, m = spec.step(*_flat(part), backend=self.backend)
         return value, (m,)
 
@@ -227,7 +235,7 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        spec = RMSProp(decay=self.decay, epsilon=self.epsilon, **self._shared())
+        spec = _spec(RMSProp, decay=self.decay, epsilon=self.epsilon, **self._shared())
         gradient, value, s = _flat(part)
         value, s = spec.step(gradient, value, s, backend=self.backend)
         return value, (s,)
@@ -268,7 +276,7 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
         )
 
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        spec = Adam(beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, **self._shared())
+        spec = _spec(Adam, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, **self._shared())
         gradient, value, m, u, umax = _flat(part)
         value, *moments = spec.step(gradient, value, m, u, umax, self.time_step + 1, backend=self.backend)
         return value, moments
