@@ -29,6 +29,7 @@ from mpsref_cpu.broadcasting import (
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.folding import Line, Plan, Total, fold_line
 from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.movement import copy
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["IMPLEMENTATIONS", "combine_images"]
@@ -197,7 +198,7 @@ def _gradient_of(
     sizes = height, width, channels, pixels, plan.rows, plan.units
     whole = is_whole(walk_of(operand, out.shape), shape)
     if whole and not problem.reads and slope.scale == 1:
-        np.copyto(out, g)
+        copy(g, out)
         return
     walks: Any = tuple(walk_of(one, image.shape) for one, image in zip(spec.operands, sources, strict=True))
     images = [as_storage(image) for image in (g, *sources)]

@@ -5,6 +5,7 @@ Pixels move as stored bits. Neighbours that stay neighbours move together: a run
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,17 @@ from mpsref_cpu.compiling import compiled
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
 
-__all__ = ["copy_channels", "gather", "gather_sums"]
+__all__ = ["copy", "copy_channels", "gather", "gather_sums"]
+
+PARTS = 5040
+"""Of a copy, at most; a number with so many divisors that it has many in common with the size of an image."""
+
+
+def copy(source: Array, out: Array) -> None:
+    """Fill ``out`` with the elements of ``source`` in their order, in equal parts."""
+    parts = math.gcd(out.size, PARTS)
+    long = out.size // parts
+    for_rows(copy_channels, parts, 2 * out.nbytes, as_storage(source), as_storage(out), (long, 0, long, 0, long, long))
 
 
 def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:

@@ -22,20 +22,21 @@ from mpsref_cpu.mailbox import DONE, hand_out, new_mailbox, serve
 
 __all__ = ["GRAIN", "Step", "for_rows", "in_steps", "thread_count"]
 
-GRAIN = 1 << 17
+GRAIN = 1 << 18
 """Bytes of work a thread; with less, handing it over costs more than it saves: measured on two cores."""
 
 CHUNKS = 4
 """A thread's share of much work is handed out in so many parts, so that one which is held up leaves some to others."""
 
-LOOKS = 600_000
-"""How often a helper looks for work before it sleeps: about 400 microseconds.
+LOOKS = 3_000_000
+"""How often a helper looks for work before it sleeps: about two milliseconds.
 
 Between the calls of a program that runs one kernel after the other lie some tens of microseconds; to wake a sleeping
 thread takes up to a hundred of them.
 """
 
 LAST_LOOKS = 75_000
+"""And how often once more after it has said that it sleeps."""
 
 jit: Any = numba  # whose names type checkers know only in part
 
