@@ -23,7 +23,7 @@ from mpsref_cpu.convolution_dots import dots
 from mpsref_cpu.convolution_lists import Units
 from mpsref_cpu.convolution_packing import pack
 from mpsref_cpu.convolution_plan import PRODUCTS_A_BYTE, Packing, Plan, plan
-from mpsref_cpu.convolution_storage import finish, operand, slabs, source_rows
+from mpsref_cpu.convolution_storage import finish, slabs, source_rows
 from mpsref_cpu.convolution_tiles import LANES
 from mpsref_cpu.convolution_weights import gradient_weights
 from mpsref_cpu.half import as_storage
@@ -44,7 +44,7 @@ def gradient_data(problem: GradientData, g: Array, weights: Array, out: Array) -
 
 
 def _run(p: Plan, source: Array, weights: Array, biases: Array | None, neuron: Neuron | None, out: Array) -> None:
-    stored, results, vectors = operand(source), as_storage(out), _packed(p.packing, weights)
+    stored, results, vectors = as_storage(source), as_storage(out), _packed(p.packing, weights)
     begins = np.zeros(p.sizes.pitch + LANES, np.float32)  # a vector from the last channel on
     if biases is not None:
         begins[: biases.size] = biases
@@ -70,7 +70,7 @@ def _run(p: Plan, source: Array, weights: Array, biases: Array | None, neuron: N
 
 def _packed(packing: Packing, weights: Array) -> Array:
     """Return the weights in the order in which they are read."""
-    stored, packed = operand(weights), np.empty(packing.size, np.float32)
+    stored, packed = as_storage(weights), np.empty(packing.size, np.float32)
     for lanes, blocks in packing.blocks:
         how = blocks, lanes, packing.steps, packing.counts, packing.flipped
         for_rows(pack, len(blocks), weights.nbytes + packed.nbytes, *how, stored, packed)

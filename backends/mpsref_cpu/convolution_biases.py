@@ -8,8 +8,7 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.convolution_storage import operand
-from mpsref_cpu.half import load
+from mpsref_cpu.half import as_storage, load
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["bias_gradient"]
@@ -27,7 +26,7 @@ def bias_gradient(g: Array, db: Array) -> None:
     pixels = g.size // channels
     parts = max(1, min(PARTS, pixels // SUMMED))
     sums = np.zeros((parts, channels), np.float64)
-    for_rows(_add_pixels, parts, g.nbytes, operand(g), pixels, sums)
+    for_rows(_add_pixels, parts, g.nbytes, as_storage(g), pixels, sums)
     db[...] = sums.sum(0)
 
 

@@ -14,32 +14,15 @@ from mpsref.images import Array
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.convolution_lists import Sizes, Units, rows_of
 from mpsref_cpu.convolution_parts import Span
-from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.half import load, store
 from mpsref_cpu.neuron_curves import value
 from mpsref_cpu.parallel import for_rows
 
-__all__ = ["finish", "operand", "slabs", "source_rows", "widened"]
+__all__ = ["finish", "slabs", "source_rows", "widened"]
 
 
 SLABS = 4
 """Images that are not computed in place are copied in about so many parts, one after the other."""
-
-
-class _Memory:
-    """The memory of an array, as one that may be written."""
-
-    def __init__(self, array: Array) -> None:
-        interface = array.__array_interface__
-        self.array = array
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-
-
-def operand(array: Array) -> Array:
-    """Return an input as :func:`mpsref_cpu.half.as_storage` does.
-
-    A read-only array has another type for numba, and everything would be compiled again for it. No kernel writes.
-    """
-    return as_storage(array if array.flags.writeable else np.asarray(_Memory(array)))
 
 
 def slabs(rows: int, block: int) -> list[tuple[int, int]]:

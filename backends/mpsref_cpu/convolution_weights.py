@@ -23,8 +23,9 @@ from mpsref_cpu.convolution_packing import unpack
 from mpsref_cpu.convolution_parts import Parts, Span, by_tap, span, whole
 from mpsref_cpu.convolution_plan import PRODUCTS_A_BYTE, UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
 from mpsref_cpu.convolution_reduce import reduce_dense
-from mpsref_cpu.convolution_storage import operand, slabs, source_rows, widened
+from mpsref_cpu.convolution_storage import slabs, source_rows, widened
 from mpsref_cpu.convolution_tiles import ROWS
+from mpsref_cpu.half import as_storage
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["Plan", "gradient_weights", "plan"]
@@ -117,7 +118,7 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     dw, db = out
     bias_gradient(g, db)
     source, gradient = (g, x) if p.exchanged else (x, g)
-    stored, gradients = operand(source), operand(gradient)
+    stored, gradients = as_storage(source), as_storage(gradient)
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
     in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
     sums = np.zeros((p.parts, p.packing.size), np.float32)

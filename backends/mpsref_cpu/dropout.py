@@ -60,7 +60,7 @@ def mask(problem: MaskProblem, out: Array) -> None:
 
 def apply(problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
     """Fill ``out`` with the image, scaled where the mask is 1 and 0 elsewhere."""
-    source, target, kept, scale = as_storage(image), as_storage(out), mask.reshape(-1), problem.spec.scale
+    source, target, kept, scale = as_storage(image), as_storage(out), as_storage(mask), problem.spec.scale
     lines, rows = _lines(mask, image)
     for_rows(_apply, rows, image.nbytes + mask.nbytes + out.nbytes, lines, source, kept, scale, target)
 

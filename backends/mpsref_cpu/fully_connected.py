@@ -21,7 +21,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution_biases import bias_gradient
 from mpsref_cpu.convolution_lists import Units
-from mpsref_cpu.convolution_storage import finish, operand, slabs, widened
+from mpsref_cpu.convolution_storage import finish, slabs, widened
 from mpsref_cpu.convolution_tiles import LANES, ROWS, add_lanes, add_scaled, add_to, empty, places, put, sums_of_rows
 from mpsref_cpu.half import as_storage, load
 from mpsref_cpu.neuron_curves import compiled_form
@@ -51,7 +51,7 @@ def forward(problem: ConvolutionForward, x: Array, weights: Array, biases: Array
     """Fill ``out`` with y."""
     images, outputs = out.shape[0], out.shape[3]
     begins = np.zeros(outputs, np.float32) if biases is None else biases.astype(np.float32)
-    pixels, stored, results = _float32(x), operand(weights), as_storage(out)
+    pixels, stored, results = _float32(x), as_storage(weights), as_storage(out)
     sums = results if results.dtype == np.float32 else np.empty(results.size, np.float32)
     multiply = _packed_rows if images >= MANY_IMAGES else _rows
     nbytes = x.nbytes + weights.nbytes + out.nbytes
@@ -69,7 +69,7 @@ def gradient_data(problem: ConvolutionGradientData, g: Array, weights: Array, ou
     """Fill ``out`` with dx."""
     images, outputs = g.shape[0], g.shape[3]
     columns = out.size // images
-    gradients, stored, results = _float32(g), operand(weights), as_storage(out)
+    gradients, stored, results = _float32(g), as_storage(weights), as_storage(out)
     sums = results if results.dtype == np.float32 else np.empty(results.size, np.float32)
     pieces, nbytes = -(-columns // COLUMNS), g.nbytes + weights.nbytes + out.nbytes
     if images < MANY_IMAGES:
@@ -87,7 +87,7 @@ def gradient_weights(problem: ConvolutionGradientWeights, g: Array, x: Array, ou
     images, outputs = g.shape[0], g.shape[3]
     columns = x.size // images
     bias_gradient(g, db)
-    of = columns, images, operand(x), outputs, _float32(g), (1, outputs)
+    of = columns, images, as_storage(x), outputs, _float32(g), (1, outputs)
     nbytes = g.nbytes + x.nbytes + dw.nbytes
     for_rows(_columns, -(-columns // COLUMNS), nbytes, LANES_TUPLE, *of, as_storage(dw))
 
@@ -106,7 +106,7 @@ def _wide_rows(stored: Array, first: int, last: int, columns: int) -> Array:
 
 def _float32(array: Array) -> Array:
     """Return an operand in float32: itself if it is."""
-    stored = operand(array)
+    stored = as_storage(array)
     return stored if stored.dtype == np.float32 else widened(stored, 0, stored.size, 1)
 
 

@@ -24,9 +24,22 @@ BIAS = (127 - 15) << 23
 """Added to the bits of a normal float16, moved up by GAP, it makes them those of the float32."""
 
 
+class _Memory:
+    """The memory of an array, as one that may be written."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        interface = array.__array_interface__
+        self.array = array
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
 def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return C-contiguous pixels as one vector that compiled code can read: uint16 bits in place of float16."""
-    flat = array.reshape(-1)
+    """Return C-contiguous pixels as one vector that compiled code can read: uint16 bits in place of float16.
+
+    A read-only array has another type for numba, and everything would be compiled again for it: it is given as one that
+    may be written. No kernel writes its inputs.
+    """
+    flat = (array if array.flags.writeable else np.asarray(_Memory(array))).reshape(-1)
     return flat.view(np.uint16) if array.dtype == np.float16 else flat
 
 

@@ -16,6 +16,7 @@ from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, St
 from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.half import as_storage
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -48,7 +49,7 @@ class Preparation(NamedTuple):
 
 def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...], arrays: Any) -> None:
     """Call ``update`` on parts of all ``arrays``."""
-    flat = [array.reshape(-1) for array in arrays]
+    flat = [as_storage(array) for array in arrays]
     preparation, numbers = Preparation.of(problem.spec), np.array(constants).astype(np.float32)
     for_rows(update, -(-flat[0].size // BLOCK), sum(array.nbytes for array in flat), preparation, numbers, *flat)
 
