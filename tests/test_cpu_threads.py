@@ -123,16 +123,16 @@ def test_steps_follow_each_other(threads: Any, count: int) -> None:
     assert (second == 1).all(), "the second step saw what the first one wrote, and not what the third did"
 
 
-@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("row", [0, 50, 99])
-def test_an_exception_in_any_part_reaches_the_caller(threads: Any, count: int, row: int) -> None:
-    threads(count)
+def test_a_failure_in_any_part_reaches_the_caller(threads: Any, row: int) -> None:
+    threads(2)
     seen = np.zeros(100, np.int64)
-    with pytest.raises(ValueError, match="that row"):
+    with pytest.raises(MemoryError, match="workspace of fail"):
         parallel.for_rows(fail, 100, 10 * parallel.GRAIN, row, seen)
     later = seen.copy()
     time.sleep(0.01)
     assert (seen == later).all(), "a part was still running when the exception arrived"
+    assert (seen <= 1).all(), "and none is computed twice"
     assert forward_and_gradient(0)  # and the threads go on working
 
 

@@ -24,7 +24,7 @@ from numba.core import cgutils
 
 from mpsref_cpu.compiling import compiled, inlined
 
-__all__ = ["BUSY", "DONE", "Words", "hand_out", "new_mailbox", "serve"]
+__all__ = ["BUSY", "DONE", "FAILED", "Words", "hand_out", "new_mailbox", "serve"]
 
 Words = npt.NDArray[np.int64]
 

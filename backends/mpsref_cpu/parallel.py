@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numba
 from numba import _dispatcher, types
 
-from mpsref_cpu.mailbox import DONE, hand_out, new_mailbox, serve
+from mpsref_cpu.mailbox import DONE, FAILED, hand_out, new_mailbox, serve
 
 __all__ = ["GRAIN", "Step", "for_rows", "in_steps", "thread_count"]
 
@@ -136,10 +136,9 @@ def in_steps(steps: list[Step], rows: int, nbytes: int) -> None:
 
 
 def _shared(steps: list[Step], rows: int, threads: int, chunks: int) -> bool:
-    """Do the work in so many threads, each of which takes about so many chunks; return whether it is done.
+    """Do the work in so many threads, each of which takes about so many chunks.
 
-    It is not where the helpers work for another thread, or a part raised an exception: it does so again if the caller
-    computes all rows then, and says which.
+    Returns ``False`` at once where the helpers work for another thread.
     """
     global _team
     with _lock:
@@ -150,7 +149,10 @@ def _shared(steps: list[Step], rows: int, threads: int, chunks: int) -> bool:
     arguments = tuple(arguments for _, arguments in steps)
     team.gather(threads - 1)
     step = -(-rows // min(rows, threads * chunks))
-    return bool(hand_out(team.mailbox, addresses, rows, step, threads - 1, arguments) == DONE)
+    outcome = hand_out(team.mailbox, addresses, rows, step, threads - 1, arguments)
+    if outcome == FAILED:  # the one exception that kernels raise
+        raise MemoryError(f"no memory for the workspace of {steps[0][0].__name__}; use smaller images")
+    return bool(outcome == DONE)
 
 
 def _after_fork_in_child() -> None:
