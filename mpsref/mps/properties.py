@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from mpsref.parameters import integer
 
@@ -62,17 +62,15 @@ class Property(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, instance: None, owner: type) -> Property[T]: ...
+    if TYPE_CHECKING:  # with __set__ alone, Python itself reads the instance's ``__dict__``, without any call
 
-    @overload
-    def __get__(self, instance: object, owner: type) -> T: ...
+        @overload
+        def __get__(self, instance: None, owner: type) -> Property[T]: ...
 
-    def __get__(self, instance: object | None, owner: type) -> Property[T] | T:
-        if instance is None:
-            return self
-        value: T = instance.__dict__[self.name]
-        return value
+        @overload
+        def __get__(self, instance: object, owner: type) -> T: ...
+
+        def __get__(self, instance: object | None, owner: type) -> Property[T] | T: ...
 
     def __set__(self, instance: object, value: Any) -> None:
         if self.read_only:
