@@ -20,7 +20,7 @@ import numpy as np
 from mpsref.errors import OrderError
 from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchStatistics
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.state import ForwardRecord, MPSNNGradientState
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
 
         Raises ``OrderError`` for a committed command buffer.
         """
-        with encoding(command_buffer):
-            return self._device()
+        check_encodable(command_buffer)
+        return self._device()
 
     def _device(self) -> BatchNormalizationBuffers:
         mean, variance = self._kernel.statistics

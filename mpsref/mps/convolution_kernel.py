@@ -14,7 +14,7 @@ from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape
 from mpsref.kernels import Neuron
 from mpsref.mps import operands
-from mpsref.mps.command_buffer import MPSCommandBuffer, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_loading import LoadedWeights, load, rounded, shaped
@@ -290,5 +290,5 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 
         ``result_state_can_be_temporary`` has no effect. Raises ``OrderError`` for a committed command buffer.
         """
-        with encoding(command_buffer):
-            return MPSCNNConvolutionWeightsAndBiasesState(self._loaded.weights, self._loaded.biases)
+        check_encodable(command_buffer)
+        return MPSCNNConvolutionWeightsAndBiasesState(self._loaded.weights, self._loaded.biases)

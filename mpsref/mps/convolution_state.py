@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mpsref.images import Array, Shape
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.convolution_loading import immutable
 from mpsref.mps.convolution_types import MPSCNNConvolutionWeightsLayout
 from mpsref.mps.state import ForwardRecord, MPSNNGradientState
@@ -84,8 +84,8 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
 
         Raises ``OrderError`` for a committed command buffer.
         """
-        with encoding(command_buffer):
-            return self._sums
+        check_encodable(command_buffer)
+        return self._sums
 
     @property
     def _sums(self) -> ConvolutionGradients:

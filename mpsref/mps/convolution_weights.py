@@ -19,7 +19,7 @@ import numpy as np
 
 from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_loading import immutable, shaped
 from mpsref.mps.state import MPSState
@@ -84,8 +84,8 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
         """Return a state for one command buffer: here the same as one from the descriptor, for nothing expires."""
-        with encoding(command_buffer):
-            return cls(descriptor)
+        check_encodable(command_buffer)
+        return cls(descriptor)
 
     @property
     def weights(self) -> Array:
@@ -111,8 +111,8 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
     def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> ConvolutionBuffers:
         """Return what a kernel that is encoded now reads; ``OrderError`` for a committed command buffer."""
-        with encoding(command_buffer):
-            return self._buffers
+        check_encodable(command_buffer)
+        return self._buffers
 
     def device_write(self, weights: Any, biases: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
         """Write what a kernel that is encoded now has computed: a copy, in the shape of the state or flat.
@@ -121,15 +121,15 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
         for biases where the state has none, ``OrderError`` for a committed command buffer; then nothing is written.
         """
         before = self._buffers
-        with encoding(command_buffer):
-            if biases is None:
-                new = before.biases
-            elif before.biases is None:
-                raise ValueError("biases are to be written, but the state has none; pass biases=None")
-            else:
-                new = _written("biases", biases, before.biases)
-            self._buffers = ConvolutionBuffers(_written("weights", weights, before.weights), new)
-            self.written()
+        check_encodable(command_buffer)
+        if biases is None:
+            new = before.biases
+        elif before.biases is None:
+            raise ValueError("biases are to be written, but the state has none; pass biases=None")
+        else:
+            new = _written("biases", biases, before.biases)
+        self._buffers = ConvolutionBuffers(_written("weights", weights, before.weights), new)
+        self.written()
 
     def __repr__(self) -> str:
         biases = "without biases" if self._buffers.biases is None else "with biases"

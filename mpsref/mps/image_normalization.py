@@ -19,7 +19,7 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.images import Array, Shape
 from mpsref.kernels.group_normalization import ImageNormalization
 from mpsref.kernels.normalization import FLT_MIN, real
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.image_normalization_data_source import InstanceNormalizationDataSource, LoadedParameters
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
@@ -117,8 +117,8 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
 
         Raises ``OrderError`` for a committed command buffer.
         """
-        with encoding(command_buffer):
-            return GradientsOfImages(self.gamma, self.beta, self._rows(0), self._rows(1))
+        check_encodable(command_buffer)
+        return GradientsOfImages(self.gamma, self.beta, self._rows(0), self._rows(1))
 
     def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
         """Make the gradients readable by the host once ``command_buffer`` has completed; of one image, those of all."""

@@ -25,7 +25,7 @@ import numpy as np
 from mpsref.errors import ShapeError
 from mpsref.images import Array
 from mpsref.kernels.batch_normalization_problems import not_negative
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.state import MPSState
 from mpsref.parameters import integer
 
@@ -82,8 +82,8 @@ class NormalizationPairState(MPSState, SynchronizedState):
         Raises ``OrderError`` for a committed command buffer, ``ValueError`` for fewer than one channel.
         """
         channels = integer("number_of_feature_channels", number_of_feature_channels, low=1)
-        with encoding(command_buffer):
-            return cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))
+        check_encodable(command_buffer)
+        return cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))
 
     @property
     def number_of_feature_channels(self) -> int:
@@ -98,15 +98,15 @@ class NormalizationPairState(MPSState, SynchronizedState):
         With ``channels``, as many from the start; ``ShapeError`` where there are fewer. ``OrderError`` for a committed
         command buffer. No synchronization is needed.
         """
-        with encoding(command_buffer):
-            first, second = self._vectors
-            if channels is None:
-                return first, second
-            if len(first) < channels:
-                raise ShapeError(
-                    f"{type(self).__name__} has {len(first)} channels; a kernel with {channels} needs at least as many"
-                )
-            return first[:channels], second[:channels]
+        check_encodable(command_buffer)
+        first, second = self._vectors
+        if channels is None:
+            return first, second
+        if len(first) < channels:
+            raise ShapeError(
+                f"{type(self).__name__} has {len(first)} channels; a kernel with {channels} needs at least as many"
+            )
+        return first[:channels], second[:channels]
 
     def device_write(self, first: Any, second: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
         """Write what a kernel that is encoded now has computed; ``second=None`` keeps that vector.
@@ -114,14 +114,14 @@ class NormalizationPairState(MPSState, SynchronizedState):
         Raises ``ShapeError`` for another length than the state has, errors as at construction, ``OrderError`` for a
         committed command buffer; then nothing is written.
         """
-        with encoding(command_buffer):
-            vectors = self._checked(first, self._vectors[1] if second is None else second)
-            if len(vectors[0]) != self.number_of_feature_channels:
-                raise ShapeError(
-                    f"{self.names[0]} has {len(vectors[0])} values; the state has {self.number_of_feature_channels}"
-                )
-            self._vectors = vectors
-            self.written()
+        check_encodable(command_buffer)
+        vectors = self._checked(first, self._vectors[1] if second is None else second)
+        if len(vectors[0]) != self.number_of_feature_channels:
+            raise ShapeError(
+                f"{self.names[0]} has {len(vectors[0])} values; the state has {self.number_of_feature_channels}"
+            )
+        self._vectors = vectors
+        self.written()
 
     def _checked(self, first: Any, second: Any) -> tuple[Array, Array]:
         vectors = frozen_vector(self.names[0], first), frozen_vector(self.names[1], second)
