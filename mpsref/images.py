@@ -6,6 +6,7 @@ C-contiguous, in native byte order, and never alias an input.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "empty",
     "is_shape",
     "native",
+    "taken",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -48,13 +50,14 @@ def as_image(name: str, value: Any) -> Array:
     ``N`` may be 0. Raises ``TypeError`` for what is no array or has another dtype, ``ShapeError`` for another rank and
     for an ``H``, ``W`` or ``C`` of 0.
     """
-    array = as_array(name, value)
-    if dtype_name(array) is None:
+    array = value if type(value) is np.ndarray else as_array(name, value)
+    if array.dtype.type not in _NAMES:
         raise TypeError(
             f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only): "
             f"convert it, for example with {name}.astype(numpy.float32)"
         )
-    _check_shape(name, array.shape)
+    if array.ndim != 4 or not 0 < array.size <= AXIS_LIMIT:  # else no axis can be too short or too long
+        _check_shape(name, array.shape)
     return array
 
 
@@ -65,6 +68,8 @@ def dtype_name(array: Array) -> str | None:
 
 def as_array(name: str, value: Any) -> Array:
     """Return anything array-like as an array, without a copy where possible; ``TypeError`` for what is none."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, and masks have no meaning here; pass {name}.filled(value)")
     dlpack_only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
@@ -87,9 +92,10 @@ def _check_shape(name: str, shape: Shape) -> None:
             f"{name} has shape {tuple(shape)} of rank {len(shape)}; it must have rank 4, (N, H, W, C): "
             "a single image has N = 1"
         )
-    if min(shape[1:]) < 1:
+    n, height, width, c = shape
+    if height < 1 or width < 1 or c < 1:
         raise ShapeError(f"{name} has shape {tuple(shape)}; H, W and C must be >= 1 (only N may be 0)")
-    if max(shape) > AXIS_LIMIT:
+    if n > AXIS_LIMIT or height > AXIS_LIMIT or width > AXIS_LIMIT or c > AXIS_LIMIT:
         raise ShapeError(f"{name} has shape {tuple(shape)}; each axis must be <= {AXIS_LIMIT}")
 
 
@@ -100,11 +106,19 @@ def is_shape(value: Any) -> bool:
 
 def as_shape(name: str, value: Any) -> ImageShape:
     """Return ``value`` as a legal shape (N, H, W, C)."""
-    exact = all(type(n) is int and n >= 0 for n in value)  # the shape of an array; names for errors cost time
-    shape = tuple(value) if exact else tuple(integer(f"{name}[{axis}]", n, low=0) for axis, n in enumerate(value))
+    shape = tuple(value)
+    for length in shape:
+        if type(length) is not int or length < 0:  # not the shape of an array; names for errors cost time
+            shape = tuple(integer(f"{name}[{axis}]", n, low=0) for axis, n in enumerate(shape))
+            break
     _check_shape(name, shape)
     n, height, width, c = shape
     return n, height, width, c
+
+
+def taken(names: Collection[str]) -> frozenset[type]:
+    """Return the types of the elements of images whose dtypes have these names."""
+    return frozenset(kind for kind, name in _NAMES.items() if name in names)
 
 
 def native(array: Array) -> Array:
@@ -117,8 +131,9 @@ def native(array: Array) -> Array:
 def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Allocate a result; raise ``ShapeError`` where its shape is beyond what this machine can hold."""
     try:
-        if max(shape, default=0) > AXIS_LIMIT:
-            raise ShapeError(f"an axis is longer than {AXIS_LIMIT}")
+        for length in shape:
+            if length > AXIS_LIMIT:
+                raise ShapeError(f"an axis is longer than {AXIS_LIMIT}")
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
         raise ShapeError(

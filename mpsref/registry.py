@@ -17,6 +17,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -93,6 +94,14 @@ class Problem:
         """Shape of each result."""
         raise NotImplementedError
 
+    def results_for(self, *inputs: np.dtype[Any]) -> list[tuple[Shape, np.dtype[Any]]]:
+        """Return shape and dtype of each result for inputs of such dtypes; asked again, without any work."""
+        known = self.__dict__.setdefault("_results", {})
+        if inputs not in known:
+            known[inputs] = list(zip(self.result_shapes, self.result_dtypes(*inputs), strict=True))
+        found: list[tuple[Shape, np.dtype[Any]]] = known[inputs]
+        return found
+
     @property
     def flops(self) -> int:
         """Multiplications and additions, where they, not the bytes that move, are what the operation costs; else 0."""
@@ -154,6 +163,10 @@ class Backend:
     fast_math: bool = False
     """Whether NaN, infinities and the sign of zero mean nothing, as in Metal's fast math."""
 
+    @functools.cached_property
+    def _taken(self) -> frozenset[type]:
+        return images.taken(self.dtypes)
+
     def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
         """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""
         reason = self.unavailable()
@@ -195,8 +208,19 @@ class Deferred(Mapping[OperationKey, Implementation]):
         if key not in self._found:
             if key not in self:
                 raise KeyError(key)
-            self._found[key] = _AtFirstCall(self._homes[key[0].__name__], key, self._adapted)
+            self._found[key] = self._at_first_call(key)
         return self._found[key]
+
+    def _at_first_call(self, key: OperationKey) -> Implementation:
+        """Return an implementation that imports its module when it is called, and gives way to what is there."""
+
+        def first(*args: Any, **kwargs: Any) -> None:
+            if self._found[key] is first:
+                module = importlib.import_module(self._homes[key[0].__name__])
+                self._found[key] = self._adapted(module.IMPLEMENTATIONS[key])
+            self._found[key](*args, **kwargs)
+
+        return first
 
     def __iter__(self) -> Iterator[OperationKey]:
         from mpsref.kernels import SPECS  # all kernels, which nobody who uses one of them needs
@@ -207,21 +231,6 @@ class Deferred(Mapping[OperationKey, Implementation]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-class _AtFirstCall:
-    """An implementation in a module that is imported at the first call."""
-
-    def __init__(self, module: str, key: OperationKey, adapted: Callable[[Any], Implementation]) -> None:
-        self._home = module, key, adapted
-
-    @functools.cached_property
-    def _function(self) -> Implementation:
-        module, key, adapted = self._home
-        return adapted(importlib.import_module(module).IMPLEMENTATIONS[key])
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        self._function(*args, **kwargs)
 
 
 class BackendInfo(NamedTuple):
@@ -359,28 +368,31 @@ def run(
     (a tuple for several results) of the right shape and dtype that overlaps no input. Raises ``UnsupportedError`` if
     the backend cannot, with its reason.
     """
-    chosen = get_backend(backend)
+    chosen = backend if type(backend) is Backend else get_backend(backend)
     operation = type(problem.spec), problem.method  # this is done for every kernel, and each microsecond counts
     reason = chosen.why_not(operation, problem.spec)
     if reason is not None:
         raise UnsupportedError(reason)
-    sources = [images.native(array) for array in inputs]
+    sources = list(map(images.native, inputs))
+    is_empty = False
     for k, array in enumerate(sources):
-        if array.dtype.kind == "f" and images.dtype_name(array) not in chosen.dtypes:
+        is_empty = is_empty or not array.size
+        if array.dtype.kind == "f" and array.dtype.type not in chosen._taken:
             raise TypeError(
                 f"{list(problem.input_shapes)[k]} has dtype {array.dtype}; backend {chosen.name!r} takes "
                 f'{", ".join(chosen.dtypes)}: convert it, or use backend="reference"'
             )
-    results = _results(problem, sources, inputs, out)
+    made = problem.results_for(*map(attrgetter("dtype"), sources))
+    results = tuple([images.empty("the result", *one) for one in made]) if out is None else _checked(made, inputs, out)
     # A backend writes into plain memory; only a caller's strided array takes the way over a copy.
     plain = out is None or all(result.flags.c_contiguous for result in results)
     targets = results if plain else tuple(np.empty_like(result, order="C") for result in results)
     single = len(targets) == 1
-    if all(array.size for array in sources):
-        chosen.implementations[operation](problem, *sources, out=targets[0] if single else targets)
-    else:
+    if is_empty:
         for target in targets:
             target.fill(0)
+    else:
+        chosen.implementations[operation](problem, *sources, out=targets[0] if single else targets)
     if not plain:
         for result, target in zip(results, targets, strict=True):
             result[...] = target
@@ -394,17 +406,16 @@ def run_one(problem: Problem, *inputs: Array, out: Any = None, backend: str | Ba
     return result
 
 
-def _results(problem: Problem, sources: list[Array], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:
-    """Allocate the results, or check the caller's."""
-    shapes = problem.result_shapes
-    dtypes = problem.result_dtypes(*[array.dtype for array in sources])
-    if out is None:
-        return tuple([images.empty("the result", *result) for result in zip(shapes, dtypes, strict=True)])
+def _checked(made: list[tuple[Shape, np.dtype[Any]]], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:
+    """Return the caller's arrays if the results may be written into them."""
     outs = out if isinstance(out, tuple) else (out,)
-    if len(outs) != len(shapes):
-        raise TypeError(f"out has {len(outs)} arrays; the operation has {len(shapes)} results: pass one for each")
+    if len(outs) != len(made):
+        raise TypeError(f"out has {len(outs)} arrays; the operation has {len(made)} results: pass one for each")
     names = ["out"] if len(outs) == 1 else [f"out[{k}]" for k in range(len(outs))]
-    return tuple(images.checked_out(*result, inputs) for result in zip(names, outs, shapes, dtypes, strict=True))
+    return tuple(
+        images.checked_out(name, one, shape, dtype, inputs)
+        for name, one, (shape, dtype) in zip(names, outs, made, strict=True)
+    )
 
 
 def _known(backend: Any) -> str | Backend:
