@@ -26,6 +26,7 @@ from mpsref import registry, tokens
 from mpsref.errors import NoGradientError, ShapeError
 from mpsref.images import Array, Shape, as_image
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand, Triple, operand_of
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.kernels.scalars import number
 from mpsref.parameters import choice
@@ -180,7 +181,7 @@ class Arithmetic(Broadcasting):
         The size of r is that of :meth:`result_shape`. Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
         x, y = as_image("x", x), as_image("y", y)
-        problem = ArithmeticForward(self, x.shape, y.shape)
+        problem = posed(ArithmeticForward, self, x.shape, y.shape)
         return registry.run_one(problem, x, y, out=out, backend=backend)
 
     def gradient(self, g: Any, x: Any, y: Any, *, out: Any = None, backend: Any = None) -> tuple[Array, Array]:
@@ -191,7 +192,7 @@ class Arithmetic(Broadcasting):
         """
         g = as_image("g", g)
         (x_shape, x), (y_shape, y) = operand_of("x", x), operand_of("y", y)
-        problem = ArithmeticGradient(self, x_shape, y_shape)
+        problem = posed(ArithmeticGradient, self, x_shape, y_shape)
         if g.shape != problem.shape:
             raise ShapeError(f"g has shape {g.shape}; the result of x {x_shape} and y {y_shape} has {problem.shape}")
         inputs: tuple[Array, ...] = (g,)

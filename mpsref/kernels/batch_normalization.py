@@ -18,7 +18,6 @@ compute [doc]; the gradient's formulas [math].
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -32,6 +31,7 @@ from mpsref.kernels import batch_normalization_problems as problems
 from mpsref.kernels.batch_normalization_problems import BatchGradientSums, BatchStatistics
 from mpsref.kernels.neuron import Neuron, neuron_token
 from mpsref.kernels.normalization import FLT_MIN, channel_vector, real
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula
 from mpsref.parameters import integer
 from mpsref.registry import OperationKey
@@ -95,7 +95,7 @@ class BatchNormalization(registry.Spec):
         count, earlier = _earlier("state", state, BatchStatistics, x)
         if count:
             problems.not_negative("state.m2", earlier["m2"])
-        problem = _posed(problems.Statistics, self, x.shape, count)
+        problem = posed(problems.Statistics, self, x.shape, count)
         return BatchStatistics(count + problem.pixels, *_sums(problem, {"x": x}, earlier, out, backend))
 
     def forward(
@@ -115,7 +115,7 @@ class BatchNormalization(registry.Spec):
         """
         x = images.as_image("x", x)
         given = _vectors(x, mean=mean, variance=variance, gamma=gamma, beta=beta)
-        problem = _posed(problems.Forward, self, x.shape, gamma is not None, beta is not None)
+        problem = posed(problems.Forward, self, x.shape, gamma is not None, beta is not None)
         return _image(problem, {"x": x, **given}, out, backend)
 
     def statistics_gradient(
@@ -139,7 +139,7 @@ class BatchNormalization(registry.Spec):
         g, x = _two_images(g, x)
         given = _vectors(x, g, mean=mean, variance=variance, gamma=gamma, beta=beta)
         count, earlier = _earlier("state", state, BatchGradientSums, x, g)
-        problem = _posed(problems.StatisticsGradient, self, x.shape, count, gamma is not None, beta is not None)
+        problem = posed(problems.StatisticsGradient, self, x.shape, count, gamma is not None, beta is not None)
         sums = _sums(problem, {"g": g, "x": x, **given}, earlier, out, backend)
         return BatchGradientSums(count + problem.pixels, *sums)
 
@@ -166,7 +166,7 @@ class BatchNormalization(registry.Spec):
         count, earlier = _earlier("sums", sums, BatchGradientSums, x, g)
         if sums is not None and not count:
             raise OrderError("sums.n is 0; call statistics_gradient on every part of the batch before gradient")
-        problem = _posed(problems.Gradient, self, x.shape, count, gamma is not None, beta is not None)
+        problem = posed(problems.Gradient, self, x.shape, count, gamma is not None, beta is not None)
         return _image(problem, {"g": g, "x": x, **given, **earlier}, out, backend)
 
 
@@ -175,12 +175,6 @@ def _two_images(g: Any, x: Any) -> tuple[Array, Array]:
     if g.shape != x.shape:
         raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be the same")
     return g, x
-
-
-@functools.lru_cache(maxsize=1024)
-def _posed(kind: type[Any], *fields: Any) -> Any:
-    """Return a problem; making one takes longer than finding it again."""
-    return kind(*fields)
 
 
 def _vectors(*pictures: Array, **vectors: Any) -> dict[str, Array]:
@@ -223,14 +217,14 @@ def _sums(
 ) -> tuple[Array, Array]:
     """Add up; a batch without images leaves the earlier sums as they are."""
     read = given | earlier
-    first, second = registry.run(problem, *(read[name] for name in problem.input_shapes), out=out, backend=backend)
+    first, second = registry.run(problem, *[read[name] for name in problem.input_shapes], out=out, backend=backend)
     if not problem.pixels and problem.count:
         first[...], second[...] = earlier.values()
     return first, second
 
 
 def _image(problem: problems.BatchProblem, given: dict[str, Array], out: Any, backend: Any) -> Array:
-    return registry.run_one(problem, *(given[name] for name in problem.input_shapes), out=out, backend=backend)
+    return registry.run_one(problem, *[given[name] for name in problem.input_shapes], out=out, backend=backend)
 
 
 REFERENCE: dict[OperationKey, Formula] = {

@@ -91,12 +91,12 @@ class BatchProblem(registry.ImageProblem):
                 "it must have one for each channel"
             )
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """C."""
         return self.source_shape[3]
 
-    @property
+    @cached_property
     def pixels(self) -> int:
         """How many pixels the images of this call have, N * H * W."""
         n, height, width, _ = self.source_shape

@@ -74,7 +74,7 @@ class Broadcasting(registry.Spec):
             object.__setattr__(self, strides, triple(strides, getattr(self, strides), 0, 1))
             object.__setattr__(self, offset, triple(offset, getattr(self, offset), 0))
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Operand, Operand]:
         """How the primary and the secondary operand are walked along."""
         known = vars(self)
@@ -153,4 +153,5 @@ def operand_of(name: str, value: Any) -> tuple[ImageShape, Array | None]:
     if is_shape(value):
         return as_shape(name, value), None
     image = as_image(name, value)
-    return as_shape(name, image.shape), image
+    n, height, width, c = image.shape
+    return (n, height, width, c), image

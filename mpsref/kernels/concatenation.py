@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from mpsref import registry, tokens
 from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.movement import bit_exact
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.parameters import integer
 from mpsref.registry import OperationKey
@@ -50,12 +52,12 @@ class ConcatenationProblem(registry.Problem):
         """The shape of each source."""
         return [(*self.batch_shape, c) for c in self.channels]
 
-    @property
+    @cached_property
     def joined_shape(self) -> Shape:
         """The shape of the concatenated image."""
         return (*self.batch_shape, sum(self.spec.aligned(c) for c in self.channels))
 
-    @property
+    @cached_property
     def offsets(self) -> list[int]:
         """Where the channels of each source begin."""
         return [sum(self.spec.aligned(c) for c in self.channels[:k]) for k in range(len(self.channels))]
@@ -126,7 +128,7 @@ class Concatenation(registry.Spec):
         sequence of images.
         """
         images = [as_image(f"x[{k}]", x) for k, x in enumerate(_sequence("xs", xs))]
-        problem = ConcatenationForward(self, *_shapes([image.shape for image in images]))
+        problem = posed(ConcatenationForward, self, *_shapes([image.shape for image in images]))
         return registry.run_one(problem, *images, out=out, backend=backend)
 
     def gradient(self, g: Any, xs_or_shapes: Sequence[Any], *, out: Any = None, backend: Any = None) -> list[Array]:
@@ -137,7 +139,7 @@ class Concatenation(registry.Spec):
         g = as_image("g", g)
         given = _sequence("xs_or_shapes", xs_or_shapes)
         shapes = [as_shape(f"x[{k}]", x if is_shape(x) else as_image(f"x[{k}]", x).shape) for k, x in enumerate(given)]
-        problem = ConcatenationGradient(self, *_shapes(shapes))
+        problem = posed(ConcatenationGradient, self, *_shapes(shapes))
         if g.shape != problem.joined_shape:
             raise ShapeError(
                 f"g has shape {g.shape}; the concatenation of images with {', '.join(map(str, problem.channels))} "

@@ -18,6 +18,7 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EdgeMode
 from mpsref.images import Array, Shape
 from mpsref.kernels.neuron import Neuron
+from mpsref.kernels.posing import posed
 from mpsref.parameters import Pair, PairLike, flag, integer, optional_pair
 
 __all__ = ["Forward", "GradientData", "GradientWeights", "Weighted", "WeightedKernel"]
@@ -75,7 +76,8 @@ class WeightedKernel(registry.Spec):
         """
         x = images.as_image("x", x)
         weights = _weights(self, weights, x.shape[3])
-        problem = self.problems["forward"](self, x.shape, len(weights), output_size, biases is not None)
+        size = optional_pair("output_size", output_size, low=1)
+        problem = posed(self.problems["forward"], self, x.shape, len(weights), size, biases is not None)
         inputs = (x, weights) if biases is None else (x, weights, _biases(biases, len(weights)))
         return registry.run_one(problem, *inputs, out=out, backend=backend)
 
@@ -83,7 +85,7 @@ class WeightedKernel(registry.Spec):
         """Return dL/dx in the dtype of ``g``, shaped like the source: ``source_shape`` is (N, H, W, Ci)."""
         g = images.as_image("g", g)
         shape = images.as_shape("source_shape", source_shape)
-        problem = self.problems["gradient_data"](self, shape, g.shape[3], g.shape[1:3])
+        problem = posed(self.problems["gradient_data"], self, shape, g.shape[3], g.shape[1:3])
         weights = _weights(self, weights, shape[3])
         if weights.shape[0] != g.shape[3]:
             raise ShapeError(f"g has {g.shape[3]} channels and weights {len(weights)} output channels; they must agree")
@@ -93,7 +95,7 @@ class WeightedKernel(registry.Spec):
     def gradient_weights(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> tuple[Array, Array]:
         """Return dL/dweights (OHWI) and dL/dbiases (Co,), summed over the batch: float32, or float64 for float64."""
         g, x = images.as_image("g", g), images.as_image("x", x)
-        problem = self.problems["gradient_weights"](self, x.shape, g.shape[3], g.shape[1:3])
+        problem = posed(self.problems["gradient_weights"], self, x.shape, g.shape[3], g.shape[1:3])
         _check_batch(g, x.shape)
         dw, db = registry.run(problem, g, x, out=out, backend=backend)
         return dw, db

@@ -25,6 +25,7 @@ from mpsref import images, registry, tokens
 from mpsref.errors import ShapeError
 from mpsref.images import Array, ImageShape, Shape
 from mpsref.kernels.philox import halves, philox4x32
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.kernels.scalars import number, word_of
 from mpsref.parameters import integer
@@ -175,10 +176,8 @@ class Dropout(registry.Spec):
 
     def mask_shape(self, shape: Shape) -> ImageShape:
         """Return the shape (N, Hm, Wm, Cm) of the mask of images of ``shape``."""
-        height, width, channels = (
-            length if stride else 1 for length, stride in zip(shape[1:], self.mask_strides, strict=True)
-        )
-        return shape[0], height, width, channels
+        (n, height, width, channels), (y, x, c) = shape, self.mask_strides
+        return n, height if y else 1, width if x else 1, channels if c else 1
 
     def mask(
         self, shape: Any, sequence: Any = 0, first_image_index: Any = 0, *, out: Any = None, backend: Any = None
@@ -201,7 +200,7 @@ class Dropout(registry.Spec):
 
     def _apply(self, kind: type[DropoutProblem], name: str, image: Any, mask: Any, out: Any, backend: Any) -> Array:
         image = images.as_image(name, image)
-        problem = kind(self, image.shape)
+        problem = posed(kind, self, image.shape)
         return registry.run_one(problem, image, self.checked_mask(mask, image.shape), out=out, backend=backend)
 
     def checked_mask(self, mask: Any, shape: Shape) -> Array:

@@ -24,6 +24,7 @@ from mpsref.images import Array, ImageShape
 from mpsref.kernels import loss_bounds, loss_domains
 from mpsref.kernels.loss_formulas import LOSS_TYPES, evaluate, weighted
 from mpsref.kernels.loss_problems import LossForward, LossGradient, LossGradientLabels
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula
 from mpsref.kernels.scalars import named, number
 from mpsref.parameters import flag, integer
@@ -98,7 +99,7 @@ class Loss(registry.Spec):
         (``ValueError``); without it values outside give what IEEE 754 makes of them.
         """
         inputs, shared = self._inputs(y, t, weights, validate)
-        problem = LossForward(self, inputs[0].shape, **shared)
+        problem = posed(LossForward, self, inputs[0].shape, *shared)
         return registry.run_one(problem, *inputs, out=out, backend=backend)
 
     def gradient(
@@ -142,7 +143,7 @@ class Loss(registry.Spec):
         backend: Any,
     ) -> Array:
         inputs, shared = self._inputs(*read, validate)
-        problem = kind(self, inputs[0].shape, **shared, chained=g is not None)
+        problem = posed(kind, self, inputs[0].shape, *shared, g is not None)
         if g is not None:
             g = images.as_image("g", g)
             if g.shape != problem.input_shapes["g"]:
@@ -153,8 +154,8 @@ class Loss(registry.Spec):
             inputs = (g, *inputs)
         return registry.run_one(problem, *inputs, out=out, backend=backend)
 
-    def _inputs(self, y: Any, t: Any, weights: Any, validate: bool) -> tuple[tuple[Array, ...], dict[str, Any]]:
-        """Return the arrays that are read, and the fields of the problem that they determine."""
+    def _inputs(self, y: Any, t: Any, weights: Any, validate: bool) -> tuple[tuple[Array, ...], tuple[int, bool]]:
+        """Return the arrays that are read, and two fields of the problem: label_channels and weighted."""
         y, t = images.as_image("y", y), images.as_image("t", t)
         read = {"t": t} if weights is None else {"t": t, "weights": images.as_image("weights", weights)}
         for name, array in read.items():
@@ -166,7 +167,7 @@ class Loss(registry.Spec):
         if validate:
             loss_domains.check(self.type, y, t[..., : y.shape[3]])
         inputs = (y, t) if weights is None else (y, t, read["weights"][..., : y.shape[3]])
-        return inputs, {"label_channels": t.shape[3], "weighted": weights is not None}
+        return inputs, (t.shape[3], weights is not None)
 
 
 def forward(problem: LossForward, y: Array, t: Array, weights: Array | None = None) -> Array:

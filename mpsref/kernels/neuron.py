@@ -22,6 +22,7 @@ from mpsref import images, registry, tokens
 from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape
 from mpsref.kernels.neuron_curves import CURVES, TYPES, error, folded, slope, value
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.parameters import choice, integer
 from mpsref.registry import OperationKey
@@ -155,7 +156,7 @@ class Neuron(registry.Spec):
         Raises ``ShapeError`` where PReLU has another number of slopes than ``x`` has channels.
         """
         x = images.as_image("x", x)
-        return registry.run_one(NeuronForward(self, x.shape), x, out=out, backend=backend)
+        return registry.run_one(posed(NeuronForward, self, x.shape), x, out=out, backend=backend)
 
     def gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
         """Return dL/dx = g * f'(x), in the dtype of ``g``; ``x`` is the source image of the forward pass.
@@ -163,7 +164,7 @@ class Neuron(registry.Spec):
         Raises ``ShapeError`` where the shapes of ``g`` and ``x`` differ, and as :meth:`forward` does.
         """
         g, x = _pair_of_images(g, x)
-        return registry.run_one(NeuronGradient(self, x.shape), g, x, out=out, backend=backend)
+        return registry.run_one(posed(NeuronGradient, self, x.shape), g, x, out=out, backend=backend)
 
     def parameter_gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
         """Return dL/d(data) of PReLU, (C,): the sum of g*x over all images and pixels with x < 0, as float32.
@@ -171,7 +172,7 @@ class Neuron(registry.Spec):
         Raises ``ValueError`` for another type, and as :meth:`gradient` does.
         """
         g, x = _pair_of_images(g, x)
-        return registry.run_one(NeuronParameterGradient(self, x.shape), g, x, out=out, backend=backend)
+        return registry.run_one(posed(NeuronParameterGradient, self, x.shape), g, x, out=out, backend=backend)
 
 
 def neuron_token(code: str = "neuron") -> tokens.Token:

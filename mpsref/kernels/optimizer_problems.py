@@ -32,7 +32,11 @@ class Step(registry.Problem):
 
     def __post_init__(self) -> None:
         """Check the shape."""
-        shape = tuple(integer(f"shape[{axis}]", length, low=0) for axis, length in enumerate(self.shape))
+        shape = tuple(self.shape)
+        for length in shape:
+            if type(length) is not int or length < 0:  # not the shape of an array; names for errors cost time
+                shape = tuple(integer(f"shape[{axis}]", n, low=0) for axis, n in enumerate(shape))
+                break
         object.__setattr__(self, "shape", shape)
 
     @property

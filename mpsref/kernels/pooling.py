@@ -16,6 +16,7 @@ from mpsref import images, registry, tables, tokens
 from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.images import Array, Shape
+from mpsref.kernels.posing import posed
 from mpsref.parameters import Clip, Pair, PairLike, choice, clip_rectangle, optional_pair, pair
 
 __all__ = ["Pooling", "PoolingForward", "PoolingGradient"]
@@ -61,7 +62,8 @@ class Pooling(registry.Spec):
         centre lies before the end of the image. Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
         x = images.as_image("x", x)
-        problem = self.problems["forward"](self, x.shape, output_size)
+        size = optional_pair("output_size", output_size, low=1)
+        problem = posed(self.problems["forward"], self, x.shape, size)
         return registry.run_one(problem, x, out=out, backend=backend)
 
     def gradient(
@@ -92,7 +94,16 @@ class Pooling(registry.Spec):
             raise TypeError(f"x is the shape {x_or_shape!r}; {type(self).__name__} needs the source image itself")
         else:
             shape, inputs = images.as_shape("x_or_shape", x_or_shape), (g,)
-        problem = self.problems["gradient"](self, shape, g.shape[1:3], primary_offset, source_size, kernel_offset, clip)
+        problem = posed(
+            self.problems["gradient"],
+            self,
+            shape,
+            g.shape[1:3],
+            pair("primary_offset", primary_offset),
+            optional_pair("source_size", source_size, low=0),
+            optional_pair("kernel_offset", kernel_offset),
+            clip_rectangle("clip", clip),
+        )
         if g.shape != problem.input_shapes["g"]:
             raise ShapeError(
                 f"g has shape {g.shape} and the source {problem.source_shape}; "

@@ -10,6 +10,7 @@ gradient; the adjoint is that of the formula [math].
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ from mpsref.errors import ShapeError
 from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import Gather, bit_exact, index
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.parameters import integer
 from mpsref.registry import OperationKey
@@ -48,7 +50,7 @@ class SliceProblem(registry.ImageProblem):
         super().__post_init__()
         _ = self.part_shape
 
-    @property
+    @cached_property
     def part_shape(self) -> ImageShape:
         """The shape of the slice."""
         n, *lengths = self.source_shape
@@ -84,6 +86,10 @@ class SliceForward(SliceProblem):
 
     def gather(self) -> Gather:
         """Return what each element of the slice reads."""
+        return self._gather
+
+    @cached_property
+    def _gather(self) -> Gather:
         lengths = zip(self.part_shape[1:], self.spec.offset, self.source_shape[1:], strict=True)
         y, x, c = (index(np.arange(n) + offset, length) for n, offset, length in lengths)
         return y, x, c
@@ -107,6 +113,10 @@ class SliceGradient(SliceProblem):
 
     def gather(self) -> Gather:
         """Return what each element of dx reads of g."""
+        return self._gather
+
+    @cached_property
+    def _gather(self) -> Gather:
         lengths = zip(self.source_shape[1:], self.spec.offset, self.part_shape[1:], strict=True)
         y, x, c = (index(np.arange(n) - offset, length) for n, offset, length in lengths)
         return y, x, c
@@ -142,13 +152,13 @@ class Slice(registry.Spec):
         Raises ``ShapeError`` for channels that do not exist, ``ValueError`` or ``TypeError`` for what does not fit.
         """
         x = as_image("x", x)
-        return registry.run_one(SliceForward(self, x.shape), x, out=out, backend=backend)
+        return registry.run_one(posed(SliceForward, self, x.shape), x, out=out, backend=backend)
 
     def gradient(self, g: Any, x_or_shape: Any, *, out: Any = None, backend: Any = None) -> Array:
         """Return ``g`` at its place in an image of zeros of the shape of x; errors as in :meth:`forward`."""
         g = as_image("g", g)
         given = x_or_shape if is_shape(x_or_shape) else as_image("x", x_or_shape).shape
-        problem = SliceGradient(self, as_shape("x_or_shape", given))
+        problem = posed(SliceGradient, self, as_shape("x_or_shape", given))
         if g.shape != problem.part_shape:
             raise ShapeError(
                 f"g has shape {g.shape}; the slice of an image {problem.source_shape} has {problem.part_shape}"

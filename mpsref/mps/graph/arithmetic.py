@@ -14,6 +14,7 @@ from mpsref.errors import UnsupportedError
 from mpsref.images import Array, Shape
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticForward, ArithmeticGradient, Name
+from mpsref.kernels.posing import posed
 from mpsref.kernels.scalars import number
 from mpsref.mps.arithmetic import MPSNNComparisonType
 from mpsref.mps.graph.call import Bound, BoundState, Call
@@ -191,7 +192,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         g, *others = images
         shapes: Any = call.forward_shapes
         spec, wanted = self._derivative(call.spec), "secondary" if self.is_secondary_source_filter else "primary"
-        problem = ArithmeticGradient(spec, shapes[0], shapes[1], wanted)  # type: ignore[arg-type]
+        problem = posed(ArithmeticGradient, spec, shapes[0], shapes[1], wanted)
         operands = [call.state["sources"][k] for k in problem.reads] if call.spec.clamps else others
         result = registry.run_one(problem, g, *operands, backend=call.backend)
         if self._is_plain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,8 +51,13 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         before = sum(call.spec.aligned(shape[3]) for shape in call.forward_shapes[: self.source_index])
-        part = Slice((0, 0, before), (None, None, call.result_shape[3]))
+        part = _channels(before, call.result_shape[3])
         return part.forward(images[0], backend=call.backend)
+
+
+@functools.lru_cache(maxsize=64)
+def _channels(first: int, count: int) -> Slice:
+    return Slice((0, 0, first), (None, None, count))
 
 
 class MPSNNConcatenationNode(MPSNNFilterNode):

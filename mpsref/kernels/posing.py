@@ -1,0 +1,37 @@
+"""Problems that are remembered: to make and to check one takes as long as a small kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["posed"]
+
+AnyProblem = TypeVar("AnyProblem")
+
+CAPACITY = 64
+"""How many problems each spec remembers."""
+
+
+def posed(kind: Callable[..., AnyProblem], spec: Any, *fields: Any) -> AnyProblem:
+    """Return ``kind(spec, *fields)``; asked again, the same object.
+
+    ``fields`` have passed their checks, or come from arrays: where one is 2, 2.0 would pass for it. Each spec has
+    problems of its own, as specs that differ in the sign of a zero alone are equal.
+
+    >>> from mpsref.kernels.slice_ import Slice, SliceForward
+    >>> cut = Slice()
+    >>> posed(SliceForward, cut, (1, 2, 2, 1)) is posed(SliceForward, cut, (1, 2, 2, 1))
+    True
+    """
+    try:
+        found: AnyProblem = spec.__dict__["_posed"][kind, fields]
+        return found
+    except KeyError:
+        pass  # and an error of the problem is none that happens while this one is handled
+    problem = kind(spec, *fields)
+    known = spec.__dict__.setdefault("_posed", {})
+    if len(known) >= CAPACITY:
+        known.clear()
+    known[kind, fields] = problem
+    return problem
