@@ -17,14 +17,13 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
-
-import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.scalars import number
-from mpsref.mps.command_buffer import MPSCommandBuffer, encoding
+from mpsref.mps.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.kernel import MPSKernel, saved
 from mpsref.mps.optimizer_descriptor import (
     MPSNNOptimizerDescriptor,
@@ -57,6 +56,7 @@ SHARED = (
     "regularization_type",
     "regularization_scale",
 )
+NUMBERS = ("learning_rate", *(name for name in SHARED if name != "regularization_type"))
 
 
 class MPSNNOptimizer(MPSKernel):
@@ -122,37 +122,38 @@ class MPSNNOptimizer(MPSKernel):
         fit, ``OrderError`` for a batch-normalization state without gradients and for a committed ``command_buffer``;
         then nothing is updated.
         """
-        names = tuple(name.removesuffix("_vectors") for name in (*self.moments, *self.optional_moments))
+        names = _stems((*self.moments, *self.optional_moments))
         optional = self._may_be_missing()
-        with encoding(command_buffer) as buffer:
-            form = form_of(names, optional, operands, buffer)
-            for part in form.parts:
-                for name, moment in zip(names, part.moments, strict=True):
-                    if moment is None and name not in optional:
-                        raise ValueError(f"{name} is None; {type(self).__name__} needs it, zeros before the first step")
-            steps = [self._step(part) for part in form.parts]
-            result = form.hand_over([values for values, _ in steps])
-            for part, (_, moments) in zip(form.parts, steps, strict=True):
-                for moment, new in zip(part.moments, moments, strict=True):
-                    if moment is not None and new is not None:
-                        moment[...] = new.reshape(moment.shape)
-            self._stepped()
-            return result
+        check_encodable(command_buffer)
+        form = form_of(names, optional, operands, command_buffer)
+        for part in form.parts:
+            for name, moment in zip(names, part.moments, strict=True):
+                if moment is None and name not in optional:
+                    raise ValueError(f"{name} is None; {type(self).__name__} needs it, zeros before the first step")
+        steps = [self._step(part) for part in form.parts]
+        result = form.hand_over([values for values, _ in steps])
+        for part, (_, moments) in zip(form.parts, steps, strict=True):
+            for moment, new in zip(part.moments, moments, strict=True):
+                if moment is not None and new is not None:
+                    moment[...] = new.reshape(moment.shape)
+        self._stepped()
+        return result
 
     @abc.abstractmethod
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
         """Return the new values and moments of a part."""
 
     def _may_be_missing(self) -> tuple[str, ...]:
-        return tuple(name.removesuffix("_vectors") for name in self.optional_moments)
+        return _stems(self.optional_moments)
 
     def _stepped(self) -> None:
         """Note that a step was made."""
 
-    def _shared(self) -> dict[str, Any]:
-        """Return the parameters of the functional form that all optimizers have."""
-        values = {name: getattr(self, name) for name in SHARED}
-        return {**values, "learning_rate": self.learning_rate, "regularization_type": int(self.regularization_type)}
+    def _function(self, kind: Callable[..., AnyOptimizer], *own: str) -> AnyOptimizer:
+        """Return the functional form, with the parameters ``own`` beside those that all optimizers have."""
+        names = own + NUMBERS
+        found: AnyOptimizer = _spec(kind, names, self.regularization_type.value, attrgetter(*names)(self))
+        return found
 
 
 def _described(learning_rate: float | None, descriptor: Any) -> MPSNNOptimizerDescriptor:
@@ -162,15 +163,21 @@ def _described(learning_rate: float | None, descriptor: Any) -> MPSNNOptimizerDe
 
 
 @functools.lru_cache(maxsize=64)
-def _spec(kind: Callable[..., AnyOptimizer], **parameters: Any) -> AnyOptimizer:
+def _spec(kind: Any, names: tuple[str, ...], regularization: int, values: tuple[Any, ...]) -> Any:
     """Return the functional form with such parameters, the same object for all steps."""
-    return kind(**parameters)
+    return kind(**dict(zip(names, values, strict=True)), regularization_type=regularization)
+
+
+@functools.cache
+def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of lists of vectors without their ending."""
+    return tuple(name.removesuffix("_vectors") for name in names)
 
 
 def _flat(part: Part) -> list[Array | None]:
     """Return gradient, values and moments as vectors."""
     arrays = part.gradient, part.value, *part.moments
-    return [None if array is None else np.ascontiguousarray(array).reshape(-1) for array in arrays]
+    return [None if array is None else array if array.ndim == 1 else array.reshape(-1) for array in arrays]
 
 
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
@@ -203,8 +210,7 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         return ("input_momentum",)
 
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        own = {"momentum_scale": self.momentum_scale, "use_nesterov_momentum": self.use_nesterov_momentum}
-        spec = _spec(StochasticGradientDescent, **own, **self._shared())
+        spec = self._function(StochasticGradientDescent, "momentum_scale", "use_nesterov_momentum")
         value, m = spec.step(*_flat(part), backend=self.backend)
         return value, (m,)
 
@@ -235,7 +241,7 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        spec = _spec(RMSProp, decay=self.decay, epsilon=self.epsilon, **self._shared())
+        spec = self._function(RMSProp, "decay", "epsilon")
         gradient, value, s = _flat(part)
         value, s = spec.step(gradient, value, s, backend=self.backend)
         return value, (s,)
@@ -276,7 +282,7 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
         )
 
     def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        spec = _spec(Adam, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, **self._shared())
+        spec = self._function(Adam, "beta1", "beta2", "epsilon")
         gradient, value, m, u, umax = _flat(part)
         value, *moments = spec.step(gradient, value, m, u, umax, self.time_step + 1, backend=self.backend)
         return value, moments

@@ -8,6 +8,7 @@ all results at once, so that an error leaves everything as it was.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ class Form(abc.ABC):
 
 
 def form_of(
-    moments: Sequence[str], optional: Sequence[str], given: Mapping[str, Any], command_buffer: MPSCommandBuffer
+    moments: Sequence[str], optional: Sequence[str], given: Mapping[str, Any], command_buffer: MPSCommandBuffer | None
 ) -> Form:
     """Return the form that the keywords ``given`` make up.
 
@@ -52,11 +53,19 @@ def form_of(
     ``input_momentum_vector``, for ``input_momentum_matrix`` with matrices and ``input_momentum_vectors`` with states.
     Those that are ``optional`` may be missing. Raises ``TypeError`` for keywords that make up no form.
     """
+    kind, names = _form_class(tuple(moments), tuple(optional), tuple(given))
+    form: Form = kind({key: given.get(key) for key in (*kind.required, kind.result)}, names, given, command_buffer)
+    return form
+
+
+@functools.lru_cache(maxsize=64)
+def _form_class(moments: tuple[str, ...], optional: tuple[str, ...], given: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """Return the class of the form, and the names of the moments in it."""
     for form in FORMS:
         names = [moment + form.ending for moment in moments]
         required = {*form.required, *(moment + form.ending for moment in moments if moment not in optional)}
         if required <= set(given) <= {*form.required, form.result, *names}:
-            return form({key: given.get(key) for key in (*form.required, form.result)}, names, given, command_buffer)
+            return form, names
     lines = (
         ", ".join([*form.required, *(moment + form.ending for moment in moments), f"[{form.result}]"]) for form in FORMS
     )
@@ -87,7 +96,7 @@ class _Arrays(Form):
     rank = 1
 
     def __init__(
-        self, given: Mapping[str, Any], names: Sequence[str], all_given: Mapping[str, Any], _: MPSCommandBuffer
+        self, given: Mapping[str, Any], names: Sequence[str], all_given: Mapping[str, Any], _: MPSCommandBuffer | None
     ) -> None:
         gradient, value = (self._array(name, given[name]) for name in self.required)
         if gradient.shape != value.shape:
@@ -193,7 +202,7 @@ class _Convolution(_States):
         given: Mapping[str, Any],
         names: Sequence[str],
         all_given: Mapping[str, Any],
-        command_buffer: MPSCommandBuffer,
+        command_buffer: MPSCommandBuffer | None,
     ) -> None:
         gradient_name, source_name = self.required
         gradient = _of_kind(gradient_name, given[gradient_name], MPSCNNConvolutionGradientState)
@@ -205,14 +214,15 @@ class _Convolution(_States):
         self._set_parts((dw, db), (weights, biases), names, all_given)
         self._shape, self._command_buffer = weights.shape, command_buffer
         target = given[self.result]
-        if target is None:
-            target = MPSCNNConvolutionWeightsAndBiasesState(weights, biases)
-        self._target = _of_kind(self.result, target, MPSCNNConvolutionWeightsAndBiasesState)
+        self._target = None if target is None else _of_kind(self.result, target, MPSCNNConvolutionWeightsAndBiasesState)
 
     def hand_over(self, values: Sequence[Array]) -> Any:
         # Biases that were not updated are copied, so that a reload from the result is safe [choice].
         kept: Sequence[Array | None] = [*values, *self._kept]
         weights, biases = kept
+        if self._target is None:
+            assert weights is not None
+            return MPSCNNConvolutionWeightsAndBiasesState(weights.reshape(self._shape), biases)
         self._target.device_write(weights, biases, command_buffer=self._command_buffer)
         return self._target
 
@@ -227,7 +237,7 @@ class _BatchNormalization(_States):
         given: Mapping[str, Any],
         names: Sequence[str],
         all_given: Mapping[str, Any],
-        command_buffer: MPSCommandBuffer,
+        command_buffer: MPSCommandBuffer | None,
     ) -> None:
         states = [_of_kind(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
         gradient, source = (state.device_read(command_buffer) for state in (states[0], states[-1]))
@@ -244,13 +254,15 @@ class _BatchNormalization(_States):
         self._set_parts(gradients, (source.gamma, source.beta), names, all_given)
         self._command_buffer = command_buffer
         target = given[self.result]
-        if target is None:
-            target = MPSCNNNormalizationGammaAndBetaState(source.gamma, source.beta)
-        self._target = _of_kind(self.result, target, MPSCNNNormalizationGammaAndBetaState)
+        self._target = None if target is None else _of_kind(self.result, target, MPSCNNNormalizationGammaAndBetaState)
 
     def hand_over(self, values: Sequence[Array]) -> Any:
         kept: Sequence[Array | None] = [*values, *self._kept]
         gamma, beta = kept
+        if self._target is None:
+            target = MPSCNNNormalizationGammaAndBetaState(gamma, beta)
+            target.written()
+            return target
         self._target.device_write(gamma, beta, command_buffer=self._command_buffer)
         return self._target
 
@@ -272,7 +284,9 @@ def _of_kind(name: str, value: Any, kind: type[Any]) -> Any:
 
 def _check_apart(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:
     """Raise ``ValueError`` where an array that is updated in place shares memory with another one."""
+    others, met = arrays.items(), set()
     for name, moment in written.items():
-        for other, array in arrays.items():
-            if other != name and moment is not None and array is not None and np.shares_memory(moment, array):
+        met |= {name}  # those that were compared with everything
+        for other, array in others:
+            if other not in met and moment is not None and array is not None and np.shares_memory(moment, array):
                 raise ValueError(f"{name} shares memory with {other}; it is updated in place: pass an array of its own")
