@@ -189,6 +189,8 @@ class MPSCNNBatchNormalization(MPSCNNKernel):
     def scale(self) -> tuple[Array, Array]:
         """Gamma and beta as they are now, (C,) each, read-only; ones and zeros where the data source has none."""
         gamma, beta = self._loaded.gamma, self._loaded.beta
+        if gamma is not None and beta is not None:
+            return gamma, beta
         dtype = np.result_type(np.float32, *(vector for vector in (gamma, beta) if vector is not None))
         ones, zeros = np.ones(self._loaded.channels, dtype), np.zeros(self._loaded.channels, dtype)
         for vector in (ones, zeros):

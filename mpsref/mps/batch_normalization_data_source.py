@@ -264,9 +264,10 @@ class BatchNormalizationDataSource(SecureCoding):
         if self.optimizer is None:
             return None
         for name in self.optimizer.moments:
-            vectors = self.gamma_array, self.beta_array
-            like = [np.dtype(np.float32) if vector is None else vector.dtype for vector in vectors]
-            self._moments.setdefault(name, [np.zeros(self._channels, dtype) for dtype in like])
+            if name not in self._moments:
+                vectors = self.gamma_array, self.beta_array
+                like = [np.dtype(np.float32) if vector is None else vector.dtype for vector in vectors]
+                self._moments[name] = [np.zeros(self._channels, dtype) for dtype in like]
         result: MPSCNNNormalizationGammaAndBetaState = self.optimizer.encode(
             batch_normalization_state=state, **self._moments, command_buffer=command_buffer
         )

@@ -134,7 +134,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         if self._statistics is not None:
             mean, variance = self._statistics.mean, closed(np.asarray(self._statistics.variance))
         dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
-        return BatchNormalizationBuffers(self.gamma, self.beta, dgamma, dbeta, mean, variance)
+        return BatchNormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
 
     @property
     def count(self) -> int:

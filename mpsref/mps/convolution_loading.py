@@ -113,6 +113,8 @@ def rounded(weights: Array, kernel_type: str) -> Array:
     >>> rounded(np.array([0.1]), "float16").item()
     0.0999755859375
     """
+    if weights.dtype == kernel_type == "float32":
+        return immutable(weights.astype(np.float32, order="C"))
     with np.errstate(over="ignore"):  # beyond 65504 float16 has infinity
         return immutable(weights.astype(kernel_type, order="C").astype(np.float32))
 

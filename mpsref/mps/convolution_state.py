@@ -106,7 +106,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
             before = self._buffers
             dtype = np.result_type(dtype, before.weights)
             sums = before.weights + weights.reshape(before.weights.shape), before.biases + biases
-        self._buffers = ConvolutionGradients(*(immutable(one.astype(dtype, copy=False)) for one in sums))
+        self._buffers = ConvolutionGradients(*[immutable(one.astype(dtype, copy=False)) for one in sums])
         self.written()
 
 

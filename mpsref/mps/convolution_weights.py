@@ -78,8 +78,9 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
                 biases = _part("biases", biases, self._biases_offset, (descriptor.output_feature_channels,))
         elif weights_offset or biases_offset:
             raise ValueError("weights_offset and biases_offset need a descriptor, which says how many numbers follow")
-        copied = (None if one is None else immutable(np.array(one, order="C")) for one in (weights, biases))
-        self._buffers = ConvolutionBuffers(*copied)  # type: ignore[arg-type]  # only biases can be None
+        self._buffers = ConvolutionBuffers(
+            immutable(np.array(weights, order="C")), None if biases is None else immutable(np.array(biases, order="C"))
+        )
 
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
@@ -137,6 +138,8 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
 
 def _byte_offset(name: str, value: Any) -> int:
+    if type(value) is int and value == 0:
+        return value
     number = integer(name, value, low=0)
     if number % 4:
         raise ValueError(f"{name} is {number}; it is in bytes and must be a multiple of 4, the size of a float32")
@@ -148,7 +151,7 @@ def _buffer(name: str, value: Any) -> Array:
     array = np.asarray(value)
     if array.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} has dtype {array.dtype}; it must be float32: convert it with .astype(numpy.float32)")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _part(name: str, buffer: Array, offset: int, shape: Shape) -> Array:

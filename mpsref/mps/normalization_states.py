@@ -18,6 +18,7 @@ Source: ``MPSCNNNormalizationWeights.h`` and ``MPSCNNBatchNormalization.h`` [doc
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,6 +38,8 @@ __all__ = [
     "not_negative",
 ]
 
+UNCHANGED = contextlib.nullcontext()
+
 
 def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
     """Return a read-only copy of a vector, float32; a float64 array stays float64, for work in float64.
@@ -54,8 +57,9 @@ def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
         legal = "one-dimensional and not empty, (C,)" if channels is None else f"({channels},): one for each channel"
         raise ShapeError(f"{name} has shape {array.shape}; it must be {legal}")
     keeps = isinstance(value, np.ndarray) and array.dtype.itemsize == 8 and array.dtype.kind == "f"
-    with np.errstate(over="ignore"):
-        copy = np.array(array, np.float64 if keeps else np.float32)
+    dtype = np.float64 if keeps else np.float32
+    with UNCHANGED if array.dtype == dtype else np.errstate(over="ignore"):
+        copy = np.array(array, dtype)
     copy.setflags(write=False)
     return copy
 
