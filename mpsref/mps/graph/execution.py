@@ -95,8 +95,7 @@ class Execution:
 
     def _taken_in(self, image: MPSNNImageNode, value: Any) -> Array:
         array = operands.source(f"source image {image.name!r}", value).array
-        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
-            return array.astype(self.graph._dtypes[image], copy=False)
+        return _stored(array, self.graph._dtypes[image])
 
     def run(self) -> RunResult:
         """Run every step; then, all together, put updated parameters in force."""
@@ -118,7 +117,7 @@ class Execution:
         )
 
     def _step(self, step: Step) -> None:
-        node, shapes = step.node, self.shapes
+        node = step.node
         inputs = self._inputs(step)
         call = self._call(step, self.backend or self.graph._backends[node], self.states[step.forward])
         before = dict(call.state) if self.watch is not None else {}
@@ -129,10 +128,11 @@ class Execution:
             self._note_loss(step, call.state)
         if step.result_is_needed:
             assert result is not None
-            self._store(step, self._checked(node, result, shapes.bound[node].shape))
+            self._store(step, result, call.result_shape)
         if not self.keep_all:
             for image in step.released:
-                self.live -= self.values.pop(image).nbytes
+                self.live -= self.values[image].nbytes
+                del self.values[image]
         if self.updates and step.updates is MPSNNTrainingStyle.GPU:
             self._update(step)
 
@@ -145,8 +145,8 @@ class Execution:
     def _inputs(self, step: Step) -> list[Array]:
         """Return the pixels of what a step reads; all in one dtype, which is the widest where they differ."""
         arrays = [self.values[image] for image in step.pixels]
-        wide = self.graph._wide.get(step.node)
-        if wide is not None:
+        if step.node in self.graph._wide:
+            wide = self.graph._wide[step.node]
             arrays = [array.astype(wide, copy=False) for array in arrays]
         return arrays
 
@@ -174,25 +174,19 @@ class Execution:
 
         return run
 
-    def _checked(self, node: MPSNNFilterNode, result: Array, shape: Shape) -> Array:
-        """Return the result as it is stored."""
-        if result.shape != shape:
-            raise ShapeError(f"{type(node).__name__} {node.name!r} made {result.shape}; inferred was {shape}")
-        dtype = self.graph._dtypes[node.result_image]
-        if result.dtype == dtype:
-            return result
-        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
-            return result.astype(dtype)
-
-    def _store(self, step: Step, value: Array) -> None:
-        image = step.node.result_image
+    def _store(self, step: Step, value: Array, shape: Shape) -> None:
+        node, image = step.node, step.result_image
+        if value.shape != shape:
+            raise ShapeError(f"{type(node).__name__} {node.name!r} made {value.shape}; inferred was {shape}")
+        value = _stored(value, self.graph._dtypes[image])
         is_result = image in self.program.result_images
         allocator = self.graph.destination_image_allocator if is_result else image.image_allocator
         if allocator is not None:
             value = _placed_in(allocator(value.shape, value.dtype), image, value)
         self.values[image] = value
         self.live += value.nbytes
-        self.peak = max(self.peak, self.live)
+        if self.live > self.peak:
+            self.peak = self.live
         if step.result_is_kept:
             self.exported[image] = value
 
@@ -216,6 +210,14 @@ class Execution:
         parameters: Parameters | None = self.graph._parameters.get(node)
         kept = self.states[node]
         return MappingProxyType(kept) if parameters is None else parameters.state(kept)
+
+
+def _stored(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an image as it is stored."""
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+        return array.astype(dtype)
 
 
 def _made(result: Array | None, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Array]:

@@ -19,9 +19,11 @@ def sources(name: str, places: Sequence[Place], given: Any) -> dict[Place, Any]:
     A mapping is keyed by node, by handle or by label. Raises ``MissingSourceError`` and ``UnknownSourceError`` for too
     few and too many, ``DuplicateHandleError`` for a key that stands for two.
     """
-    legal = ", ".join(repr(place.name) for place in places) or "none"
     if given is None:
         given = ()
+    if isinstance(given, (list, tuple)) and len(given) == len(places):
+        return dict(zip(places, given, strict=True))
+    legal = ", ".join(repr(place.name) for place in places) or "none"
     if isinstance(given, Mapping):
         found = {_named(name, places, key, legal): value for key, value in given.items()}
         missing = [place.name for place in places if place not in found]
@@ -38,9 +40,7 @@ def sources(name: str, places: Sequence[Place], given: Any) -> dict[Place, Any]:
     if len(given) < len(places):
         missing = [place.name for place in places[len(given) :]]
         raise MissingSourceError(f"{name} has {len(given)} items and lacks {', '.join(map(repr, missing))}")
-    if len(given) > len(places):
-        raise UnknownSourceError(f"{name} has {len(given)} items; the graph reads {len(places)}: {legal}")
-    return dict(zip(places, given, strict=True))
+    raise UnknownSourceError(f"{name} has {len(given)} items; the graph reads {len(places)}: {legal}")
 
 
 def _named(name: str, places: Sequence[Place], key: Any, legal: str) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Step:
     """The images whose pixels it reads; of others it needs only the size."""
     released: tuple[MPSNNImageNode, ...] = ()
     """The images whose last reader this is."""
+
+    @cached_property
+    def result_image(self) -> MPSNNImageNode:
+        """What its node writes."""
+        return self.node.result_image
 
     @property
     def kind(self) -> str:
