@@ -5,8 +5,8 @@ An implementation is a function ``(problem, *inputs, out)``. It asks the problem
 """
 
 from mpsref import Backend
+from mpsref.deferred import Deferred
 from mpsref.kernels import FAMILIES
-from mpsref.registry import Deferred
 from mpsref_cpu.parallel import thread_count
 
 __all__ = ["backend"]

@@ -119,6 +119,9 @@ def for_rows(kernel: Any, rows: int, nbytes: int, *arguments: Any) -> None:
     Each row is in one of the parts. ``kernel`` is compiled and returns nothing; ``nbytes`` is how many bytes all rows
     read and write.
     """
+    if nbytes < 2 * GRAIN:  # most calls of a small network: not even worth to ask for the number of threads
+        kernel(0, rows, *arguments)
+        return
     threads = min(thread_count(), rows, nbytes // GRAIN)
     if threads <= 1 or not _shared([(kernel, arguments)], rows, threads, min(CHUNKS, nbytes // (threads * GRAIN))):
         kernel(0, rows, *arguments)

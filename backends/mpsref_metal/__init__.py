@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import mpsref
+from mpsref.deferred import Deferred
 from mpsref.kernels import FAMILIES
-from mpsref.registry import Deferred
 from mpsref_metal.launch import Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
