@@ -21,7 +21,11 @@ import pytest
 import mpsref
 import mpsref_cpu
 from mpsref import PoolingAverage
+from mpsref.conformance import checker
+from mpsref.conformance.case import operations
+from mpsref.conformance.runner import compute
 from mpsref.images import Array
+from mpsref.registry import Operation
 from mpsref_cpu import backend, mailbox, parallel
 from mpsref_cpu.compiling import compiled
 
@@ -162,6 +166,23 @@ def test_sleeping_helpers_wake_up(threads: Any) -> None:
         while not parallel._team.asleep and time.monotonic() < deadline:
             time.sleep(0.001)
         assert parallel._team.asleep == {0}
+
+
+@pytest.mark.parametrize("operation", [*operations()], ids=str)
+def test_no_kernel_depends_on_the_number_of_threads(
+    threads: Any, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    """Work that is cut into single rows, and handed to other threads, has the bits of work that is not cut."""
+    monkeypatch.setattr(parallel, "GRAIN", 1)
+    found = [case for _, case in checker.layer_cases(operation)][:3]
+    assert found
+    for case in found:
+        threads(1)
+        alone = [result.tobytes() for result in compute(case.problem, backend, *case.inputs())]
+        for count in (2, 3, 50):
+            threads(count)
+            results = compute(case.problem, backend, *case.inputs())
+            assert [result.tobytes() for result in results] == alone, (str(case), count)
 
 
 def test_numba_sets_the_number_of_threads() -> None:

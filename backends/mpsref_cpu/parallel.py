@@ -20,7 +20,7 @@ from numba import _dispatcher, types
 
 from mpsref_cpu.mailbox import DONE, FAILED, hand_out, new_mailbox, serve
 
-__all__ = ["GRAIN", "Step", "for_rows", "in_steps", "thread_count"]
+__all__ = ["GRAIN", "Step", "for_rows", "in_steps", "thread_count", "threads_for"]
 
 GRAIN = 1 << 18
 """Bytes of work a thread; with less, handing it over costs more than it saves: measured on two cores."""
@@ -51,6 +51,13 @@ def thread_count() -> int:
         return int(jit.config.NUMBA_NUM_THREADS)
     with _lock:
         return int(jit.get_num_threads())
+
+
+def threads_for(nbytes: int) -> int:
+    """Return how many threads pay for so many bytes of work, at least 1."""
+    if nbytes < 2 * GRAIN:  # most calls of a small network: not even worth to ask how many there may be
+        return 1
+    return min(thread_count(), nbytes // GRAIN)
 
 
 class _Team:
@@ -119,17 +126,14 @@ def for_rows(kernel: Any, rows: int, nbytes: int, *arguments: Any) -> None:
     Each row is in one of the parts. ``kernel`` is compiled and returns nothing; ``nbytes`` is how many bytes all rows
     read and write.
     """
-    if nbytes < 2 * GRAIN:  # most calls of a small network: not even worth to ask for the number of threads
-        kernel(0, rows, *arguments)
-        return
-    threads = min(thread_count(), rows, nbytes // GRAIN)
+    threads = min(rows, threads_for(nbytes))
     if threads <= 1 or not _shared([(kernel, arguments)], rows, threads, min(CHUNKS, nbytes // (threads * GRAIN))):
         kernel(0, rows, *arguments)
 
 
 def in_steps(steps: list[Step], rows: int, nbytes: int) -> None:
     """Call one kernel after the other on each row, which is still in the cache then; else like :func:`for_rows`."""
-    threads = min(thread_count(), rows, nbytes // GRAIN)
+    threads = min(rows, threads_for(nbytes))
     if len(steps) == 1:
         for_rows(steps[0][0], rows, nbytes, *steps[0][1])
     elif threads <= 1 or not _shared(steps, rows, threads, rows):

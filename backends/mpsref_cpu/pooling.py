@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mpsref import tables
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.parallel import GRAIN, thread_count
+from mpsref_cpu.parallel import threads_for
 
 __all__ = [
     "MOST_FLOAT32_TERMS",
@@ -151,9 +151,7 @@ def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:
     All, unless the rows kept (``kept`` bytes a channel) outgrow the cache, or there are fewer images than the threads
     need: to cut the rows of an image costs rows computed twice, to cut its channels does not.
     """
-    threads = min(thread_count(), nbytes // GRAIN)
-    wanted = -(-threads // images) if threads > 1 else 1
-    wanted = max(wanted, -(-channels * kept // CACHE))
+    wanted = max(-(-threads_for(nbytes) // images), -(-channels * kept // CACHE))
     parts = max(1, min(wanted, channels // NARROWEST))
     return channels if parts == 1 else -(-channels // (parts * 8)) * 8
 
@@ -163,8 +161,7 @@ def band_height(units: int, height: int, extent: int, nbytes: int) -> int:
 
     ``HIGH`` windows (``extent`` rows each) or more, unless some thread would then have nothing to do.
     """
-    threads = min(thread_count(), nbytes // GRAIN)
-    return -(-height // max(1, height // (HIGH * extent), min(height, -(-threads // units))))
+    return -(-height // max(height // (HIGH * extent), min(height, -(-threads_for(nbytes) // units))))
 
 
 @inlined
