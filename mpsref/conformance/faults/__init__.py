@@ -7,41 +7,13 @@ data, in the arithmetic or in the memory. What they have in common is that their
 from __future__ import annotations
 
 from mpsref.conformance.case import operations
-from mpsref.conformance.faults import (
-    arithmetic,
-    batch_normalization,
-    common,
-    convolution,
-    dropout,
-    loss,
-    movement,
-    neuron,
-    normalization,
-    optimizers,
-    pooling,
-    reduce,
-    softmax,
-    upsampling,
-)
+from mpsref.conformance.families import modules_of
+from mpsref.conformance.faults import common
 from mpsref.conformance.faults.planted import Fault
 
 __all__ = ["Fault", "faults"]
 
-FAMILIES = (
-    arithmetic,
-    batch_normalization,
-    convolution,
-    dropout,
-    loss,
-    movement,
-    neuron,
-    normalization,
-    optimizers,
-    pooling,
-    reduce,
-    softmax,
-    upsampling,
-)
+FAMILIES = modules_of(__name__)
 
 
 def faults() -> tuple[Fault, ...]:
