@@ -20,7 +20,7 @@ import pytest
 
 import mpsref
 import mpsref_cpu
-from mpsref import PoolingAverage
+from mpsref import Adam, PoolingAverage, RMSProp, StochasticGradientDescent
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations
 from mpsref.conformance.runner import compute
@@ -172,7 +172,10 @@ def test_sleeping_helpers_wake_up(threads: Any) -> None:
 def test_no_kernel_depends_on_the_number_of_threads(
     threads: Any, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
-    """Work that is cut into single rows, and handed to other threads, has the bits of work that is not cut."""
+    """Work that is cut into single rows, and handed to other threads, has the bits of work that is not cut.
+
+    Kernels whose rows are larger than these layers have tests of their own.
+    """
     monkeypatch.setattr(parallel, "GRAIN", 1)
     found = [case for _, case in checker.layer_cases(operation)][:3]
     assert found
@@ -183,6 +186,21 @@ def test_no_kernel_depends_on_the_number_of_threads(
             threads(count)
             results = compute(case.problem, backend, *case.inputs())
             assert [result.tobytes() for result in results] == alone, (str(case), count)
+
+
+@pytest.mark.parametrize("optimizer", [StochasticGradientDescent(0.1, 0.9), RMSProp(0.1), Adam(0.1)], ids=str)
+def test_no_step_depends_on_the_number_of_threads(
+    threads: Any, monkeypatch: pytest.MonkeyPatch, optimizer: Any
+) -> None:
+    monkeypatch.setattr(parallel, "GRAIN", 1)
+    gradient, value, first, second = np.abs(image(0, 4, 100_007))
+    moments = (first, second) if isinstance(optimizer, Adam) else (first,)
+    results = []
+    for count in (1, 2, 50):
+        threads(count)
+        made = optimizer.step(gradient, value, *moments, backend=backend)
+        results.append([array.tobytes() for array in made if array is not None])
+    assert results[0] == results[1] == results[2]
 
 
 def test_numba_sets_the_number_of_threads() -> None:
