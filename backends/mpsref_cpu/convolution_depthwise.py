@@ -31,10 +31,10 @@ from mpsref_cpu.convolution_tiles import (
     add_row,
     add_taps,
     add_to,
-    copy,
     empty,
     filled,
     places,
+    prefetch,
     put,
 )
 
@@ -99,7 +99,6 @@ def _depthwise_block(
     of, into = room(rows, sizes)
     shifts = np.empty(most_taps(y) * most_taps(x), np.int64)
     terms = np.empty(shifts.size, np.int64)
-    vectors = np.empty(min(MOST_TAPS, shifts.size) * width, np.float32)
     for a in range(y.start.size - 1):
         for b in range(x.start.size - 1):
             count = list_pixels(sizes, y, x, a, b, rows, of, into)
@@ -109,29 +108,27 @@ def _depthwise_block(
             for i in range(y.tap_start[a], y.tap_start[a + 1]):
                 for j in range(x.tap_start[b], x.tap_start[b + 1]):
                     shifts[taps] = (y.shift[i] * sizes.source_width + x.shift[j]) * sizes.source_pitch
-                    terms[taps] = y.tap[i] * kernel[0] + x.tap[j]
+                    terms[taps] = (y.tap[i] * kernel[0] + x.tap[j]) * width
                     taps += 1
             columns = x.start[b + 1] - x.start[b]
-            sliding = taps <= MOST_TAPS and _is_near(x, b, near)
-            for m in range(blocks.shape[0]):
-                channel, source_channel, at, _ = blocks[m]
-                for first in range(0, max(1, taps), MOST_TAPS):
-                    n = min(MOST_TAPS, taps - first)
-                    for k in range(n):
-                        copy(lanes, weights, at + terms[first + k] * width, vectors, k * width)
-                    if sliding:
-                        for p in range(0, count, columns):
-                            place = p, columns, source_channel, channel
-                            _row(lanes, place, source, result, of, into, sizes, shifts, taps, vectors, biases, near)
-                        continue
-                    start = filled(zeros, biases, channel) if first == 0 else zeros
-                    for p in range(0, count, ROWS):
-                        starts = places(zeros, of, p)
-                        tile = add_taps(start, source, starts, source_channel, shifts, first, vectors, 0, n)
+            if taps <= MOST_TAPS and _is_near(x, b, near):
+                for p in range(0, count, columns):
+                    place = p, columns, taps
+                    _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, blocks, near)
+                continue
+            for first in range(0, max(1, taps), MOST_TAPS):
+                n = min(MOST_TAPS, taps - first)
+                for p in range(0, count, ROWS):
+                    starts, targets = places(zeros, of, p), places(zeros, into, p)
+                    for m in range(blocks.shape[0]):
+                        channel, source_channel, at, _ = blocks[m]
+                        start = filled(zeros, biases, channel) if first == 0 else zeros
+                        taken = first, n
+                        tile = add_taps(start, source, starts, source_channel, shifts, weights, at, terms, taken)
                         if first == 0:
-                            put(tile, result, places(zeros, into, p), channel)
+                            put(tile, result, targets, channel)
                         else:
-                            add_to(tile, result, places(zeros, into, p), channel)
+                            add_to(tile, result, targets, channel)
 
 
 @inlined
@@ -159,22 +156,34 @@ def _row(
     into: Any,
     sizes: Sizes,
     shifts: Any,
-    taps: int,
-    vectors: Any,
+    terms: Any,
+    weights: Any,
     biases: Any,
+    blocks: Any,
     near: Any,
 ) -> None:
-    """Compute neighbouring pixels of a row, NEAR at a time, the last of them together with some again."""
-    first, columns, source_channel, channel = place
-    width, kernel = len(lanes), len(near[0])
-    start = filled(empty(NEAR, lanes), biases, channel)
+    """Compute neighbouring pixels of a row, NEAR at a time, the last of them together with some again.
+
+    What the row below reads beyond that is brought into the cache meanwhile: several short runs at once are more than
+    processors recognize.
+    """
+    first, columns, taps = place
+    like, kernel, stride = empty(NEAR, lanes), len(near[0]), len(near[1])
+    row = sizes.source_width * sizes.source_pitch
     for q in range(0, columns, NEAR):
         p = first + min(q, columns - NEAR)
-        tile = start
-        for k in range(0, taps, kernel):
-            pixel = of[p] + shifts[k] + source_channel
-            tile = add_row(tile, source, pixel, sizes.source_pitch, vectors, k * width, near[0], near[1])
-        put(tile, result, places(start, into, p), channel)
+        targets = places(like, into, p)
+        below = of[p] + shifts[taps - 1] + row
+        for m in range(blocks.shape[0]):
+            channel, source_channel, at, _ = blocks[m]
+            for i in range(stride):
+                for j in range(stride):
+                    prefetch(like, source, below + i * row + (source_channel * stride + j * len(lanes)) * NEAR)
+            tile = filled(like, biases, channel)
+            for k in range(0, taps, kernel):
+                pixel = of[p] + shifts[k] + source_channel
+                tile = add_row(tile, source, pixel, sizes.source_pitch, weights, at, terms, k, near[0], near[1])
+            put(tile, result, targets, channel)
 
 
 @compiled

@@ -36,6 +36,7 @@ __all__ = [
     "empty",
     "filled",
     "places",
+    "prefetch",
     "put",
     "sums_of_rows",
 ]
@@ -45,6 +46,9 @@ intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments 
 INT = ir.IntType(32)
 LONG = ir.IntType(64)
 FLOAT = ir.FloatType()
+
+CACHE_LINE = 64
+"""Bytes."""
 
 ROWS = 6
 """Rows of a tile. Six rows of two registers, two registers of the shared vector and one for a number are 15 of 16."""
@@ -137,7 +141,8 @@ def add_scaled(
             place = builder.mul(k, x_step_)
             return [_spread(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
 
-        return _loop(builder, tile, tile_, _at(context, builder, w, w_, at_), count_, w_step_, factors)
+        shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
+        return _loop(builder, tile, tile_, shared, count_, factors)
 
     numbers = [types.intp] * 3
     return tile(tile, x, starts, types.intp, w, types.intp, *numbers), generate
@@ -157,7 +162,8 @@ def add_lanes(
             place = builder.mul(k, x_step_)
             return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
 
-        return _loop(builder, tile, tile_, _at(context, builder, w, w_, at_), count_, w_step_, factors)
+        shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
+        return _loop(builder, tile, tile_, shared, count_, factors)
 
     numbers = [types.intp] * 3
     return tile(tile, x, starts, types.intp, w, types.intp, *numbers), generate
@@ -165,35 +171,46 @@ def add_lanes(
 
 @intrinsic
 def add_taps(
-    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, shifts: Any, first: Any, w: Any, at: Any, count: Any
+    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, shifts: Any, w: Any, at: Any, terms: Any, taps: Any
 ) -> Any:
-    """Add ``x[starts[row] + shift + shifts[first + k]:] * w[at + k * L:]`` to each row, for k = 0 ... count - 1."""
+    """Add ``x[starts[row] + shift + shifts[k]:] * w[at + terms[k]:]`` to each row, for some k.
+
+    ``taps`` are the first k, and how many there are.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tile_, x_, starts_, shift_, shifts_, first_, w_, at_, count_ = arguments
+        tile_, x_, starts_, shift_, shifts_, w_, at_, terms_, taps_ = arguments
+        first, count = cgutils.unpack_tuple(builder, taps_)
         rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
-        table = _at(context, builder, shifts, shifts_, first_)
+        places_, terms_ = (_at(context, builder, *table, first) for table in ((shifts, shifts_), (terms, terms_)))
+        weights = _at(context, builder, w, w_, at_)
+
+        def shared(k: Any) -> Any:
+            return builder.gep(weights, [builder.load(builder.gep(terms_, [k]))])
 
         def factors(k: Any) -> list[Any]:
-            place = builder.load(builder.gep(table, [k]))
+            place = builder.load(builder.gep(places_, [k]))
             return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
 
-        return _loop(builder, tile, tile_, _at(context, builder, w, w_, at_), count_, LONG(tile.lanes), factors)
+        return _loop(builder, tile, tile_, shared, count, factors)
 
-    return tile(tile, x, starts, types.intp, shifts, types.intp, w, types.intp, types.intp), generate
+    return tile(tile, x, starts, types.intp, shifts, w, types.intp, terms, types.UniTuple(types.intp, 2)), generate
 
 
 @intrinsic
-def add_row(typing: Any, tile: Any, x: Any, start: Any, step: Any, w: Any, at: Any, taps: Any, stride: Any) -> Any:
-    """Add ``x[start + (row * S + t) * step:] * w[at + t * L:]`` to each row, for t = 0 ... T - 1.
+def add_row(
+    typing: Any, tile: Any, x: Any, start: Any, step: Any, w: Any, at: Any, terms: Any, k: Any, taps: Any, stride: Any
+) -> Any:
+    """Add ``x[start + (row * S + t) * step:] * w[at + terms[k + t]:]`` to each row, for t = 0 ... T - 1.
 
     The tuples ``taps`` and ``stride`` have T and S elements. A vector that several rows read is loaded once.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        tile_, x_, start_, step_, w_, at_, *_ = arguments
-        first = _at(context, builder, w, w_, at_)
-        weights = [_load(builder, builder.gep(first, [LONG(t * tile.lanes)]), tile.vector) for t in range(len(taps))]
+        tile_, x_, start_, step_, w_, at_, terms_, k_, *_ = arguments
+        first, term = _at(context, builder, w, w_, at_), _at(context, builder, terms, terms_, k_)
+        starts = [builder.load(builder.gep(term, [LONG(t)])) for t in range(len(taps))]
+        weights = [_load(builder, builder.gep(first, [place]), tile.vector) for place in starts]
         sums = [builder.extract_value(tile_, row) for row in range(tile.rows)]
         pixel = _at(context, builder, x, x_, start_)
         for place in range((tile.rows - 1) * len(stride) + len(taps)):
@@ -206,7 +223,22 @@ def add_row(typing: Any, tile: Any, x: Any, start: Any, step: Any, w: Any, at: A
             pixel = builder.gep(pixel, [step_])
         return _packed(builder, tile, sums)
 
-    return tile(tile, x, types.intp, types.intp, w, types.intp, taps, stride), generate
+    return tile(tile, x, types.intp, types.intp, w, types.intp, terms, types.intp, taps, stride), generate
+
+
+@intrinsic
+def prefetch(typing: Any, like: Any, x: Any, start: Any) -> Any:
+    """Have the first numbers of ``x[start:]``, as many as a tile has, brought into the cache; they may lie outside."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.bitcast(_at(context, builder, x, *arguments[1:]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [first.type, INT, INT, INT])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for at in range(0, 4 * like.rows * like.lanes, CACHE_LINE):
+            builder.call(function, [builder.gep(first, [LONG(at)]), INT(0), INT(3), INT(1)])
+        return context.get_dummy_value()
+
+    return types.void(like, x, types.intp), generate
 
 
 @intrinsic
@@ -265,25 +297,29 @@ def sums_of_rows(typing: Any, tile: Any) -> Any:
     return types.UniTuple(types.float32, tile.rows)(tile), generate
 
 
+def _evenly(builder: Any, first: Any, step: Any) -> Callable[[Any], Any]:
+    """Return the function that gives the address ``first + k * step``."""
+    return lambda k: builder.gep(first, [builder.mul(k, step)])
+
+
 def _loop(
-    builder: Any, tile: Tile, start: Any, shared: Any, count: Any, step: Any, factors: Callable[[Any], list[Any]]
+    builder: Any, tile: Tile, start: Any, shared: Callable[[Any], Any], count: Any, factors: Callable[[Any], list[Any]]
 ) -> Any:
-    """Generate a loop that adds ``factors(k)[row]`` times the vector at ``shared + k * step`` to each row."""
+    """Generate a loop that adds ``factors(k)[row]`` times the vector at ``shared(k)`` to each row."""
     before = builder.block
     body, after = builder.append_basic_block("step"), builder.append_basic_block("stepped")
     old = [builder.extract_value(start, row) for row in range(tile.rows)]
     builder.cbranch(builder.icmp_signed(">", count, LONG(0)), body, after)
     builder.position_at_end(body)
-    k, pointer = builder.phi(LONG), builder.phi(shared.type)
+    k = builder.phi(LONG)
     sums = [builder.phi(tile.vector) for _ in range(tile.rows)]
-    vector = _load(builder, pointer, tile.vector)
+    vector = _load(builder, shared(k), tile.vector)
     new = [
         builder.fadd(builder.fmul(factor, vector, flags=("contract",)), total, flags=("contract",))
         for factor, total in zip(factors(k), sums, strict=True)
     ]
     following = builder.add(k, LONG(1))
-    changes = [(k, LONG(0), following), (pointer, shared, builder.gep(pointer, [step]))]
-    for phi, first, next_ in [*changes, *zip(sums, old, new, strict=True)]:
+    for phi, first, next_ in [(k, LONG(0), following), *zip(sums, old, new, strict=True)]:
         phi.add_incoming(first, before)
         phi.add_incoming(next_, body)
     builder.cbranch(builder.icmp_signed("<", following, count), body, after)
