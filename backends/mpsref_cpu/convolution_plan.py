@@ -195,8 +195,9 @@ def _pixels(problem: Forward | GradientData) -> tuple[Table, Table]:
 def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
     """Cut channels into blocks (first, channels, lanes), the widest first.
 
-    A rest is one block of the fewest lanes that hold it; but depthwise kernels, which read vectors of the source, have
-    no lanes beyond its channels, and dots are one channel each.
+    A rest is a block like those before it, or, alone, of the fewest lanes that hold it: another number of lanes is
+    another pass over the image. But depthwise kernels, which read vectors of the source, have no lanes beyond its
+    channels, and dots are one channel each.
 
     >>> cut(11, "dense"), cut(11, "depthwise"), cut(2, "dots")
     ([(0, 11, 16)], [(0, 8, 8), (8, 2, 2), (10, 1, 1)], [(0, 1, 1), (1, 1, 1)])
@@ -207,8 +208,9 @@ def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
     while first < channels:
         rest = channels - first
         fitting = [lanes for lanes in (*WIDTHS, 2, 1) if lanes <= rest]
-        partly = path == "dense" and rest < LANES
-        lanes = min(lanes for lanes in WIDTHS if lanes >= rest) if partly else fitting[0]
+        lanes = fitting[0]
+        if path == "dense" and rest < LANES:
+            lanes = LANES if first else min(lanes for lanes in WIDTHS if lanes >= rest)
         blocks.append((first, min(lanes, rest), lanes))
         first += lanes
     return blocks

@@ -25,6 +25,8 @@ C, T, F = Convolution, ConvolutionTranspose, FullyConnected
 LAYERS: dict[str, tuple[Any, tuple[int, ...], int, tuple[int, int]]] = {
     "channels of every width": (C(3), (2, 6, 7, 20), 61, (6, 7)),
     "more terms than a piece": (C(3, offset=1), (1, 5, 6, 70), 24, (3, 4)),
+    "more terms than a piece, more pixels than a strip": (C(3), (1, 12, 14, 48), 8, (12, 14)),
+    "few weights, more pixels than a strip": (C(1), (2, 9, 12, 6), 40, (9, 12)),
     "one tap, whole images in one run": (C(1), (3, 4, 5, 40), 132, (4, 5)),
     "many channels, short rows": (C(3), (3, 4, 4, 52), 130, (4, 4)),
     "many channels in groups": (C(3, groups=2), (2, 5, 5, 36), 40, (5, 5)),
@@ -197,7 +199,8 @@ def test_how_weight_gradients_are_summed() -> None:
 def test_blocks_have_all_widths() -> None:
     plan = convolution_plan.plan(problem_of("channels of every width", "forward"))
     assert [lanes for lanes, *_ in plan.blocks] == [LANES]
-    assert [lanes for *_, lanes in convolution_plan.cut(LANES + 5, "dense")] == [LANES, 8]
+    assert [lanes for *_, lanes in convolution_plan.cut(LANES + 5, "dense")] == [LANES, LANES]
+    assert [lanes for *_, lanes in convolution_plan.cut(5, "dense")] == [8]
     assert [lanes for *_, lanes in convolution_plan.cut(LANES + 7, "depthwise")] == [LANES, 4, 2, 1]
 
 
