@@ -37,6 +37,7 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...], int, tuple[int, int]]] = {
     "windows outside": (C(2, 1, 1, (-4, 9)), (1, 3, 4, 5), 6, (9, 7)),
     "depthwise": (C(3, groups=44), (2, 7, 9, 44), 44, (7, 9)),
     "depthwise, strided": (C(5, 2, groups=17), (2, 12, 13, 17), 17, (6, 7)),
+    "depthwise, strided, even": (C(6, 2, groups=17), (2, 10, 18, 17), 17, (5, 9)),
     "depthwise, dilated": (C(3, 1, 2, groups=8), (1, 6, 7, 8), 8, (6, 7)),
     "depthwise, more taps than a sum": (C(24, offset=12, groups=3), (1, 24, 25, 3), 3, (1, 2)),
     "depthwise, multiplied": (C(3, groups=6), (2, 5, 6, 6), 18, (5, 6)),
