@@ -5,9 +5,8 @@ The source is read one number for each pixel, where it lies, the weights from a 
 channel; the channels of neighbouring taps are one run where they are neighbours in memory.
 
 The terms of a sum are cut into pieces, whose weights stay in the first-level cache while all pixels of a block of rows
-pass by; the sums of the pieces are added up in the result. Where all weights stay there, all blocks of channels pass
-over a strip of pixels before the next one comes, so that the result is written pixel by pixel. No sum depends on how
-rows and channels are shared among threads. Where taps are skipped, nothing is multiplied.
+pass by; the sums of the pieces are added up in the result. No sum depends on how rows and channels are shared among
+threads. Where taps are skipped, nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -25,12 +24,6 @@ __all__ = ["dense"]
 
 MOST_TERMS = 384
 """Terms of a piece, at most: 24 KB of weights for 16 channels."""
-
-MOST_WEIGHTS = 1 << 12
-"""So many weights, 16 KB, stay in the first-level cache together with what tiles read."""
-
-STRIP = 16 * ROWS
-"""Pixels of so many tiles are computed for all channels before the next ones if the weights stay in the cache."""
 
 HALF = (0,) * (LANES // 2)
 """As many lanes as the rest of the channels often has: 24 are 16 and 8."""
@@ -91,37 +84,34 @@ def _dense_block(
                 continue
             _, terms = list_term_runs(sizes, y, x, a, b, kernel, runs)
             pieces = max(1, -(-terms // MOST_TERMS))
-            step = STRIP if terms * blocks.shape[0] * width <= MOST_WEIGHTS else count
-            for begin in range(0, count, step):
-                end = min(begin + step, count)
-                run, done = 0, 0
-                for piece in range(pieces):
-                    quota = terms * (piece + 1) // pieces - terms * piece // pieces
-                    for m in range(blocks.shape[0]):
-                        channel, source_channel, at, channels = blocks[m]
-                        start = filled(zeros, biases, channel) if piece == 0 else zeros
-                        for p in range(begin, end, ROWS):
-                            starts = places(zeros, of, p)
-                            tile, k, skipped, left = start, run, done, quota
-                            while left > 0:
-                                n = min(left, runs[k, 2] - skipped)
-                                w = at + (runs[k, 1] + skipped) * width
-                                shift = source_channel + runs[k, 0] + skipped
-                                tile = add_scaled(tile, source, starts, shift, weights, w, n, 1, width)
-                                left -= n
-                                k, skipped = k + 1, 0
-                            if channels < width:
-                                put(tile, edge, places(zeros, edges, 0), 0)
-                                _move(edge, width, result, into, p, min(ROWS, end - p), channel, channels, piece > 0)
-                            elif piece == 0:
-                                put(tile, result, places(zeros, into, p), channel)
-                            else:
-                                add_to(tile, result, places(zeros, into, p), channel)
-                    while quota > 0:
-                        n = min(quota, runs[run, 2] - done)
-                        quota, done = quota - n, done + n
-                        if done == runs[run, 2]:
-                            run, done = run + 1, 0
+            run, done = 0, 0
+            for piece in range(pieces):
+                quota = terms * (piece + 1) // pieces - terms * piece // pieces
+                for m in range(blocks.shape[0]):
+                    channel, source_channel, at, channels = blocks[m]
+                    start = filled(zeros, biases, channel) if piece == 0 else zeros
+                    for p in range(0, count, ROWS):
+                        starts = places(zeros, of, p)
+                        tile, k, skipped, left = start, run, done, quota
+                        while left > 0:
+                            n = min(left, runs[k, 2] - skipped)
+                            w = at + (runs[k, 1] + skipped) * width
+                            shift = source_channel + runs[k, 0] + skipped
+                            tile = add_scaled(tile, source, starts, shift, weights, w, n, 1, width)
+                            left -= n
+                            k, skipped = k + 1, 0
+                        if channels < width:
+                            put(tile, edge, places(zeros, edges, 0), 0)
+                            _move(edge, width, result, into, p, min(ROWS, count - p), channel, channels, piece > 0)
+                        elif piece == 0:
+                            put(tile, result, places(zeros, into, p), channel)
+                        else:
+                            add_to(tile, result, places(zeros, into, p), channel)
+                while quota > 0:
+                    n = min(quota, runs[run, 2] - done)
+                    quota, done = quota - n, done + n
+                    if done == runs[run, 2]:
+                        run, done = run + 1, 0
 
 
 @inlined

@@ -25,8 +25,8 @@ C, T, F = Convolution, ConvolutionTranspose, FullyConnected
 LAYERS: dict[str, tuple[Any, tuple[int, ...], int, tuple[int, int]]] = {
     "channels of every width": (C(3), (2, 6, 7, 20), 61, (6, 7)),
     "more terms than a piece": (C(3, offset=1), (1, 5, 6, 70), 24, (3, 4)),
-    "more terms than a piece, more pixels than a strip": (C(3), (1, 12, 14, 48), 8, (12, 14)),
-    "few weights, more pixels than a strip": (C(1), (2, 9, 12, 6), 40, (9, 12)),
+    "more terms than a piece, few lanes": (C(3), (1, 6, 7, 48), 8, (6, 7)),
+    "one tap, a rest of half the lanes": (C(1), (2, 9, 12, 6), LANES + LANES // 2, (9, 12)),
     "one tap, whole images in one run": (C(1), (3, 4, 5, 40), 132, (4, 5)),
     "many channels, short rows": (C(3), (3, 4, 4, 52), 130, (4, 4)),
     "many channels in groups": (C(3, groups=2), (2, 5, 5, 36), 40, (5, 5)),
