@@ -194,6 +194,26 @@ def test_pixels_that_no_window_reads_get_exactly_zero(backend: str) -> None:
     assert np.array_equal(dx.any(axis=(0, 3)), np.logical_and.outer(read, read))
 
 
+def test_what_no_window_reads_may_be_infinite(ieee_backend: str) -> None:
+    x = quarters((2, 12, 12, 5)) + 4
+    read = np.isin(np.arange(12) % 4, [0, 1])
+    x[:, ~read], x[:, :, ~read] = INF, NAN
+    dx = PoolingL2Norm(2, 4, 1).gradient(np.ones((2, 3, 3, 5), np.float32), x, backend=ieee_backend)
+    assert np.array_equal(dx.any(axis=(0, 3)), np.logical_and.outer(read, read))
+
+
+@pytest.mark.parametrize("channels", [1, 7, 8, 11, 32, 43])
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_any_number_of_channels(backend: str, channels: int, stride: int) -> None:
+    """Vectors of channels, whole and in part, of windows that overlap, and of some that do not."""
+    pool = PoolingL2Norm(3, stride, 1, "clamp")
+    x = quarters((2, 9, 6, channels))
+    g = quarters((2, *pool.default_outputs(x.shape), channels), seed=1)
+    y, dx = pooled(pool, x, g, backend)
+    oracle_pooling.assert_close(y, oracle.forward(pool, x, g.shape[1:3]), backend)
+    oracle_pooling.assert_close(dx, oracle.gradient(pool, g, x), backend)
+
+
 @pytest.mark.parametrize("far", [-(2**61), -1000, 1000, 2**61])
 def test_far_windows_read_zeros_or_the_corner(backend: str, far: int) -> None:
     x, g = quarters((2, 4, 5, 3)) + 4, quarters((2, 2, 3, 3), seed=1)

@@ -14,30 +14,44 @@ from llvmlite import ir
 from numba import extending, types
 from numba.extending import models, register_model
 
-__all__ = ["add_to", "any_nan", "load_lanes", "maximum", "plus", "put", "where_equal", "without", "zeros"]
+__all__ = [
+    "add_to",
+    "any_nan",
+    "load_lanes",
+    "maximum",
+    "plus",
+    "plus_product",
+    "put",
+    "where_equal",
+    "without",
+    "zeros",
+    "zeros_like",
+]
 
 intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
 
 INT = ir.IntType(32)
 FLOAT = ir.FloatType()
+DOUBLE = ir.DoubleType()
 
 REGISTER = 8
 """Lanes of a vector register, about."""
 
 
 class Lanes(types.Type):
-    """``width`` float32 numbers that compiled code treats as one value."""
+    """``width`` numbers, float32 or float64, that compiled code treats as one value."""
 
-    def __init__(self, width: int) -> None:
-        """Name the type after its width."""
-        self.width = width
-        super().__init__(f"Lanes({width})")
+    def __init__(self, width: int, element: Any = types.float32) -> None:
+        """Name the type after what it holds."""
+        self.width, self.element = width, element
+        super().__init__(f"Lanes({width}, {element})")
 
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Lanes) -> None:
-        super().__init__(manager, lanes, ir.VectorType(FLOAT, lanes.width))
+        element = manager[lanes.element].get_value_type()
+        super().__init__(manager, lanes, ir.VectorType(element, lanes.width))
 
 
 def _constant(vector: ir.VectorType, value: float) -> ir.Constant:
@@ -66,15 +80,31 @@ def zeros(typing: Any, width: Any) -> Any:
     return Lanes(width.literal_value)(width), generate
 
 
+@intrinsic(prefer_literal=True)
+def zeros_like(typing: Any, array: Any, width: Any) -> Any:
+    """Return ``width`` zeros of the dtype of ``array``, float32 or float64; ``width`` is a literal."""
+    if not isinstance(width, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Lanes(width.literal_value, array.dtype)(array, width), generate
+
+
 @intrinsic
 def load_lanes(typing: Any, array: Any, index: Any, like: Any) -> Any:
-    """Return as many elements of ``array`` from ``index`` on as ``like`` has, float32 or the bits of float16."""
+    """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements.
+
+    The array is float32 or float64, or holds the bits of float16.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         element = context.get_data_type(array.dtype)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], ir.VectorType(element, like.width))
         stored = builder.load(pointer, align=_align(array))
-        return stored if element == FLOAT else _widened(builder, stored)
+        numbers = _widened(builder, stored) if isinstance(element, ir.IntType) else stored
+        return _converted(builder, numbers, context.get_value_type(like))
 
     return like(array, types.uintp, like), generate
 
@@ -95,6 +125,13 @@ def _widened(builder: Any, half: Any) -> Any:
     return builder.bitcast(builder.or_(result, sign), floats)
 
 
+def _converted(builder: Any, value: Any, to: ir.VectorType) -> Any:
+    """Return float32 or float64 numbers as those of ``to``."""
+    if value.type.element == to.element:
+        return value
+    return builder.fpext(value, to) if to.element == DOUBLE else builder.fptrunc(value, to)
+
+
 @intrinsic
 def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
     """Add ``lanes`` to the elements of ``array``, float32 or float64, from ``index`` on."""
@@ -102,7 +139,7 @@ def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
-        term = arguments[2] if vector.element == FLOAT else builder.fpext(arguments[2], vector)
+        term = _converted(builder, arguments[2], vector)
         total = builder.fadd(builder.load(pointer, align=_align(array)), term)
         builder.store(total, pointer, align=_align(array))
         return context.get_dummy_value()
@@ -117,8 +154,7 @@ def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
-        value = arguments[2] if vector.element == FLOAT else builder.fpext(arguments[2], vector)
-        builder.store(value, pointer, align=_align(array))
+        builder.store(_converted(builder, arguments[2], vector), pointer, align=_align(array))
         return context.get_dummy_value()
 
     return types.void(array, types.uintp, lanes), generate
@@ -169,6 +205,21 @@ def maximum(typing: Any, value: Any, best: Any) -> Any:
 def plus(typing: Any, value: Any, other: Any) -> Any:
     """Return the sums of each pair."""
     return _elementwise(lambda builder, v, w: builder.fadd(v, w))(typing, value, other)
+
+
+@intrinsic
+def plus_product(typing: Any, total: Any, factor: Any, value: Any) -> Any:
+    """Return ``total + factor * value``, rounded once where the machine can; ``factor`` is a number or lanes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        total, factor, value = arguments
+        if not isinstance(factor.type, ir.VectorType):
+            first = builder.insert_element(ir.Constant(value.type, ir.Undefined), factor, ir.Constant(INT, 0))
+            factor = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(INT, value.type.count), None))
+        product = builder.fmul(factor, value, flags=("contract",))
+        return builder.fadd(total, product, flags=("contract",))
+
+    return total(total, factor if isinstance(factor, Lanes) else total.element, value), generate
 
 
 @intrinsic
