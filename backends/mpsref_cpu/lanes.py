@@ -17,11 +17,13 @@ from numba.extending import models, register_model
 __all__ = [
     "add_to",
     "any_nan",
+    "from_lane",
     "load_lanes",
     "maximum",
     "plus",
     "plus_product",
     "put",
+    "times",
     "where_equal",
     "without",
     "zeros",
@@ -208,18 +210,42 @@ def plus(typing: Any, value: Any, other: Any) -> Any:
 
 
 @intrinsic
+def times(typing: Any, value: Any, other: Any) -> Any:
+    """Return the products of each pair."""
+    return _elementwise(lambda builder, v, w: builder.fmul(v, w))(typing, value, other)
+
+
+@intrinsic
 def plus_product(typing: Any, total: Any, factor: Any, value: Any) -> Any:
     """Return ``total + factor * value``, rounded once where the machine can; ``factor`` is a number or lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, factor, value = arguments
         if not isinstance(factor.type, ir.VectorType):
-            first = builder.insert_element(ir.Constant(value.type, ir.Undefined), factor, ir.Constant(INT, 0))
-            factor = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(INT, value.type.count), None))
+            factor = _splat(builder, factor, value.type)
         product = builder.fmul(factor, value, flags=("contract",))
         return builder.fadd(total, product, flags=("contract",))
 
     return total(total, factor if isinstance(factor, Lanes) else total.element, value), generate
+
+
+@intrinsic
+def from_lane(typing: Any, lanes: Any, first: Any) -> Any:
+    """Return ``lanes`` with zeros in place of those before lane ``first``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes, first = arguments
+        numbers = ir.Constant(ir.VectorType(INT, lanes.type.count), list(range(lanes.type.count)))
+        taken = builder.icmp_signed(">=", numbers, _splat(builder, builder.trunc(first, INT), numbers.type))
+        return builder.select(taken, lanes, ir.Constant(lanes.type, None))
+
+    return lanes(lanes, types.int64), generate
+
+
+def _splat(builder: Any, number: Any, to: ir.VectorType) -> Any:
+    """Return a vector of equal numbers."""
+    one = builder.insert_element(ir.Constant(to, ir.Undefined), number, ir.Constant(INT, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT, to.count), None))
 
 
 @intrinsic

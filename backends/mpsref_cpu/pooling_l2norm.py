@@ -25,7 +25,7 @@ from mpsref.kernels.pooling_l2norm import PoolingL2Norm
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import load_lanes, plus_product, put, zeros_like
+from mpsref_cpu.lanes import load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import (
     MOST_FLOAT32_TERMS,
@@ -210,18 +210,20 @@ def _sums_of_squares(
     groups = reading.groups
     starts, factors = terms
     count = _list_pixels(reading.rows, a, terms, squares.size)
-    if count == 0:
-        squares[:] = 0
-    for t in range(count):
-        pixels, factor = x[start + starts[t] : start + starts[t] + squares.size], factors[t]
-        if t == 0:
-            for i in range(squares.size):
-                value = load(pixels[i])
-                squares[i] = factor * (value * value)
-        else:
-            for i in range(squares.size):
-                value = load(pixels[i])
-                squares[i] += factor * (value * value)
+    n, i = np.uintp(squares.size), np.uintp(0)
+    while i + np.uintp(32) <= n:
+        total = zeros_like(squares, 32)
+        for t in range(np.uintp(count)):
+            value = load_lanes(x, np.uintp(start + starts[t]) + i, total)
+            total = plus_product(total, factors[t], times(value, value))
+        put(squares, i, total)
+        i += np.uintp(32)
+    while i < n:
+        squares[i] = 0
+        for t in range(np.uintp(count)):
+            single = load(x[np.uintp(start + starts[t]) + i])
+            squares[i] += factors[t] * (single * single)
+        i += np.uintp(1)
     for k in range(groups.start.size):
         b = groups.start[k]
         count = _list_pixels(reading.columns, b, terms, channels)
