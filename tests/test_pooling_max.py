@@ -235,6 +235,19 @@ def test_pixels_that_no_window_reads_get_exactly_zero(backend: str) -> None:
     assert dx.sum() == g.sum()
 
 
+@pytest.mark.parametrize("channels", [1, 7, 8, 11, 20, 43])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "edge"), [(2, 2, "clamp"), (3, 2, "clamp"), (3, 1, "zero"), (5, 1, "clamp")]
+)
+def test_any_number_of_channels(backend: str, channels: int, kernel: int, stride: int, edge: Any) -> None:
+    """Vectors of channels, whole and in part, of windows that overlap, and of some that do not."""
+    pool = PoolingMax(kernel, stride, kernel // 2, edge)
+    x = quarters((2, 9, 6, channels))
+    g = quarters((2, *pool.default_outputs(x.shape), channels), seed=1)
+    dx = pool.gradient(g, x, backend=backend)
+    oracle_pooling.assert_close(dx, oracle.gradient(pool, g, x), backend)
+
+
 @pytest.mark.parametrize("far", [-(2**61), -1000, 1000, 2**61])
 def test_far_windows_read_zeros_or_the_corner(backend: str, far: int) -> None:
     x, g = quarters((2, 4, 5, 3)), quarters((2, 2, 3, 3), seed=1)

@@ -18,6 +18,7 @@ from mpsref_cpu.parallel import threads_for
 
 __all__ = [
     "MOST_FLOAT32_TERMS",
+    "VECTOR",
     "Groups",
     "Indices",
     "Pixels",
@@ -41,6 +42,9 @@ CACHE = 1 << 18
 
 NARROWEST = 32
 """Channels of a part, at least: a few vectors, and no cache line shared by many threads."""
+
+VECTOR = 8
+"""Channels that kernels take at once, at least where there are as many."""
 
 HIGH = 4
 """A band is so many windows high, at least."""
@@ -149,11 +153,17 @@ def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:
     """Return how many channels are computed together.
 
     All, unless the rows kept (``kept`` bytes a channel) outgrow the cache, or there are fewer images than the threads
-    need: to cut the rows of an image costs rows computed twice, to cut its channels does not.
+    need: to cut the rows of an image costs rows computed twice, to cut its channels does not. No part is narrower than
+    a vector, so that channels are computed alike in whatever part they are.
     """
     wanted = max(-(-threads_for(nbytes) // images), -(-channels * kept // CACHE))
     parts = max(1, min(wanted, channels // NARROWEST))
-    return channels if parts == 1 else -(-channels // (parts * 8)) * 8
+    if parts == 1:
+        return channels
+    part = -(-channels // (parts * VECTOR)) * VECTOR
+    while 0 < channels % part < VECTOR:
+        part += VECTOR
+    return min(part, channels)
 
 
 def band_height(units: int, height: int, extent: int, nbytes: int) -> int:

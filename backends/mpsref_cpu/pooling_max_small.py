@@ -4,10 +4,11 @@ Rows of dx are taken in turn, and each window is looked at once, when the first 
 time, it finds its largest value and then gives ``g`` to the first tap in raster order that equals it; what is given is
 taken away from what is left, so that later taps get nothing. An element of g costs, for each of the K * K taps, a
 maximum and an addition to find the value, and a comparison, two masks and an addition to place it, all on whole
-vectors. Windows that reach into the rows of another thread are looked at there too.
+vectors. Where channels fill no whole number of vectors, the last one repeats some of the one before, and adds nothing
+to those. Windows that reach into the rows of another thread are looked at there too.
 
 NaN is larger than everything and equals nothing. It shows in the sum of the values of a window (as some infinities do);
-then, and for channels that fill no vector, the selected tap is looked up as ``numpy.argmax`` does.
+then, and for images of fewer channels than a vector has, the selected tap is looked up as ``numpy.argmax`` does.
 
 Every element of dx adds up its windows in raster order, whatever the threads, in float32, and in float64 where there
 may be more than 1,024. Workspace: as many rows of sums as a window is high, where dx is not stored in their dtype.
@@ -25,10 +26,11 @@ from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import add_to, any_nan, load_lanes, maximum, plus, put, where_equal, without, zeros
+from mpsref_cpu.lanes import add_to, any_nan, from_lane, load_lanes, maximum, plus, put, where_equal, without, zeros
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import (
     MOST_FLOAT32_TERMS,
+    VECTOR,
     Groups,
     Indices,
     Pixels,
@@ -257,16 +259,18 @@ def _hand_out(
         c = 0
         while c + 32 <= n and not found_nan:
             if unroll is None:
-                _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(32))
+                _hand_out_irregular(g, at, x, sums, c, 0, rows, columns, moved, zeros(32))
             else:
-                _hand_out_regular(g, at, x, sums, c, rows, walk, unroll, zeros(32))
+                _hand_out_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(32))
             c += 32
-        while c + 8 <= n and not found_nan:
+        while c < n and n >= VECTOR and not found_nan:
+            done = max(0, c + VECTOR - n)  # channels that the last vector has in common with the one before
+            c -= done
             if unroll is None:
-                _hand_out_irregular(g, at, x, sums, c, rows, columns, moved, zeros(8))
+                _hand_out_irregular(g, at, x, sums, c, done, rows, columns, moved, zeros(VECTOR))
             else:
-                _hand_out_regular(g, at, x, sums, c, rows, walk, unroll, zeros(8))
-            c += 8
+                _hand_out_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(VECTOR))
+            c += VECTOR
         if c < n:
             _hand_out_argmax(g, at, x, sums, c, n, rows, columns, moved)
         at += moves[0]
@@ -275,9 +279,9 @@ def _hand_out(
 
 @inlined
 def _hand_out_regular(
-    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, moved: Any, unroll: Any, zero: Any
+    g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, moved: Any, unroll: Any, zero: Any
 ) -> None:
-    """Do it for as many channels from ``c`` on as ``zero`` has lanes."""
+    """Do it for as many channels from ``c`` on as ``zero`` has lanes; so many of them are ``done``: set, not added."""
     row_count, x_rows, sum_rows, row_sets = rows
     taps = len(unroll)
     x_first, x_step, sum_first, sum_step, old = moved
@@ -304,14 +308,14 @@ def _hand_out_regular(
                 left = without(left, given)
                 if sum_rows[ty] >= 0:
                     if tx < added:
-                        add_to(sums, np.uintp(q + tx * sum_step), given)
+                        add_to(sums, np.uintp(q + tx * sum_step), from_lane(given, done))
                     else:
                         put(sums, np.uintp(q + tx * sum_step), given)
 
 
 @inlined
 def _hand_out_irregular(
-    g: Any, at: int, x: Any, sums: Any, c: int, rows: Any, columns: Any, moved: Any, zero: Any
+    g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, columns: Any, moved: Any, zero: Any
 ) -> None:
     """As :func:`_hand_out_regular`, where any column may be outside the image or have no place."""
     row_count, x_rows, sum_rows, row_sets = rows
@@ -339,7 +343,7 @@ def _hand_out_irregular(
                 if row_sets[ty] and column_sets[tx]:
                     put(sums, q, given)
                 else:
-                    add_to(sums, q, given)
+                    add_to(sums, q, from_lane(given, done))
 
 
 @compiled
