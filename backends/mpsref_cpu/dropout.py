@@ -93,10 +93,10 @@ def _mask(begin: int, end: int, groups: int, first: int, words: Any, bits: Any) 
     for group in range(begin, end):
         image, part = divmod(group, groups)
         block, number = word(part * GROUP), word(first + image)
-        for i in range(GROUP):
+        line, at = bits[image], part * GROUP * BLOCK
+        for i in range(np.uintp(min(GROUP, -(-(size - at) // BLOCK)))):
             c0, c1, c2, c3 = _philox(word(block + word(i)), number, low, high, k0, k1)
             first_word[i], second_word[i], third_word[i], fourth_word[i] = c0, c1, c2, c3
-        line, at = bits[image], part * GROUP * BLOCK
         whole = min(GROUP, (size - at) // BLOCK)
         for i in range(np.uintp(whole)):
             q = np.uintp(at) + np.uintp(BLOCK) * i
