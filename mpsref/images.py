@@ -131,9 +131,8 @@ def native(array: Array) -> Array:
 def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Allocate a result; raise ``ShapeError`` where its shape is beyond what this machine can hold."""
     try:
-        for length in shape:
-            if length > AXIS_LIMIT:
-                raise ShapeError(f"an axis is longer than {AXIS_LIMIT}")
+        if max(shape, default=0) > AXIS_LIMIT:
+            raise ValueError(f"an axis is longer than {AXIS_LIMIT}")
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
         raise ShapeError(

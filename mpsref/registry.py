@@ -16,7 +16,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -89,14 +88,6 @@ class Problem:
     def result_shapes(self) -> tuple[Shape, ...]:
         """Shape of each result."""
         raise NotImplementedError
-
-    def results_for(self, *inputs: np.dtype[Any]) -> list[tuple[Shape, np.dtype[Any]]]:
-        """Return shape and dtype of each result for inputs of such dtypes; asked again, without any work."""
-        known = self.__dict__.setdefault("_results", {})
-        if inputs not in known:
-            known[inputs] = list(zip(self.result_shapes, self.result_dtypes(*inputs), strict=True))
-        found: list[tuple[Shape, np.dtype[Any]]] = known[inputs]
-        return found
 
     @property
     def flops(self) -> int:
@@ -312,27 +303,67 @@ def run(
     if reason is not None:
         raise UnsupportedError(reason)
     sources = list(map(images.native, inputs))
-    is_empty = False
-    for k, array in enumerate(sources):
-        is_empty = is_empty or not array.size
-        if array.dtype.kind == "f" and array.dtype.type not in chosen._taken:
+    dtypes = [array.dtype for array in sources]
+    ready = problem.__dict__.get("_ready")
+    if ready is None or ready.dtypes != dtypes or ready.backend is not chosen:
+        ready = problem.__dict__["_ready"] = _made_ready(problem, chosen, sources, dtypes)
+    if out is None and not ready.is_empty:
+        try:
+            results = tuple([np.empty(shape, dtype) for shape, dtype in ready.made])
+        except MemoryError:  # say for what
+            results = tuple([images.empty("the result", *one) for one in ready.made])
+        single = len(results) == 1
+        chosen.implementations[operation](problem, *sources, out=results[0] if single else results)
+        return results[0] if single else results
+    return _run_into(ready, problem, chosen.implementations[operation], sources, inputs, out)
+
+
+class _Ready(NamedTuple):
+    """What is known of every call of a problem on one backend with inputs of such dtypes."""
+
+    backend: Backend
+    dtypes: list[np.dtype[Any]]
+    made: list[tuple[Shape, np.dtype[Any]]]
+    """Shape and dtype of each result."""
+    is_empty: bool
+    """Whether an input has no elements; then results are zeros."""
+
+
+def _made_ready(problem: Problem, backend: Backend, sources: list[Array], dtypes: list[np.dtype[Any]]) -> _Ready:
+    """Check that the backend takes such inputs; find what it makes of them."""
+    for name, array in zip(problem.input_shapes, sources, strict=True):
+        if array.dtype.kind == "f" and array.dtype.type not in backend._taken:
             raise TypeError(
-                f"{list(problem.input_shapes)[k]} has dtype {array.dtype}; backend {chosen.name!r} takes "
-                f'{", ".join(chosen.dtypes)}: convert it, or use backend="reference"'
+                f"{name} has dtype {array.dtype}; backend {backend.name!r} takes {', '.join(backend.dtypes)}: "
+                'convert it, or use backend="reference"'
             )
-    made = problem.results_for(*map(attrgetter("dtype"), sources))
+    made = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
+    for one in made:  # each may be too large
+        images.empty("the result", *one)
+    return _Ready(backend, dtypes, made, not all(array.size for array in sources))
+
+
+def _run_into(
+    ready: _Ready,
+    problem: Problem,
+    implementation: Implementation,
+    sources: list[Array],
+    inputs: tuple[Array, ...],
+    out: Any,
+) -> Array | tuple[Array, ...]:
+    """Run a problem whose inputs are empty, or whose results go into arrays of the caller."""
+    made = ready.made
     results = tuple([images.empty("the result", *one) for one in made]) if out is None else _checked(made, inputs, out)
     # A backend writes into plain memory; only a caller's strided array takes the way over a copy.
-    plain = out is None or all(result.flags.c_contiguous for result in results)
-    targets = results if plain else tuple(np.empty_like(result, order="C") for result in results)
+    targets = tuple(r if r.flags.c_contiguous else np.empty_like(r, order="C") for r in results)
     single = len(targets) == 1
-    if is_empty:
+    if ready.is_empty:
         for target in targets:
             target.fill(0)
     else:
-        chosen.implementations[operation](problem, *sources, out=targets[0] if single else targets)
-    if not plain:
-        for result, target in zip(results, targets, strict=True):
+        implementation(problem, *sources, out=targets[0] if single else targets)
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
             result[...] = target
     return results[0] if single else results
 
