@@ -22,7 +22,10 @@ from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
 
-__all__ = ["Form", "Part", "form_of"]
+__all__ = ["Form", "Part", "form_of", "joined_parts"]
+
+LARGEST_JOINED = 1 << 16
+"""Up to so many values two parts are put together for one step; with more, the copies would take longer."""
 
 
 class Part(NamedTuple):
@@ -32,6 +35,26 @@ class Part(NamedTuple):
     value: Array
     moments: tuple[Array | None, ...]
     """The arrays that the step updates; ``None`` for one that does not exist."""
+
+
+def joined_parts(parts: Sequence[Part]) -> Part | None:
+    """Return two small parts as one, ``None`` for others and for those that have no equal dtypes."""
+    if len(parts) != 2 or parts[0].value.size + parts[1].value.size > LARGEST_JOINED:
+        return None
+    kinds = []
+    for gradient, value, moments in parts:
+        if gradient.shape != value.shape:
+            return None
+        kinds.append([gradient.dtype, value.dtype, *[moment is None for moment in moments]])
+    if kinds[0] != kinds[1]:
+        return None
+    first, second = parts
+    pairs = zip(first.moments, second.moments, strict=True)
+    return Part(
+        np.concatenate((first.gradient, second.gradient)),
+        np.concatenate((first.value, second.value)),
+        tuple([None if one is None or other is None else np.concatenate((one, other)) for one, other in pairs]),
+    )
 
 
 class Form(abc.ABC):
