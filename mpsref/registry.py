@@ -15,7 +15,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -56,6 +56,10 @@ class Spec:
     problems: ClassVar[Mapping[str, type[Any]]] = {}
     """The :class:`Problem` subclass of each operation, by method name."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs: the fields, and nothing that was remembered beside them."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
 
 class Operation(NamedTuple):
     """What backends implement, tests compare and reports list."""
@@ -73,6 +77,8 @@ class Problem:
 
     spec: Spec
     method: ClassVar[str]
+
+    __getstate__ = Spec.__getstate__
 
     @property
     def operation(self) -> Operation:
@@ -299,14 +305,11 @@ def run(
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
     operation = type(problem.spec), problem.method  # this is done for every kernel, and each microsecond counts
-    reason = chosen.why_not(operation, problem.spec)
-    if reason is not None:
-        raise UnsupportedError(reason)
-    sources = list(map(images.native, inputs))
-    dtypes = [array.dtype for array in sources]
-    ready = problem.__dict__.get("_ready")
-    if ready is None or ready.dtypes != dtypes or ready.backend is not chosen:
-        ready = problem.__dict__["_ready"] = _made_ready(problem, chosen, sources, dtypes)
+    sources, ready = inputs, problem.__dict__.get("_ready")
+    if ready is None or ready.backend is not chosen or ready.dtypes != [array.dtype for array in inputs]:
+        sources = tuple(map(images.native, inputs))
+        ready = problem.__dict__["_ready"] = _made_ready(problem, chosen, sources)
+    sources = tuple([a if a.flags.c_contiguous and type(a) is np.ndarray else images.native(a) for a in sources])
     if out is None and not ready.is_empty:
         try:
             results = tuple([np.empty(shape, dtype) for shape, dtype in ready.made])
@@ -323,31 +326,36 @@ class _Ready(NamedTuple):
 
     backend: Backend
     dtypes: list[np.dtype[Any]]
+    """In native byte order; other inputs are made so each time."""
     made: list[tuple[Shape, np.dtype[Any]]]
     """Shape and dtype of each result."""
     is_empty: bool
     """Whether an input has no elements; then results are zeros."""
 
 
-def _made_ready(problem: Problem, backend: Backend, sources: list[Array], dtypes: list[np.dtype[Any]]) -> _Ready:
-    """Check that the backend takes such inputs; find what it makes of them."""
-    for name, array in zip(problem.input_shapes, sources, strict=True):
-        if array.dtype.kind == "f" and array.dtype.type not in backend._taken:
+def _made_ready(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> _Ready:
+    """Check that the backend takes such a problem and such inputs; find what it makes of them."""
+    reason = backend.why_not((type(problem.spec), problem.method), problem.spec)
+    if reason is not None:
+        raise UnsupportedError(reason)
+    dtypes = [array.dtype for array in inputs]
+    for name, dtype in zip(problem.input_shapes, dtypes, strict=True):
+        if dtype.kind == "f" and dtype.type not in backend._taken:
             raise TypeError(
-                f"{name} has dtype {array.dtype}; backend {backend.name!r} takes {', '.join(backend.dtypes)}: "
+                f"{name} has dtype {dtype}; backend {backend.name!r} takes {', '.join(backend.dtypes)}: "
                 'convert it, or use backend="reference"'
             )
     made = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
     for one in made:  # each may be too large
         images.empty("the result", *one)
-    return _Ready(backend, dtypes, made, not all(array.size for array in sources))
+    return _Ready(backend, dtypes, made, not all(array.size for array in inputs))
 
 
 def _run_into(
     ready: _Ready,
     problem: Problem,
     implementation: Implementation,
-    sources: list[Array],
+    sources: tuple[Array, ...],
     inputs: tuple[Array, ...],
     out: Any,
 ) -> Array | tuple[Array, ...]:
@@ -370,9 +378,7 @@ def _run_into(
 
 def run_one(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Array:
     """Like :func:`run`, for an operation with a single result."""
-    result = run(problem, *inputs, out=out, backend=backend)
-    assert isinstance(result, np.ndarray)
-    return result
+    return run(problem, *inputs, out=out, backend=backend)  # type: ignore[return-value]
 
 
 def _checked(made: list[tuple[Shape, np.dtype[Any]]], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:

@@ -82,6 +82,7 @@ def test_specs_are_values() -> None:
     assert spec == same
     assert hash(spec) == hash(same)
     assert repr(spec) == repr(same)
+    spec.forward(np.ones((1, 3, 3, 1), np.float32))  # what it remembers of that is not part of its value
     copies = [eval(repr(spec), vars(mpsref)), pickle.loads(pickle.dumps(spec)), copy.copy(spec), copy.deepcopy(spec)]
     assert copies == [spec] * 4
     assert {hash(made) for made in copies} == {hash(spec)}

@@ -98,7 +98,7 @@ def _run(
     pixels = max(1, BLOCK // channels) * channels
     cut = Cut(y.size // images, pixels if problem.formula.over_channels else BLOCK, channels)
     # An empty array stands for what is not there: to compile code without it would take time for each combination.
-    y, t = as_storage(y), as_storage(np.ascontiguousarray(t[..., :channels]))
+    y, t = as_storage(y), as_storage(t if t.shape == y.shape else np.ascontiguousarray(t[..., :channels]))
     g, weights, out = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))
     sums, factors = np.zeros(images * cut.blocks), factors.astype(np.float32)
     nbytes = sum(array.nbytes for array in (g, y, t, weights, out))

@@ -68,7 +68,7 @@ class Inputs(NamedTuple):
 
 def not_negative(name: str, array: Array) -> Array:
     """Return ``array`` unless an element is below 0; NaN passes, and stays in its channel."""
-    if (array < 0).any():
+    if np.fmin.reduce(array) < 0:  # which passes over NaN
         channel = int(np.argmax(array < 0))
         raise ValueError(f"{name}[{channel}] is {array[channel]}; it must be >= 0")
     return array

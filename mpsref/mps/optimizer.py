@@ -135,7 +135,7 @@ class MPSNNOptimizer(MPSKernel):
         for part, (_, moments) in zip(form.parts, steps, strict=True):
             for moment, new in zip(part.moments, moments, strict=True):
                 if moment is not None and new is not None:
-                    moment[...] = new.reshape(moment.shape)
+                    moment[...] = new if new.ndim == moment.ndim else new.reshape(moment.shape)
         self._stepped()
         return result
 
