@@ -55,8 +55,8 @@ def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, A
     """Fill mean and m2."""
     pixels, block, parts = as_storage(x), _block(problem), _parts(problem)
     for_rows(_statistics, len(parts), x.nbytes, pixels, block, _strip(problem), parts)
-    _merge(parts, block, problem.pixels, problem.count, np.array(state, np.float64).reshape(-1, problem.channels))
-    out[0][...], out[1][...] = parts[0]
+    before = np.array(state, np.float64) if problem.count else parts[0]
+    _merge(parts, block, problem.pixels, problem.count, before, *out)
 
 
 def forward(problem: Forward, *inputs: Array, out: Array) -> None:
@@ -73,10 +73,8 @@ def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[
     block, parts = _block(problem), _parts(problem)
     nbytes = given.g.nbytes + given.x.nbytes
     for_rows(_statistics_gradient, len(parts), nbytes, g, x, vectors, neuron, block, parts)
-    dbeta, dgamma = parts.sum(axis=0)
-    if problem.count:
-        dbeta, dgamma = dbeta + given.dbeta, dgamma + given.dgamma
-    out[0][...], out[1][...] = dbeta, dgamma
+    before = np.array((given.dbeta, given.dgamma), np.float64) if problem.count else parts[0]
+    _total(parts, problem.count, before, *out)
 
 
 def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
@@ -230,8 +228,8 @@ def _repeat(vector: Any, channels: int) -> None:
 
 
 @compiled
-def _merge(parts: Any, block: int, pixels: int, count: int, before: Any) -> None:
-    """Put mean and m2 of all blocks into the first one, one after the other, and those of ``count`` pixels before."""
+def _merge(parts: Any, block: int, pixels: int, count: int, before: Any, to_mean: Any, to_m2: Any) -> None:
+    """Merge mean and m2 of all blocks, one after the other, and those of ``count`` pixels ``before``."""
     mean, m2 = parts[0, 0], parts[0, 1]
     n = np.float64(min(block, pixels))
     for k in range(1, parts.shape[0]):
@@ -240,6 +238,8 @@ def _merge(parts: Any, block: int, pixels: int, count: int, before: Any) -> None
         n += b
     if count > 0:
         _merge_one(n, mean, m2, np.float64(count), before[0], before[1])
+    to_mean[:] = mean
+    to_m2[:] = m2
 
 
 @inlined
@@ -251,6 +251,20 @@ def _merge_one(n: float, mean: Any, m2: Any, b: float, mean_b: Any, m2_b: Any) -
         delta = mean_b[c] - mean[c]
         mean[c] += delta * share
         m2[c] += m2_b[c] + delta * delta * weight
+
+
+@compiled
+def _total(parts: Any, count: int, before: Any, to_dbeta: Any, to_dgamma: Any) -> None:
+    """Add up the sums of all blocks, one after the other, and those of ``count`` pixels ``before``."""
+    dbeta, dgamma = parts[0, 0], parts[0, 1]
+    for k in range(1, parts.shape[0]):
+        dbeta += parts[k, 0]
+        dgamma += parts[k, 1]
+    if count > 0:
+        dbeta += before[0]
+        dgamma += before[1]
+    to_dbeta[:] = dbeta
+    to_dgamma[:] = dgamma
 
 
 @compiled

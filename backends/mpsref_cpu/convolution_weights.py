@@ -34,7 +34,7 @@ PIXELS = 256
 """Pixels that are added up at a time, about: vectors of a block for so many fill half of a first-level cache."""
 
 FEW_CHANNELS = 16
-"""With fewer, the taps inside the image share tiles."""
+"""Up to so many, the taps inside the image share tiles."""
 
 MANY_OUTPUTS = 128
 """With so many, the source is read often enough for a copy of it to pay."""
@@ -79,7 +79,7 @@ def plan(problem: GradientWeights) -> Plan:
     multiplier = problem.output_channels // problem.spec.groups if depthwise else 1
     blocks, packing = layout(problem, exchanged, "depthwise" if depthwise else "dense")
     y, x = joined.pixels()
-    cut = whole if depthwise or packing.counts[1] < FEW_CHANNELS else by_tap
+    cut = whole if depthwise or packing.counts[1] <= FEW_CHANNELS else by_tap
     if exchanged:
         channels *= multiplier
     else:

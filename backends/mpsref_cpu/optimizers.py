@@ -14,6 +14,7 @@ import numpy as np
 from mpsref.images import Array
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
 from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
+from mpsref.kernels.posing import kept
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage
@@ -50,7 +51,7 @@ class Preparation(NamedTuple):
 def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...], arrays: Any) -> None:
     """Call ``update`` on parts of all ``arrays``."""
     flat = [as_storage(array) for array in arrays]
-    preparation, numbers = Preparation.of(problem.spec), np.array(constants).astype(np.float32)
+    preparation, numbers = kept(Preparation.of, problem.spec), np.array(constants, np.float32)
     for_rows(update, -(-flat[0].size // BLOCK), sum(array.nbytes for array in flat), preparation, numbers, *flat)
 
 

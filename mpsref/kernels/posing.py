@@ -1,13 +1,14 @@
-"""Problems that are remembered: to make and to check one takes as long as a small kernel runs."""
+"""Problems, and what is made of specs, are remembered: to make and check one takes as long as a small kernel runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["posed"]
+__all__ = ["kept", "posed"]
 
 AnyProblem = TypeVar("AnyProblem")
+Made = TypeVar("Made")
 
 CAPACITY = 64
 """How many problems each spec remembers."""
@@ -35,3 +36,17 @@ def posed(kind: Callable[..., AnyProblem], spec: Any, *fields: Any) -> AnyProble
         known.clear()
     known[kind, fields] = problem
     return problem
+
+
+def kept(make: Callable[[Any], Made], spec: Any) -> Made:
+    """Return ``make(spec)``; asked again, the same object, which is kept with this spec and not with its equals.
+
+    >>> from mpsref.kernels.slice_ import Slice
+    >>> cut = Slice()
+    >>> kept(repr, cut) is kept(repr, cut)
+    True
+    """
+    known: dict[Any, Made] = spec.__dict__.setdefault("_kept", {})
+    if make not in known:
+        known[make] = make(spec)
+    return known[make]
