@@ -2,9 +2,10 @@
 
 All runners of a layer take turns in one process, for several rounds; the median counts. Before each turn there is a
 pause, until the threads of the last one sleep. Each computes on the same float32 pixels, in the same memory layout
-(NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated anew at each call, as users do it; beyond 30 MB, where a fresh result costs more in page
-faults than in arithmetic, everyone writes into memory that is there. The copy moves as many bytes as the operation
-reads and writes at least, half of them read and half written, into memory that is there, in as many threads.
+(NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated anew at each
+call, as users do it; beyond 30 MB, where a fresh result costs more in page faults than in arithmetic, everyone writes
+into memory that is there. The copy moves as many bytes as the operation reads and writes at least, half of them read
+and half written, into memory that is there, in as many threads.
 
 PyTorch is optional: without it its column says so.
 """
