@@ -19,6 +19,7 @@ from mpsref.conformance.subjects import SUBJECTS
 from mpsref.images import Array
 from mpsref_cpu import backend
 from mpsref_cpu.half import load, store
+from mpsref_cpu.lanes import load_lanes, put, zeros
 from mpsref_cpu.pooling_average import _tables
 
 OPERATIONS = [registry.Operation(PoolingAverage, method) for method in ("forward", "gradient")]
@@ -158,6 +159,12 @@ def stored(values: Any, out: Any) -> None:
         out[i] = store(values[i], out[i])
 
 
+@numba.njit
+def stored_in_lanes(values: Any, out: Any) -> None:
+    for i in range(0, values.size, 8):
+        put(out, np.uintp(i), load_lanes(values, np.uintp(i), zeros(8)))
+
+
 def test_every_half_is_loaded_exactly() -> None:
     out = np.empty(2**16, np.float32)
     loaded(every_half().view(np.uint16), out)
@@ -180,10 +187,13 @@ def any_bits() -> npt.NDArray[np.float32]:
 
 @pytest.mark.parametrize("values", [around_every_tie(), any_bits()], ids=["ties", "random"])
 def test_floats_are_stored_as_numpy_rounds_them(values: npt.NDArray[np.float32]) -> None:
-    out = np.empty(values.size, np.uint16)
+    values = np.resize(values, -(-values.size // 8) * 8)
+    out, lanes = np.empty(values.size, np.uint16), np.empty(values.size, np.uint16)
     stored(values, out)
+    stored_in_lanes(values, lanes)
     with np.errstate(over="ignore", invalid="ignore"):
         same_bits(out.view(np.float16), values.astype(np.float16))
+    same_bits(lanes.view(np.float16), out.view(np.float16))
 
 
 def test_every_half_passes_a_window_of_one_pixel() -> None:

@@ -30,6 +30,9 @@ LANES = 256
 ROWS = 128
 """Rows of a chunk. The error of a chunk's sums grows with it; 128 leave most of the bound to the data."""
 
+WORK = 8
+"""To merge a sum takes about as long as to add up so many pixels."""
+
 
 class Sizes(NamedTuple):
     """How an image is cut up."""
@@ -61,7 +64,7 @@ def forward(problem: NormalizationForward, x: Array, *vectors: Array, out: Array
     factors = np.empty((n, 3, sizes.channels), np.float32)
     groups, epsilon = problem.groups, problem.spec.epsilon
     for_rows(_add_up, n * sizes.chunks, x.nbytes, pixels, sums, sizes)
-    for_rows(_factors, n, sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, beta, factors)
+    for_rows(_factors, n, WORK * sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, beta, factors)
     for_rows(_normalize, n * sizes.chunks, x.nbytes + out.nbytes, pixels, factors, results, sizes)
 
 
@@ -77,8 +80,11 @@ def gradient(
     groups, epsilon = problem.groups, problem.spec.epsilon
     nbytes, chunks = g.nbytes + x.nbytes, n * sizes.chunks
     for_rows(_add_up_both, chunks, nbytes, gradients, pixels, sums, sizes)
-    for_rows(_slopes, n, sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors)
+    for_rows(_slopes, n, WORK * sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors)
     for_rows(_differentiate, chunks, nbytes + dx.nbytes, gradients, pixels, factors, results, sizes)
+
+
+# Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
 
 
 @compiled
@@ -91,8 +97,7 @@ def _add_up(begin: int, end: int, source: Any, sums: Any, sizes: Any) -> None:
         image, k = divmod(unit, chunks)
         p = (image * pixels + k * chunk) * channels
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
-        for i in range(lanes):
-            first[i] = load(source[p + i]) if i < channels else first[i - channels]
+        _begin(source, p, channels, first)
         total[:] = 0
         square[:] = 0
         while p < stop:
@@ -104,6 +109,15 @@ def _add_up(begin: int, end: int, source: Any, sums: Any, sizes: Any) -> None:
                 p += lanes
         _fold(total, sums[unit, 0])
         _fold(square, sums[unit, 1])
+
+
+@inlined
+def _begin(source: Any, p: int, channels: int, first: Any) -> None:
+    """Set each lane to its channel of the pixel that begins at ``p``."""
+    q = np.uintp(p)
+    for start in range(np.uintp(0), np.uintp(first.size), np.uintp(channels)):
+        for c in range(np.uintp(channels)):
+            first[start + c] = load(source[q + c])
 
 
 @inlined
@@ -139,8 +153,7 @@ def _add_up_both(begin: int, end: int, gradients: Any, source: Any, sums: Any, s
         image, k = divmod(unit, chunks)
         p = (image * pixels + k * chunk) * channels
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
-        for i in range(lanes):
-            first[i] = load(source[p + i]) if i < channels else first[i - channels]
+        _begin(source, p, channels, first)
         total[:] = 0
         square[:] = 0
         upstream[:] = 0
@@ -189,9 +202,10 @@ def _add_products(gradients: Any, source: Any, p: int, n: int, first: Any, upstr
 @inlined
 def _fold(lanes: Any, into: Any) -> None:
     """Add up the lanes of each channel."""
-    channels = into.size
-    into[:] = lanes[:channels]
-    for start in range(channels, lanes.size, channels):
+    channels = np.uintp(into.size)
+    for c in range(channels):
+        into[c] = lanes[c]
+    for start in range(channels, np.uintp(lanes.size), channels):
         for c in range(channels):
             into[c] += lanes[start + c]
 
@@ -214,7 +228,7 @@ def _factors(
     mean, r = np.empty(channels), np.empty(channels)
     for image in range(begin, end):
         _statistics(source, sums, image, sizes, groups, epsilon, mean, r)
-        for c in range(channels):
+        for c in range(np.uintp(channels)):
             factors[image, 0, c], factors[image, 1, c], factors[image, 2, c] = mean[c], gamma[c] * r[c], beta[c]
 
 
@@ -245,24 +259,24 @@ def _slopes(
         product[:] = 0
         for k in range(chunks):
             unit = image * chunks + k
-            start = (image * pixels + k * chunk) * channels
-            for c in range(channels):
+            start = np.uintp((image * pixels + k * chunk) * channels)
+            for c in range(np.uintp(channels)):
                 away = np.float64(load(source[start + c])) - mean[c]
                 of_g[c] += sums[unit, 2, c]
                 product[c] += sums[unit, 3, c] + away * sums[unit, 2, c]
-        for c in range(channels):
+        for c in range(np.uintp(channels)):
             product[c] *= r[c]
             dgamma[image, c], dbeta[image, c] = product[c], of_g[c]
         if pixels * size == 1:
             continue
         for low in range(0, channels, size):
             of_h, of_product = 0.0, 0.0
-            for c in range(low, low + size):
+            for c in range(np.uintp(low), np.uintp(low + size)):
                 of_h += gamma[c] * of_g[c]
                 of_product += gamma[c] * product[c]
             of_h *= r[low] / (pixels * size)
             of_product *= r[low] * r[low] / (pixels * size)
-            for c in range(low, low + size):
+            for c in range(np.uintp(low), np.uintp(low + size)):
                 factors[image, 0, c], factors[image, 1, c] = mean[c], gamma[c] * r[c]
                 factors[image, 2, c], factors[image, 3, c] = of_h, of_product
 
@@ -274,35 +288,44 @@ def _statistics(source: Any, sums: Any, image: int, sizes: Any, groups: int, eps
     First the chunks of each channel are merged, then the channels of each group, which have equal counts.
     """
     pixels, channels, _, chunk, chunks = sizes
-    start, first_unit, size = image * pixels * channels, image * chunks, channels // groups
+    start, first_unit, size = np.uintp(image * pixels * channels), image * chunks, channels // groups
     squares = np.zeros(channels)
     mean[:] = 0
     for k in range(chunks):
-        at, count = start + k * chunk * channels, min(chunk, pixels - k * chunk)
-        for c in range(channels):
+        at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
+        for c in range(np.uintp(channels)):
             away = np.float64(load(source[at + c])) - np.float64(load(source[start + c]))
             mean[c] += (away * count + sums[first_unit + k, 0, c]) / pixels
     for k in range(chunks):
-        at, count = start + k * chunk * channels, min(chunk, pixels - k * chunk)
-        for c in range(channels):
+        at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
+        for c in range(np.uintp(channels)):
             total = np.float64(sums[first_unit + k, 0, c])
             inside = sums[first_unit + k, 1, c] - total * (total / count)
             away = np.float64(load(source[at + c])) - np.float64(load(source[start + c]))
             between = away + total / count - mean[c]
             squares[c] += (0.0 if inside < 0 else inside) + count * between * between
-    for c in range(channels):
+    for c in range(np.uintp(channels)):
         mean[c] += np.float64(load(source[start + c]))
-    for low in range(0, channels, size):
-        centre, shift, deviation = mean[low], 0.0, 0.0
-        for c in range(low, low + size):
-            shift += mean[c] - centre
-        shift /= size
-        for c in range(low, low + size):
-            between = mean[c] - centre - shift
-            deviation += squares[c] + pixels * between * between
-        inverse = np.true_divide(1.0, np.sqrt(deviation / (pixels * size) + epsilon))
-        for c in range(low, low + size):
-            mean[c], r[c] = centre + shift, inverse
+    n = np.uintp(size)
+    shift, deviation = np.zeros(groups), np.zeros(groups)
+    for j in range(n):  # groups are the inner loop: a sum waits for the one before
+        for group in range(np.uintp(groups)):
+            low = group * n
+            shift[group] += mean[low + j] - mean[low]
+    for group in range(np.uintp(groups)):
+        shift[group] /= size
+    for j in range(n):
+        for group in range(np.uintp(groups)):
+            low = group * n
+            between = mean[low + j] - mean[low] - shift[group]
+            deviation[group] += squares[low + j] + pixels * between * between
+    for group in range(np.uintp(groups)):
+        deviation[group] = np.true_divide(1.0, np.sqrt(deviation[group] / (pixels * size) + epsilon))
+        shift[group] += mean[group * n]
+    for group in range(np.uintp(groups)):
+        low = group * n
+        for c in range(low, low + n):
+            mean[c], r[c] = shift[group], deviation[group]
 
 
 @compiled

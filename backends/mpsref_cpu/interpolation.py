@@ -107,25 +107,36 @@ def _resample(
 def _weighted_sum(
     into: Any, to: int, source: Any, at: int, size: int, tap: int, weights: Any, first: int, count: int
 ) -> None:
-    """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on."""
+    """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on.
+
+    First come up to four, so many that a multiple of four is left; each sum is read and written
+    once for every four of them.
+    """
     q, x, step, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(size)
+    y, z = x + step, x + step + step
+    rest = (count - 1) % 4 + 1
     w0 = weights[first]
-    if count == 1:
+    if rest == 1:
         for i in range(n):
             into[q + i] = w0 * load(source[x + i])
-        return
-    w1 = weights[first + 1]
-    y = x + step
-    if count == 2:
+    elif rest == 2:
+        w1 = weights[first + 1]
         for i in range(n):
             into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i])
-        return
-    w2 = weights[first + 2]
-    z = y + step
-    for i in range(n):
-        into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i]) + w2 * load(source[z + i])
-    for t in range(3, count):
-        z += step
-        w0 = weights[first + t]
+    elif rest == 3:
+        w1, w2 = weights[first + 1], weights[first + 2]
         for i in range(n):
-            into[q + i] += w0 * load(source[z + i])
+            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i]) + w2 * load(source[z + i])
+    else:
+        w1, w2, w3 = weights[first + 1], weights[first + 2], weights[first + 3]
+        u = z + step
+        for i in range(n):
+            upper = w0 * load(source[x + i]) + w1 * load(source[y + i])
+            into[q + i] = upper + (w2 * load(source[z + i]) + w3 * load(source[u + i]))
+    for t in range(rest, count, 4):
+        w0, w1, w2, w3 = weights[first + t], weights[first + t + 1], weights[first + t + 2], weights[first + t + 3]
+        x = np.uintp(at) + np.uintp(t) * step
+        y, z, u = x + step, x + step + step, x + step + step + step
+        for i in range(n):
+            upper = w0 * load(source[x + i]) + w1 * load(source[y + i])
+            into[q + i] += upper + (w2 * load(source[z + i]) + w3 * load(source[u + i]))

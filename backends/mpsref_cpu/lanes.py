@@ -16,13 +16,16 @@ from numba.extending import models, register_model
 
 __all__ = [
     "add_to",
+    "all_equal",
     "any_nan",
     "from_lane",
     "load_lanes",
     "maximum",
+    "minus",
     "plus",
     "plus_product",
     "put",
+    "spread_out",
     "times",
     "where_equal",
     "without",
@@ -94,6 +97,22 @@ def zeros_like(typing: Any, array: Any, width: Any) -> Any:
     return Lanes(width.literal_value, array.dtype)(array, width), generate
 
 
+def spread_out(builder: Any, value: Any, vector: ir.VectorType) -> Any:
+    """Return a vector that is ``value`` in all lanes."""
+    one = builder.insert_element(ir.Constant(vector, None), value, ir.Constant(INT, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT, vector.count), None))
+
+
+@intrinsic
+def all_equal(typing: Any, value: Any, like: Any) -> Any:
+    """Return as many lanes as ``like`` has, all of them ``value``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return spread_out(builder, arguments[0], arguments[1].type)
+
+    return like(types.float32, like), generate
+
+
 @intrinsic
 def load_lanes(typing: Any, array: Any, index: Any, like: Any) -> Any:
     """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements.
@@ -151,15 +170,40 @@ def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
 
 @intrinsic
 def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
-    """Set the elements of ``array``, float32 or float64, from ``index`` on to ``lanes``."""
+    """Set the elements of ``array``, float32, float64 or the bits of float16, from ``index`` on to ``lanes``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
-        builder.store(_converted(builder, arguments[2], vector), pointer, align=_align(array))
+        value = arguments[2]
+        if isinstance(array.dtype, types.Integer):
+            value = _narrowed(builder, value, vector)
+        else:
+            value = _converted(builder, value, vector)
+        builder.store(value, pointer, align=_align(array))
         return context.get_dummy_value()
 
     return types.void(array, types.uintp, lanes), generate
+
+
+def _narrowed(builder: Any, value: Any, half: Any) -> Any:
+    """Return the bits of the nearest float16; as :func:`mpsref_cpu.half.store`, which has the words."""
+    floats, words = value.type, ir.VectorType(INT, value.type.count)
+    bits = builder.bitcast(value, words)
+    magnitude = builder.and_(bits, _constant(words, 0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(magnitude, _constant(words, 13)), _constant(words, 1))
+    rounded = builder.add(builder.sub(magnitude, _constant(words, ((127 - 15) << 23) - 0xFFF)), odd)
+    result = builder.lshr(rounded, _constant(words, 13))
+    shifted = builder.fadd(builder.bitcast(magnitude, floats), _constant(floats, 0.5))
+    subnormal = builder.sub(builder.bitcast(shifted, words), _constant(words, 126 << 23))
+    for relation, limit, other in (
+        ("<", (127 - 14) << 23, subnormal),
+        (">=", (127 + 16) << 23, _constant(words, 0x7C00)),
+        (">", 0x7F800000, _constant(words, 0x7E00)),
+    ):
+        result = builder.select(builder.icmp_unsigned(relation, magnitude, _constant(words, limit)), other, result)
+    sign = builder.and_(builder.lshr(bits, _constant(words, 16)), _constant(words, 0x8000))
+    return builder.trunc(builder.or_(result, sign), half)
 
 
 @intrinsic
@@ -210,6 +254,12 @@ def plus(typing: Any, value: Any, other: Any) -> Any:
 
 
 @intrinsic
+def minus(typing: Any, value: Any, other: Any) -> Any:
+    """Return the differences of each pair."""
+    return _elementwise(lambda builder, v, w: builder.fsub(v, w))(typing, value, other)
+
+
+@intrinsic
 def times(typing: Any, value: Any, other: Any) -> Any:
     """Return the products of each pair."""
     return _elementwise(lambda builder, v, w: builder.fmul(v, w))(typing, value, other)
@@ -222,7 +272,7 @@ def plus_product(typing: Any, total: Any, factor: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, factor, value = arguments
         if not isinstance(factor.type, ir.VectorType):
-            factor = _splat(builder, factor, value.type)
+            factor = spread_out(builder, factor, value.type)
         product = builder.fmul(factor, value, flags=("contract",))
         return builder.fadd(total, product, flags=("contract",))
 
@@ -236,16 +286,10 @@ def from_lane(typing: Any, lanes: Any, first: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes, first = arguments
         numbers = ir.Constant(ir.VectorType(INT, lanes.type.count), list(range(lanes.type.count)))
-        taken = builder.icmp_signed(">=", numbers, _splat(builder, builder.trunc(first, INT), numbers.type))
+        taken = builder.icmp_signed(">=", numbers, spread_out(builder, builder.trunc(first, INT), numbers.type))
         return builder.select(taken, lanes, ir.Constant(lanes.type, None))
 
     return lanes(lanes, types.int64), generate
-
-
-def _splat(builder: Any, number: Any, to: ir.VectorType) -> Any:
-    """Return a vector of equal numbers."""
-    one = builder.insert_element(ir.Constant(to, ir.Undefined), number, ir.Constant(INT, 0))
-    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT, to.count), None))
 
 
 @intrinsic

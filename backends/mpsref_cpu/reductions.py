@@ -1,7 +1,9 @@
 """Sums and maxima of stretches of an array, for compiled code: many lanes at once, in a fixed order.
 
 LLVM may not reorder a sum of floats, so a plain loop over one takes as long as its additions one after the other. Here
-the order is chosen: lanes first, then the lanes from halves to halves, then what is left over.
+the order is chosen: lanes first, then the lanes from halves to halves. It depends on the number of terms alone.
+
+The last lanes of a sum reach up to ``BEYOND`` elements too far. What is read there counts for nothing, but must exist.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from numba import types
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.elementary import Float
 from mpsref_cpu.half import load
-from mpsref_cpu.lanes import INT, intrinsic, load_lanes, maximum, plus, zeros
+from mpsref_cpu.lanes import INT, intrinsic, load_lanes, maximum, plus, spread_out, zeros
 
-__all__ = ["dot", "largest", "total"]
+__all__ = ["BEYOND", "FEW", "MANY", "dot", "largest", "total"]
 
 MANY, FEW = 32, 8
+BEYOND = FEW - 1
 MOST_TERMS = 1024 * MANY
 """So many terms are summed up before a sum of sums begins: 1,024 in each lane."""
 
@@ -28,28 +31,41 @@ real: Any = np.float32
 
 
 def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what types and compiles a function that brings the lanes of a vector together, half upon half."""
+    """Return what types and compiles a function that brings the lanes of a vector together, half upon half.
 
-    def typed(typing: Any, lanes: Any) -> Any:
+    Either to one number, or to as many lanes as a second argument has.
+    """
+
+    def typed(typing: Any, lanes: Any, *like: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            (value,) = arguments
-            while value.type.count > 1:
+            value = arguments[0]
+            while value.type.count > (like[0].width if like else 1):
                 half = value.type.count // 2
                 places = (
                     ir.Constant(ir.VectorType(INT, half), list(range(start, start + half))) for start in (0, half)
                 )
                 value = combine(builder, *(builder.shuffle_vector(value, value, place) for place in places))
-            return builder.extract_element(value, ir.Constant(INT, 0))
+            return value if like else builder.extract_element(value, ir.Constant(INT, 0))
 
-        return types.float32(lanes), generate
+        return (like[0] if like else types.float32)(lanes, *like), generate
 
     return typed
+
+
+def _sum(builder: Any, low: Any, high: Any) -> Any:
+    return builder.fadd(low, high)
 
 
 @intrinsic
 def _sum_of(typing: Any, lanes: Any) -> Any:
     """Return the sum of all lanes."""
-    return _halved(lambda builder, low, high: builder.fadd(low, high))(typing, lanes)
+    return _halved(_sum)(typing, lanes)
+
+
+@intrinsic
+def _sums_of(typing: Any, lanes: Any, like: Any) -> Any:
+    """Return sums of some lanes each, as many as ``like`` has."""
+    return _halved(_sum)(typing, lanes, like)
 
 
 @intrinsic
@@ -72,71 +88,61 @@ def _times_plus(typing: Any, value: Any, other: Any, sums: Any) -> Any:
 
 
 @intrinsic
-def _last(typing: Any, lanes: Any, count: Any) -> Any:
-    """Return ``lanes`` with zeros in all but the last ``count``."""
+def _first(typing: Any, lanes: Any, count: Any) -> Any:
+    """Return ``lanes`` with zeros in all but the first ``count``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, number = arguments
         words = ir.VectorType(INT, value.type.count)
-        first = builder.sub(ir.Constant(INT, value.type.count), builder.trunc(number, INT))
-        spread = builder.insert_element(ir.Constant(words, None), first, ir.Constant(INT, 0))
-        spread = builder.shuffle_vector(spread, spread, ir.Constant(words, None))
         places = ir.Constant(words, list(range(value.type.count)))
-        return builder.select(builder.icmp_unsigned(">=", places, spread), value, ir.Constant(value.type, None))
+        counted = builder.icmp_unsigned("<", places, spread_out(builder, builder.trunc(number, INT), words))
+        return builder.select(counted, value, ir.Constant(value.type, None))
 
     return lanes(lanes, types.int64), generate
 
 
 @inlined
-def total(values: Any, first: int, count: int) -> Float:
+def total(values: Any, first: Any, count: int) -> Float:
     """Return the sum of ``count`` values, stored as float32 or float16, from ``first`` on."""
     found = real(0)
-    for start in range(first, first + count, MOST_TERMS):
-        stop = min(start + MOST_TERMS, first + count)
-        many = start + (stop - start) // MANY * MANY
-        few = many + (stop - many) // FEW * FEW
+    for start in range(0, count, MOST_TERMS):
+        stop = min(start + MOST_TERMS, count)
+        many, few, lanes = start + (stop - start) // MANY * MANY, stop // FEW * FEW, zeros(FEW)
         if start < many:
-            lanes = zeros(MANY)
+            wide = zeros(MANY)
             for i in range(start, many, MANY):
-                lanes = plus(load_lanes(values, np.uintp(i), lanes), lanes)
-            found += _sum_of(lanes)
-        if stop - start < FEW:
-            for i in range(start, stop):
-                found += load(values[np.uintp(i)])
-        elif many < stop:
-            less = zeros(FEW)
-            for i in range(many, few, FEW):
-                less = plus(load_lanes(values, np.uintp(i), less), less)
-            rest = load_lanes(values, np.uintp(stop - FEW), less)
-            found += _sum_of(plus(_last(rest, stop - few), less))
+                wide = plus(load_lanes(values, first + np.uintp(i), wide), wide)
+            lanes = _sums_of(wide, lanes)
+        for i in range(many, few, FEW):
+            lanes = plus(load_lanes(values, first + np.uintp(i), lanes), lanes)
+        if few < stop:
+            rest = load_lanes(values, first + np.uintp(few), lanes)
+            lanes = plus(_first(rest, stop - few), lanes)
+        found += _sum_of(lanes)
     return found
 
 
 @inlined
-def dot(values: Any, others: Any, first: int, count: int) -> Float:
+def dot(values: Any, others: Any, first: Any, count: int) -> Float:
     """Return the sum of the products of ``count`` pairs from ``first`` on."""
     found = real(0)
-    for start in range(first, first + count, MOST_TERMS):
-        stop = min(start + MOST_TERMS, first + count)
-        many = start + (stop - start) // MANY * MANY
-        few = many + (stop - many) // FEW * FEW
+    for start in range(0, count, MOST_TERMS):
+        stop = min(start + MOST_TERMS, count)
+        many, few, lanes = start + (stop - start) // MANY * MANY, stop // FEW * FEW, zeros(FEW)
         if start < many:
-            lanes = zeros(MANY)
+            wide = zeros(MANY)
             for i in range(start, many, MANY):
-                at = np.uintp(i)
-                lanes = _times_plus(load_lanes(values, at, lanes), load_lanes(others, at, lanes), lanes)
-            found += _sum_of(lanes)
-        if stop - start < FEW:
-            for i in range(start, stop):
-                found += load(values[np.uintp(i)]) * load(others[np.uintp(i)])
-        elif many < stop:
-            less = zeros(FEW)
-            for i in range(many, few, FEW):
-                at = np.uintp(i)
-                less = _times_plus(load_lanes(values, at, less), load_lanes(others, at, less), less)
-            at = np.uintp(stop - FEW)
-            rest = _last(load_lanes(values, at, less), stop - few), _last(load_lanes(others, at, less), stop - few)
-            found += _sum_of(_times_plus(rest[0], rest[1], less))
+                at = first + np.uintp(i)
+                wide = _times_plus(load_lanes(values, at, wide), load_lanes(others, at, wide), wide)
+            lanes = _sums_of(wide, lanes)
+        for i in range(many, few, FEW):
+            at = first + np.uintp(i)
+            lanes = _times_plus(load_lanes(values, at, lanes), load_lanes(others, at, lanes), lanes)
+        if few < stop:
+            at = first + np.uintp(few)
+            rest = _first(load_lanes(values, at, lanes), stop - few)
+            lanes = _times_plus(rest, _first(load_lanes(others, at, lanes), stop - few), lanes)
+        found += _sum_of(lanes)
     return found
 
 

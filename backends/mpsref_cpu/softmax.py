@@ -17,8 +17,9 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.elementary import exp_below, log, quotient
 from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.lanes import all_equal, load_lanes, minus, put, times, zeros
 from mpsref_cpu.parallel import for_rows
-from mpsref_cpu.reductions import dot, largest, total
+from mpsref_cpu.reductions import BEYOND, FEW, MANY, dot, largest, total
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -58,13 +59,13 @@ def _shift(x: Any, at: int, pixels: int, channels: int, below: Any, powers: Any)
 @compiled
 def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
     """Compute the blocks from ``begin`` to ``end``."""
-    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
+    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, x.size // channels)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), pixel * channels
         _shift(x, at, pixels, channels, below, powers)
         for p in range(pixels):
-            factor = quotient(ONE, total(powers, p * channels, channels))
+            factor = quotient(ONE, total(powers, np.uintp(p * channels), channels))
             source, to = np.uintp(p * channels), np.uintp(at + p * channels)
             for i in range(np.uintp(channels)):
                 y[to + i] = store(powers[source + i] * factor, y[to + i])
@@ -73,14 +74,14 @@ def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) 
 @compiled
 def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
     """Compute the blocks from ``begin`` to ``end``."""
-    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels, real)
+    below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     logarithms = np.empty(at_once, real)
     stop = min(end * at_once, x.size // channels)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), pixel * channels
         _shift(x, at, pixels, channels, below, powers)
         for p in range(pixels):
-            logarithms[p] = total(powers, p * channels, channels)
+            logarithms[p] = total(powers, np.uintp(p * channels), channels)
         for p in range(np.uintp(pixels)):
             logarithms[p] = log(logarithms[p])
         for p in range(pixels):
@@ -91,29 +92,51 @@ def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: A
 
 @compiled
 def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
-    """Compute the blocks from ``begin`` to ``end``."""
-    for pixel in range(begin * at_once, min(end * at_once, y.size // channels)):
-        summed = dot(g, y, pixel * channels, channels)
-        at = np.uintp(pixel * channels)
-        for i in range(np.uintp(channels)):
-            dx[at + i] = store(load(y[at + i]) * real(load(g[at + i]) - summed), dx[at + i])
+    """Compute the blocks from ``begin`` to ``end``; the last pixels with room beyond them, which belongs to nobody."""
+    start, stop = begin * at_once * channels, min(end * at_once * channels, y.size)
+    size = max(0, stop - start - BEYOND) // channels * channels
+    _slopes(g, y, dx, start, size, channels)
+    at, rest = np.uintp(start + size), stop - start - size
+    last_g, last_y = np.empty(rest + BEYOND, g.dtype), np.empty(rest + BEYOND, y.dtype)
+    slopes = np.empty(rest + BEYOND, dx.dtype)
+    for i in range(np.uintp(rest)):
+        last_g[i], last_y[i] = g[at + i], y[at + i]
+    _slopes(last_g, last_y, slopes, 0, rest, channels)
+    for i in range(np.uintp(rest)):
+        dx[at + i] = slopes[i]
+
+
+@inlined
+def _slopes(g: Any, y: Any, dx: Any, start: int, size: int, channels: int) -> None:
+    """Compute whole pixels; lanes of the last channels reach into the next pixel, which comes after."""
+    many = channels // MANY * MANY
+    for first in range(start, start + size, channels):
+        at = np.uintp(first)
+        summed = dot(g, y, at, channels)
+        wide, narrow = all_equal(summed, zeros(MANY)), all_equal(summed, zeros(FEW))
+        for c in range(0, many, MANY):
+            i = at + np.uintp(c)
+            put(dx, i, times(load_lanes(y, i, wide), minus(load_lanes(g, i, wide), wide)))
+        for c in range(many, channels, FEW):
+            i = at + np.uintp(c)
+            put(dx, i, times(load_lanes(y, i, narrow), minus(load_lanes(g, i, narrow), narrow)))
 
 
 @compiled
 def _log_softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
     """Compute the blocks from ``begin`` to ``end``."""
-    powers = np.empty(at_once * channels, real)
+    powers, values = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, y.size // channels)
     for pixel in range(begin * at_once, stop, at_once):
         pixels, at = min(at_once, stop - pixel), np.uintp(pixel * channels)
         for i in range(np.uintp(pixels * channels)):
+            values[i] = load(g[at + i])
             powers[i] = exp_below(load(y[at + i]))
         for p in range(pixels):
             first = np.uintp(p * channels)
-            summed = total(g, (pixel + p) * channels, channels)
-            for i in range(np.uintp(channels)):
-                to = at + first + i
-                dx[to] = store(load(g[to]) - powers[first + i] * summed, dx[to])
+            summed = total(values, first, channels)
+            for i in range(first, first + np.uintp(channels)):
+                dx[at + i] = store(values[i] - powers[i] * summed, dx[at + i])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

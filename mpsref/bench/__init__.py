@@ -1,10 +1,11 @@
 """How fast: backends on layers of published networks, beside PyTorch and a plain copy of as many bytes.
 
-All runners of a layer take turns in one process, for several rounds; the median counts. Each computes on the same
-float32 pixels, in the same memory layout (NHWC, which PyTorch calls channels_last), with as many threads as there are
-cores. Results are allocated anew at each call, as users do it; beyond 30 MB, where a fresh result costs more in page
-faults than in arithmetic, everyone writes into memory that is there. The copy moves as many bytes as the operation
-reads and writes at least, half of them read and half written, into memory that is there, in as many threads.
+All runners of a layer take turns in one process, for several rounds; the median counts. Before each turn there is a
+pause, until the threads of the last one sleep. Each computes on the same float32 pixels, in the same memory layout
+(NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated anew at each
+call, as users do it; beyond 30 MB, where a fresh result costs more in page faults than in arithmetic, everyone writes
+into memory that is there. The copy moves as many bytes as the operation reads and writes at least, half of them read
+and half written, into memory that is there, in as many threads.
 
 PyTorch is optional: without it its column says so.
 """
@@ -50,6 +51,10 @@ THREADED_BYTES = 500_000
 
 ROUND_SECONDS = 0.004
 """How long a runner repeats its call when it is its turn."""
+
+PAUSE_SECONDS = 0.02
+"""Before each turn. Threads of who was last go on looking for work for a while, PyTorch's for 9 ms on two cores, and
+would take a core from whose turn it is."""
 
 Call = Callable[[], Any]
 
@@ -258,6 +263,8 @@ def _take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
         call()
     for _ in range(rounds):
         for call, mine in zip(calls, times, strict=True):
+            time.sleep(PAUSE_SECONDS)
+            call()  # wakes its threads
             mine.append(_seconds(call))
     return [statistics.median(mine) for mine in times]
 

@@ -42,3 +42,20 @@ def test_pixels_do_not_influence_each_other(channels: int) -> None:
             y = kernel.forward(spoiled, backend="cpu")
             assert np.isnan(y[0, 0, place]).all()
             np.testing.assert_array_equal(np.delete(y, place, 2), np.delete(clean, place, 2))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 7, 8, 21, 33, 2047, 2049])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gradients_of_pixels_do_not_influence_each_other(channels: int, dtype: str) -> None:
+    """A pixel of NaN beside others, also the last one, beyond which there is no memory."""
+    rng = np.random.default_rng(3)
+    g, y = (rng.standard_normal((1, 1, 9, channels)).astype(dtype) for _ in range(2))
+    for kernel in (SoftMax(), LogSoftMax()):
+        clean = kernel.gradient(g, y, backend="cpu")
+        np.testing.assert_allclose(clean, kernel.gradient(g, y, backend="reference"), rtol=1e-2, atol=1e-3 * channels)
+        for place in range(9):
+            spoiled = g.copy()
+            spoiled[0, 0, place] = np.nan
+            dx = kernel.gradient(spoiled, y, backend="cpu")
+            assert np.isnan(dx[0, 0, place]).all()
+            np.testing.assert_array_equal(np.delete(dx, place, 2), np.delete(clean, place, 2))
