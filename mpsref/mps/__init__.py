@@ -152,6 +152,11 @@ from mpsref.mps.reduce import (
     MPSNNReduceRowSum,
     MPSNNReduceUnary,
 )
+from mpsref.mps.reduce_weighted import (
+    MPSNNReduceBinary,
+    MPSNNReduceFeatureChannelsAndWeightsMean,
+    MPSNNReduceFeatureChannelsAndWeightsSum,
+)
 from mpsref.mps.reshape import MPSNNReshape, MPSNNReshapeGradient
 from mpsref.mps.resize import MPSNNResizeBilinear
 from mpsref.mps.serialization import SecureCoding, secure_coding
@@ -319,10 +324,13 @@ __all__ = [
     "MPSNNPadGradient",
     "MPSNNPadding",
     "MPSNNPaddingMethod",
+    "MPSNNReduceBinary",
     "MPSNNReduceColumnMax",
     "MPSNNReduceColumnMean",
     "MPSNNReduceColumnMin",
     "MPSNNReduceColumnSum",
+    "MPSNNReduceFeatureChannelsAndWeightsMean",
+    "MPSNNReduceFeatureChannelsAndWeightsSum",
     "MPSNNReduceFeatureChannelsArgumentMax",
     "MPSNNReduceFeatureChannelsArgumentMin",
     "MPSNNReduceFeatureChannelsMax",
