@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mpsref.kernels.concatenation import Concatenation
     from mpsref.kernels.convolution import Convolution
     from mpsref.kernels.convolution_transpose import ConvolutionTranspose
+    from mpsref.kernels.crop_and_resize import CropAndResizeBilinear
     from mpsref.kernels.cross_channel_normalization import CrossChannelNormalization
     from mpsref.kernels.dropout import Dropout
     from mpsref.kernels.fully_connected import FullyConnected
@@ -57,6 +58,7 @@ __all__ = [
     "Concatenation",
     "Convolution",
     "ConvolutionTranspose",
+    "CropAndResizeBilinear",
     "CrossChannelNormalization",
     "Dropout",
     "FullyConnected",
@@ -99,6 +101,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "softmax": ("SoftMax", "LogSoftMax"),
     "upsampling": ("UpsamplingNearest", "UpsamplingBilinear"),
     "resize": ("ResizeBilinear",),
+    "crop_and_resize": ("CropAndResizeBilinear",),
     "arithmetic": ("Arithmetic",),
     "compare": ("Compare",),
     "concatenation": ("Concatenation",),

@@ -1,17 +1,17 @@
 """One axis of a kernel that samples between pixels: what each output reads, with which weights, and the reverse.
 
-Output i reads the position ``p = i * numerator / denominator`` of an axis of L pixels: pixel ``j0 = floor(p)`` with the
-weight ``1 - f`` and its right neighbour with ``f = p - j0``. The neighbour behind the last pixel is 0 with edge mode
-"zero" and the last pixel with "clamp". A neighbour with the weight 0 is not read, so that an output that lies on a
-pixel is a copy of it, whatever stands beside it [choice]. Positions are fractions of integers: all backends agree on
-the pixels, and their weights come from one division.
+Output i reads the position ``p = (start + i * numerator) / denominator`` of an axis of L pixels: pixel ``j0 =
+floor(p)`` with the weight ``1 - f`` and its right neighbour with ``f = p - j0``. The neighbour behind the last pixel is
+0 with edge mode "zero" and the last pixel with "clamp". A neighbour with the weight 0 is not read, so that an output
+that lies on a pixel is a copy of it, whatever stands beside it [choice]. Positions are fractions of integers: all
+backends agree on the pixels, and their weights come from one division.
 
 The nearest pixel is the same with ``f = 0``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Weighted(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampling:
-    """One axis: ``length`` pixels, ``outputs`` outputs, the position of output i is ``i * numerator / denominator``."""
+    """One axis: ``length`` pixels, ``outputs`` outputs, and integers for their positions."""
 
     length: int
     outputs: int
@@ -47,6 +47,9 @@ class Sampling:
     denominator: int
     edge_mode: EdgeMode = "clamp"
     nearest: bool = False
+    start: int = 0
+    bounded: bool = False
+    """Whether outputs at positions before the first pixel or behind the last one read nothing."""
 
     def reads(self, i: int) -> list[tuple[int, float]]:
         """Return the pixels that output i reads, with their weights; the definition.
@@ -54,7 +57,10 @@ class Sampling:
         >>> Sampling(length=3, outputs=6, numerator=1, denominator=2).reads(3)
         [(1, 0.5), (2, 0.5)]
         """
-        j, remainder = divmod(i * self.numerator, self.denominator)
+        numerator = self.start + i * self.numerator
+        if self.bounded and not 0 <= numerator <= (self.length - 1) * self.denominator:
+            return []
+        j, remainder = divmod(numerator, self.denominator)
         if self.nearest or remainder == 0:
             return [(j, 1.0)]
         f = remainder / self.denominator
@@ -67,13 +73,34 @@ class Sampling:
         """Return what each output reads, as a table."""
         return _forward(self)
 
+    def inside(self) -> Sampling | None:
+        """Return the axis with only those outputs that read something, ``None`` where there are none.
+
+        They follow each other if no position lies before the one of the output before; :attr:`first` is the first.
+        """
+        reading = [i for i in range(self.outputs) if self.reads(i)]
+        if not reading:
+            return None
+        start = self.start + reading[0] * self.numerator
+        return replace(self, outputs=len(reading), start=start, bounded=False)
+
+    @property
+    def first(self) -> int:
+        """The first output that reads something."""
+        return next(i for i in range(self.outputs) if self.reads(i))
+
     def gradient(self) -> Weighted:
-        """Return which outputs read each pixel, as a table: always consecutive ones."""
+        """Return which outputs read each pixel, as a table: always consecutive ones; for axes with positions from 0."""
         return _gradient(self)
 
 
 @lru_cache(maxsize=256)
 def _forward(axis: Sampling) -> Weighted:
+    if axis.start or axis.bounded:  # fractions of integers of any size
+        reads = [axis.reads(i) for i in range(axis.outputs)]
+        count = np.array([len(read) for read in reads])
+        weights = np.array([weight for read in reads for _, weight in read] or [0.0])
+        return _table(np.array([read[0][0] if read else 0 for read in reads]), count, np.cumsum(count) - count, weights)
     j, remainder = np.divmod(np.arange(axis.outputs) * axis.numerator, axis.denominator)
     last = j == axis.length - 1
     alone = (remainder == 0) | axis.nearest

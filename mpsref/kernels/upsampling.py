@@ -228,7 +228,7 @@ def bilinear_terms(axes: tuple[Sampling, Sampling], x: Array) -> Terms:
     magnitude = np.abs(x)
     for axis, sampling in enumerate(axes, start=1):
         magnitude = _unweighted(axis, sampling.forward(), magnitude)
-    finest = axes[0].denominator * axes[1].denominator
+    finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger one is as fine
     return Terms(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
 
 

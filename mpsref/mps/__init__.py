@@ -54,6 +54,7 @@ from mpsref.mps.convolution_types import (
     MPSNNConvolutionAccumulatorPrecisionOption,
 )
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.crop_and_resize import MPSNNCropAndResizeBilinear
 from mpsref.mps.dropout import MPSCNNDropout, MPSCNNDropoutGradient, MPSCNNDropoutGradientState
 from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
@@ -170,6 +171,7 @@ from mpsref.mps.types import (
     MPSNNPaddingMethod,
     MPSOffset,
     MPSRectNoClip,
+    MPSRegion,
     MTLOrigin,
     MTLRegion,
     MTLSize,
@@ -308,6 +310,7 @@ __all__ = [
     "MPSNNCompare",
     "MPSNNComparisonType",
     "MPSNNConvolutionAccumulatorPrecisionOption",
+    "MPSNNCropAndResizeBilinear",
     "MPSNNDefaultPadding",
     "MPSNNForwardLoss",
     "MPSNNGradientState",
@@ -349,6 +352,7 @@ __all__ = [
     "MPSNNSlice",
     "MPSOffset",
     "MPSRectNoClip",
+    "MPSRegion",
     "MPSState",
     "MPSTemporaryImage",
     "MTLCommandBufferStatus",

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 import numpy as np
 
 from mpsref.errors import UnsupportedError
+from mpsref.kernels.scalars import number
 from mpsref.padding import PaddingMethod as MPSNNPaddingMethod
 from mpsref.parameters import integer
 
@@ -29,9 +30,11 @@ __all__ = [
     "MPSNNPaddingMethod",
     "MPSOffset",
     "MPSRectNoClip",
+    "MPSRegion",
     "MTLOrigin",
     "MTLRegion",
     "MTLSize",
+    "box",
     "channel_format",
     "data_layout",
     "edge_mode",
@@ -72,6 +75,15 @@ class MTLRegion(NamedTuple):
 
     origin: MTLOrigin
     size: MTLSize
+
+
+class MPSRegion(NamedTuple):
+    """A box in an image, by numbers that need not be whole. Source: ``MPSCoreTypes.h`` [doc]."""
+
+    origin: tuple[float, float, float]
+    """(x, y, z)"""
+    size: tuple[float, float, float]
+    """(width, height, depth)"""
 
 
 MPSRectNoClip: Final = None
@@ -233,6 +245,20 @@ def region(name: str, value: Any) -> MTLRegion | None:
         return MPSRectNoClip
     corner, extent = _tuple(name, value, "((x, y, z), (width, height, depth)) or MPSRectNoClip", (2,))
     return MTLRegion(origin(f"{name}.origin", corner), size(f"{name}.size", extent))
+
+
+def box(name: str, value: Any) -> MPSRegion:
+    """Return ``value`` as a box ((x, y, z), (width, height, depth)) of finite numbers; z and depth may be left out.
+
+    Raises ``TypeError`` or ``ValueError`` for anything else, and for a negative size.
+    """
+    corner, extent = _tuple(name, value, "((x, y), (width, height))", (2,))
+    corner = _tuple(f"{name}.origin", corner, "(x, y, z)", (2, 3))
+    extent = _tuple(f"{name}.size", extent, "(width, height, depth)", (2, 3))
+    x, y, z = (number(f"{name}.origin.{axis}", one) for axis, one in zip("xyz", (*corner, 0.0)[:3], strict=True))
+    sizes = zip(("width", "height", "depth"), (*extent, 1.0)[:3], strict=True)
+    width, height, depth = (number(f"{name}.size.{axis}", one, low=0) for axis, one in sizes)
+    return MPSRegion((x, y, z), (width, height, depth))
 
 
 def _unsigned(name: str, value: Any, axes: tuple[str, ...]) -> list[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mpsref.conformance.faults.planted import Fault, of_problem, of_result, with_spec
 from mpsref.images import Array
-from mpsref.kernels import ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
+from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.interpolation import Sampling
 from mpsref.registry import Operation
 
@@ -58,7 +59,7 @@ def _at(position: Callable[[Sampling, int], float], clamped: bool = True) -> Cal
 
 
 def _p(axis: Sampling, i: int) -> float:
-    return i * axis.numerator / axis.denominator
+    return (axis.start + i * axis.numerator) / axis.denominator
 
 
 def _half_pixel(axis: Sampling, i: int) -> float:
@@ -88,9 +89,12 @@ def _wrapped(axis: Sampling, i: int) -> list[tuple[int, float]]:
     return [(j, 1 - f), ((j + 1) % axis.length, f)]
 
 
+_HALF = "positions are shifted by half a pixel"
+
+
 def _linear() -> Table:
     return {
-        "positions are shifted by half a pixel": _at(_half_pixel),
+        _HALF: _at(_half_pixel),
         "corners are always aligned": _at(_aligned),
         "corners are never aligned": _at(_not_aligned),
         "the nearest pixel is taken": _by(lambda axis, i: [(int(_p(axis, i)), 1.0)]),
@@ -160,6 +164,61 @@ def _resize() -> Table:
     }
 
 
+def _box(change: Callable[[float, float, float, float], tuple[float, ...]]) -> Callable[..., None]:
+    """Resize another box."""
+    return of_problem(with_spec(box=lambda spec: change(*spec.box)))
+
+
+def _clamped(axis: Sampling, i: int) -> list[tuple[int, float]]:
+    """Beside the image its edge is repeated."""
+    if axis.reads(i):
+        return axis.reads(i)
+    return [(0 if _p(axis, i) < 0 else axis.length - 1, 1.0)]
+
+
+def _of_length(axis: Sampling, i: int) -> list[tuple[int, float]]:
+    """The box is in units of L pixels, not of L - 1."""
+    if axis.length == 1:
+        return axis.reads(i)
+    scaled = replace(axis, start=axis.start * axis.length, numerator=axis.numerator * axis.length)
+    return replace(scaled, denominator=axis.denominator * (axis.length - 1)).reads(i)
+
+
+def _over_outputs(axis: Sampling, i: int) -> list[tuple[int, float]]:
+    """The step is a part of O, not of O - 1."""
+    factor = axis.outputs
+    scaled = replace(axis, start=axis.start * factor, numerator=axis.numerator * max(1, factor - 1))
+    return replace(scaled, denominator=axis.denominator * factor).reads(i)
+
+
+def _partly_outside(axis: Sampling, i: int) -> list[tuple[int, float]]:
+    """Less than a pixel beside the image the edge still counts in part."""
+    j = int(np.floor(_p(axis, i)))
+    return [(j, 1 - (_p(axis, i) - j)), (j + 1, _p(axis, i) - j)]
+
+
+def _begins(spec: CropAndResizeBilinear) -> tuple[float, ...]:
+    """A single output is at the beginning of the box."""
+    (y0, x0, y1, x1), (rows, columns) = spec.box, spec.sizes
+    return y0, x0, y0 if rows == 1 else y1, x0 if columns == 1 else x1
+
+
+def _crop() -> Table:
+    return {
+        **{name: run for name, run in _linear().items() if "aligned" not in name and name != _HALF},
+        "beside the image its edge is repeated": _by(_clamped),
+        "the box is in units of all pixels": _by(_of_length),
+        "the step is a part of the number of outputs": _by(_over_outputs),
+        "the edge fades out over a pixel": _by(_partly_outside),
+        "a single output is not in the middle": of_problem(with_spec(box=_begins)),
+        "y and x are exchanged": _box(lambda y0, x0, y1, x1: (x0, y0, x1, y1)),
+        "the second corner is a size": _box(lambda y0, x0, y1, x1: (y0, x0, y0 + abs(y1), x0 + abs(x1))),
+        "the box is cut to the image": _box(lambda *box: tuple(min(max(edge, 0.0), 1.0) for edge in box)),
+        "the whole image is resized": _box(lambda *box: (0.0, 0.0, 1.0, 1.0)),
+        "the box is stored as float16": _box(lambda *box: tuple(float(np.float16(edge)) for edge in box)),
+    }
+
+
 def faults() -> Iterator[Fault]:
     """Yield the faults of upsampling and resize, beside those that every kernel can have."""
     for operation, table in {
@@ -168,6 +227,7 @@ def faults() -> Iterator[Fault]:
         Operation(UpsamplingBilinear, "forward"): _linear() | _edges(),
         Operation(UpsamplingBilinear, "gradient"): _linear() | _edges() | _gradient(),
         Operation(ResizeBilinear, "forward"): _resize(),
+        Operation(CropAndResizeBilinear, "forward"): _crop(),
     }.items():
         for name, run in table.items():
             yield Fault(name, operation, run)

@@ -1,4 +1,4 @@
-"""Upsampling and bilinear resize under test."""
+"""Upsampling, bilinear resize and crop under test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, pairs
 from mpsref.conformance.subjects.linear import adjoint, one_image_at_a_time
 from mpsref.geometry import EDGE_MODES
-from mpsref.kernels import ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
+from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
+from mpsref.kernels.crop_and_resize import Box, CropAndResizeForward
 from mpsref.kernels.resize import ResizeForward
 from mpsref.kernels.upsampling import Upsampling, UpsamplingProblem
 from mpsref.registry import Backend, Problem, Spec
@@ -37,6 +38,18 @@ def upsampling(spec_type: type[Upsampling], method: str) -> st.SearchStrategy[Pr
 def resizes(method: str) -> st.SearchStrategy[Problem]:
     """Draw sizes smaller and larger than the image."""
     return st.builds(ResizeForward, st.builds(ResizeBilinear, pairs(1, 12), BILINEAR["align_corners"]), SHAPES)
+
+
+def boxes() -> st.SearchStrategy[Box]:
+    """Draw boxes inside an image, across its edges and beside it; corners in eighths, or any numbers."""
+    coordinate = st.integers(-6, 14).map(lambda eighths: eighths / 8) | st.floats(-0.75, 1.75, width=32)
+    axis = st.tuples(coordinate, coordinate).map(sorted)
+    return st.tuples(axis, axis).map(lambda axes: (axes[0][0], axes[1][0], axes[0][1], axes[1][1]))
+
+
+def crops(method: str) -> st.SearchStrategy[Problem]:
+    """Draw boxes, and sizes smaller and larger than they are."""
+    return st.builds(CropAndResizeForward, st.builds(CropAndResizeBilinear, pairs(1, 12), boxes()), SHAPES)
 
 
 def both(problem: Problem) -> tuple[Problem, Problem]:
@@ -81,4 +94,5 @@ SUBJECTS: Mapping[type[Spec], Subject] = {
     UpsamplingNearest: Subject(partial(upsampling, UpsamplingNearest), {"forward": _FORWARD, "gradient": _GRADIENT}),
     UpsamplingBilinear: Subject(partial(upsampling, UpsamplingBilinear), {"forward": _FORWARD, "gradient": _GRADIENT}),
     ResizeBilinear: Subject(resizes, {"forward": (repeatable, one_image_at_a_time)}),
+    CropAndResizeBilinear: Subject(crops, {"forward": (repeatable, one_image_at_a_time)}),
 }

@@ -1,0 +1,28 @@
+"""Bilinear resize of a box: interpolation where the box lies on the image, zeros beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.images import Array
+from mpsref.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeForward
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.interpolation import resample
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+def forward(problem: CropAndResizeForward, x: Array, out: Array) -> None:
+    """Fill ``out`` with interpolated pixels and zeros."""
+    rows, columns = (axis.inside() for axis in problem.axes)
+    out.fill(0)
+    if rows is None or columns is None:
+        return
+    n, *_, channels = out.shape
+    found = np.empty((n, rows.outputs, columns.outputs, channels), out.dtype)
+    resample((rows, columns), False, x, found)
+    top, left = (axis.first for axis in problem.axes)
+    out[:, top : top + rows.outputs, left : left + columns.outputs] = found
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(CropAndResizeBilinear, "forward"): forward}

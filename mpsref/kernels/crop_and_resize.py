@@ -1,0 +1,138 @@
+"""Bilinear resize of a box of an image; 0 is read beside the image.
+
+For a box from q0 to q1 on an axis of L pixels, 0 and 1 being its first and its last pixel, output i reads the position
+``p = q0 (L - 1) + i (q1 - q0) (L - 1) / (O - 1)``, or the middle of the box where O = 1: ``y[i] = (1 - f) x[j0] +
+f x[j0 + 1]`` with ``j0 + f = p``. Where p lies before pixel 0 or behind pixel L - 1, the result is 0. Positions are
+computed without rounding. MPS has no gradient kernel for it.
+
+Source: MPSNNCropAndResizeBilinear in ``MPSNNResize.h`` [doc]; positions and zeros are those of TensorFlow's
+``crop_and_resize`` [choice].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+from mpsref import registry, tokens
+from mpsref.errors import NoGradientError
+from mpsref.images import Array, ImageShape, Shape, as_image
+from mpsref.kernels.interpolation import Sampling, sampled
+from mpsref.kernels.reference import Formula, Terms
+from mpsref.kernels.scalars import number
+from mpsref.kernels.upsampling import bilinear_terms
+from mpsref.parameters import Pair, PairLike, pair
+from mpsref.registry import OperationKey
+
+__all__ = ["Box", "CropAndResizeBilinear", "CropAndResizeForward"]
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class CropAndResizeForward(registry.ImageProblem):
+    """``forward`` of crop and resize: y from x."""
+
+    method: ClassVar[str] = "forward"
+    spec: CropAndResizeBilinear
+
+    @property
+    def large_shape(self) -> ImageShape:
+        """The shape of the result, which may also be smaller."""
+        n, _, _, c = self.source_shape
+        return n, *self.spec.sizes, c
+
+    @property
+    def input_shapes(self) -> dict[str, Shape]:
+        """The image x."""
+        return {"x": self.source_shape}
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        """The image y."""
+        return (self.large_shape,)
+
+    @cached_property
+    def axes(self) -> tuple[Sampling, Sampling]:
+        """How y and x are sampled."""
+        y0, x0, y1, x1 = map(Fraction, self.spec.box)
+        (height, width), (rows, columns) = self.source_shape[1:3], self.spec.sizes
+        return _sampling(height, rows, y0, y1), _sampling(width, columns, x0, x1)
+
+
+def _sampling(length: int, outputs: int, low: Fraction, high: Fraction) -> Sampling:
+    start, step = (low + high) / 2 * (length - 1), Fraction(0)
+    if outputs > 1:
+        start, step = low * (length - 1), (high - low) * (length - 1) / (outputs - 1)
+    common = math.lcm(start.denominator, step.denominator)
+    return Sampling(length, outputs, int(step * common), common, start=int(start * common), bounded=True)
+
+
+def _box(name: str, value: Any) -> Box:
+    """Check a box: four numbers, the second corner not before the first one."""
+    if not isinstance(value, (tuple, list)) or len(value) != 4:
+        raise ValueError(f"{name} is {value!r}; it must be four numbers (y0, x0, y1, x1)")
+    y0, x0, y1, x1 = (number(f"{name}[{k}]", one) for k, one in enumerate(value))
+    if y1 < y0 or x1 < x0:
+        raise ValueError(f"{name} is {value!r}; it must be (y0, x0, y1, x1) with y0 <= y1 and x0 <= x1")
+    return y0, x0, y1, x1
+
+
+@dataclass(frozen=True)
+class CropAndResizeBilinear(registry.Spec):
+    """Bilinear resize of ``box`` (y0, x0, y1, x1) to ``size`` (height, width); one integer stands for both.
+
+    >>> import numpy as np
+    >>> x = np.array([1, 2, 4], np.float32).reshape(1, 1, 3, 1)
+    >>> CropAndResizeBilinear((1, 4), (0, 0.25, 1, 1.75)).forward(x).ravel().tolist()
+    [1.5, 3.0, 0.0, 0.0]
+    """
+
+    size: PairLike = field(metadata={"token": tokens.pair("size")})
+    box: Box = field(default=(0.0, 0.0, 1.0, 1.0), metadata={"token": tokens.numbers("box")})
+
+    problems: ClassVar = {"forward": CropAndResizeForward}
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        object.__setattr__(self, "size", pair("size", self.size, low=1))
+        object.__setattr__(self, "box", _box("box", self.box))
+
+    @property
+    def sizes(self) -> Pair:
+        """The size as a pair."""
+        return pair("size", self.size)
+
+    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
+        """Return the box of each image of ``x`` (N, H, W, C) in the size of the spec, in the dtype of x.
+
+        Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        """
+        x = as_image("x", x)
+        return registry.run_one(CropAndResizeForward(self, x.shape), x, out=out, backend=backend)
+
+    def gradient(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise ``NoGradientError``: MPS has no gradient kernel for it."""
+        raise NoGradientError(
+            "CropAndResizeBilinear has no gradient kernel in MPS; use UpsamplingBilinear, which has one, for integer "
+            "factors of whole images"
+        )
+
+
+def forward(problem: CropAndResizeForward, x: Array) -> Array:
+    """y = My x Mx^T, one axis after the other."""
+    y, x_axis = problem.axes
+    return sampled(2, x_axis, sampled(1, y, x))
+
+
+def terms(problem: CropAndResizeForward, x: Array) -> Terms:
+    """Sum of |x| over the (up to) four neighbours, and m = 20."""
+    return bilinear_terms(problem.axes, x)
+
+
+SPECS = (CropAndResizeBilinear,)
+REFERENCE: dict[OperationKey, Formula] = {(CropAndResizeBilinear, "forward"): forward}
+TERMS: dict[OperationKey, Formula] = {(CropAndResizeBilinear, "forward"): terms}

@@ -1,0 +1,71 @@
+"""MPSNNCropAndResizeBilinear: the order of its results, archives, destinations, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import CropAndResizeBilinear, ShapeError
+from mpsref.mps import MPSImage, MPSKernel, MPSNNCropAndResizeBilinear, MPSRegion
+
+F32 = np.float32
+REGIONS = [((0, 0), (1, 1)), ((0.25, 0.5), (0.5, 0.25)), MPSRegion((-0.5, 0.25, 0), (1, 0.5, 1))]
+BOXES = [(0, 0, 1, 1), (0.5, 0.25, 0.75, 0.75), (0.25, -0.5, 0.75, 0.5)]  # (y0, x0, y1, x1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_an_image_for_each_image_and_box(dtype: str, backend: str) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 5, 6, 3)).astype(dtype)
+    kernel = MPSNNCropAndResizeBilinear(4, 3, REGIONS, backend=backend)
+    y = kernel.encode(x)
+    assert (y.shape, y.dtype) == ((6, 3, 4, 3), dtype)
+    assert kernel.number_of_regions == 3
+    for n in range(2):
+        for k, box in enumerate(BOXES):
+            expected = CropAndResizeBilinear((3, 4), box).forward(x[n : n + 1], backend=backend)
+            np.testing.assert_array_equal(y[3 * n + k], expected[0])
+    image = kernel.encode(MPSImage(x))
+    assert isinstance(image, MPSImage)
+    np.testing.assert_array_equal(np.asarray(image), y)
+
+
+def test_archives_and_what_is_fixed() -> None:
+    kernel = MPSNNCropAndResizeBilinear(resize_width=4, resize_height=3, regions=REGIONS)
+    twin = MPSKernel.from_json(kernel.to_json())
+    assert isinstance(twin, MPSNNCropAndResizeBilinear)
+    assert twin == kernel
+    assert twin.regions == kernel.regions
+    assert kernel.regions[0] == MPSRegion((0, 0, 0), (1, 1, 1))
+    with pytest.raises(AttributeError):
+        kernel.regions = ()
+
+
+def test_destinations() -> None:
+    x = np.ones((1, 4, 4, 2), F32)
+    kernel = MPSNNCropAndResizeBilinear(2, 2, REGIONS)
+    target = np.empty((3, 2, 2, 2), F32)
+    assert kernel.encode(x, target) is target
+    np.testing.assert_array_equal(target, kernel.encode(x))
+    with pytest.raises(ShapeError, match=r"has room for \(1, 2, 2, 2\); .* \(3, 2, 2, 2\)"):
+        kernel.encode(x, np.empty((1, 2, 2, 2), F32))
+    assert kernel.encode(x[:0]).shape == (0, 2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("regions", "error", "message"),
+    [
+        (None, TypeError, "regions is of type NoneType"),
+        ([], ValueError, "regions is empty"),
+        ([((0, 0), (1, 1)), (0, 1)], TypeError, r"regions\[1\]\.origin is 0"),
+        ([((0, 0), (1, -0.5))], ValueError, r"regions\[0\]\.size\.height is -0\.5"),
+        ([((0, np.nan), (1, 1))], ValueError, r"regions\[0\]\.origin\.y is nan"),
+        ([((0, 0, 0, 0), (1, 1))], ValueError, r"regions\[0\]\.origin .* of length 4"),
+    ],
+)
+def test_bad_regions(regions: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        MPSNNCropAndResizeBilinear(2, 2, regions)
+    with pytest.raises(ValueError, match="resize_height is 0"):
+        MPSNNCropAndResizeBilinear(2, 0, REGIONS)
