@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpsref.conformance.hardware.adapter import Adapter, Compared
 from mpsref.conformance.hardware.entries import Entry
 from mpsref.registry import Backend
+
+if TYPE_CHECKING:
+    from mpsref.mps.graph import MPSNNFilterNode
 
 __all__ = ["ADAPTERS"]
 
@@ -21,13 +25,34 @@ def pooling_node(name: str) -> Adapter:
 
         (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
         source = graph.MPSNNImageNode("source")
-        node = getattr(graph, name)(source, kernel_width, kernel_height, sx, sy)
-        height, width = entry.inputs["source_size"].array.astype(int)
-        shapes = graph.MPSNNGraph(node.result_image, backend=backend).infer_shapes({source: (1, height, width, 1)})
-        size = np.array(shapes[node.result_image][1:3], np.float64)
-        yield Compared(f"{name}: output size", size, entry.expected["output_size"])
+        yield _size(entry, getattr(graph, name)(source, kernel_width, kernel_height, sx, sy), backend)
 
     return adapter
+
+
+def convolution_transpose_node(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    """Compare the size of the result of a transposed convolution with its default padding policy."""
+    from mpsref import mps
+    from mpsref.mps import graph
+
+    (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
+    descriptor = mps.MPSCNNConvolutionDescriptor(
+        kernel_width, kernel_height, 1, 1, stride_in_pixels_x=sx, stride_in_pixels_y=sy
+    )
+    weights = mps.ArrayConvolutionDataSource(descriptor, np.zeros(descriptor.weights_shape, np.float32))
+    source = graph.MPSNNImageNode("source")
+    yield _size(entry, graph.MPSCNNConvolutionTransposeNode(source, None, weights), backend)
+
+
+def _size(entry: Entry, node: MPSNNFilterNode, backend: Backend) -> Compared:
+    """Compare the size of the result of a node on one source."""
+    from mpsref.mps import graph
+
+    (source,) = node.source_images
+    height, width = entry.inputs["source_size"].array.astype(int)
+    shapes = graph.MPSNNGraph(node.result_image, backend=backend).infer_shapes({source: (1, height, width, 1)})
+    size = np.array(shapes[node.result_image][1:3], np.float64)
+    return Compared(f"{type(node).__name__}: output size", size, entry.expected["output_size"])
 
 
 def fresh_image(entry: Entry, backend: Backend) -> Iterator[Compared]:
@@ -41,6 +66,7 @@ def fresh_image(entry: Entry, backend: Backend) -> Iterator[Compared]:
 
 
 ADAPTERS: dict[str, Adapter] = {
+    "MPSCNNConvolutionTransposeNode": convolution_transpose_node,
     "MPSCNNPoolingAverageNode": pooling_node("MPSCNNPoolingAverageNode"),
     "MPSCNNPoolingMaxNode": pooling_node("MPSCNNPoolingMaxNode"),
     "MPSImage": fresh_image,
