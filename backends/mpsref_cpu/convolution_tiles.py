@@ -24,6 +24,8 @@ from numba import extending, types
 from numba.core import cgutils
 from numba.extending import models, register_model
 
+from mpsref_cpu.lanes import spread_out
+
 __all__ = [
     "LANES",
     "ROWS",
@@ -139,7 +141,7 @@ def add_scaled(
 
         def factors(k: Any) -> list[Any]:
             place = builder.mul(k, x_step_)
-            return [_spread(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
+            return [spread_out(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
 
         shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
         return _loop(builder, tile, tile_, shared, count_, factors)
@@ -358,8 +360,3 @@ def _vector_pointer(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
 
 def _load(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
     return builder.load(_vector_pointer(builder, pointer, vector), align=4)
-
-
-def _spread(builder: Any, number: Any, vector: ir.VectorType) -> Any:
-    single = builder.insert_element(ir.Constant(vector, ir.Undefined), number, INT(0))
-    return builder.shuffle_vector(single, single, ir.Constant(ir.VectorType(INT, vector.count), [0] * vector.count))

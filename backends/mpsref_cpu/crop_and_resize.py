@@ -14,14 +14,14 @@ __all__ = ["IMPLEMENTATIONS"]
 
 def forward(problem: CropAndResizeForward, x: Array, out: Array) -> None:
     """Fill ``out`` with interpolated pixels and zeros."""
-    rows, columns = (axis.inside() for axis in problem.axes)
+    vertical, horizontal = (axis.inside() for axis in problem.axes)
     out.fill(0)
-    if rows is None or columns is None:
+    if vertical is None or horizontal is None:
         return
+    (top, rows), (left, columns) = vertical, horizontal
     n, *_, channels = out.shape
     found = np.empty((n, rows.outputs, columns.outputs, channels), out.dtype)
     resample((rows, columns), False, x, found)
-    top, left = (axis.first for axis in problem.axes)
     out[:, top : top + rows.outputs, left : left + columns.outputs] = found
 
 

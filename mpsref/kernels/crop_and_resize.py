@@ -15,16 +15,13 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
-from mpsref import registry, tokens
-from mpsref.errors import NoGradientError
-from mpsref.images import Array, ImageShape, Shape, as_image
-from mpsref.kernels.interpolation import Sampling, sampled
-from mpsref.kernels.reference import Formula, Terms
+from mpsref import tokens
+from mpsref.kernels.interpolation import Sampling
+from mpsref.kernels.reference import Formula
+from mpsref.kernels.resize import Resize, ResizeProblem, forward, terms
 from mpsref.kernels.scalars import number
-from mpsref.kernels.upsampling import bilinear_terms
-from mpsref.parameters import Pair, PairLike, pair
 from mpsref.registry import OperationKey
 
 __all__ = ["Box", "CropAndResizeBilinear", "CropAndResizeForward"]
@@ -33,27 +30,10 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class CropAndResizeForward(registry.ImageProblem):
-    """``forward`` of crop and resize: y from x."""
+class CropAndResizeForward(ResizeProblem):
+    """``forward`` of crop and resize: y from the box of x."""
 
-    method: ClassVar[str] = "forward"
     spec: CropAndResizeBilinear
-
-    @property
-    def large_shape(self) -> ImageShape:
-        """The shape of the result, which may also be smaller."""
-        n, _, _, c = self.source_shape
-        return n, *self.spec.sizes, c
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The image x."""
-        return {"x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image y."""
-        return (self.large_shape,)
 
     @cached_property
     def axes(self) -> tuple[Sampling, Sampling]:
@@ -82,7 +62,7 @@ def _box(name: str, value: Any) -> Box:
 
 
 @dataclass(frozen=True)
-class CropAndResizeBilinear(registry.Spec):
+class CropAndResizeBilinear(Resize):
     """Bilinear resize of ``box`` (y0, x0, y1, x1) to ``size`` (height, width); one integer stands for both.
 
     >>> import numpy as np
@@ -91,46 +71,14 @@ class CropAndResizeBilinear(registry.Spec):
     [1.5, 3.0, 0.0, 0.0]
     """
 
-    size: PairLike = field(metadata={"token": tokens.pair("size")})
     box: Box = field(default=(0.0, 0.0, 1.0, 1.0), metadata={"token": tokens.numbers("box")})
 
     problems: ClassVar = {"forward": CropAndResizeForward}
 
     def __post_init__(self) -> None:
         """Check both."""
-        object.__setattr__(self, "size", pair("size", self.size, low=1))
+        super().__post_init__()
         object.__setattr__(self, "box", _box("box", self.box))
-
-    @property
-    def sizes(self) -> Pair:
-        """The size as a pair."""
-        return pair("size", self.size)
-
-    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return the box of each image of ``x`` (N, H, W, C) in the size of the spec, in the dtype of x.
-
-        Raises ``ValueError`` or ``TypeError`` for what does not fit.
-        """
-        x = as_image("x", x)
-        return registry.run_one(CropAndResizeForward(self, x.shape), x, out=out, backend=backend)
-
-    def gradient(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise ``NoGradientError``: MPS has no gradient kernel for it."""
-        raise NoGradientError(
-            "CropAndResizeBilinear has no gradient kernel in MPS; use UpsamplingBilinear, which has one, for integer "
-            "factors of whole images"
-        )
-
-
-def forward(problem: CropAndResizeForward, x: Array) -> Array:
-    """y = My x Mx^T, one axis after the other."""
-    y, x_axis = problem.axes
-    return sampled(2, x_axis, sampled(1, y, x))
-
-
-def terms(problem: CropAndResizeForward, x: Array) -> Terms:
-    """Sum of |x| over the (up to) four neighbours, and m = 20."""
-    return bilinear_terms(problem.axes, x)
 
 
 SPECS = (CropAndResizeBilinear,)

@@ -73,21 +73,16 @@ class Sampling:
         """Return what each output reads, as a table."""
         return _forward(self)
 
-    def inside(self) -> Sampling | None:
-        """Return the axis with only those outputs that read something, ``None`` where there are none.
+    def inside(self) -> tuple[int, Sampling] | None:
+        """Return the first output that reads something, and the axis with those alone; ``None`` where there are none.
 
-        They follow each other if no position lies before the one of the output before; :attr:`first` is the first.
+        They follow each other if no position lies before the one of the output before.
         """
         reading = [i for i in range(self.outputs) if self.reads(i)]
         if not reading:
             return None
         start = self.start + reading[0] * self.numerator
-        return replace(self, outputs=len(reading), start=start, bounded=False)
-
-    @property
-    def first(self) -> int:
-        """The first output that reads something."""
-        return next(i for i in range(self.outputs) if self.reads(i))
+        return reading[0], replace(self, outputs=len(reading), start=start, bounded=False)
 
     def gradient(self) -> Weighted:
         """Return which outputs read each pixel, as a table: always consecutive ones; for axes with positions from 0."""

@@ -23,15 +23,15 @@ from mpsref.kernels.upsampling import bilinear_terms
 from mpsref.parameters import Pair, PairLike, flag, pair
 from mpsref.registry import OperationKey
 
-__all__ = ["ResizeBilinear", "ResizeForward"]
+__all__ = ["Resize", "ResizeBilinear", "ResizeForward", "ResizeProblem", "forward", "terms"]
 
 
 @dataclass(frozen=True)
-class ResizeForward(registry.ImageProblem):
-    """``forward`` of a resize: y from x."""
+class ResizeProblem(registry.ImageProblem):
+    """``forward`` of a resize: y from x, or from a part of it."""
 
     method: ClassVar[str] = "forward"
-    spec: ResizeBilinear
+    spec: Resize
 
     @property
     def large_shape(self) -> ImageShape:
@@ -48,6 +48,18 @@ class ResizeForward(registry.ImageProblem):
     def result_shapes(self) -> tuple[Shape]:
         """The image y."""
         return (self.large_shape,)
+
+    @property
+    def axes(self) -> tuple[Sampling, Sampling]:
+        """How y and x are sampled."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ResizeForward(ResizeProblem):
+    """``forward`` of a resize of the whole image."""
+
+    spec: ResizeBilinear
 
     @cached_property
     def axes(self) -> tuple[Sampling, Sampling]:
@@ -66,24 +78,14 @@ def _sampling(length: int, outputs: int, aligned: bool) -> Sampling:
 
 
 @dataclass(frozen=True)
-class ResizeBilinear(registry.Spec):
-    """Bilinear resize to ``size`` (height, width); one integer stands for both.
-
-    >>> import numpy as np
-    >>> x = np.array([3, 6], np.float32).reshape(1, 1, 2, 1)
-    >>> ResizeBilinear((1, 3)).forward(x).ravel().tolist()
-    [3.0, 5.0, 6.0]
-    """
+class Resize(registry.Spec):
+    """What kernels have in common whose results have a ``size``."""
 
     size: PairLike = field(metadata={"token": tokens.pair("size")})
-    align_corners: bool = field(default=False, metadata={"token": tokens.flag("aligned", "free")})
-
-    problems: ClassVar = {"forward": ResizeForward}
 
     def __post_init__(self) -> None:
-        """Check both."""
+        """Check the size."""
         object.__setattr__(self, "size", pair("size", self.size, low=1))
-        object.__setattr__(self, "align_corners", flag("align_corners", self.align_corners))
 
     @property
     def sizes(self) -> Pair:
@@ -96,22 +98,43 @@ class ResizeBilinear(registry.Spec):
         Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
         x = as_image("x", x)
-        return registry.run_one(ResizeForward(self, x.shape), x, out=out, backend=backend)
+        return registry.run_one(self.problems["forward"](self, x.shape), x, out=out, backend=backend)
 
     def gradient(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``NoGradientError``: MPS has no gradient kernel for it."""
         raise NoGradientError(
-            "ResizeBilinear has no gradient kernel in MPS; use UpsamplingBilinear, which has one, for integer factors"
+            f"{type(self).__name__} has no gradient kernel in MPS; use UpsamplingBilinear, which has one, for integer "
+            "factors"
         )
 
 
-def forward(problem: ResizeForward, x: Array) -> Array:
+@dataclass(frozen=True)
+class ResizeBilinear(Resize):
+    """Bilinear resize to ``size`` (height, width); one integer stands for both.
+
+    >>> import numpy as np
+    >>> x = np.array([3, 6], np.float32).reshape(1, 1, 2, 1)
+    >>> ResizeBilinear((1, 3)).forward(x).ravel().tolist()
+    [3.0, 5.0, 6.0]
+    """
+
+    align_corners: bool = field(default=False, metadata={"token": tokens.flag("aligned", "free")})
+
+    problems: ClassVar = {"forward": ResizeForward}
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        super().__post_init__()
+        object.__setattr__(self, "align_corners", flag("align_corners", self.align_corners))
+
+
+def forward(problem: ResizeProblem, x: Array) -> Array:
     """y = My x Mx^T, one axis after the other."""
     y, x_axis = problem.axes
     return sampled(2, x_axis, sampled(1, y, x))
 
 
-def terms(problem: ResizeForward, x: Array) -> Terms:
+def terms(problem: ResizeProblem, x: Array) -> Terms:
     """Sum of |x| over the (up to) four neighbours, and m = 20."""
     return bilinear_terms(problem.axes, x)
 
