@@ -300,15 +300,15 @@ def run(
     """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of them where there are several.
 
     ``inputs`` have passed :func:`mpsref.images.as_image` and fit the problem's ``input_shapes``. ``out`` is an array
-    (a tuple for several results) of the right shape and dtype that overlaps no input. Raises ``UnsupportedError`` if
-    the backend cannot, with its reason.
+    (a tuple for several results) that fits and overlaps no input. ``UnsupportedError`` says why a backend cannot.
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
     operation = type(problem.spec), problem.method  # this is done for every kernel, and each microsecond counts
     sources, ready = inputs, problem.__dict__.get("_ready")
     if ready is None or ready.backend is not chosen or ready.dtypes != [array.dtype for array in inputs]:
         sources = tuple(map(images.native, inputs))
-        ready = problem.__dict__["_ready"] = _made_ready(problem, chosen, sources)
+        ready = _made_ready(problem, chosen, sources)
+        problem.__dict__["_ready"] = problem.__dict__.get("_followed", problem).__dict__["_ready"] = ready
     sources = tuple([a if a.flags.c_contiguous and type(a) is np.ndarray else images.native(a) for a in sources])
     if out is None and not ready.is_empty:
         try:

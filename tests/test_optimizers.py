@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -255,3 +256,22 @@ def test_more_illegal_calls() -> None:
     for bad, error in ((0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match="time_step is"):
             ADAM.step(one, one, one, one, time_step=bad)
+
+
+def test_steps_that_share_what_is_known_of_them_still_look_at_backend_and_dtype() -> None:
+    vectors = [np.arange(1.0, 4.0)] * 4
+    for time_step, (backend, dtype) in enumerate(
+        [("cpu", np.float32), ("reference", np.float64), ("reference", np.float64)], start=1
+    ):
+        value, *_ = ADAM.step(*[one.astype(dtype) for one in vectors], time_step=time_step, backend=backend)
+        exact, *_ = Adam(ADAM.learning_rate).step(*vectors, time_step=time_step)
+        assert value.dtype == dtype
+        np.testing.assert_allclose(value, exact, rtol=1e-6)
+    with pytest.raises(TypeError, match="backend 'cpu' takes"):
+        ADAM.step(*vectors, time_step=5, backend="cpu")
+
+
+def test_problems_that_follow_one_another_are_pickled_without_what_is_remembered() -> None:
+    first = AdamStep(ADAM, (3,))
+    second = first.at(2)
+    assert pickle.loads(pickle.dumps(second)) == second == AdamStep(ADAM, (3,), time_step=2) != first

@@ -88,10 +88,10 @@ def _run(
     """
     n, *_, channels = y.shape
     form, images = compiled_form(problem.spec), n
-    factors = np.full(n, problem.spec.weight * (form.a if what == LABEL_SLOPE else 1))
+    factor: Any = problem.spec.weight * (form.a if what == LABEL_SLOPE else 1)
     if g is not None and problem.spec.reduction != "none":
         assert isinstance(problem, LossGradient)
-        factors *= problem.source_gradient(g).reshape(-1)
+        factor = np.full(n, factor) * problem.source_gradient(g).ravel()
         g = None
     elif out is not None:
         images = 1  # one factor for all of them
@@ -99,11 +99,12 @@ def _run(
     cut = Cut(y.size // images, pixels if problem.formula.over_channels else BLOCK, channels)
     # An empty array stands for what is not there: to compile code without it would take time for each combination.
     y, t = as_storage(y), as_storage(t if t.shape == y.shape else np.ascontiguousarray(t[..., :channels]))
-    g, weights, out = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))
-    sums, factors = np.zeros(images * cut.blocks), factors.astype(np.float32)
-    nbytes = sum(array.nbytes for array in (g, y, t, weights, out))
-    for_rows(_compute, images * cut.blocks, nbytes, cut, what, form, factors, g, y, t, weights, out, sums)
-    return np.asarray(sums.reshape(images, -1).sum(axis=1))
+    g, weights, stored = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))
+    factors, sums = np.empty(images, real), np.zeros(images * cut.blocks)
+    factors[:] = factor
+    nbytes = g.nbytes + y.nbytes + t.nbytes + weights.nbytes + stored.nbytes
+    for_rows(_compute, images * cut.blocks, nbytes, cut, what, form, factors, g, y, t, weights, stored, sums)
+    return sums if out is not None else np.add.reduce(sums.reshape(images, -1), axis=1)
 
 
 @compiled

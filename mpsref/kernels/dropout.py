@@ -25,7 +25,7 @@ from mpsref import images, registry, tokens
 from mpsref.errors import ShapeError
 from mpsref.images import Array, ImageShape, Shape
 from mpsref.kernels.philox import halves, philox4x32
-from mpsref.kernels.posing import posed
+from mpsref.kernels.posing import following, posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.kernels.scalars import number, word_of
 from mpsref.parameters import integer
@@ -187,7 +187,9 @@ class Dropout(registry.Spec):
         Another ``sequence``, in [0, 2**64), gives another mask. Image n of the batch is image
         ``first_image_index + n``, < 2**32, of the whole: parts of a batch get the masks that the whole would.
         """
-        problem = MaskProblem(self, images.as_shape("shape", shape), sequence, first_image_index)
+        first = word_of("first_image_index", first_image_index, 32)
+        problem = posed(MaskProblem, self, images.as_shape("shape", shape), 0, first)
+        problem = following(problem, sequence=word_of("sequence", sequence, 64))
         return registry.run_one(problem, out=out, backend=backend)
 
     def forward(self, x: Any, mask: Any, *, out: Any = None, backend: Any = None) -> Array:

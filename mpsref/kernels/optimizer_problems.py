@@ -11,6 +11,7 @@ import numpy as np
 from mpsref import images, registry, tokens
 from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape
+from mpsref.kernels.posing import following
 from mpsref.parameters import flag, integer
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class AdamStep(Step):
     def moments(self) -> tuple[str, ...]:
         """Momentum and velocity, and the largest velocity."""
         return ("m", "u", "umax") if self.maximum else ("m", "u")
+
+    def at(self, time_step: Any) -> AdamStep:
+        """Return the problem of another time step; what is known of this one is known of it."""
+        return following(self, time_step=integer("time_step", time_step, low=1))
 
 
 def as_vectors(required: tuple[str, ...], **given: Any) -> tuple[Shape, list[Array]]:

@@ -23,6 +23,7 @@ import numpy as np
 from mpsref import registry, tokens
 from mpsref.images import Array
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, as_vectors
+from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.kernels.scalars import named, number
 from mpsref.parameters import flag
@@ -115,7 +116,7 @@ class StochasticGradientDescent(Optimizer):
         there are results. Raises ``ShapeError`` or ``TypeError`` for arrays that do not fit.
         """
         shape, arrays = as_vectors((), gradient=gradient, value=value, m=m)
-        results = registry.run(SGDStep(self, shape, m is not None), *arrays, out=out, backend=backend)
+        results = registry.run(posed(SGDStep, self, shape, m is not None), *arrays, out=out, backend=backend)
         return (results[0], results[1]) if isinstance(results, tuple) else (results, None)
 
 
@@ -142,7 +143,7 @@ class RMSProp(Optimizer):
     def step(self, gradient: Any, value: Any, s: Any, *, out: Any = None, backend: Any = None) -> tuple[Array, Array]:
         """Return the new values and the new sums of squares; arrays as in :class:`StochasticGradientDescent`."""
         shape, arrays = as_vectors(("s",), gradient=gradient, value=value, s=s)
-        new_value, new_s = registry.run(RMSPropStep(self, shape), *arrays, out=out, backend=backend)
+        new_value, new_s = registry.run(posed(RMSPropStep, self, shape), *arrays, out=out, backend=backend)
         return new_value, new_s
 
 
@@ -189,7 +190,7 @@ class Adam(Optimizer):
         ``time_step`` >= 1 counts this step. Arrays as in :class:`StochasticGradientDescent`.
         """
         shape, arrays = as_vectors(("m", "u"), gradient=gradient, value=value, m=m, u=u, umax=umax)
-        problem = AdamStep(self, shape, umax is not None, time_step)
+        problem = posed(AdamStep, self, shape, umax is not None).at(time_step)
         new_value, new_m, new_u, *largest = registry.run(problem, *arrays, out=out, backend=backend)
         return new_value, new_m, new_u, largest[0] if largest else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["kept", "posed"]
+__all__ = ["following", "kept", "posed"]
 
 AnyProblem = TypeVar("AnyProblem")
 Made = TypeVar("Made")
@@ -36,6 +36,21 @@ def posed(kind: Callable[..., AnyProblem], spec: Any, *fields: Any) -> AnyProble
         known.clear()
     known[kind, fields] = problem
     return problem
+
+
+def following(problem: AnyProblem, **changes: Any) -> AnyProblem:
+    """Return ``problem`` with a few fields changed, on which nothing depends that is remembered with a problem.
+
+    What is found out about one of them is known of all that follow the same one.
+
+    >>> from mpsref.kernels.optimizers import Adam
+    >>> from mpsref.kernels.optimizer_problems import AdamStep
+    >>> following(AdamStep(Adam(), (2,)), time_step=7) == AdamStep(Adam(), (2,), time_step=7)
+    True
+    """
+    twin = object.__new__(type(problem))
+    vars(twin).update(vars(problem), **changes, _followed=problem)
+    return twin
 
 
 def kept(make: Callable[[Any], Made], spec: Any) -> Made:

@@ -263,7 +263,8 @@ class _BatchNormalization(_States):
         command_buffer: MPSCommandBuffer | None,
     ) -> None:
         states = [_of_kind(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
-        gradient, source = (state.device_read(command_buffer) for state in (states[0], states[-1]))
+        gradient = states[0].device_read(command_buffer)
+        source = gradient if states[-1] is states[0] else states[-1].device_read(command_buffer)
         if gradient.gradient_for_gamma is None or gradient.gradient_for_beta is None:
             raise OrderError(
                 f"{self.required[0]} holds no gradients yet; encode MPSCNNBatchNormalizationStatisticsGradient first"

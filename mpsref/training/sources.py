@@ -39,8 +39,7 @@ class LearnedConvolution(ArrayConvolutionDataSource):
             **self.moments,
             command_buffer=command_buffer,
         )
-        new = result.device_read(command_buffer)
-        self.weights_array, self.biases_array = np.array(new.weights), np.array(new.biases)
+        self.weights_array, self.biases_array = result.device_read(command_buffer)
         return result
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
