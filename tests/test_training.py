@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mpsref import cli, kernels, registry
-from mpsref.conformance import comparator
-from mpsref.images import Array
+from mpsref import cli, registry
 from mpsref.training import Settings, Trainer, checkpoint, command, digits
 
 pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
@@ -215,51 +211,3 @@ def test_bad_input(arguments: list[str], message: str) -> None:
     done = run(*arguments)
     assert done.exit_code != 0
     assert message in str(done.exception)
-
-
-class Checked(Mapping[registry.OperationKey, registry.Implementation]):
-    """The implementations of a backend, each of whose results must lie within the derived bound of its inputs."""
-
-    def __init__(self, name: str) -> None:
-        self.inner = registry.get_backend(name).implementations
-        self.calls: Counter[str] = Counter()
-
-    def __getitem__(self, key: registry.OperationKey) -> registry.Implementation:
-        return self.run
-
-    def __iter__(self) -> Iterator[registry.OperationKey]:
-        return iter(self.inner)
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def run(self, problem: registry.Problem, *inputs: Array, out: Any) -> None:
-        operation = problem.operation
-        self.inner[operation](problem, *inputs, out=out)
-        wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs]
-        expected, terms = (table[operation](problem, *wide) for table in (kernels.REFERENCE, kernels.TERMS))
-        for got, reference, bound in zip(*map(as_results, (out, expected, terms)), strict=True):
-            comparator.check(got, np.asarray(reference), bound, got.dtype.name)
-        self.calls[str(operation)] += 1
-
-
-def as_results(value: Any) -> tuple[Any, ...]:
-    """Return one result, or several, as a tuple; terms are tuples, too."""
-    return value if type(value) is tuple else (value,)
-
-
-@pytest.mark.parametrize("backend", ["cpu", "metal:clang"])
-def test_every_call_of_the_first_steps_is_within_its_bound(backend: str) -> None:
-    """Two backends differ in a step by no more than what the bounds of its kernels allow."""
-    reason = registry.get_backend(backend).unavailable()
-    if reason:
-        pytest.skip(reason)
-    checked = Checked(backend)
-    trainer = Trainer(Settings(), registry.Backend("checked", checked))
-    labels = trainer.learn.one_hot()
-    for step in range(3):
-        batch = slice(32 * step, 32 * step + 32)
-        trainer.network.train(trainer.learn.images[batch], labels[batch], step)
-    assert len(checked.calls) >= 20
-    assert checked.calls["Convolution.forward"] == checked.calls["Convolution.gradient_weights"] == 6
-    assert checked.calls["Adam.step"] == 15  # weights and biases in one call

@@ -48,7 +48,7 @@ UNITS = 16
 UNIT_PRODUCTS = 1 << 21
 """Products of a piece, at least: 20 microseconds or more."""
 
-PRODUCTS_A_BYTE = 32
+PRODUCTS_A_BYTE = 8
 """Products that take as long as a byte that is read or written, about."""
 
 MOST_MULTIPLIED = 4
