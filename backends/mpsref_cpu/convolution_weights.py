@@ -1,13 +1,14 @@
 """The gradients for weights and biases of convolution and transposed convolution.
 
 Pixels are cut into parts, each with sums of its own, and the sums of a part into slices; how many of each depends on
-the problem alone. In the end the parts are added up. Workspace: the sums, and for each thread some rows.
+the problem alone. In the end the parts are added up. Workspace: the sums, and for each thread some rows. Large groups
+are computed one after the other, from copies of their channels.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -114,9 +115,31 @@ def plan(problem: GradientWeights) -> Plan:
 
 def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Array, Array]) -> None:
     """Fill ``out`` with dw and db."""
-    p = plan(problem)
     dw, db = out
     bias_gradient(g, db)
+    if problem.spec.groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
+        _weights(plan(problem), g, x, dw)
+        return
+    p = plan(_of_a_group(problem))  # far apart, as they lie, the pixels of a group would throw each other out of caches
+    parts = [np.split(array, problem.spec.groups, axis) for array, axis in ((g, 3), (x, 3), (dw, 0))]
+    for of_g, of_x, of_weights in zip(*parts, strict=True):
+        _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
+
+
+@lru_cache(maxsize=256)
+def _of_a_group(problem: GradientWeights) -> GradientWeights:
+    """Return the problem of one group."""
+    (n, height, width, channels), groups = problem.source_shape, problem.spec.groups
+    return replace(
+        problem,
+        spec=replace(problem.spec, groups=1),  # type: ignore[call-arg]  # both kernels have the field
+        source_shape=(n, height, width, channels // groups),
+        output_channels=problem.output_channels // groups,
+    )
+
+
+def _weights(p: Plan, g: Array, x: Array, dw: Array) -> None:
+    """Fill ``dw``."""
     source, gradient = (g, x) if p.exchanged else (x, g)
     stored, gradients = as_storage(source), as_storage(gradient)
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)

@@ -44,6 +44,7 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...], int, tuple[int, int]]] = {
     "one input channel a group, many outputs": (C(3, groups=3), (2, 5, 6, 3), 15, (5, 6)),
     "transposed": (T(4, 2, kernel_offset=-1), (2, 5, 6, 20), 18, (10, 12)),
     "transposed in groups": (T(3, (3, 1), 1, groups=2), (2, 5, 4, 8), 6, (11, 5)),
+    "transposed, many channels in groups": (T(3, (3, 1), 1, groups=2), (2, 5, 4, 40), 36, (11, 5)),
     "transposed depthwise, multiplied": (T(3, 2, groups=5), (2, 4, 5, 5), 10, (7, 9)),
     "fully connected, few images": (F((3, 5)), (3, 3, 5, 37), 101, (1, 1)),
     "fully connected, many images": (F((1, 9)), (131, 1, 9, 59), 98, (1, 1)),
