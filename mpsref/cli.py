@@ -39,7 +39,7 @@ def main() -> None:
     """Run the command line; an error of the user is one line, not a traceback."""
     try:
         app()
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         Console(stderr=True, soft_wrap=True).print(f"mpsref: {error}", markup=False, highlight=False)
         raise SystemExit(2) from None
 
@@ -106,10 +106,17 @@ def check(
 ) -> None:
     """Check backends against the reference, on layers of published networks and on random cases.
 
-    The exit status is 1 if anything failed, or was compared with nothing.
+    The exit status is 1 if anything failed, or was compared with nothing. With --hardware, kernels have the names of
+    Apple's classes.
     """
     if hardware:
-        return _check_hardware(backend, json)
+        others = {"--cases": cases != 200, "--seed": seed, "--jobs": jobs, "--junit": junit, "--html": html}
+        if given := ", ".join(name for name, value in others.items() if value):
+            raise ValueError(f"{given} has no meaning with --hardware; leave it out")
+        return _check_hardware(backend, kernel, json)
+    for page in (junit, html):
+        if page is not None and not page.absolute().parent.is_dir():
+            raise ValueError(f"there is no folder {str(page.absolute().parent)!r} for {page.name}; make it first")
     from mpsref.conformance import checker
 
     console = _console()
@@ -121,14 +128,14 @@ def check(
             return lambda: progress.advance(task)
 
         report = checker.check(backend, _operations(kernel), cases, seed, begin, jobs or os.cpu_count() or 1)
-    if junit:
-        junit.write_text(report.junit(), "utf-8")
-    if html:
-        html.write_text(report.html(), "utf-8")
     if json:
         _print_json(report.json())
     else:
         _print_report(report, console)
+    if junit:
+        junit.write_text(report.junit(), "utf-8")
+    if html:
+        html.write_text(report.html(), "utf-8")
     raise typer.Exit(0 if report.ok else 1)
 
 
@@ -166,12 +173,12 @@ def _print_report(report: Any, console: Console) -> None:
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
 
 
-def _check_hardware(backends: list[str] | None, json: bool) -> None:
+def _check_hardware(backends: list[str] | None, kernels: list[str] | None, json: bool) -> None:
     """Compare with the published numbers; known differences are no failure, new ones are."""
     from mpsref.conformance import hardware
 
     names = backends or [info.name for info in mpsref.backends() if info.available]
-    results = hardware.run(names)
+    results = hardware.run(names, kernels or None)
     unexpected = hardware.unexpected(results)
     if json:
         rows = [

@@ -106,6 +106,44 @@ def test_check_hardware():
     assert "0 unexpected" in out
 
 
+def test_check_hardware_of_a_kernel():
+    status, out, _ = run("check", "--hardware", "-b", "reference", "-k", "MPSCNNPoolingMax", "--json")
+    rows = json.loads(out)["results"]
+    assert status == 0
+    assert rows
+    assert all("MPSCNNPoolingMax" in row["kernels"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-b", "cpu", "-k", "Nope"], "no published result is of kernel 'Nope'"),
+        (["-b", "nothing"], "unknown backend 'nothing'"),
+        (["--junit", "x.xml"], "--junit has no meaning with --hardware"),
+        (["--seed", "1", "--cases", "3"], "--cases, --seed has no meaning with --hardware"),
+    ],
+)
+def test_check_hardware_refuses_what_it_cannot_do(arguments, words):
+    status, out, error = run("check", "--hardware", *arguments)
+    assert (status, out) == (2, "")
+    assert words in error
+
+
+def test_check_hardware_on_an_unavailable_backend_says_why_and_fails():
+    if {info.name: info.available for info in mpsref.backends()}["metal"]:
+        pytest.skip("there is an Apple GPU here")
+    status, out, error = run("check", "--hardware", "-b", "metal")
+    assert (status, out) == (2, "")
+    assert "backend 'metal' is not available: the metal runtime needs macOS" in error
+
+
+def test_a_page_without_a_folder_is_refused_before_anything_runs(tmp_path):
+    for option in ("--junit", "--html"):
+        status, out, error = run("check", "-b", "cpu", "-k", "Slice", option, str(tmp_path / "none" / "page"))
+        assert (status, out) == (2, "")
+        assert "none' for page; make it first" in error
+
+
 def test_replay():
     status, out, _ = run("replay", CASE, "-b", "cpu")
     assert status == 0

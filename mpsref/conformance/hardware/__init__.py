@@ -160,9 +160,24 @@ def _difference(pair: Compared, tolerance: Tolerance, finite_only: bool) -> _Dif
     return _Difference(float(fraction[at]), how_far, int(use.sum()), of_numbers)
 
 
-def run(backend_names: Iterable[str]) -> list[Result]:
-    """Compare every entry on each of the backends."""
-    return [compare(entry, name) for name in backend_names for entry in load()]
+def run(backend_names: Iterable[str], kernels: Iterable[str] | None = None) -> list[Result]:
+    """Compare every entry on each of the backends, or those of some ``kernels``, by the names of Apple's classes.
+
+    Raises ``ValueError`` for a kernel without an entry, ``UnsupportedError`` for a backend that is not available.
+    """
+    entries, backends = load(), [get_backend(name) for name in backend_names]
+    for backend in backends:
+        if (reason := backend.unavailable()) is not None:
+            raise UnsupportedError(f"backend {backend.name!r} is not available: {reason}")
+    if kernels is not None:
+        wanted, known = list(kernels), {kernel for entry in entries for kernel in entry.kernels}
+        for name in wanted:
+            if name not in known:
+                raise ValueError(
+                    f"no published result is of kernel {name!r}; there are some of {', '.join(sorted(known))}"
+                )
+        entries = [entry for entry in entries if set(wanted) & set(entry.kernels)]
+    return [compare(entry, backend) for backend in backends for entry in entries]
 
 
 def unexpected(results: Iterable[Result]) -> list[Result]:
