@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mpsref import images, tokens
+from mpsref import images
+from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import UnsupportedError
-from mpsref.images import Array, ImageShape, Shape
+from mpsref.images import Array, Shape
+from mpsref.problems import ImageProblem, Operation, OperationKey, Problem, Spec
 
 if TYPE_CHECKING:
     from importlib import metadata
 
 __all__ = [
+    "BUILT_IN",
     "Backend",
     "BackendInfo",
     "ImageProblem",
@@ -48,135 +50,8 @@ __all__ = [
 
 ENTRY_POINT_GROUP = "mpsref.backends"
 
-
-@dataclass(frozen=True)
-class Spec:
-    """Parameters of a kernel, without arrays. Subclasses are frozen dataclasses that check themselves when made."""
-
-    problems: ClassVar[Mapping[str, type[Any]]] = {}
-    """The :class:`Problem` subclass of each operation, by method name."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs: the fields, and nothing that was remembered beside them."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
-
-class Operation(NamedTuple):
-    """What backends implement, tests compare and reports list."""
-
-    spec_type: type[Spec]
-    method: str
-
-    def __str__(self) -> str:
-        return f"{self.spec_type.__name__}.{self.method}"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One call of an operation without its pixels: hashable, comparable, and enough to compute every index."""
-
-    spec: Spec
-    method: ClassVar[str]
-
-    __getstate__ = Spec.__getstate__
-
-    @property
-    def operation(self) -> Operation:
-        """The operation that this is a problem of."""
-        return Operation(type(self.spec), self.method)
-
-    @property
-    def input_shapes(self) -> Mapping[str, Shape]:
-        """Name and shape of each array that the operation reads, in the order of its implementation's arguments."""
-        raise NotImplementedError
-
-    @property
-    def result_shapes(self) -> tuple[Shape, ...]:
-        """Shape of each result."""
-        raise NotImplementedError
-
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions, where they, not the bytes that move, are what the operation costs; else 0."""
-        return 0
-
-    def where(self, index: tuple[int, ...]) -> str:
-        """Describe one element of the (first) result for a reader: the window or windows that it belongs to."""
-        return ""
-
-    def input_dtypes(self, image: np.dtype[Any]) -> Mapping[str, np.dtype[Any]]:
-        """Dtype of each input where the images have dtype ``image``: the same, unless a family says otherwise."""
-        return dict.fromkeys(self.input_shapes, image)
-
-    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Turn arbitrary numbers, an array for each input, into inputs that the operation takes; in the same order."""
-        return drawn
-
-    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Dtype of each result: that of the first input, unless a family says otherwise."""
-        return (inputs[0],) * len(self.result_shapes)
-
-
-Implementation: TypeAlias = Callable[..., None]
-"""``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple."""
-
-
-@dataclass(frozen=True)
-class ImageProblem(Problem):
-    """A problem whose source is an image (N, H, W, C)."""
-
-    source_shape: ImageShape = field(metadata={"token": tokens.shape("nhwc")})
-
-    def __post_init__(self) -> None:
-        """Check the shape."""
-        object.__setattr__(self, "source_shape", images.as_shape("x.shape", self.source_shape))
-
-
-OperationKey: TypeAlias = tuple[type[Any], str]
-"""An :class:`Operation`, or the plain tuple that equals it."""
-
-
-def _always() -> None:
-    return None
-
-
-@dataclass(frozen=True, eq=False)
-class Backend:
-    """A name and a table of implementations.
-
-    ``unavailable()`` returns ``None``, or the sentence that says why the backend cannot run here and what to do.
-    ``device()`` names what it runs on; it is called only where the backend is available.
-    """
-
-    name: str
-    implementations: Mapping[OperationKey, Implementation]
-    unavailable: Callable[[], str | None] = _always
-    device: Callable[[], str] = field(default=lambda: "CPU")
-    dtypes: tuple[str, ...] = ("float16", "float32")
-    fast_math: bool = False
-    """Whether NaN, infinities and the sign of zero mean nothing, as in Metal's fast math."""
-
-    @functools.cached_property
-    def _taken(self) -> frozenset[type]:
-        return images.taken(self.dtypes)
-
-    def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
-        """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""
-        reason = self.unavailable()
-        if reason is None and operation not in self.implementations:
-            return f"backend {self.name!r} does not implement {Operation(*operation)}"
-        return reason
-
-
-class BackendInfo(NamedTuple):
-    """One row of :func:`backends`."""
-
-    name: str
-    available: bool
-    device: str
-    """What it runs on; empty where it is not available."""
-    reason: str
-    """Why it is not available and what to do; empty where it is."""
+BUILT_IN = ("reference", "reference:input-dtype")
+"""The backends that are no entry points: the formulas in float64, and in the dtype of the inputs."""
 
 
 _registered: dict[str, Backend] = {}
@@ -224,7 +99,7 @@ def is_installed(name: str) -> bool:
     >>> is_installed("reference"), is_installed("unheard of")
     (True, False)
     """
-    return name in _entry_points() or name in ("reference", "reference:input-dtype")
+    return name in _entry_points() or name in BUILT_IN
 
 
 def register(backend: Backend) -> Backend:

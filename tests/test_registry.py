@@ -380,3 +380,25 @@ def test_a_backend_that_cannot_describe_itself_does_not_hide_the_others(monkeypa
     assert not rows["moody"].available
     assert "OSError: no driver" in rows["moody"].reason
     assert rows["reference"].available
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ((5, {}), TypeError, "name is 5; it must be a text"),
+        (("", {}), TypeError, "name is ''"),
+        (("mine", None), TypeError, "implementations is of type NoneType; it must be a mapping"),
+        (("mine", {"PoolingAverage.forward": max}), TypeError, r"the key 'PoolingAverage.forward'; a key is a kernel"),
+        (("mine", {(mpsref.PoolingAverage, "backward"): max}), TypeError, r"'backward'\); a key is a kernel"),
+        (("mine", {FORWARD: 7}), TypeError, r"implementations\[PoolingAverage.forward\] is of type int"),
+    ],
+)
+def test_what_a_backend_is_made_of(arguments: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Backend(*arguments)
+
+
+@pytest.mark.parametrize("dtypes", [(), "float32", ["float32"], ("flaot32",), (np.float32,)])
+def test_which_dtypes_a_backend_may_take(dtypes: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="dtypes is"):
+        Backend("mine", {}, dtypes=dtypes)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.images import DTYPES, Array
-from mpsref.registry import Backend, Implementation, OperationKey, Problem
+from mpsref.registry import BUILT_IN, Backend, Implementation, OperationKey, Problem
 
 __all__ = ["UNIT_ROUNDOFF", "Formula", "Terms", "gamma", "input_dtype", "reference"]
 
@@ -82,8 +82,8 @@ class _Formulas(Mapping[OperationKey, Implementation]):
         return sum(1 for _ in self)
 
 
-reference = Backend("reference", _Formulas(exact=True), dtypes=DTYPES)
+reference = Backend(BUILT_IN[0], _Formulas(exact=True), dtypes=DTYPES)
 """Computes in float64."""
 
-input_dtype = Backend("reference:input-dtype", _Formulas(exact=False), dtypes=DTYPES)
+input_dtype = Backend(BUILT_IN[1], _Formulas(exact=False), dtypes=DTYPES)
 """Computes in the dtype of its inputs."""

@@ -176,7 +176,7 @@ def run(backend_names: Iterable[str], kernels: Iterable[str] | None = None) -> l
                 raise ValueError(
                     f"no published result is of kernel {name!r}; there are some of {', '.join(sorted(known))}"
                 )
-        entries = [entry for entry in entries if set(wanted) & set(entry.kernels)]
+        entries = tuple(entry for entry in entries if set(wanted) & set(entry.kernels))
     return [compare(entry, backend) for backend in backends for entry in entries]
 
 
