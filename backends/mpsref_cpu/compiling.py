@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+from numba import types
 
 __all__ = ["compiled", "inlined"]
 
@@ -20,14 +21,45 @@ def compiled(function: Function, inline: bool = False) -> Function:
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
     notices a change of the file that ``function`` is in, but not of another file whose functions it calls.
     """
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy", "forceinline": inline}
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    if inline:  # no way in from Python, which takes as long to compile as a short function itself
+        options |= {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     try:
         result: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function: no locator available"
         result = numba.njit(**options)(function)
+    _without_literals(result)
+    if inline:
+        _without_entry(result)
     return result
 
 
+def _without_literals(dispatcher: Any) -> None:
+    """Let compiled callers that pass the constants 0 and 1 share the code that was compiled for integers.
+
+    Numba would compile the function once more for each constant. What is compiled into its caller loses nothing: LLVM
+    sees the constants there.
+    """
+    template = dispatcher.get_call_template
+    plain: Any = types.unliteral
+    dispatcher.get_call_template = lambda args, kws: template(
+        tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()}
+    )
+
+
+def _without_entry(dispatcher: Any) -> None:
+    """Turn a call from Python, which would go to address 0, into an error."""
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise TypeError(f"{dispatcher.__name__} is for compiled code only")
+
+    dispatcher._insert = lambda *arguments, **named: None  # where a call looks first
+    dispatcher._compile_for_args = refuse
+
+
 def inlined(function: Function) -> Function:
-    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels."""
+    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
+
+    Python cannot call it.
+    """
     return compiled(function, inline=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import zoo
+from mpsref.conformance import subjects, zoo
 from mpsref.conformance.case import FAMILIES, Case, operation_named
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
@@ -232,14 +233,35 @@ def _in_processes(
     progress: Callable[[str, int], Callable[[], None]],
     jobs: int,
 ) -> Iterator[Row]:
-    """Yield the rows in their order; each process takes one operation after the other."""
+    """Yield the rows in their order.
+
+    As long as there is a choice, no two processes work on one family at the same time: its operations share kernels,
+    which the first compiles and keeps on disk for the others. Large families come first.
+    """
     step = progress("operations", len(operations))
+    waiting, found, running = list(operations), dict[Operation, list[Row]](), dict[Future[list[Row]], Operation]()
     with ProcessPoolExecutor(min(jobs, len(operations)), multiprocessing.get_context("spawn")) as pool:
-        work = [pool.submit(_rows, str(operation), backends, number, seed) for operation in operations]
-        for future in work:
-            future.add_done_callback(lambda _: step())
-        for future in work:
-            yield from future.result()
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                operation = _next(waiting, [_family(other) for other in running.values()])
+                waiting.remove(operation)
+                running[pool.submit(_rows, str(operation), backends, number, seed)] = operation
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                found[running.pop(future)] = future.result()
+                step()
+    for operation in operations:
+        yield from found[operation]
+
+
+def _next(waiting: list[Operation], busy: list[int]) -> Operation:
+    """Return the first operation of the family that has most of them waiting, if it can be one that nobody works on."""
+    waits = Counter(map(_family, waiting))
+    return max(waiting, key=lambda operation: (_family(operation) not in busy, waits[_family(operation)]))
+
+
+def _family(operation: Operation) -> int:
+    """Return the number of the family that the kernel belongs to."""
+    return next(number for number, family in enumerate(subjects.FAMILIES) if operation.spec_type in family.SUBJECTS)
 
 
 def _rows(operation: str, backends: list[str], number: int, seed: int) -> list[Row]:

@@ -1,6 +1,8 @@
 """The check as a whole: what it runs, what it reports, and in which form."""
 
 import json
+from collections import Counter
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -155,6 +157,21 @@ def test_cases_draw_legal_problems_of_every_kind(operation):
         assert {case.problem.spec.edge_mode for case in seen} == {"zero", "clamp"}
     assert len({case.problem for case in seen}) > len(seen) * 0.4
     assert sum(case.problem.result_shapes != seen[0].problem.result_shapes for case in seen) > len(seen) * 0.4
+
+
+def test_processes_work_on_different_families():
+    """As long as there is a choice; what they share is compiled once then. Larger families come first."""
+    waiting, order = list(operations()), []
+    while waiting:
+        order.append(checker._next(waiting, order[-1:] and [checker._family(order[-1])]))
+        waiting.remove(order[-1])
+    assert sorted(map(str, order)) == sorted(map(str, operations()))
+    families = [checker._family(operation) for operation in order]
+    assert all(first != second for first, second in pairwise(families))
+    most, _ = Counter(map(checker._family, operations())).most_common(1)[0]
+    assert families[0] == most
+    last = operation_named("Loss.forward")
+    assert checker._next([last], [checker._family(last)]) == last
 
 
 def test_processes_find_the_same():
