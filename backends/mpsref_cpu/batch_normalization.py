@@ -165,7 +165,8 @@ def _statistics(begin: int, end: int, x: Any, block: int, strip: int, parts: Any
         _add_up(x, start, stop, shift, first, second)
         mean, m2 = parts[k, 0], parts[k, 1]
         if _centre((stop - start) // channels, shift, first, second, mean, m2):
-            shift[:channels] = mean
+            for c in range(channels):
+                shift[c] = mean[c]
             _repeat(shift, channels)
             _add_up(x, start, stop, shift, first, second)
             _centre((stop - start) // channels, shift, first, second, mean, m2)

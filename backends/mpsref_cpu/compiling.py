@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from numba import types
 
 from mpsref_cpu.stamps import stamp_of
 
@@ -22,15 +23,46 @@ def compiled(function: Function, inline: bool = False) -> Function:
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
     is for the code that there is now, see :mod:`mpsref_cpu.stamps`.
     """
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy", "forceinline": inline}
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    if inline:  # no way in from Python, which takes as long to compile as a short function itself
+        options |= {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     try:
         result: Any = numba.njit(cache=True, **options)(function)
         result._cache._cache_file._source_stamp = stamp_of(function.__module__)  # numba has no public way
     except (RuntimeError, OSError):  # "cannot cache function: no locator available"; or there is no source
         result = numba.njit(**options)(function)
+    _without_literals(result)
+    if inline:
+        _without_entry(result)
     return cast(Function, result)
 
 
+def _without_literals(dispatcher: Any) -> None:
+    """Let compiled callers that pass the constants 0 and 1 share the code that was compiled for integers.
+
+    Numba would compile the function once more for each constant. What is compiled into its caller loses nothing: LLVM
+    sees the constants there.
+    """
+    template = dispatcher.get_call_template
+    plain: Any = types.unliteral
+    dispatcher.get_call_template = lambda args, kws: template(
+        tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()}
+    )
+
+
+def _without_entry(dispatcher: Any) -> None:
+    """Turn a call from Python, which would go to address 0, into an error."""
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise TypeError(f"{dispatcher.__name__} is for compiled code only")
+
+    dispatcher._insert = lambda *arguments, **named: None  # where a call looks first
+    dispatcher._compile_for_args = refuse
+
+
 def inlined(function: Function) -> Function:
-    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels."""
+    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
+
+    Python cannot call it.
+    """
     return compiled(function, inline=True)

@@ -375,7 +375,8 @@ def _differentiate(begin: int, end: int, gradients: Any, source: Any, factors: A
 def _repeat(channels: Any, lanes: Any) -> None:
     """Set the lanes to the channels, again and again."""
     for start in range(0, lanes.size, channels.size):
-        lanes[start : start + channels.size] = channels
+        for i in range(channels.size):  # an assignment of slices compiles its error message, too: for two seconds
+            lanes[start + i] = channels[i]
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -84,7 +84,9 @@ def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Arr
 def _gather_sums(begin: int, end: int, source: Any, out: Any, sizes: Any, starts: Any, orders: Any) -> None:
     source_height, source_width, source_channels, height, width, channels = sizes
     (row_start, column_start, channel_start), (row_order, column_order, channel_order) = starts, orders
-    single = np.all(np.diff(channel_start) == 1)  # each channel is read from one place, and they lie side by side
+    single = True  # each channel is read from one place, and they lie side by side
+    for c in range(channels):
+        single &= channel_start[c + 1] - channel_start[c] == 1
     sums = np.empty(channels)
     for line in range(begin, end):
         n, j = line // height, line % height

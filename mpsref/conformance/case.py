@@ -16,6 +16,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from mpsref import images, kernels, registry, tokens
@@ -95,8 +96,14 @@ class Case:
             raise ValueError(f"case {text!r} lacks {examples or error}") from error
 
     def inputs(self) -> tuple[Array, ...]:
-        """Return the arrays that the operation reads, the same at every call."""
-        return data.inputs(self.problem, self.dtype, self.family, self.seed)
+        """Return the arrays that the operation reads, the same at every call; they are the caller's to change."""
+        return tuple([array.copy() for array in _inputs(self)])
+
+
+@lru_cache(maxsize=300)
+def _inputs(case: Case) -> tuple[Array, ...]:
+    """Return the arrays of a case; each backend and each property asks for them."""
+    return data.inputs(case.problem, case.dtype, case.family, case.seed)
 
 
 class _Field(NamedTuple):

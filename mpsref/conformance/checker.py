@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
 
 import hypothesis
 from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import zoo
+from mpsref.conformance import subjects, zoo
 from mpsref.conformance.case import FAMILIES, Case, operation_named
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.conformance.subjects import SUBJECTS
 from mpsref.registry import Backend, Operation
 
-__all__ = ["CASES", "cases", "check", "check_operation", "layer_cases", "search"]
+__all__ = ["CASES", "cases", "check", "check_operation", "drawn", "layer_cases", "search"]
 
 CASES = 200
 """Random cases for each operation on each backend unless told otherwise."""
@@ -46,25 +49,6 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(channels=5).problem(operation.method)
             yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
-
-
-@dataclass
-class _Tally:
-    """Counts the outcomes of one row."""
-
-    passed: int = 0
-    zeros: int = 0
-    worst: float = 0.0
-    reason: str = ""
-    failures: list[Failure] = field(default_factory=list)
-
-    def add(self, outcome: Outcome) -> None:
-        """Count an outcome that is no failure."""
-        self.passed += outcome.status == "passed"
-        self.zeros += outcome.status == "mistrusted"
-        self.worst = max(self.worst, outcome.fraction)
-        if outcome.status == "unsupported":
-            self.reason = outcome.message
 
 
 class _Enough(BaseException):
@@ -113,43 +97,96 @@ def search(
     return smallest
 
 
+@lru_cache(maxsize=4)
+def drawn(operation: Operation, dtypes: tuple[str, ...], number: int, seed: int) -> tuple[Case, ...]:
+    """Return the random cases of a check: those that a search tries as long as none fails, whatever the backend."""
+    found: list[Case] = []
+
+    def note(case: Case) -> Outcome:
+        found.append(case)
+        return Outcome("passed")
+
+    search(operation, Backend("any", {}, dtypes=dtypes), number, seed, note, shrink=False)
+    return tuple(found)
+
+
+@dataclass
+class _Running:
+    """A row in the making."""
+
+    operation: Operation
+    backend: Backend
+    step: Callable[[], None]
+    passed: int = 0
+    zeros: int = 0
+    worst: float = 0.0
+    reason: str = ""
+    failures: list[Failure] = field(default_factory=list)
+    is_over: bool = False
+    """Whether a random case failed: the others are left out."""
+
+    def outcome_of(self, case: Case) -> Outcome:
+        """Run a random case."""
+        return run_case(case, self.backend, SUBJECTS[self.operation.spec_type].properties[self.operation.method])
+
+    def count(self, case: Case, outcome: Outcome, layer: str = "") -> None:
+        """Add what came of a case."""
+        self.step()
+        if outcome.status == "failed":
+            self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer))
+            self.is_over = not layer
+            return
+        self.passed += outcome.status == "passed"
+        self.zeros += outcome.status == "mistrusted"
+        self.worst = max(self.worst, outcome.fraction)
+        if outcome.status == "unsupported":
+            self.reason, self.is_over = outcome.message, True
+
+    def row(self) -> Row:
+        """Return what was found."""
+        return Row(
+            str(self.operation),
+            self.backend.name,
+            self.backend.device() if self.backend.unavailable() is None else "",
+            self.passed,
+            self.zeros,
+            self.worst,
+            self.reason,
+            tuple(self.failures),
+        )
+
+
 def check_operation(
     operation: Operation,
-    backend: Backend,
+    backends: Sequence[Backend],
     number: int = CASES,
     seed: int = 0,
-    step: Callable[[], None] = lambda: None,
-) -> Row:
-    """Check one operation on one backend; ``step`` is called after each case."""
-    properties = SUBJECTS[operation.spec_type].properties[operation.method]
-    tally = _Tally()
+    steps: Sequence[Callable[[], None]] = (),
+) -> list[Row]:
+    """Check one operation on backends; of ``steps``, one for each of them, it is called after each of its cases.
 
-    def outcome_of(case: Case, with_properties: bool = True) -> Outcome:
-        outcome = run_case(case, backend, properties if with_properties else ())
-        if outcome.status != "failed":
-            tally.add(outcome)
-        step()
-        return outcome
-
+    All run a case before the next one comes: they share its arrays, and what the reference makes of them.
+    """
+    running = [
+        _Running(operation, backend, step)
+        for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
+    ]
     for layer, case in layer_cases(operation):
-        if case.dtype in backend.dtypes:
-            outcome = outcome_of(case, with_properties=False)
-            if outcome.status == "failed":
-                tally.failures.append(Failure(str(case), backend.name, outcome.message, layer))
-    if not tally.reason:
-        failure = search(operation, backend, number, seed, outcome_of)
-        if failure:
-            tally.failures.append(failure)
-    return Row(
-        str(operation),
-        backend.name,
-        backend.device() if backend.unavailable() is None else "",
-        tally.passed,
-        tally.zeros,
-        tally.worst,
-        tally.reason,
-        tuple(tally.failures),
-    )
+        for one in running:
+            if case.dtype in one.backend.dtypes:
+                one.count(case, run_case(case, one.backend), layer)
+    going = [one for one in running if not one.reason]
+    lists = [drawn(operation, one.backend.dtypes, number, seed) for one in going]
+    for row in zip_longest(*lists):
+        for one, case in zip(going, row, strict=True):
+            if case is not None and not one.is_over:
+                one.count(case, one.outcome_of(case))
+    for one in going:
+        if one.is_over and not one.reason:
+            # Once more from the start, now to shrink it. It may be one that comes and goes, and does not come again.
+            failure = search(operation, one.backend, number, seed, one.outcome_of)
+            one.failures[-1] = failure or one.failures[-1]
+    return [one.row() for one in running]
 
 
 def check(
@@ -182,10 +219,9 @@ def check(
         return Report(mpsref.__version__, seed, tuple(shared), tuple(unavailable))
     rows = []
     for operation in wanted:
-        for backend in chosen:  # one after the other: they share what the reference computed
-            total = number + sum(1 for _ in layer_cases(operation))
-            step = progress(f"{operation} on {backend.name}", total)
-            rows.append(check_operation(operation, backend, number, seed, step))
+        total = number + sum(1 for _ in layer_cases(operation))
+        steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
+        rows += check_operation(operation, chosen, number, seed, steps)
     return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
 
 
@@ -197,16 +233,37 @@ def _in_processes(
     progress: Callable[[str, int], Callable[[], None]],
     jobs: int,
 ) -> Iterator[Row]:
-    """Yield the rows in their order; each process takes one operation after the other."""
+    """Yield the rows in their order.
+
+    As long as there is a choice, no two processes work on one family at the same time: its operations share kernels,
+    which the first compiles and keeps on disk for the others. Large families come first.
+    """
     step = progress("operations", len(operations))
+    waiting, found, running = list(operations), dict[Operation, list[Row]](), dict[Future[list[Row]], Operation]()
     with ProcessPoolExecutor(min(jobs, len(operations)), multiprocessing.get_context("spawn")) as pool:
-        work = [pool.submit(_rows, str(operation), backends, number, seed) for operation in operations]
-        for future in work:
-            future.add_done_callback(lambda _: step())
-        for future in work:
-            yield from future.result()
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                operation = _next(waiting, [_family(other) for other in running.values()])
+                waiting.remove(operation)
+                running[pool.submit(_rows, str(operation), backends, number, seed)] = operation
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                found[running.pop(future)] = future.result()
+                step()
+    for operation in operations:
+        yield from found[operation]
+
+
+def _next(waiting: list[Operation], busy: list[int]) -> Operation:
+    """Return the first operation of the family that has most of them waiting, if it can be one that nobody works on."""
+    waits = Counter(map(_family, waiting))
+    return max(waiting, key=lambda operation: (_family(operation) not in busy, waits[_family(operation)]))
+
+
+def _family(operation: Operation) -> int:
+    """Return the number of the family that the kernel belongs to."""
+    return next(number for number, family in enumerate(subjects.FAMILIES) if operation.spec_type in family.SUBJECTS)
 
 
 def _rows(operation: str, backends: list[str], number: int, seed: int) -> list[Row]:
     """Check one operation: what a process is asked for."""
-    return [check_operation(operation_named(operation), registry.get_backend(name), number, seed) for name in backends]
+    return check_operation(operation_named(operation), [*map(registry.get_backend, backends)], number, seed)

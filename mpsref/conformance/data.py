@@ -9,6 +9,7 @@ Values differ from their neighbours and are never all ones: a transposed window 
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -42,7 +43,7 @@ def values(shape: Shape, dtype: str, family: Family, seed: int, stream: int = 0)
     >>> values((1, 1, 5, 1), "float32", "exact", seed=0).ravel().tolist()
     [1.0, 2.0, 3.0, 4.0, 5.0]
     """
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     generator = np.random.default_rng((seed, stream, get_args(Family).index(family)))
     if family == "exact":
         flat = _ramp(size) if seed == 0 else _distinct(size, generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class GuardedArray:
     def __init__(self, name: str, shape: Shape, dtype: np.dtype[Any], values: Array | None = None) -> None:
         """Allocate it between two bands of sentinels."""
         self.name = name
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         self._memory = np.full(size + 2 * BAND, SENTINEL, np.uint8)
         self.array: Array = self._memory[BAND : BAND + size].view(dtype).reshape(shape)
         if values is not None:

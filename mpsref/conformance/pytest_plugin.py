@@ -40,7 +40,7 @@ def conformance_test(backend: str | Backend) -> Callable[..., None]:
         from mpsref.conformance.checker import check_operation
 
         cases, seed = pytestconfig.getoption(CASES), pytestconfig.getoption(SEED)
-        row = check_operation(operation, get_backend(backend), cases, seed)
+        (row,) = check_operation(operation, [get_backend(backend)], cases, seed)
         if row.status == "unsupported":
             pytest.skip(row.reason)
         if row.status != "passed":

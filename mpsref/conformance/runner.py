@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.guards import GuardedArray
-from mpsref.images import Array
+from mpsref.images import Array, Shape
 from mpsref.kernels import Terms
 from mpsref.registry import Backend, Problem
 
-__all__ = ["Outcome", "Property", "Status", "compute", "expected", "run_case"]
+__all__ = ["Outcome", "Property", "Status", "compute", "expected", "references", "run_case", "terms"]
 
 Status: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted"]
 
@@ -68,13 +68,40 @@ def agree(case: Case, results: tuple[Array, ...]) -> float:
 @lru_cache(maxsize=300)
 def expected(case: Case) -> tuple[tuple[Array, Terms], ...]:
     """Return of each result what the reference computes, float64 and not rounded, and the terms of its bound."""
-    inputs = [array.astype(np.float64) for array in case.inputs()]
-    operation = case.problem.operation
-    references = kernels.REFERENCE[operation](case.problem, *inputs)
-    terms = kernels.TERMS[operation](case.problem, *inputs)
-    if isinstance(references, np.ndarray):
-        return ((references, terms),)
-    return tuple(zip(references, terms, strict=True))
+    inputs = case.inputs()
+    return tuple(zip(references(case.problem, *inputs), terms(case.problem, *inputs), strict=True))
+
+
+def references(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
+    """Return what the reference makes of inputs, in float64 and not rounded."""
+    found: tuple[Array, ...] = _formula("REFERENCE", problem, *map(_Contents.of, inputs))
+    return found
+
+
+def terms(problem: Problem, *inputs: Array) -> tuple[Terms, ...]:
+    """Return for each result the terms of its error bound."""
+    found: tuple[Terms, ...] = _formula("TERMS", problem, *map(_Contents.of, inputs))
+    return found
+
+
+class _Contents(NamedTuple):
+    """An array that can be the key of what is computed from it."""
+
+    dtype: str
+    shape: Shape
+    values: bytes
+
+    @classmethod
+    def of(cls, array: Array) -> _Contents:
+        return cls(array.dtype.str, array.shape, array.tobytes())
+
+
+@lru_cache(maxsize=128)
+def _formula(table: Literal["REFERENCE", "TERMS"], problem: Problem, *inputs: _Contents) -> Any:
+    """Evaluate a formula of the reference; every backend, and often more than one property, needs the same."""
+    arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
+    found = getattr(kernels, table)[problem.operation](problem, *arrays)
+    return (found,) if isinstance(found, np.ndarray | Terms) else tuple(found)
 
 
 def compute(problem: Problem, backend: Backend, *inputs: Array) -> tuple[Array, ...]:

@@ -33,4 +33,5 @@ def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
 
 def seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Draw ``usual`` three times out of four."""
-    return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else st.just(usual))
+    alone = st.just(usual)  # made once: Hypothesis examines every new strategy
+    return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else alone)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
@@ -289,20 +289,31 @@ def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) ->
     The order is the raster order of the taps. Outside the image row or column is -1 and the value 0; consecutive taps
     that read the same pixel come as one.
     """
-    (rows, row_times), (columns, column_times) = (
+    values, (rows, row_times), (columns, column_times) = window_of(problem, x, a, b)
+    y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))
+    times = np.multiply.outer(row_times.astype(x.dtype), column_times.astype(x.dtype)).ravel()
+    return values, y, x_, times
+
+
+Axis: TypeAlias = tuple[Array, Array]
+"""What a window reads along an axis: pixels, -1 for the zeros outside, and how many taps read each."""
+
+
+def window_of(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Axis, Axis]:
+    """Return the values of :func:`taps`, and the rows and the columns that they are the raster of."""
+    rows, columns = (
         _reads(window, i, length, problem.spec.edge_mode)
         for window, i, length in zip(problem.spec.windows, (a, b), x.shape[1:3], strict=True)
     )
-    outside = (rows < 0)[:, None] | (columns < 0)
-    values = np.where(outside[..., None], 0, x[:, rows[:, None], columns])
-    y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))
-    times = np.multiply.outer(row_times.astype(x.dtype), column_times.astype(x.dtype)).ravel()
-    return values.reshape(len(x), -1, x.shape[-1]), y, x_, times
+    values = x[:, rows[0][:, None], columns[0]]
+    values[:, rows[0] < 0] = 0
+    values[:, :, columns[0] < 0] = 0
+    return values.reshape(len(x), -1, x.shape[-1]), rows, columns
 
 
 @lru_cache(maxsize=4096)
-def _reads(window: Window, i: int, length: int, edge_mode: EdgeMode) -> tuple[Array, Array]:
-    """Return :meth:`Window.reads` as two vectors: pixels, -1 for the zeros outside, and how many taps read each."""
+def _reads(window: Window, i: int, length: int, edge_mode: EdgeMode) -> Axis:
+    """Return :meth:`Window.reads` as two vectors."""
     pixels, times = zip(*window.reads(i, length, edge_mode), strict=True)
     return np.array([-1 if pixel is None else pixel for pixel in pixels]), np.array(times, np.float64)
 

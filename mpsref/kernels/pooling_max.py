@@ -21,7 +21,7 @@ import numpy as np
 
 from mpsref import tokens
 from mpsref.images import Array
-from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, taps
+from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, window_of
 from mpsref.kernels.reference import Formula, Terms
 from mpsref.parameters import Pair, PairLike, pair
 from mpsref.registry import OperationKey
@@ -83,10 +83,11 @@ def select(
     problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     """Return the largest value (N, C) of window (a, b), and of its first tap: row, column, and whether it is inside."""
-    values, rows, columns, _ = taps(problem, x, a, b)
+    values, (rows, _), (columns, _) = window_of(problem, x, a, b)
     selected = values.argmax(axis=1)  # the first maximum, or the first NaN
-    y, x_ = rows[selected], columns[selected]
-    return np.take_along_axis(values, selected[:, None], axis=1)[:, 0], (y, x_, (y >= 0) & (x_ >= 0))
+    y, x_ = rows[selected // columns.size], columns[selected % columns.size]
+    n, c = selected.shape
+    return values[np.arange(n)[:, None], selected, np.arange(c)], (y, x_, (y >= 0) & (x_ >= 0))
 
 
 def forward_terms(problem: PoolingForward, x: Array) -> Terms:

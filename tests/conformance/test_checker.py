@@ -1,6 +1,8 @@
 """The check as a whole: what it runs, what it reports, and in which form."""
 
 import json
+from collections import Counter
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -64,8 +66,33 @@ def test_a_failure_that_comes_and_goes_is_a_failure():
         if next(calls) % 7 == 3:
             out += 1
 
-    row = checker.check_operation(GRADIENT, Backend("sometimes", {GRADIENT: sometimes}), number=60)
+    (row,) = checker.check_operation(GRADIENT, [Backend("sometimes", {GRADIENT: sometimes})], number=60)
     assert row.status == "failed"
+
+
+def test_a_failure_that_never_comes_again_is_a_failure():
+    """What is reported is the case that failed, as it was drawn."""
+    calls = iter(range(10**6))
+
+    def once(problem, *inputs, out):
+        out[...] = planted.honest(problem, *inputs)
+        if next(calls) == 400:
+            out += 1
+
+    backend = Backend("once", {GRADIENT: once})
+    (row,) = checker.check_operation(GRADIENT, [backend])
+    (failure,) = row.failures
+    assert Case.parse(failure.case) in checker.drawn(GRADIENT, backend.dtypes, checker.CASES, 0)
+
+
+def test_a_failure_of_one_backend_is_none_of_another():
+    """Backends are checked side by side, each with all of its cases; the wrong one stops at its first random one."""
+    wrong, right = checker.check_operation(GRADIENT, [WRONG, RIGHT], number=30)
+    assert (wrong.status, right.status) == ("failed", "passed")
+    assert right.cases == sum(1 for _ in checker.layer_cases(GRADIENT)) + 30
+    assert wrong.cases < right.cases
+    (alone,) = checker.check_operation(GRADIENT, [WRONG], number=30)
+    assert wrong == alone
 
 
 def test_the_same_seed_finds_the_same_case():
@@ -123,14 +150,28 @@ def test_html_form():
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_cases_draw_legal_problems_of_every_kind(operation):
     """The random cases cover what matters: both dtypes, all families, windows outside, and mostly real work."""
-    seen = []
-    checker.search(operation, RIGHT, 200, 1, lambda case: seen.append(case) or checker.run_case(case, RIGHT))
+    seen = checker.drawn(operation, RIGHT.dtypes, 200, 1)
     assert {case.dtype for case in seen} == {"float32", "float16"}
     assert {case.family for case in seen} == {"exact", "real", "hard"}
     if isinstance(seen[0].problem.spec, Pooling):
         assert {case.problem.spec.edge_mode for case in seen} == {"zero", "clamp"}
     assert len({case.problem for case in seen}) > len(seen) * 0.4
     assert sum(case.problem.result_shapes != seen[0].problem.result_shapes for case in seen) > len(seen) * 0.4
+
+
+def test_processes_work_on_different_families():
+    """As long as there is a choice; what they share is compiled once then. Larger families come first."""
+    waiting, order = list(operations()), []
+    while waiting:
+        order.append(checker._next(waiting, order[-1:] and [checker._family(order[-1])]))
+        waiting.remove(order[-1])
+    assert sorted(map(str, order)) == sorted(map(str, operations()))
+    families = [checker._family(operation) for operation in order]
+    assert all(first != second for first, second in pairwise(families))
+    most, _ = Counter(map(checker._family, operations())).most_common(1)[0]
+    assert families[0] == most
+    last = operation_named("Loss.forward")
+    assert checker._next([last], [checker._family(last)]) == last
 
 
 def test_processes_find_the_same():

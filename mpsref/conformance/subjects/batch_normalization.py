@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpsref import kernels
-from mpsref.conformance import comparator
+from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import repeatable, same
@@ -17,7 +17,6 @@ from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject
 from mpsref.conformance.subjects import neuron
 from mpsref.images import Array
-from mpsref.kernels import Terms
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import (
     BatchProblem,
@@ -209,9 +208,7 @@ def _step(case: Case, backend: Backend, g: Array, x: Array) -> _Step:
 
 def _with_bounds(problem: Problem, backend: Backend, *inputs: Array) -> tuple[tuple[Array, ...], list[Array]]:
     results = compute(problem, backend, *inputs)
-    exact = [array.astype(np.float64) for array in inputs]
-    terms = kernels.TERMS[problem.operation](problem, *exact)
-    each = zip(results, [terms] if isinstance(terms, Terms) else terms, strict=True)
+    each = zip(results, runner.terms(problem, *inputs), strict=True)
     return results, [comparator.bound(result, result.astype(np.float64), one) for result, one in each]
 
 

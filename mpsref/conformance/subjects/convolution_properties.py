@@ -7,14 +7,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from mpsref import kernels
-from mpsref.conformance import comparator, data
+from mpsref.conformance import comparator, data, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same
 from mpsref.conformance.runner import compute, expected
 from mpsref.images import Array
-from mpsref.kernels import Convolution, ConvolutionTranspose, Terms
+from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution_problems import Forward, GradientWeights, Weighted, WeightedKernel
 from mpsref.kernels.convolution_transpose import exchanged
 from mpsref.parameters import Pair, pair
@@ -65,9 +64,7 @@ def _product(problem: Weighted, arrays: dict[str, Array], backend: Backend) -> t
     """Return the sum of the result times what belongs to it, and how far it may be off."""
     inputs = [arrays[name] for name in problem.input_shapes]
     result = compute(problem, backend, *inputs)[0]
-    terms = kernels.TERMS[problem.operation](problem, *(array.astype(np.float64) for array in inputs))
-    first: Terms = terms if isinstance(terms, Terms) else terms[0]
-    limit = comparator.bound(result, result.astype(np.float64), first)
+    limit = comparator.bound(result, result.astype(np.float64), runner.terms(problem, *inputs)[0])
     result, factor = result.astype(np.float64), arrays[MULTIPLIED[problem.method]].astype(np.float64)
     slack = float(np.sum(limit * np.abs(factor))) + 1e-12 * float(np.sum(np.abs(result * factor)))
     return float(np.sum(result * factor)), slack

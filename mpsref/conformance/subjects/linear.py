@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mpsref import kernels
-from mpsref.conformance import comparator
+from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same
@@ -63,10 +62,7 @@ def _inner(a: Array, b: Array) -> float:
 
 def _computed(problem: Problem, backend: Backend, inputs: list[Array], exact: bool) -> list[tuple[Array, Array]]:
     """Return each result, and how far each of its elements may be from what the reference says."""
-    wide = [array.astype(np.float64) for array in inputs]
-    references, terms = (table[problem.operation](problem, *wide) for table in (kernels.REFERENCE, kernels.TERMS))
-    if isinstance(references, np.ndarray):
-        references, terms = (references,), (terms,)
+    references, terms = runner.references(problem, *inputs), runner.terms(problem, *inputs)
     found = []
     for result, reference, known in zip(compute(problem, backend, *inputs), references, terms, strict=True):
         with np.errstate(over="ignore", invalid="ignore"):  # a wrong result may be anything

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from mpsref.conformance import comparator
+from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, seldom
 from mpsref.images import Array
-from mpsref.kernels import REFERENCE, TERMS, Terms
+from mpsref.kernels import Terms
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronGradient
 from mpsref.registry import Backend, Problem, Spec
 
@@ -98,8 +98,7 @@ def table(case: Case, backend: Backend) -> None:
         neuron = PANEL[(first + 9 * k) % len(PANEL)]
         problem = Neuron.problems[case.problem.method](neuron, x.shape)
         (found,) = compute(problem, backend, *inputs)
-        exact = [array.astype(np.float64) for array in inputs]
-        reference, terms = (table[problem.operation](problem, *exact) for table in (REFERENCE, TERMS))
+        (reference,), (terms,) = runner.references(problem, *inputs), runner.terms(problem, *inputs)
         try:
             comparator.check(found, reference, _without_motion(neuron, terms, reference), "float32")
         except Mismatch as mismatch:

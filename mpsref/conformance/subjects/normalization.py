@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from mpsref import kernels
-from mpsref.conformance import comparator
+from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
@@ -96,11 +95,7 @@ def along_channels(method: str) -> st.SearchStrategy[Problem]:
 def outcomes(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
     """Return every result, and how far each of its elements may be from the reference on these inputs."""
     results = compute(problem, backend, *inputs)
-    exact = [array.astype(np.float64) for array in inputs]
-    references = kernels.REFERENCE[problem.operation](problem, *exact)
-    terms = kernels.TERMS[problem.operation](problem, *exact)
-    if len(results) == 1:
-        references, terms = (references,), (terms,)
+    references, terms = runner.references(problem, *inputs), runner.terms(problem, *inputs)
     with np.errstate(invalid="ignore"):  # a NaN is for the caller to find
         return [(each[0], comparator.bound(*each)) for each in zip(results, references, terms, strict=True)]
 

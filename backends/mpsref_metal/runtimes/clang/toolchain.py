@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -77,6 +78,8 @@ class Toolchain:
     name: str
     driver: tuple[str, ...]
     front: tuple[str, ...]
+    version: str = ""
+    """Where it is known it tells this clang apart, wherever it lies; else its path and its time do."""
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -84,7 +87,8 @@ class Toolchain:
         digest = hashlib.sha256()
         status = os.stat(self.driver[0])
         flags = (KERNEL_FLAGS, RUNTIME_FLAGS, PREPROCESS_FLAGS, STRICT_FLAGS)
-        digest.update(repr((self.driver, status.st_size, status.st_mtime_ns, flags, processor())).encode())
+        which = self.version or (self.driver, status.st_mtime_ns)
+        digest.update(repr((self.name, which, status.st_size, flags, processor())).encode())
         package = Path(__file__).parent  # the Python too: it writes C++, and what it rejects must not be kept
         for path in sorted([*package.glob("*.py"), *SHIM.rglob("*")]):
             if path.is_file():
@@ -117,12 +121,21 @@ def find() -> Toolchain | None:
     if named:
         path = shutil.which(named)
         return Toolchain(path, (path,), (path,)) if path else None
-    package = importlib.util.find_spec("ziglang")
-    if package and package.origin:
-        zig = str(Path(package.origin).with_name("zig"))
-        return Toolchain("ziglang", (zig, "cc"), (zig, "clang"))
+    found = wheel()
+    if found:
+        return found
     path = shutil.which("clang")
     return Toolchain(path, (path,), (path,)) if path else None
+
+
+@functools.cache
+def wheel() -> Toolchain | None:
+    """The clang of the wheel ``ziglang``, or None where it is not installed."""
+    package = importlib.util.find_spec("ziglang")
+    if not package or not package.origin:
+        return None
+    zig = str(Path(package.origin).with_name("zig"))
+    return Toolchain("ziglang", (zig, "cc"), (zig, "clang"), importlib.metadata.version("ziglang"))
 
 
 def unavailable() -> str | None:
