@@ -28,7 +28,8 @@ def compiled(function: Function, inline: bool = False) -> Function:
         options |= {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     try:
         result: Any = numba.njit(cache=True, **options)(function)
-        result._cache._cache_file._source_stamp = stamp_of(function.__module__)  # numba has no public way
+        if function.__module__.startswith("mpsref_cpu."):
+            result._cache._cache_file._source_stamp = stamp_of(function.__module__)  # numba has no public way
     except (RuntimeError, OSError):  # "cannot cache function: no locator available"; or there is no source
         result = numba.njit(**options)(function)
     _without_literals(result)
