@@ -16,6 +16,7 @@ __all__ = [
     "TrainingGraphWarning",
     "UnknownSourceError",
     "UnsupportedError",
+    "needs",
 ]
 
 
@@ -69,3 +70,8 @@ class TrainingGraphWarning(UserWarning):
 
 class SharedDataSourceWarning(UserWarning):
     """Several nodes of a graph share a data source, which is then updated once for each."""
+
+
+def needs(what: str, package: str, extra: str, error: ImportError) -> UnsupportedError:
+    """Return the error for an optional package that is missing: ``what`` needs ``package``, which ``extra`` brings."""
+    return UnsupportedError(f'{what} need {package} ({error}): pip install "mpsref[{extra}]"')

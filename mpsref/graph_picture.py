@@ -9,7 +9,7 @@ import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from mpsref.errors import UnsupportedError
+from mpsref.errors import needs
 from mpsref.panels import FAINT, INK
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figur
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UnsupportedError(f'pictures need matplotlib ({error}): pip install "mpsref[plot]"') from error
+        raise needs("pictures", "matplotlib", "plot", error) from error
     places = _places(graph)
     across = max(x for x, _ in places.values()) + 1
     down = max(y for _, y in places.values()) + 1

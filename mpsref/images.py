@@ -54,7 +54,7 @@ def as_image(name: str, value: Any) -> Array:
     if array.dtype.type not in _NAMES:
         raise TypeError(
             f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only): "
-            f"convert it, for example with {name}.astype(numpy.float32)"
+            f"convert it, for example with .astype(numpy.float32)"
         )
     if array.ndim != 4 or not 0 < array.size <= AXIS_LIMIT:  # else no axis can be too short or too long
         _check_shape(name, array.shape)
@@ -106,7 +106,10 @@ def is_shape(value: Any) -> bool:
 
 def as_shape(name: str, value: Any) -> ImageShape:
     """Return ``value`` as a legal shape (N, H, W, C)."""
-    shape = tuple(value)
+    try:
+        shape = tuple(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}; it must be a shape (N, H, W, C)") from None
     for length in shape:
         if type(length) is not int or length < 0:  # not the shape of an array; names for errors cost time
             shape = tuple(integer(f"{name}[{axis}]", n, low=0) for axis, n in enumerate(shape))

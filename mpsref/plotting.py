@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, needs
 from mpsref.explain import of_windows
 from mpsref.geometry import Window, clip, effective_offset
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
@@ -74,7 +74,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
-        raise UnsupportedError(f'pictures need matplotlib ({error}): pip install "mpsref[plot]"') from error
+        raise needs("pictures", "matplotlib", "plot", error) from error
     drawn = of_windows(problem)
     if isinstance(drawn, PoolingForward):
         if pixel is not None:

@@ -78,8 +78,8 @@ class _Team:
             try:
                 while len(self.wakers) < min(count, jit.config.NUMBA_NUM_THREADS - 1):
                     self._start(len(self.wakers))
-            except RuntimeError:
-                return
+            except RuntimeError:  # those that there are will do
+                pass
             woken = [helper for helper in self.asleep if helper < count]
             self.asleep.difference_update(woken)
         for helper in woken:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mpsref.errors import needs
+
 if TYPE_CHECKING:
     from mpsref.training.trainer import Trainer
 
@@ -18,7 +20,7 @@ def draw(trainer: Trainer, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("drawing needs matplotlib; install it with: pip install mpsref[plot]") from error
+        raise needs("pictures", "matplotlib", "plot", error) from error
     figure = Figure(figsize=(7, 4), layout="constrained")
     left = figure.subplots()
     steps = range(1, len(trainer.losses) + 1)

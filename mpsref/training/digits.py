@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpsref.errors import needs
 from mpsref.images import Array
 
 __all__ = ["CLASSES", "Digits", "load"]
@@ -29,12 +30,12 @@ class Digits(NamedTuple):
 def load() -> tuple[Digits, Digits]:
     """Return the digits to learn from, and a third that is held out.
 
-    Raises ``ImportError`` where scikit-learn is not installed.
+    Raises ``UnsupportedError`` where scikit-learn is not installed.
     """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ImportError("the digits come with scikit-learn; install it with: pip install mpsref[examples]") from error
+        raise needs("the digits", "scikit-learn", "examples", error) from error
     data = load_digits()
     images = (data.images[..., None] / 16).astype(np.float32)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(images))

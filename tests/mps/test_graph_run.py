@@ -325,3 +325,18 @@ def test_labels_of_any_float_dtype():
     for dtype in ("float16", "float64"):
         image = labels().device_read()[0].astype(dtype)
         assert np.array_equal(compiled.run([X], [MPSCNNLossLabels((1, 1, 1), image)]).image, expected.image)
+
+
+def test_words_of_a_run_are_checked() -> None:
+    x = graph.MPSNNImageNode("x")
+    compiled = graph.MPSNNGraph(graph.MPSCNNNeuronReLUNode(x, a=0).result_image, backend="reference")
+    image = np.ones((1, 2, 2, 1), np.float32)
+    with pytest.raises(TypeError, match="keep_all is 'no'"):
+        compiled.run([image], keep_all="no")
+    with pytest.raises(TypeError, match="dropout_sequence is 'a'"):
+        compiled.run([image], dropout_sequence="a")
+    with pytest.raises(ValueError, match="dropout_sequence is -1"):
+        compiled.run([image], dropout_sequence=-1)
+    result = compiled.run([image])
+    assert result == result
+    assert result != compiled.run([image])

@@ -29,7 +29,7 @@ Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]]
 """``watch(label, what a step made, make it again on another backend)`` is called after each step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunResult:
     """What a run hands out."""
 

@@ -33,7 +33,7 @@ from mpsref.mps.graph.shapes import Shapes, bind, source_shapes
 from mpsref.mps.graph.sources import sources
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.trainable import Parameters, TrainableGradientNode, WeightedNode
-from mpsref.parameters import choice, flag
+from mpsref.parameters import choice, flag, integer
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNGraph", "StepError"]
@@ -254,8 +254,10 @@ class MPSNNGraph:
         """
         images = sources("source_images", self.source_images, source_images)
         states = sources("source_states", self.source_states, source_states)
+        keep_all = flag("keep_all", keep_all)
+        given = dropout_sequence if dropout_sequence is None else integer("dropout_sequence", dropout_sequence, low=0)
         with self._lock:
-            sequence = self._runs if dropout_sequence is None else dropout_sequence
+            sequence = self._runs if given is None else given
             execution = Execution(self, images, states, sequence, keep_all)
             result = execution.run()
             if dropout_sequence is None:
