@@ -158,16 +158,17 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
 def _print_report(report: Any, console: Console) -> None:
     table = Table("operation", "backend", "ran on", "status", "cases", "only zeros", "worst error / bound")
     for row in report.rows:
-        worst = f"{row.worst:.3f}" if row.passed else "-"
-        table.add_row(row.operation, row.backend, row.runtime, row.status, str(row.cases), str(row.zeros), worst)
+        counts = str(row.cases), str(row.zeros), row.shown_worst
+        table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
     console.print(table)
     for failure in report.failures:
-        layer = f" ({failure.layer})" if failure.layer else ""
-        console.print(f"FAILED {failure.case}{layer} on {failure.backend}\n  {failure.message}", markup=False)
+        console.print(f"FAILED {failure.case}{failure.of_layer} on {failure.backend}", markup=False)
+        console.print(f"  {failure.message}", markup=False)
         console.print(f"  {failure.replay}", markup=False)
     for row in report.rows:
         if row.reason:
-            console.print(f"not run: {row.operation} on {row.backend}: {row.reason}", markup=False)
+            what = f"{row.refused} case(s) of {row.operation}" if row.cases else row.operation
+            console.print(f"not run: {what} on {row.backend}: {row.reason}", markup=False)
     for name, reason in report.unavailable:
         console.print(f"not available: {name}: {reason}", markup=False)
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))

@@ -21,7 +21,7 @@ from mpsref.conformance.case import FAMILIES, Case, operation_named
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.conformance.subjects import SUBJECTS
-from mpsref.registry import Backend, Operation
+from mpsref.registry import Backend, Operation, Spec
 
 __all__ = ["CASES", "cases", "check", "check_operation", "drawn", "layer_cases", "search"]
 
@@ -120,6 +120,7 @@ class _Running:
     passed: int = 0
     zeros: int = 0
     worst: float = 0.0
+    refused: int = 0
     reason: str = ""
     failures: list[Failure] = field(default_factory=list)
     is_over: bool = False
@@ -140,7 +141,8 @@ class _Running:
         self.zeros += outcome.status == "mistrusted"
         self.worst = max(self.worst, outcome.fraction)
         if outcome.status == "unsupported":
-            self.reason, self.is_over = outcome.message, True
+            self.refused += 1
+            self.reason = self.reason or outcome.message
 
     def row(self) -> Row:
         """Return what was found."""
@@ -153,6 +155,7 @@ class _Running:
             self.worst,
             self.reason,
             tuple(self.failures),
+            self.refused,
         )
 
 
@@ -171,18 +174,21 @@ def check_operation(
         _Running(operation, backend, step)
         for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
     ]
+    for one in running:
+        if operation not in one.backend.implementations or one.backend.unavailable() is not None:
+            one.reason = one.backend.why_not(operation, Spec()) or ""
+    going = [one for one in running if not one.reason]
     for layer, case in layer_cases(operation):
-        for one in running:
+        for one in going:
             if case.dtype in one.backend.dtypes:
                 one.count(case, run_case(case, one.backend), layer)
-    going = [one for one in running if not one.reason]
     lists = [drawn(operation, one.backend.dtypes, number, seed) for one in going]
     for row in zip_longest(*lists):
         for one, case in zip(going, row, strict=True):
             if case is not None and not one.is_over:
                 one.count(case, one.outcome_of(case))
     for one in going:
-        if one.is_over and not one.reason:
+        if one.is_over:
             # Once more from the start, now to shrink it. It may be one that comes and goes, and does not come again.
             failure = search(operation, one.backend, number, seed, one.outcome_of)
             one.failures[-1] = failure or one.failures[-1]
@@ -190,7 +196,7 @@ def check_operation(
 
 
 def check(
-    backends: Iterable[str | Backend] | None = None,
+    backends: str | Backend | Iterable[str | Backend] | None = None,
     operations: Iterable[Operation] | None = None,
     number: int = CASES,
     seed: int = 0,
@@ -207,12 +213,12 @@ def check(
 
     unavailable = []
     if backends is None:
-        known = [info for info in registry.backends() if not info.name.startswith("reference")]
+        known = [info for info in registry.backends() if info.name not in registry.BUILT_IN]
         unavailable = [(info.name, info.reason) for info in known if not info.available]
         backends = [info.name for info in known if info.available]
-    backends = list(backends)
+    backends = [backends] if isinstance(backends, (str, Backend)) else list(backends)
     chosen = [registry.get_backend(backend) for backend in backends]
-    wanted = list(operations or all_operations())
+    wanted = list(all_operations() if operations is None else operations)
     names = [backend for backend in backends if isinstance(backend, str) and registry.is_installed(backend)]
     if jobs > 1 and len(wanted) > 1 and len(names) == len(backends):
         shared = _in_processes(wanted, names, number, seed, progress, jobs)

@@ -27,6 +27,11 @@ class Failure:
     """The layer of a published network that the case is, or empty."""
 
     @property
+    def of_layer(self) -> str:
+        """The layer in brackets, or nothing."""
+        return f" ({self.layer})" if self.layer else ""
+
+    @property
     def replay(self) -> str:
         """The command that runs this case again."""
         return f"mpsref replay '{self.case}' --backend '{self.backend}'"
@@ -46,17 +51,24 @@ class Row:
     worst: float = 0.0
     """The worst error of the passed cases, as a fraction of its bound."""
     reason: str = ""
-    """Why the backend does not run this operation, or empty."""
+    """Why the backend does not run this operation, or some cases of it; else empty."""
     failures: tuple[Failure, ...] = ()
+    refused: int = 0
+    """How many cases the backend does not run, with its reason; they are not among :attr:`cases`."""
 
     @property
     def status(self) -> Status:
-        """failed, unsupported, mistrusted (nothing was really compared), or passed."""
+        """failed, unsupported (nothing ran), mistrusted (nothing was really compared), or passed."""
         if self.failures:
             return "failed"
-        if self.reason:
+        if self.reason and not self.cases:
             return "unsupported"
         return "passed" if self.passed else "mistrusted"
+
+    @property
+    def shown_worst(self) -> str:
+        """The worst error as a table shows it: "-" where nothing passed."""
+        return f"{self.worst:.3f}" if self.passed else "-"
 
     @property
     def cases(self) -> int:
@@ -126,7 +138,7 @@ class Report:
                     ElementTree.SubElement(case, "failure", message="nothing but zeros was compared")
                 for failure in row.failures:
                     element = ElementTree.SubElement(case, "failure", message=failure.message)
-                    element.text = f"{failure.case}\n{failure.replay}"
+                    element.text = f"{failure.case}{failure.of_layer}\n{failure.replay}"
         ElementTree.indent(suites)
         return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
 
@@ -134,12 +146,13 @@ class Report:
         """Return the report as one HTML page without scripts."""
         head = ("operation", "backend", "runtime", "status", "cases", "only zeros", "worst error / bound")
         lines = [
-            (row.operation, row.backend, row.runtime, row.status, row.cases, row.zeros, f"{row.worst:.3f}")
+            (row.operation, row.backend, row.runtime, row.status, row.cases, row.zeros, row.shown_worst)
             for row in self.rows
         ]
         table = "".join(f"<tr class='{row[3]}'>{_cells('td', row)}</tr>" for row in lines)
         failures = "".join(
-            f"<li><code>{html.escape(f.case)}</code> on {html.escape(f.backend)}<p>{html.escape(f.message)}</p>"
+            f"<li><code>{html.escape(f.case)}</code>{html.escape(f.of_layer)} on {html.escape(f.backend)}"
+            f"<p>{html.escape(f.message)}</p>"
             f"<pre>{html.escape(f.replay)}</pre></li>"
             for f in self.failures
         )

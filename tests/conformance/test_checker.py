@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mpsref import registry
 from mpsref.conformance import check, checker, faults, zoo
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.faults import planted
@@ -51,6 +52,31 @@ def test_what_a_backend_lacks_is_unsupported_with_its_reason_and_nothing_runs_el
     assert "does not implement PoolingAverage.gradient" in row.reason
     assert row.passed == 0
     assert not report.ok, "nothing was checked"
+
+
+class Choosy(Backend):
+    """A backend that takes no windows of 2 x 2."""
+
+    def why_not(self, operation, spec):
+        reason = super().why_not(operation, spec)
+        return "windows of 2 x 2 are too small" if getattr(spec, "kernel_size", None) == (2, 2) else reason
+
+
+def test_a_backend_that_refuses_some_cases_is_tested_with_the_others():
+    table = {GRADIENT: registry.get_backend("cpu").implementations[GRADIENT]}
+    (row,) = check(Choosy("choosy", table), [GRADIENT], number=60).rows
+    assert row.status == "passed"
+    assert row.reason == "windows of 2 x 2 are too small"
+    assert row.refused > 0
+    assert row.passed > 60
+    (row,) = check([Choosy("choosy", {GRADIENT: WRONG.implementations[GRADIENT]})], [GRADIENT], number=60).rows
+    assert row.status == "failed"
+
+
+def test_backends_and_operations_may_be_one_or_none():
+    assert check("cpu", [], number=1).rows == ()
+    (row,) = check("cpu", [GRADIENT], number=1).rows
+    assert (row.backend, row.status) == ("cpu", "passed")
 
 
 def test_an_operation_of_which_only_zeros_were_seen_is_mistrusted():
@@ -124,7 +150,7 @@ def test_json_form():
     assert [row["status"] for row in form["rows"]] == ["passed", "failed", "unsupported"]
     assert form["rows"][0] == {
         "operation": "PoolingAverage.forward", "backend": "b <&>", "runtime": "CPU", "passed": 5, "zeros": 1,
-        "worst": 0.25, "reason": "", "failures": [], "status": "passed", "cases": 6,
+        "worst": 0.25, "reason": "", "failures": [], "refused": 0, "status": "passed", "cases": 6,
     }  # fmt: skip
     (failure,) = form["rows"][1]["failures"]
     assert failure["replay"] == FAILURE.replay
