@@ -10,12 +10,12 @@ from numba import types
 
 from mpsref_cpu.stamps import stamp_of
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["compiled", "inlined", "uncounted"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(function: Function, inline: bool = False) -> Function:
+def compiled(function: Function, inline: bool = False, counted: bool = True) -> Function:
     """Compile ``function`` at its first call for each combination of dtypes, without the GIL, and cache it on disk.
 
     Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, in a division
@@ -26,6 +26,8 @@ def compiled(function: Function, inline: bool = False) -> Function:
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
     if inline:  # no way in from Python, which takes as long to compile as a short function itself
         options |= {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    if not counted:
+        options["_nrt"] = False
     try:
         result: Any = numba.njit(cache=True, **options)(function)
         if function.__module__.startswith("mpsref_cpu."):
@@ -67,3 +69,12 @@ def inlined(function: Function) -> Function:
     Python cannot call it.
     """
     return compiled(function, inline=True)
+
+
+def uncounted(function: Function) -> Function:
+    """Compile a function that makes no array and returns none, without the reference counts of its arguments.
+
+    Some of them are changed at nearly each call and slice, each time with a lock, for which threads wait in turn: a
+    call costs a microsecond or less, and what is done for each row of an image must cost less than that.
+    """
+    return compiled(function, counted=False)

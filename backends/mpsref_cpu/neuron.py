@@ -58,22 +58,36 @@ def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out
     out[...] = sums.sum(0, np.float64).reshape(-1, out.size).sum(0)
 
 
+# The loop over values has a function of its own: in the one around it LLVM would load all the constants of a neuron
+# anew for every vector.
+
+
 @compiled
 def _forward(begin: int, end: int, long: int, neuron: Any, x: Any, y: Any) -> None:
     """Compute the pieces of ``long`` values from ``begin`` to ``end``; each of them starts with channel 0."""
     for piece in range(begin, end):
-        at = np.uintp(piece * long)
-        for i in range(np.uintp(min(long, x.size - piece * long))):
-            y[at + i] = store(value(neuron, load(x[at + i]), i), y[at + i])
+        _values(piece * long, min(long, x.size - piece * long), neuron, x, y)
+
+
+@compiled
+def _values(start: int, count: int, neuron: Any, x: Any, y: Any) -> None:
+    at = np.uintp(start)
+    for i in range(np.uintp(count)):
+        y[at + i] = store(value(neuron, load(x[at + i]), i), y[at + i])
 
 
 @compiled
 def _gradient(begin: int, end: int, long: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
     """Compute the pieces of ``long`` gradients from ``begin`` to ``end``; each of them starts with channel 0."""
     for piece in range(begin, end):
-        at = np.uintp(piece * long)
-        for i in range(np.uintp(min(long, x.size - piece * long))):
-            dx[at + i] = store(load(g[at + i]) * slope(neuron, load(x[at + i]), i), dx[at + i])
+        _gradients(piece * long, min(long, x.size - piece * long), neuron, g, x, dx)
+
+
+@compiled
+def _gradients(start: int, count: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
+    at = np.uintp(start)
+    for i in range(np.uintp(count)):
+        dx[at + i] = store(load(g[at + i]) * slope(neuron, load(x[at + i]), i), dx[at + i])
 
 
 @compiled

@@ -23,7 +23,7 @@ from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_l2norm import PoolingL2Norm
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.parallel import for_rows
@@ -136,13 +136,24 @@ def _gradient(begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading
 
     ``ratios`` holds some rows of windows, row a in slot ``a % slots``, and in one more slot the sum of some.
     """
+    _, gradient_width, _, width, channels, _ = sizes
+    slots, dtype = touched.rows.most, reading.no_sums.dtype
+    ratios, squares = np.empty((slots + 1) * gradient_width * channels, dtype), np.empty(width * channels, dtype)
+    terms = np.empty(reading.most, np.int64), np.empty(reading.most, dtype)
+    workspace = ratios, squares, np.empty(width * channels, dtype), terms, np.empty(slots, np.int64)
+    _bands(begin, end, g, x, dx, sizes, reading, touched, workspace)
+
+
+@uncounted
+def _bands(
+    begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched, workspace: Any
+) -> None:
+    """Do it, with the vectors that it needs."""
     gradient_height, gradient_width, height, width, channels, band = sizes
     begin, end = first_row(begin, height, band), first_row(end, height, band)
-    slots, pitch, size = touched.rows.most, gradient_width * channels, width * channels
-    ratios, squares = np.empty((slots + 1) * pitch, reading.no_sums.dtype), np.empty(size, reading.no_sums.dtype)
-    starts, factors = np.empty(reading.most, np.int64), np.empty(reading.most, ratios.dtype)
-    terms, totals, zero = (starts, factors), np.empty(size, ratios.dtype), ratios.dtype.type(0)
-    held = np.empty(slots, np.int64)
+    ratios, squares, totals, terms, held = workspace
+    (starts, factors), zero = terms, ratios.dtype.type(0)
+    slots, pitch, size = held.size, gradient_width * channels, width * channels
     used, used_end = touched.columns.begin * channels, touched.columns.end * channels
     for row in range(begin, end):
         image, j = divmod(row, height)
@@ -202,7 +213,7 @@ def _times(windows: Windows, i: int, pixel: int) -> float:
     return times
 
 
-@compiled
+@uncounted
 def _sums_of_squares(
     into: Any, at: int, x: Any, start: int, a: int, squares: Any, terms: Any, channels: int, reading: Reading
 ) -> None:
@@ -233,7 +244,7 @@ def _sums_of_squares(
 # The *terms* of a sum are two vectors: where each begins, and its factor.
 
 
-@compiled
+@uncounted
 def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
     """Write down the pixels that window i reads, each ``pitch`` long; return how many."""
     starts, factors = terms
@@ -245,7 +256,7 @@ def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
     return count
 
 
-@compiled
+@uncounted
 def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: Any) -> int:
     """Write down those of ``count`` windows that read a pixel, by their numbers; return how many."""
     starts, factors = terms
@@ -262,7 +273,7 @@ def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: A
 # whether it counts from the end.
 
 
-@compiled
+@uncounted
 def _walk(groups: Groups, k: int, channels: int) -> Any:
     """Return the walk over a group of pixels; neighbours from neighbours are one long block."""
     if groups.step == groups.advance == 1:
@@ -270,7 +281,7 @@ def _walk(groups: Groups, k: int, channels: int) -> Any:
     return groups.length[k], channels, groups.step * channels, groups.advance * channels
 
 
-@compiled
+@uncounted
 def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> None:
     """Set each block to the sum of so many terms."""
     blocks, size, step, advance = walk

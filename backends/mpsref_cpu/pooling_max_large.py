@@ -24,7 +24,7 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import (
@@ -99,21 +99,43 @@ def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes
     ``rows`` holds which source rows some window rows select. Row r is in slot ``r % slots``, ``wide`` elements long.
     ``results``, in which rows are computed, is dx itself, or empty: then each is computed in a vector of its dtype.
     """
-    gradient_height, gradient_width, height, width, channels, part, band = sizes
-    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    _, _, _, width, _, part, _ = sizes
     in_place = results.size > 0
     if not in_place:
         results = np.empty(width * part, results.dtype)
+    wide = (tables.columns.end - tables.columns.begin) * part
+    slots, window_slots = tables.tall, tables.rows.most
+    most = max(tables.row_windows.most, tables.column_windows.most, tables.rows.most, tables.columns.most)
+    workspace = (
+        (np.empty(slots * wide, np.float32), np.empty(slots * wide, np.int32)),
+        (np.empty(window_slots * wide, np.int32), np.empty(wide, np.float32), np.empty(wide, results.dtype)),
+        (np.empty(slots, np.int64), np.empty(window_slots, np.int64)),
+        (np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float64)),
+        (np.empty(most, np.int64), np.empty(most, np.int64)),
+    )
+    _bands(begin, end, g, x, results, in_place, dx, sizes, tables, workspace)
+
+
+@uncounted
+def _bands(
+    begin: int,
+    end: int,
+    g: Any,
+    x: Any,
+    results: Any,
+    in_place: bool,
+    dx: Any,
+    sizes: Any,
+    tables: Tables,
+    workspace: Any,
+) -> None:
+    """Do it, with the vectors that it needs."""
+    gradient_height, gradient_width, height, width, channels, part, band = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    (values, columns), (rows, best, received), (held, chosen), (numbers, starts, times), lists = workspace
     parts = -(-channels // part)
     windows = tables.columns.end - tables.columns.begin
-    wide = windows * part
-    slots, window_slots = tables.tall, tables.rows.most
-    values, columns = np.empty(slots * wide, np.float32), np.empty(slots * wide, np.int32)
-    rows, best = np.empty(window_slots * wide, np.int32), np.empty(wide, np.float32)
-    held, chosen = np.full(slots, -1), np.full(window_slots, -1)
-    received = np.empty(wide, results.dtype)
-    most = max(tables.row_windows.most, tables.column_windows.most, tables.rows.most, tables.columns.most)
-    numbers, starts, times = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float64)
+    wide, slots, window_slots = windows * part, held.size, chosen.size
     unit = -1
     for row in range(begin, end):
         j = row % height
@@ -136,7 +158,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes
                     if numbers[k] >= 0 and held[slot] != numbers[k]:
                         held[slot] = numbers[k]
                         p = source + numbers[k] * width * channels
-                        _select_columns(values, columns, starts[k], x, p, channels, n, tables)
+                        _select_columns(values, columns, starts[k], x, p, channels, n, tables, (*lists, times))
                 whole = 1, windows * n, 0, 0, 0
                 _select(best, 0, rows, a % window_slots * wide, values, starts, numbers, reads, whole)
 
@@ -168,13 +190,12 @@ def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes
                     stored[i] = store(results[q * n + i], stored[i])
 
 
-@compiled
+@uncounted
 def _select_columns(
-    values: Any, columns: Any, at: int, x: Any, start: int, channels: int, n: int, tables: Tables
+    values: Any, columns: Any, at: int, x: Any, start: int, channels: int, n: int, tables: Tables, lists: Any
 ) -> None:
     """Set, for each window column, what its part in the source row at ``x[start]`` selects, ``n`` channels of it."""
-    most = tables.column_windows.most
-    starts, numbers, times = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float64)
+    starts, numbers, times = lists
     groups = tables.window_groups
     for k in range(groups.start.size):
         b = groups.start[k]
@@ -191,7 +212,7 @@ def _select_columns(
 # Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
 
 
-@compiled
+@uncounted
 def _select(
     values: Any, at: int, where: Any, where_at: int, source: Any, starts: Any, numbers: Any, count: int, walk: Any
 ) -> None:
@@ -213,13 +234,13 @@ def _select(
         done = following + 1
 
 
-@compiled
+@uncounted
 def _beats(value: Any, best: Any) -> Any:
     """Whether a later value replaces the best: if it is larger, or the first NaN."""
     return (best == best) & (not value <= best)
 
 
-@compiled
+@uncounted
 def _outside(values: Any, where: Any, to: Any, walk: Any, first: bool) -> None:
     blocks, size, step, _, _ = walk
     q, r = np.uintp(to[0]), np.uintp(to[1])
@@ -231,7 +252,7 @@ def _outside(values: Any, where: Any, to: Any, walk: Any, first: bool) -> None:
         r += np.uintp(step)
 
 
-@compiled
+@uncounted
 def _first_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers: Any, walk: Any) -> None:
     blocks, size, step, advance, move = walk
     q, r, x0, x1 = np.uintp(to[0]), np.uintp(to[1]), np.uintp(starts[0]), np.uintp(starts[1])
@@ -248,7 +269,7 @@ def _first_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers
         x1 += np.uintp(advance)
 
 
-@compiled
+@uncounted
 def _next_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers: Any, walk: Any) -> None:
     blocks, size, step, advance, move = walk
     q, r, x0, x1 = np.uintp(to[0]), np.uintp(to[1]), np.uintp(starts[0]), np.uintp(starts[1])
@@ -270,7 +291,7 @@ def _next_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers:
 # Here a walk is (blocks, size, step, selection advance, source advance, move).
 
 
-@compiled
+@uncounted
 def _receive(
     into: Any, at: int, where: Any, wheres: Any, source: Any, starts: Any, number: int, count: int, walk: Any
 ) -> None:
@@ -286,7 +307,7 @@ def _receive(
         _add_2(into, at, where, (wheres[t], wheres[t + 1]), source, (starts[t], starts[t + 1]), number, walk)
 
 
-@compiled
+@uncounted
 def _clear(into: Any, at: int, walk: Any) -> None:
     blocks, size, step, _, _, _ = walk
     q = np.uintp(at)
@@ -296,7 +317,7 @@ def _clear(into: Any, at: int, walk: Any) -> None:
         q += np.uintp(step)
 
 
-@compiled
+@uncounted
 def _set_1(into: Any, at: int, where: Any, where_at: int, source: Any, start: int, number: int, walk: Any) -> None:
     blocks, size, step, where_advance, advance, move = walk
     q, w, x = np.uintp(at), np.uintp(where_at), np.uintp(start)
@@ -311,7 +332,7 @@ def _set_1(into: Any, at: int, where: Any, where_at: int, source: Any, start: in
         x += np.uintp(advance)
 
 
-@compiled
+@uncounted
 def _add_2(into: Any, at: int, where: Any, wheres: Any, source: Any, starts: Any, number: int, walk: Any) -> None:
     blocks, size, step, where_advance, advance, move = walk
     q, w0, w1, x0, x1 = np.uintp(at), np.uintp(wheres[0]), np.uintp(wheres[1]), np.uintp(starts[0]), np.uintp(starts[1])

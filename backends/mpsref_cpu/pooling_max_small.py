@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import add_to, any_nan, from_lane, load_lanes, maximum, plus, put, where_equal, without, zeros
 from mpsref_cpu.parallel import for_rows
@@ -123,22 +123,41 @@ def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: A
     ``sums``, where windows add what they give, is dx itself, or an empty vector: then there is one of its dtype for the
     rows that windows in progress touch, row j of dx in slot ``j % tall``.
     """
-    gradient_height, gradient_width, height, width, channels, part, band = sizes
-    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    _, _, height, width, _, part, _ = sizes
     in_place = sums.size > 0
     if not in_place:
         sums = np.empty(tables.tall * width * part, sums.dtype)
-    parts = -(-channels // part)
     most_rows, most_columns = tables.row_windows.most, tables.column_windows.most
-    reads, times = np.empty(max(most_rows, most_columns), np.int64), np.empty(max(most_rows, most_columns), np.float64)
-    x_rows, sum_rows, row_sets = (
-        np.empty(most_rows, np.int64),
-        np.empty(most_rows, np.int64),
-        np.empty(most_rows, np.bool_),
+    most = max(most_rows, most_columns)
+    workspace = (
+        (np.empty(most, np.int64), np.empty(most, np.float64)),
+        (np.empty(most_rows, np.int64), np.empty(most_rows, np.int64), np.empty(most_rows, np.bool_)),
+        (np.empty(most_columns, np.int64), np.empty(most_columns, np.int64), np.empty(most_columns, np.bool_)),
+        (np.empty(height, np.int8), np.array([[0, width]])),
     )
-    x_columns, sum_columns = np.empty(most_columns, np.int64), np.empty(most_columns, np.int64)
-    column_sets = np.empty(most_columns, np.bool_)
-    nan_rows, whole_row = np.empty(height, np.int8), np.array([[0, width]])
+    _bands(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace)
+
+
+@uncounted
+def _bands(
+    begin: int,
+    end: int,
+    g: Any,
+    x: Any,
+    sums: Any,
+    in_place: bool,
+    dx: Any,
+    sizes: Any,
+    tables: Tables,
+    workspace: Any,
+) -> None:
+    """Do it, with the vectors that it needs."""
+    gradient_height, gradient_width, height, width, channels, part, band = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    (reads, times), (x_rows, sum_rows, row_sets), (x_columns, sum_columns, column_sets), (nan_rows, whole_row) = (
+        workspace
+    )
+    parts = -(-channels // part)
     unit, following, clear = -1, 0, 0
     for row in range(begin, end):
         j = row % height
@@ -202,7 +221,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: A
                     stored[i] = store(sums[q + k * n + i], stored[i])
 
 
-@compiled
+@uncounted
 def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
     """Set ``n`` channels of some columns of the row of sums that begins at ``at`` to 0."""
     for k in range(columns.shape[0]):
@@ -210,7 +229,7 @@ def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
             sums[at + q * pitch : at + q * pitch + n] = 0
 
 
-@compiled
+@uncounted
 def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
     """Return whether ``n`` channels of the row at ``x[start]`` hold a NaN, or infinities of both signs."""
     blocks, size = (1, width * n) if n == channels else (width, n)
@@ -229,7 +248,7 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
 # group of windows, columns move on. ``unroll`` is a tuple as long as a regular window is wide, or None.
 
 
-@compiled
+@uncounted
 def _hand_out(
     g: Any,
     at: int,
@@ -257,12 +276,10 @@ def _hand_out(
             old,
         )
         c = 0
-        while c + 32 <= n and not found_nan:
-            if unroll is None:
-                _hand_out_irregular(g, at, x, sums, c, 0, rows, columns, moved, zeros(32))
-            else:
-                _hand_out_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(32))
-            c += 32
+        if unroll is not None:
+            while c + 16 <= n and not found_nan:
+                _hand_out_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(16))
+                c += 16
         while c < n and n >= VECTOR and not found_nan:
             done = max(0, c + VECTOR - n)  # channels that the last vector has in common with the one before
             c -= done
@@ -346,7 +363,7 @@ def _hand_out_irregular(
                     add_to(sums, q, from_lane(given, done))
 
 
-@compiled
+@uncounted
 def _hand_out_argmax(
     g: Any, at: int, x: Any, sums: Any, begin: int, end: int, rows: Any, columns: Any, moved: Any
 ) -> None:
