@@ -101,7 +101,12 @@ def _formula(table: Literal["REFERENCE", "TERMS"], problem: Problem, *inputs: _C
     """Evaluate a formula of the reference; every backend, and often more than one property, needs the same."""
     arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
     found = getattr(kernels, table)[problem.operation](problem, *arrays)
-    return (found,) if isinstance(found, np.ndarray | Terms) else tuple(found)
+    results = (found,) if isinstance(found, np.ndarray | Terms) else tuple(found)
+    for one in results:
+        for array in one if isinstance(one, Terms) else (one,):
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)  # whoever changed it would change it for all
+    return results
 
 
 def compute(problem: Problem, backend: Backend, *inputs: Array) -> tuple[Array, ...]:
