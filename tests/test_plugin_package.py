@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import mpsref
+from mpsref.conformance.case import Case
 
 PROJECT = """
 [build-system]
@@ -25,6 +26,7 @@ version = "1.0"
 [project.entry-points."mpsref.backends"]
 theirs = "their_backend:backend"
 broken = "their_backend.missing:backend"
+deadly = "their_backend:deadly"
 
 [tool.hatch.build.targets.wheel]
 only-include = ["their_backend.py"]
@@ -33,6 +35,7 @@ only-include = ["their_backend.py"]
 MODULE = '''
 """Average pooling as two small matrix products."""
 
+import os
 import numpy as np
 import mpsref
 
@@ -57,6 +60,15 @@ def average(problem, source, out):
 
 FORWARD, GRADIENT = ((mpsref.PoolingAverage, method) for method in ("forward", "gradient"))
 backend = mpsref.Backend("theirs", {FORWARD: average, GRADIENT: average}, device=lambda: "their device")
+
+
+def dies_of_wide_windows(problem, source, out):
+    if problem.spec.kernel_size[1] > 2:
+        os.abort()
+    average(problem, source, out)
+
+
+deadly = mpsref.Backend("deadly", {FORWARD: average, GRADIENT: dies_of_wide_windows})
 '''
 
 
@@ -94,7 +106,7 @@ def test_it_is_listed_next_to_the_others(installed: Path) -> None:
     status, rows = command(installed, "backends")
     assert status == 0
     known = {row["name"]: row for row in rows}
-    assert set(known) == {info.name for info in mpsref.backends()} | {"theirs", "broken"}
+    assert set(known) == {info.name for info in mpsref.backends()} | {"theirs", "broken", "deadly"}
     assert known["theirs"] == {"name": "theirs", "available": True, "device": "their device", "reason": ""}
     assert not known["broken"]["available"]
     assert "cannot be loaded: ModuleNotFoundError" in known["broken"]["reason"]
@@ -108,3 +120,20 @@ def test_it_is_checked_like_the_others(installed: Path) -> None:
         ("PoolingAverage.gradient", "passed", "their device"),
     ]
     assert all(row["cases"] >= 20 for row in report["rows"])
+
+
+def test_a_backend_that_takes_its_process_down_is_named_with_the_case(installed: Path) -> None:
+    arguments = "check", "-b", "deadly", "-b", "theirs", "-k", "PoolingAverage", "--cases", "5", "--jobs", "2"
+    status, report = command(installed, *arguments)
+    assert status == 1
+    rows = {(row["operation"], row["backend"]): row for row in report["rows"]}
+    assert {key: row["status"] for key, row in rows.items()} == {
+        ("PoolingAverage.forward", "deadly"): "failed",  # a property of it runs the gradient
+        ("PoolingAverage.forward", "theirs"): "passed",
+        ("PoolingAverage.gradient", "deadly"): "failed",
+        ("PoolingAverage.gradient", "theirs"): "passed",
+    }
+    for operation in ("PoolingAverage.forward", "PoolingAverage.gradient"):
+        (failure,) = rows[operation, "deadly"]["failures"]
+        assert failure["message"] == "the process that ran it died"
+        assert Case.parse(failure["case"]).problem.spec.kernel_size[1] > 2

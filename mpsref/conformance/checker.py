@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import zip_longest
@@ -16,8 +13,8 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import subjects, zoo
-from mpsref.conformance.case import FAMILIES, Case, operation_named
+from mpsref.conformance import zoo
+from mpsref.conformance.case import FAMILIES, Case
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.conformance.subjects import SUBJECTS
@@ -117,6 +114,7 @@ class _Running:
     operation: Operation
     backend: Backend
     step: Callable[[], None]
+    before: Callable[[Case], None]
     passed: int = 0
     zeros: int = 0
     worst: float = 0.0
@@ -126,9 +124,11 @@ class _Running:
     is_over: bool = False
     """Whether a random case failed: the others are left out."""
 
-    def outcome_of(self, case: Case) -> Outcome:
-        """Run a random case."""
-        return run_case(case, self.backend, SUBJECTS[self.operation.spec_type].properties[self.operation.method])
+    def outcome_of(self, case: Case, layer: str = "") -> Outcome:
+        """Run a case; one of a layer without the properties."""
+        self.before(case)
+        properties = SUBJECTS[self.operation.spec_type].properties[self.operation.method]
+        return run_case(case, self.backend, () if layer else properties)
 
     def count(self, case: Case, outcome: Outcome, layer: str = "") -> None:
         """Add what came of a case."""
@@ -165,13 +165,16 @@ def check_operation(
     number: int = CASES,
     seed: int = 0,
     steps: Sequence[Callable[[], None]] = (),
+    before: Callable[[Case], None] = lambda case: None,
 ) -> list[Row]:
     """Check one operation on backends; of ``steps``, one for each of them, it is called after each of its cases.
+
+    ``before`` is called with each case that is about to run.
 
     All run a case before the next one comes: they share its arrays, and what the reference makes of them.
     """
     running = [
-        _Running(operation, backend, step)
+        _Running(operation, backend, step, before)
         for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
     ]
     for one in running:
@@ -181,7 +184,7 @@ def check_operation(
     for layer, case in layer_cases(operation):
         for one in going:
             if case.dtype in one.backend.dtypes:
-                one.count(case, run_case(case, one.backend), layer)
+                one.count(case, one.outcome_of(case, layer), layer)
     lists = [drawn(operation, one.backend.dtypes, number, seed) for one in going]
     for row in zip_longest(*lists):
         for one, case in zip(going, row, strict=True):
@@ -221,7 +224,9 @@ def check(
     wanted = list(all_operations() if operations is None else operations)
     names = [backend for backend in backends if isinstance(backend, str) and registry.is_installed(backend)]
     if jobs > 1 and len(wanted) > 1 and len(names) == len(backends):
-        shared = _in_processes(wanted, names, number, seed, progress, jobs)
+        from mpsref.conformance.processes import check_in_processes
+
+        shared = check_in_processes(wanted, names, number, seed, progress, jobs)
         return Report(mpsref.__version__, seed, tuple(shared), tuple(unavailable))
     rows = []
     for operation in wanted:
@@ -229,47 +234,3 @@ def check(
         steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
         rows += check_operation(operation, chosen, number, seed, steps)
     return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
-
-
-def _in_processes(
-    operations: list[Operation],
-    backends: list[str],
-    number: int,
-    seed: int,
-    progress: Callable[[str, int], Callable[[], None]],
-    jobs: int,
-) -> Iterator[Row]:
-    """Yield the rows in their order.
-
-    As long as there is a choice, no two processes work on one family at the same time: its operations share kernels,
-    which the first compiles and keeps on disk for the others. Large families come first.
-    """
-    step = progress("operations", len(operations))
-    waiting, found, running = list(operations), dict[Operation, list[Row]](), dict[Future[list[Row]], Operation]()
-    with ProcessPoolExecutor(min(jobs, len(operations)), multiprocessing.get_context("spawn")) as pool:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                operation = _next(waiting, [_family(other) for other in running.values()])
-                waiting.remove(operation)
-                running[pool.submit(_rows, str(operation), backends, number, seed)] = operation
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                found[running.pop(future)] = future.result()
-                step()
-    for operation in operations:
-        yield from found[operation]
-
-
-def _next(waiting: list[Operation], busy: list[int]) -> Operation:
-    """Return the first operation of the family that has most of them waiting, if it can be one that nobody works on."""
-    waits = Counter(map(_family, waiting))
-    return max(waiting, key=lambda operation: (_family(operation) not in busy, waits[_family(operation)]))
-
-
-def _family(operation: Operation) -> int:
-    """Return the number of the family that the kernel belongs to."""
-    return next(number for number, family in enumerate(subjects.FAMILIES) if operation.spec_type in family.SUBJECTS)
-
-
-def _rows(operation: str, backends: list[str], number: int, seed: int) -> list[Row]:
-    """Check one operation: what a process is asked for."""
-    return check_operation(operation_named(operation), [*map(registry.get_backend, backends)], number, seed)

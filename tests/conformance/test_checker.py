@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mpsref import registry
-from mpsref.conformance import check, checker, faults, zoo
+from mpsref.conformance import check, checker, faults, processes, zoo
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.faults import planted
 from mpsref.conformance.report import Failure, Report, Row
@@ -189,15 +189,15 @@ def test_processes_work_on_different_families():
     """As long as there is a choice; what they share is compiled once then. Larger families come first."""
     waiting, order = list(operations()), []
     while waiting:
-        order.append(checker._next(waiting, order[-1:] and [checker._family(order[-1])]))
+        order.append(processes._next(waiting, order[-1:] and [processes._family(order[-1])]))
         waiting.remove(order[-1])
     assert sorted(map(str, order)) == sorted(map(str, operations()))
-    families = [checker._family(operation) for operation in order]
+    families = [processes._family(operation) for operation in order]
     assert all(first != second for first, second in pairwise(families))
-    most, _ = Counter(map(checker._family, operations())).most_common(1)[0]
+    most, _ = Counter(map(processes._family, operations())).most_common(1)[0]
     assert families[0] == most
     last = operation_named("Loss.forward")
-    assert checker._next([last], [checker._family(last)]) == last
+    assert processes._next([last], [processes._family(last)]) == last
 
 
 def test_processes_find_the_same():
