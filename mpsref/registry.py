@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +40,7 @@ __all__ = [
     "Spec",
     "backends",
     "get_backend",
+    "get_backends",
     "is_installed",
     "register",
     "run",
@@ -131,6 +132,12 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
     if chosen in _entry_points():
         return _load(chosen)
     raise ValueError(f"unknown backend {chosen!r}; installed: {', '.join(map(repr, _names()))}")
+
+
+def get_backends(backends: str | Backend | Iterable[str | Backend]) -> list[Backend]:
+    """Return all of ``backends``, which may be a single one."""
+    several = [backends] if isinstance(backends, (str, Backend)) else backends
+    return [get_backend(backend) for backend in several]
 
 
 def set_backend(backend: str | Backend) -> None:

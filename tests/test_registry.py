@@ -402,3 +402,11 @@ def test_what_a_backend_is_made_of(arguments: Any, error: type[Exception], words
 def test_which_dtypes_a_backend_may_take(dtypes: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="dtypes is"):
         Backend("mine", {}, dtypes=dtypes)
+
+
+def test_one_backend_is_a_list_of_one() -> None:
+    cpu = registry.get_backend("cpu")
+    assert registry.get_backends("cpu") == registry.get_backends(cpu) == registry.get_backends(["cpu"]) == [cpu]
+    assert registry.get_backends(()) == []
+    with pytest.raises(ValueError, match="unknown backend 'c'"):
+        registry.get_backends(list("cpu"))

@@ -153,7 +153,7 @@ class BenchReport:
 
 
 def run(
-    backends: Iterable[str | Backend] = ("cpu",),
+    backends: str | Backend | Iterable[str | Backend] = "cpu",
     operations: Iterable[Operation] | None = None,
     layers: Iterable[str | zoo.Layer] | None = None,
     rounds: int = 7,
@@ -165,7 +165,7 @@ def run(
     ``progress(title)`` is called before each step. Raises ``ValueError`` for unknown names, for a backend that cannot
     run here, and where a backend and PyTorch do not agree: the time of a wrong answer says nothing.
     """
-    chosen = [registry.get_backend(backend) for backend in backends]
+    chosen = registry.get_backends(backends)
     for backend in chosen:
         reason = backend.unavailable()
         if reason is not None:

@@ -209,8 +209,8 @@ def check(
     """Check ``backends`` (default: all that are available, but not the reference against itself) on ``operations``.
 
     ``progress(title, total)`` is called for each row and returns what is to be called after each of its cases. With
-    more than one of ``jobs``, operations are shared out among so many processes (where all backends are names of
-    installed ones, which are found there, too), and there is one ``progress`` for all of them.
+    more than one of ``jobs``, operations are shared out among so many processes (where all backends are installed ones,
+    which are found there, too), and there is one ``progress`` for all of them.
     """
     from mpsref.conformance.case import operations as all_operations
 
@@ -219,14 +219,15 @@ def check(
         known = [info for info in registry.backends() if info.name not in registry.BUILT_IN]
         unavailable = [(info.name, info.reason) for info in known if not info.available]
         backends = [info.name for info in known if info.available]
-    backends = [backends] if isinstance(backends, (str, Backend)) else list(backends)
-    chosen = [registry.get_backend(backend) for backend in backends]
+    chosen = registry.get_backends(backends)
     wanted = list(all_operations() if operations is None else operations)
-    names = [backend for backend in backends if isinstance(backend, str) and registry.is_installed(backend)]
-    if jobs > 1 and len(wanted) > 1 and len(names) == len(backends):
+    installed = [
+        one.name for one in chosen if registry.is_installed(one.name) and registry.get_backend(one.name) is one
+    ]
+    if jobs > 1 and len(wanted) > 1 and len(installed) == len(chosen):
         from mpsref.conformance.processes import check_in_processes
 
-        shared = check_in_processes(wanted, names, number, seed, progress, jobs)
+        shared = check_in_processes(wanted, installed, number, seed, progress, jobs)
         return Report(mpsref.__version__, seed, tuple(shared), tuple(unavailable))
     rows = []
     for operation in wanted:

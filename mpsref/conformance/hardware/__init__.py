@@ -33,7 +33,7 @@ import numpy as np
 from mpsref.conformance.hardware.adapters import ADAPTERS, Compared
 from mpsref.conformance.hardware.entries import KINDS, Entry, Kind, Tolerance, by_id, load, parse
 from mpsref.errors import UnsupportedError
-from mpsref.registry import Backend, get_backend
+from mpsref.registry import Backend, get_backend, get_backends
 
 __all__ = [
     "ADAPTERS",
@@ -160,13 +160,13 @@ def _difference(pair: Compared, tolerance: Tolerance, finite_only: bool) -> _Dif
     return _Difference(float(fraction[at]), how_far, int(use.sum()), of_numbers)
 
 
-def run(backend_names: Iterable[str], kernels: Iterable[str] | None = None) -> list[Result]:
+def run(backends: str | Backend | Iterable[str | Backend], kernels: Iterable[str] | None = None) -> list[Result]:
     """Compare every entry on each of the backends, or those of some ``kernels``, by the names of Apple's classes.
 
     Raises ``ValueError`` for a kernel without an entry, ``UnsupportedError`` for a backend that is not available.
     """
-    entries, backends = load(), [get_backend(name) for name in backend_names]
-    for backend in backends:
+    entries, chosen = load(), get_backends(backends)
+    for backend in chosen:
         if (reason := backend.unavailable()) is not None:
             raise UnsupportedError(f"backend {backend.name!r} is not available: {reason}")
     if kernels is not None:
@@ -177,7 +177,7 @@ def run(backend_names: Iterable[str], kernels: Iterable[str] | None = None) -> l
                     f"no published result is of kernel {name!r}; there are some of {', '.join(sorted(known))}"
                 )
         entries = tuple(entry for entry in entries if set(wanted) & set(entry.kernels))
-    return [compare(entry, backend) for backend in backends for entry in entries]
+    return [compare(entry, backend) for backend in chosen for entry in entries]
 
 
 def unexpected(results: Iterable[Result]) -> list[Result]:

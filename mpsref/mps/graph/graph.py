@@ -267,7 +267,7 @@ class MPSNNGraph:
     execute_async = run
 
     def compare(
-        self, backends: Sequence[str | Backend], source_images: Any, source_states: Any = None
+        self, backends: str | Backend | Sequence[str | Backend], source_images: Any, source_states: Any = None
     ) -> list[StepError]:
         """Run the program on the reference; run each step on ``backends``, too, on what the reference had.
 
@@ -276,7 +276,7 @@ class MPSNNGraph:
         """
         images = sources("source_images", self.source_images, source_images)
         states = sources("source_states", self.source_states, source_states)
-        others = [registry.get_backend(backend) for backend in backends]
+        others = registry.get_backends(backends)
         rows: list[StepError] = []
 
         def watch(label: str, expected: list[Array], again: Callable[[Backend], list[Array]]) -> None:
