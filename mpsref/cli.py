@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsonlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -118,6 +117,7 @@ def check(
         if page is not None and not page.absolute().parent.is_dir():
             raise ValueError(f"there is no folder {str(page.absolute().parent)!r} for {page.name}; make it first")
     from mpsref.conformance import checker
+    from mpsref.conformance.processes import cores
 
     console = _console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -127,7 +127,7 @@ def check(
             task = progress.add_task(title, total=total)
             return lambda: progress.advance(task)
 
-        report = checker.check(backend, _operations(kernel), cases, seed, begin, jobs or os.cpu_count() or 1)
+        report = checker.check(backend, _operations(kernel), cases, seed, begin, jobs or cores())
     if json:
         _print_json(report.json())
     else:

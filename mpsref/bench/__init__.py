@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import platform
 import statistics
 import time
@@ -31,6 +30,7 @@ from mpsref import registry
 from mpsref.bench import pytorch, spellings
 from mpsref.conformance import data, zoo
 from mpsref.conformance.case import operations as all_operations
+from mpsref.conformance.processes import cores
 from mpsref.errors import UnsupportedError
 from mpsref.images import Array
 from mpsref.registry import Backend, Operation, Problem
@@ -172,30 +172,25 @@ def run(
             raise UnsupportedError(reason)
     names = zoo.LAYERS if layers is None else layers
     known = [zoo.by_name(layer) if isinstance(layer, str) else layer for layer in names]
-    wanted = list(operations or all_operations())
-    cores = _cores()
+    wanted = list(all_operations() if operations is None else operations)
+    count = cores()
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
-    with ThreadPoolExecutor(cores) as pool, pytorch.session(cores) as (torch, version):
+    with ThreadPoolExecutor(count) as pool, pytorch.session(count) as (torch, version):
         for operation in wanted:
             mine = [x for x in known if isinstance(x.spec, operation.spec_type) and operation.method in x.methods]
             able = [backend for backend in chosen if operation in backend.implementations]
             for layer in mine:
                 progress(f"{operation} {layer.name}")
-                measurements.append(_measure(operation, layer, able, torch, pool, cores, rounds))
+                measurements.append(_measure(operation, layer, able, torch, pool, count, rounds))
             for layer, backend in itertools.product(mine[:1] if scaling else [], able):
                 progress(f"{operation} {backend.name} three sizes of each axis")
                 scalings += _scale(operation, layer, backend, rounds)
     devices = {backend.name: backend.device() for backend in chosen}
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return BenchReport(
-        mpsref.__version__, machine, cores, version, devices, rounds, tuple(measurements), tuple(scalings)
+        mpsref.__version__, machine, count, version, devices, rounds, tuple(measurements), tuple(scalings)
     )
-
-
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _outs(problem: Problem) -> tuple[Array, ...] | None:

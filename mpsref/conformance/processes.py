@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from mpsref.conformance.checker import check_operation
 from mpsref.conformance.report import Failure, Row
 from mpsref.registry import Operation, get_backend
 
-__all__ = ["check_in_processes"]
+__all__ = ["check_in_processes", "cores"]
 
 
 def check_in_processes(
@@ -54,6 +55,11 @@ def check_in_processes(
                 step()
     for operation in operations:
         yield from found[operation]
+
+
+def cores() -> int:
+    """Return how many cores this process may use: in a container often fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processes(count: int) -> ProcessPoolExecutor:

@@ -25,7 +25,6 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from mpsref import tokens
-from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window
 from mpsref.images import Array, Shape
 from mpsref.kernels.convolution_problems import Forward, GradientData, GradientWeights, Weighted, WeightedKernel
@@ -33,6 +32,7 @@ from mpsref.kernels.convolution_taps import IntTable, pixels_of, windows_at
 from mpsref.kernels.neuron import Neuron, neuron_token
 from mpsref.kernels.neuron_curves import error, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
+from mpsref.kernels.windows import default_size, described
 from mpsref.parameters import Pair, PairLike, choice, integer, pair
 from mpsref.registry import OperationKey, Spec
 
@@ -93,12 +93,7 @@ class ConvolutionForward(SlidingProblem, Forward):
 
     def where(self, index: tuple[int, ...]) -> str:
         """Describe the window of an output: its place, and the pixels inside the image."""
-        places = []
-        for (window, _, length), i in zip(self._axes(), index[1:3], strict=True):
-            pixels = window.inside(i, length)
-            inside = range(pixels.start, pixels.stop, pixels.step)
-            places.append(f"{inside[0]}..{inside[-1]}" if inside else "none")
-        return f"window ({index[1]}, {index[2]}), rows {places[0]}, columns {places[1]}"
+        return described(self.spec.windows, index, self.source_shape)
 
 
 class ConvolutionGradientData(SlidingProblem, GradientData):
@@ -171,13 +166,7 @@ class Convolution(SlidingKernel):
 
     def default_outputs(self, shape: Shape) -> Pair:
         """Return the output size up to the last window whose centre lies before the end of an image of ``shape``."""
-        height, width = (w.default_outputs(length) for w, length in zip(self.windows, shape[1:3], strict=True))
-        if min(height, width) < 1:
-            raise ShapeError(
-                f"offset is {self.offset}: the first window's centre lies behind an image of shape {shape}, and the "
-                f"default output size would be {height, width}; name one (each >= 1), or use a smaller offset"
-            )
-        return height, width
+        return default_size(self.windows, shape)
 
 
 def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> Array:

@@ -17,6 +17,7 @@ from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.images import Array, Shape
 from mpsref.kernels.posing import posed
+from mpsref.kernels.windows import default_size, described
 from mpsref.parameters import Clip, Pair, PairLike, choice, clip_rectangle, optional_pair, pair
 
 __all__ = ["Pooling", "PoolingForward", "PoolingGradient"]
@@ -121,13 +122,7 @@ class Pooling(registry.Spec):
 
     def default_outputs(self, shape: Shape) -> Pair:
         """Return the output size up to the last window whose centre lies before the end of an image of ``shape``."""
-        height, width = (w.default_outputs(length) for w, length in zip(self.windows, shape[1:3], strict=True))
-        if min(height, width) < 1:
-            raise ShapeError(
-                f"offset is {self.offset}: the first window's centre lies behind an image of shape {shape}, and the "
-                f"default output size would be {height, width}; name one (each >= 1), or use a smaller offset"
-            )
-        return height, width
+        return default_size(self.windows, shape)
 
 
 @dataclass(frozen=True)
@@ -161,12 +156,7 @@ class PoolingForward(registry.ImageProblem):
 
     def where(self, index: tuple[int, ...]) -> str:
         """Describe the window of an output: its place, and the pixels inside the image."""
-        _, a, b, _ = index
-        y, x = (
-            _interval(window.inside(i, length))
-            for window, i, length in zip(self.spec.windows, (a, b), self.source_shape[1:3], strict=True)
-        )
-        return f"window ({a}, {b}), rows {y}, columns {x}"
+        return described(self.spec.windows, index, self.source_shape)
 
     def runs(self) -> tuple[tables.Runs, tables.Runs]:
         """Return, for y and x, the source pixels inside the image that each window reads."""
@@ -275,12 +265,6 @@ class PoolingGradient(registry.ImageProblem):
                 moved[tuple(to)] = full[tuple(of)]
             full = moved
         return full
-
-
-def _interval(pixels: slice) -> str:
-    """Print the pixels of a window, "none" where it lies outside the image."""
-    inside = range(pixels.start, pixels.stop, pixels.step)
-    return f"{inside[0]}..{inside[-1]}" if inside else "none"
 
 
 def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Array, Array, Array]:
