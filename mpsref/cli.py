@@ -113,9 +113,7 @@ def check(
         if given := ", ".join(name for name, value in others.items() if value):
             raise ValueError(f"{given} has no meaning with --hardware; leave it out")
         return _check_hardware(backend, kernel, json)
-    for page in (junit, html):
-        if page is not None and not page.absolute().parent.is_dir():
-            raise ValueError(f"there is no folder {str(page.absolute().parent)!r} for {page.name}; make it first")
+    _check_folders(junit, html)
     from mpsref.conformance import checker
     from mpsref.conformance.processes import cores
 
@@ -137,6 +135,13 @@ def check(
     if html:
         html.write_text(report.html(), "utf-8")
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _check_folders(*files: Path | None) -> None:
+    """Raise ``ValueError`` for a file whose folder does not exist: before the work, not after it."""
+    for file in files:
+        if file is not None and not file.absolute().parent.is_dir():
+            raise ValueError(f"there is no folder {str(file.absolute().parent)!r} for {file.name}; make it first")
 
 
 def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
@@ -312,6 +317,7 @@ def train(
     from mpsref.training import Settings, Trainer
     from mpsref.training.command import run
 
+    _check_folders(checkpoint, curve)
     try:
         trainer = (
             Trainer.resume(resume, backend)

@@ -142,6 +142,10 @@ def test_a_page_without_a_folder_is_refused_before_anything_runs(tmp_path):
         status, out, error = run("check", "-b", "cpu", "-k", "Slice", option, str(tmp_path / "none" / "page"))
         assert (status, out) == (2, "")
         assert "none' for page; make it first" in error
+    for option in ("--checkpoint", "--curve"):
+        status, out, error = run("train", option, str(tmp_path / "none" / "page"))
+        assert (status, out) == (2, "")
+        assert "none' for page; make it first" in error
 
 
 def test_replay():
