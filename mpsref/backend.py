@@ -59,6 +59,10 @@ class Backend:
 
     def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
         """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""
+        return self.lacks(operation)
+
+    def lacks(self, operation: OperationKey) -> str | None:
+        """Return why this backend runs ``operation`` for no spec at all, ``None`` if it runs it for some."""
         reason = self.unavailable()
         if reason is None and operation not in self.implementations:
             return f"backend {self.name!r} does not implement {Operation(*operation)}"

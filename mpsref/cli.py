@@ -115,7 +115,7 @@ def check(
         return _check_hardware(backend, kernel, json)
     _check_folders(junit, html)
     from mpsref.conformance import checker
-    from mpsref.conformance.processes import cores
+    from mpsref.machine import cores
 
     console = _console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -39,6 +39,7 @@ __all__ = [
     "Problem",
     "Spec",
     "backends",
+    "get_available",
     "get_backend",
     "get_backends",
     "is_installed",
@@ -138,6 +139,15 @@ def get_backends(backends: str | Backend | Iterable[str | Backend]) -> list[Back
     """Return all of ``backends``, which may be a single one."""
     several = [backends] if isinstance(backends, (str, Backend)) else backends
     return [get_backend(backend) for backend in several]
+
+
+def get_available(backends: str | Backend | Iterable[str | Backend]) -> list[Backend]:
+    """Return all of ``backends``; ``UnsupportedError`` names one that cannot run here, and why."""
+    chosen = get_backends(backends)
+    for backend in chosen:
+        if (reason := backend.unavailable()) is not None:
+            raise UnsupportedError(f"backend {backend.name!r} is not available: {reason}")
+    return chosen
 
 
 def set_backend(backend: str | Backend) -> None:

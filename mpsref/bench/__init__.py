@@ -30,9 +30,8 @@ from mpsref import registry
 from mpsref.bench import pytorch, spellings
 from mpsref.conformance import data, zoo
 from mpsref.conformance.case import operations as all_operations
-from mpsref.conformance.processes import cores
-from mpsref.errors import UnsupportedError
 from mpsref.images import Array
+from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem
 
 __all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "run"]
@@ -165,11 +164,7 @@ def run(
     ``progress(title)`` is called before each step. Raises ``ValueError`` for unknown names, for a backend that cannot
     run here, and where a backend and PyTorch do not agree: the time of a wrong answer says nothing.
     """
-    chosen = registry.get_backends(backends)
-    for backend in chosen:
-        reason = backend.unavailable()
-        if reason is not None:
-            raise UnsupportedError(reason)
+    chosen = registry.get_available(backends)
     names = zoo.LAYERS if layers is None else layers
     known = [zoo.by_name(layer) if isinstance(layer, str) else layer for layer in names]
     wanted = list(all_operations() if operations is None else operations)

@@ -18,7 +18,7 @@ from mpsref.conformance.case import FAMILIES, Case
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.conformance.subjects import SUBJECTS
-from mpsref.registry import Backend, Operation, Spec
+from mpsref.registry import Backend, Operation
 
 __all__ = ["CASES", "cases", "check", "check_operation", "drawn", "layer_cases", "search"]
 
@@ -178,8 +178,7 @@ def check_operation(
         for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
     ]
     for one in running:
-        if operation not in one.backend.implementations or one.backend.unavailable() is not None:
-            one.reason = one.backend.why_not(operation, Spec()) or ""
+        one.reason = one.backend.lacks(operation) or ""
     going = [one for one in running if not one.reason]
     for layer, case in layer_cases(operation):
         for one in going:

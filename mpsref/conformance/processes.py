@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from mpsref.conformance.checker import check_operation
 from mpsref.conformance.report import Failure, Row
 from mpsref.registry import Operation, get_backend
 
-__all__ = ["check_in_processes", "cores"]
+__all__ = ["check_in_processes"]
 
 
 def check_in_processes(
@@ -43,8 +42,8 @@ def check_in_processes(
                 while waiting or running:
                     while waiting and len(running) < jobs:
                         operation = _next(waiting, [_family(other) for other in running.values()])
-                        waiting.remove(operation)
                         running[pool.submit(_rows, str(operation), backends, number, seed)] = operation
+                        waiting.remove(operation)  # not before: a process that died meanwhile makes submit raise
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         found[running[future]] = future.result()
                         del running[future]
@@ -55,11 +54,6 @@ def check_in_processes(
                 step()
     for operation in operations:
         yield from found[operation]
-
-
-def cores() -> int:
-    """Return how many cores this process may use: in a container often fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processes(count: int) -> ProcessPoolExecutor:

@@ -2,6 +2,8 @@
 
 import json
 from collections import Counter
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -208,3 +210,46 @@ def test_processes_find_the_same():
     assert shared.rows == alone.rows
     assert [row.operation for row in shared.rows] == ["PoolingAverage.forward", "PoolingAverage.gradient"]
     assert steps == ["operations"] * 2
+
+
+class DyingPool:
+    """Processes of which one dies between two submissions: the first pool breaks at its second one."""
+
+    broken = False
+
+    def __enter__(self):
+        self.submitted = 0
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def submit(self, function, *arguments):
+        self.submitted += 1
+        if self.submitted == 2 and not DyingPool.broken:
+            DyingPool.broken = True
+            raise BrokenProcessPool
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+def test_an_operation_that_could_not_be_handed_out_is_not_lost(monkeypatch):
+    monkeypatch.setattr(processes, "_processes", lambda count: DyingPool())
+    wanted = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "SoftMax.forward")]
+    rows = list(processes.check_in_processes(wanted, ["cpu"], 2, 0, lambda title, total: lambda: None, 2))
+    assert DyingPool.broken
+    assert [(row.operation, row.status) for row in rows] == [(str(operation), "passed") for operation in wanted]
+
+
+class Strict(Backend):
+    """A backend that reads the parameters before anything else."""
+
+    def why_not(self, operation, spec):
+        return "too large" if spec.kernel_size > (9, 9) else super().why_not(operation, spec)
+
+
+def test_what_a_backend_lacks_is_known_without_a_spec():
+    (row,) = check(Strict("strict", {}), [GRADIENT], number=1).rows
+    assert row.status == "unsupported"
+    assert "does not implement PoolingAverage.gradient" in row.reason

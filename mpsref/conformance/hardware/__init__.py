@@ -33,7 +33,7 @@ import numpy as np
 from mpsref.conformance.hardware.adapters import ADAPTERS, Compared
 from mpsref.conformance.hardware.entries import KINDS, Entry, Kind, Tolerance, by_id, load, parse
 from mpsref.errors import UnsupportedError
-from mpsref.registry import Backend, get_backend, get_backends
+from mpsref.registry import Backend, get_available, get_backend
 
 __all__ = [
     "ADAPTERS",
@@ -165,10 +165,7 @@ def run(backends: str | Backend | Iterable[str | Backend], kernels: Iterable[str
 
     Raises ``ValueError`` for a kernel without an entry, ``UnsupportedError`` for a backend that is not available.
     """
-    entries, chosen = load(), get_backends(backends)
-    for backend in chosen:
-        if (reason := backend.unavailable()) is not None:
-            raise UnsupportedError(f"backend {backend.name!r} is not available: {reason}")
+    entries, chosen = load(), get_available(backends)
     if kernels is not None:
         wanted, known = list(kernels), {kernel for entry in entries for kernel in entry.kernels}
         for name in wanted:

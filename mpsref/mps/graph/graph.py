@@ -96,12 +96,9 @@ class MPSNNGraph:
     def _backend_of(self, step: Step) -> Backend:
         node = step.node
         backend = self.backend if node.backend is None else registry.get_backend(node.backend)
-        reason = backend.unavailable()
-        for operation in step.kernel._operations(step):
-            if reason is None and operation not in backend.implementations:
-                reason = f"backend {backend.name!r} does not implement {registry.Operation(*operation)}"
-        if reason is not None:
-            raise UnsupportedError(f"{type(node).__name__} {node.name!r}: {reason}")
+        for reason in (backend.unavailable(), *map(backend.lacks, step.kernel._operations(step))):
+            if reason is not None:
+                raise UnsupportedError(f"{type(node).__name__} {node.name!r}: {reason}")
         for image in (*step.pixels, node.result_image):
             name = self._dtypes[image].name
             if name not in backend.dtypes:
@@ -255,9 +252,10 @@ class MPSNNGraph:
         images = sources("source_images", self.source_images, source_images)
         states = sources("source_states", self.source_states, source_states)
         keep_all = flag("keep_all", keep_all)
-        given = dropout_sequence if dropout_sequence is None else integer("dropout_sequence", dropout_sequence, low=0)
+        if dropout_sequence is not None:
+            dropout_sequence = integer("dropout_sequence", dropout_sequence, low=0)
         with self._lock:
-            sequence = self._runs if given is None else given
+            sequence = self._runs if dropout_sequence is None else dropout_sequence
             execution = Execution(self, images, states, sequence, keep_all)
             result = execution.run()
             if dropout_sequence is None:
