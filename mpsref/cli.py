@@ -272,7 +272,7 @@ def plot(
         from mpsref.training import Network, Settings
 
         settings = Settings()
-        network = Network(lambda: settings.optimizer_of(None), settings.batch, settings.seed, "reference")
+        network = Network(settings.optimizer_on(None), settings.batch, settings.seed, "reference")
         graph_picture.draw(network.training, output)
     else:
         draw(Case.parse(case).problem, output, pixel=pixel)

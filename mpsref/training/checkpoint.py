@@ -15,9 +15,9 @@ import numpy as np
 
 from mpsref.images import Array
 
-__all__ = ["FORMAT", "read", "reading", "restore", "write"]
+__all__ = ["FORMAT", "read", "reading", "write"]
 
-FORMAT = "mpsref digits 1"
+FORMAT = "mpsref digits 2"
 
 
 def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -60,13 +60,3 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             if not np.isfinite(array).all():
                 raise ValueError(f"{name} has values that are not finite")
         return header, arrays
-
-
-def restore(source: Any, arrays: Mapping[str, Array]) -> None:
-    """Put the arrays of a checkpoint into a data source."""
-    for name, array in arrays.items():
-        if "." in name:
-            moment, k = name.rsplit(".", 1)
-            source.moments[moment][int(k)] = array
-        else:
-            setattr(source, f"{name}_array", array)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.images import Array
-from mpsref.mps import MPSCNNLossDescriptor, MPSCNNLossLabels, graph
+from mpsref.mps import MPSCNNLossDescriptor, MPSCNNLossLabels, MPSNNOptimizer, graph
 from mpsref.registry import Backend
 from mpsref.training.digits import CLASSES
-from mpsref.training.sources import LearnedConvolution, LearnedNormalization, OptimizerOf, convolution, normalization
+from mpsref.training.learner import Learner
+from mpsref.training.sources import LearnedConvolution, LearnedNormalization, convolution, normalization
 
 __all__ = ["Network"]
 
@@ -23,16 +24,17 @@ KEEP_PROBABILITY = 0.8
 class Network:
     """Nodes, data sources and both graphs."""
 
-    def __init__(self, optimizer_of: OptimizerOf, batch: int, seed: int, backend: str | Backend | None) -> None:
+    def __init__(self, optimizer: MPSNNOptimizer, batch: int, seed: int, backend: str | Backend | None) -> None:
         """Build the network with weights drawn from ``seed``; the loss is the mean over ``batch`` images."""
         generator = np.random.default_rng(seed)
         self.sources: dict[str, LearnedConvolution | LearnedNormalization] = {
-            "conv1": convolution(3, 1, CHANNELS, optimizer_of, generator),
-            "bn1": normalization(CHANNELS, optimizer_of),
-            "conv2": convolution(3, CHANNELS, CHANNELS, optimizer_of, generator),
-            "bn2": normalization(CHANNELS, optimizer_of),
-            "fc": convolution(4, 2 * CHANNELS, CLASSES, optimizer_of, generator),
+            "conv1": convolution(3, 1, CHANNELS, generator),
+            "bn1": normalization(CHANNELS),
+            "conv2": convolution(3, CHANNELS, CHANNELS, generator),
+            "bn2": normalization(CHANNELS),
+            "fc": convolution(4, 2 * CHANNELS, CLASSES, generator),
         }
+        self.learner = Learner(optimizer, list(self.sources.values()))
         x = graph.MPSNNImageNode("images")
         conv1 = graph.MPSCNNConvolutionNode(x, self.sources["conv1"], label="conv1")
         bn1 = graph.MPSCNNBatchNormalizationNode(conv1.result_image, self.sources["bn1"], label="bn1")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.images import Array
 from mpsref.mps import (
     MPSNNOptimizer,
     MPSNNOptimizerAdam,
@@ -46,8 +47,8 @@ class Settings:
         integer("batch", self.batch, low=1)
         integer("seed", self.seed, low=0)
 
-    def optimizer_of(self, backend: str | Backend | None) -> MPSNNOptimizer:
-        """Return a new optimizer; each data source has its own."""
+    def optimizer_on(self, backend: str | Backend | None) -> MPSNNOptimizer:
+        """Return a new optimizer."""
         if self.optimizer == "adam":
             return MPSNNOptimizerAdam(self.learning_rate, backend=backend)
         return MPSNNOptimizerStochasticGradientDescent(self.learning_rate, momentum_scale=0.9, backend=backend)
@@ -75,7 +76,7 @@ class Trainer:
         """Load the digits and build the network."""
         self.settings = settings
         self.learn, self.held_out = digits.load()
-        self.network = Network(lambda: settings.optimizer_of(backend), settings.batch, settings.seed, backend)
+        self.network = Network(settings.optimizer_on(backend), settings.batch, settings.seed, backend)
         self.history: list[Epoch] = []
         self.losses: list[float] = []
 
@@ -114,15 +115,19 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint: complete, or not at all."""
-        arrays = {f"{name}.{key}": a for name, s in self.network.sources.items() for key, a in s.arrays()}
-        steps = {name: getattr(s.optimizer, "time_step", 0) for name, s in self.network.sources.items()}
+        learner = self.network.learner
         header = {
             "settings": asdict(self.settings),
             "history": [asdict(epoch) for epoch in self.history],
             "losses": self.losses,
-            "time_steps": steps,
+            "time_step": getattr(learner.optimizer, "time_step", 0),
         }
-        checkpoint.write(path, header, arrays)
+        checkpoint.write(path, header, self._arrays())
+
+    def _arrays(self) -> dict[str, Array]:
+        """Return everything that changes as it learns, by name."""
+        found = {f"{name}.{key}": a for name, source in self.network.sources.items() for key, a in source.arrays()}
+        return found | {f"optimizer.{name}": a for name, a in self.network.learner.moments.items()}
 
     @classmethod
     def resume(cls, path: Path, backend: str | Backend | None = None) -> Trainer:
@@ -132,13 +137,17 @@ class Trainer:
             trainer = cls(Settings(**header["settings"]), backend)
             trainer.history = [Epoch(**epoch) for epoch in header["history"]]
             trainer.losses = [float(loss) for loss in header["losses"]]
+            for name, array in trainer._arrays().items():
+                saved = arrays[name]
+                if saved.shape != array.shape or saved.dtype != array.dtype:
+                    raise ValueError(f"{name} has shape {saved.shape}, {saved.dtype}")
             for name, source in trainer.network.sources.items():
-                for key, array in source.arrays():
-                    saved = arrays[f"{name}.{key}"]
-                    if saved.shape != array.shape or saved.dtype != array.dtype:
-                        raise ValueError(f"{name}.{key} has shape {saved.shape}, {saved.dtype}")
-                checkpoint.restore(source, {key: arrays[f"{name}.{key}"] for key, _ in source.arrays()})
-                if hasattr(source.optimizer, "time_step"):
-                    source.optimizer.time_step = header["time_steps"][name]
+                for key, _ in source.arrays():
+                    setattr(source, f"{key}_array", arrays[f"{name}.{key}"])
+            learner = trainer.network.learner
+            learner.join()
+            learner.moments = {name: arrays[f"optimizer.{name}"] for name in learner.moments}
+            if hasattr(learner.optimizer, "time_step"):
+                learner.optimizer.time_step = header["time_step"]
         trainer.network.training.reload_from_data_sources()
         return trainer

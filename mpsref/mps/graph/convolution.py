@@ -72,8 +72,8 @@ class Weights(Parameters):
 
     @property
     def form(self) -> Any:
-        """The fused neuron, which the data source may change."""
-        return self.kernel._neuron
+        """The descriptor, whose fused neuron the data source may change."""
+        return self.kernel._loaded.descriptor
 
     def snapshot(self) -> Any:
         """Return everything that the kernel holds."""
