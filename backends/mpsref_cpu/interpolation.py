@@ -18,6 +18,7 @@ from mpsref.images import Array
 from mpsref.kernels.interpolation import Sampling, Weighted
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store
+from mpsref_cpu.lanes import all_equal, load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.parallel import for_rows
 
 __all__ = ["resample"]
@@ -26,6 +27,9 @@ MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096
 """About how many elements of a row are worked on at once: 16 KB, half of a usual first-level cache."""
+
+LANES = 8
+"""Elements that are summed up at once."""
 
 
 class Axis(NamedTuple):
@@ -42,12 +46,11 @@ def resample(axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out
     rows, columns = _tables(axes, gradient)
     n, height, width, channels = out.shape
     pixels, target = as_storage(source), as_storage(out)
-    results = target if target.dtype == rows.weights.dtype else rows.weights[:0]
     ends = columns.first + columns.number
     block = max(1, BLOCK // (channels * max(1, -(-int(ends[-1]) // width))))
     widest = max(int(ends[min(k + block, width) - 1] - columns.first[k]) for k in range(0, width, block))
     sizes = *source.shape[1:3], height, width, channels, block, widest
-    for_rows(_resample, n * height, source.nbytes + out.nbytes, pixels, results, target, sizes, rows, columns)
+    for_rows(_resample, n * height, source.nbytes + out.nbytes, pixels, target, sizes, rows, columns)
 
 
 @lru_cache(maxsize=256)
@@ -63,18 +66,9 @@ def _axis(table: Weighted, dtype: type[Any]) -> Axis:
 
 
 @compiled
-def _resample(
-    begin: int, end: int, source: Any, results: Any, target: Any, sizes: Any, rows: Axis, columns: Axis
-) -> None:
-    """Compute rows ``begin`` to ``end`` of the target, counted through all images.
-
-    ``results``, in which blocks are computed, is the target itself, or an empty vector: then each is computed in one of
-    its dtype.
-    """
+def _resample(begin: int, end: int, source: Any, target: Any, sizes: Any, rows: Axis, columns: Axis) -> None:
+    """Compute rows ``begin`` to ``end`` of the target, counted through all images."""
     source_height, source_width, height, width, channels, block, widest = sizes
-    in_place = results.size > 0
-    if not in_place:
-        results = np.empty(block * channels, results.dtype)
     sums = np.empty(widest * channels, rows.weights.dtype)
     pitch = source_width * channels
     for line in range(begin, end):
@@ -86,18 +80,11 @@ def _resample(
             size = (columns.first[stop - 1] + columns.number[stop - 1] - left) * channels
             at = top + left * channels
             _weighted_sum(sums, 0, source, at, size, pitch, rows.weights, rows.start[j], rows.number[j])
-            base = (line * width + k) * channels
-            into = base if in_place else 0
             for m in range(k, stop):
                 at = (columns.first[m] - left) * channels
-                to = into + (m - k) * channels
-                _weighted_sum(
-                    results, to, sums, at, channels, channels, columns.weights, columns.start[m], columns.number[m]
-                )
-            if not in_place:
-                q = np.uintp(base)
-                for i in range(np.uintp((stop - k) * channels)):
-                    target[q + i] = store(np.float32(results[i]), target[q + i])
+                to = (line * width + m) * channels
+                first, number = columns.start[m], columns.number[m]
+                _weighted_sum(target, to, sums, at, channels, channels, columns.weights, first, number)
 
 
 # Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
@@ -109,34 +96,51 @@ def _weighted_sum(
 ) -> None:
     """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on.
 
-    First come up to four, so many that a multiple of four is left; each sum is read and written
-    once for every four of them.
+    Where it is no whole number of lanes, the last ones are computed twice; where it has fewer, each element by itself.
     """
     q, x, step, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(size)
+    if n < LANES:
+        for e in range(n):
+            total = weights[first] * load(source[x + e])
+            for t in range(1, count):
+                total += weights[first + t] * load(source[x + np.uintp(t) * step + e])
+            into[q + e] = store(total, into[q + e])
+        return
+    none = zeros_like(weights, LANES)
+    last = n - np.uintp(LANES)
     y, z = x + step, x + step + step
-    rest = (count - 1) % 4 + 1
-    w0 = weights[first]
-    if rest == 1:
-        for i in range(n):
-            into[q + i] = w0 * load(source[x + i])
-    elif rest == 2:
+    u = z + step
+    v0 = all_equal(weights[first], none)
+    if count == 1:
+        for k in range(0, n, LANES):
+            i = min(np.uintp(k), last)
+            put(into, q + i, times(v0, load_lanes(source, x + i, none)))
+    elif count == 2:
         w1 = weights[first + 1]
-        for i in range(n):
-            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i])
-    elif rest == 3:
+        for k in range(0, n, LANES):
+            i = min(np.uintp(k), last)
+            total = times(v0, load_lanes(source, x + i, none))
+            put(into, q + i, plus_product(total, w1, load_lanes(source, y + i, none)))
+    elif count == 3:
         w1, w2 = weights[first + 1], weights[first + 2]
-        for i in range(n):
-            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i]) + w2 * load(source[z + i])
-    else:
+        for k in range(0, n, LANES):
+            i = min(np.uintp(k), last)
+            total = times(v0, load_lanes(source, x + i, none))
+            total = plus_product(total, w1, load_lanes(source, y + i, none))
+            put(into, q + i, plus_product(total, w2, load_lanes(source, z + i, none)))
+    elif count == 4:
         w1, w2, w3 = weights[first + 1], weights[first + 2], weights[first + 3]
-        u = z + step
-        for i in range(n):
-            upper = w0 * load(source[x + i]) + w1 * load(source[y + i])
-            into[q + i] = upper + (w2 * load(source[z + i]) + w3 * load(source[u + i]))
-    for t in range(rest, count, 4):
-        w0, w1, w2, w3 = weights[first + t], weights[first + t + 1], weights[first + t + 2], weights[first + t + 3]
-        x = np.uintp(at) + np.uintp(t) * step
-        y, z, u = x + step, x + step + step, x + step + step + step
-        for i in range(n):
-            upper = w0 * load(source[x + i]) + w1 * load(source[y + i])
-            into[q + i] += upper + (w2 * load(source[z + i]) + w3 * load(source[u + i]))
+        for k in range(0, n, LANES):
+            i = min(np.uintp(k), last)
+            total = times(v0, load_lanes(source, x + i, none))
+            total = plus_product(total, w1, load_lanes(source, y + i, none))
+            total = plus_product(total, w2, load_lanes(source, z + i, none))
+            put(into, q + i, plus_product(total, w3, load_lanes(source, u + i, none)))
+    else:
+        for k in range(0, n, LANES):
+            at_k = x + min(np.uintp(k), last)
+            total = times(v0, load_lanes(source, at_k, none))
+            for t in range(first + 1, first + count):
+                at_k += step
+                total = plus_product(total, weights[t], load_lanes(source, at_k, none))
+            put(into, q + min(np.uintp(k), last), total)

@@ -110,7 +110,7 @@ def all_equal(typing: Any, value: Any, like: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return spread_out(builder, arguments[0], arguments[1].type)
 
-    return like(types.float32, like), generate
+    return like(like.element, like), generate
 
 
 @intrinsic
@@ -177,7 +177,7 @@ def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
         value = arguments[2]
         if isinstance(array.dtype, types.Integer):
-            value = _narrowed(builder, value, vector)
+            value = _narrowed(builder, _converted(builder, value, ir.VectorType(FLOAT, lanes.width)), vector)
         else:
             value = _converted(builder, value, vector)
         builder.store(value, pointer, align=_align(array))
