@@ -16,6 +16,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 from mpsref import images, kernels, registry, tokens
@@ -96,7 +97,13 @@ class Case:
 
     def inputs(self) -> tuple[Array, ...]:
         """Return the arrays that the operation reads, the same at every call."""
-        return data.inputs(self.problem, self.dtype, self.family, self.seed)
+        return tuple(array.copy() for array in _inputs(self))
+
+
+@lru_cache(maxsize=16)
+def _inputs(case: Case) -> tuple[Array, ...]:
+    """Draw the inputs of a case once, for the comparison and for each of its properties."""
+    return data.inputs(case.problem, case.dtype, case.family, case.seed)
 
 
 class _Field(NamedTuple):

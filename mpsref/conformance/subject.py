@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpsref.conformance.runner import Property
 from mpsref.registry import Problem
 
-__all__ = ["Subject", "pairs", "seldom"]
+__all__ = ["Subject", "often", "pairs", "seldom"]
 
 
 @dataclass(frozen=True)
@@ -34,3 +34,8 @@ def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
 def seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Draw ``usual`` three times out of four."""
     return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else st.just(usual))
+
+
+def often(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw ``usual`` every second time: for what must come together with something else to tell mistakes apart."""
+    return st.booleans().flatmap(lambda other: strategy if other else st.just(usual))

@@ -295,7 +295,7 @@ def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) ->
     )
     outside = (rows < 0)[:, None] | (columns < 0)
     values = np.where(outside[..., None], 0, x[:, rows[:, None], columns])
-    y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))
+    y, x_ = rows.repeat(len(columns)), np.concatenate([columns] * len(rows))
     times = np.multiply.outer(row_times.astype(x.dtype), column_times.astype(x.dtype)).ravel()
     return values.reshape(len(x), -1, x.shape[-1]), y, x_, times
 

@@ -86,7 +86,8 @@ def select(
     values, rows, columns, _ = taps(problem, x, a, b)
     selected = values.argmax(axis=1)  # the first maximum, or the first NaN
     y, x_ = rows[selected], columns[selected]
-    return np.take_along_axis(values, selected[:, None], axis=1)[:, 0], (y, x_, (y >= 0) & (x_ >= 0))
+    n, c = selected.shape
+    return values[np.arange(n)[:, None], selected, np.arange(c)], (y, x_, (y >= 0) & (x_ >= 0))
 
 
 def forward_terms(problem: PoolingForward, x: Array) -> Terms:
