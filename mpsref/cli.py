@@ -14,6 +14,7 @@ from rich.table import Table
 
 import mpsref
 from mpsref import registry
+from mpsref.conformance import CASES
 
 __all__ = ["app", "main"]
 
@@ -93,7 +94,7 @@ def list_kernels(json: JsonOption = False) -> None:
 def check(
     backend: BackendOption = None,
     kernel: KernelOption = None,
-    cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = 200,
+    cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = CASES,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each core.")] = 0,
     hardware: Annotated[

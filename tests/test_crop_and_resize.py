@@ -29,6 +29,7 @@ def ramp(height: int, width: int) -> Any:
         ((2, 3), (-0.5, 0.5, 0.5, 1.5), [[0, 0, 0], [12, 14, 0]]),  # rows -1 and 1, columns 2, 4 and 6
         ((2, 2), (1.25, 0, 2, 1), [[0, 0], [0, 0]]),  # beside the image
         ((1, 2), (1, 1, 1, 1), [[24, 24]]),  # a box without an extent, on the last pixel
+        ((2, 1), (0, 0, 2.0**-126, 0), [[0], [20 * 2.0**-126]]),  # a fraction that no machine word holds
     ],
 )
 def test_by_hand(size: Any, box: Any, expected: Any, backend: str) -> None:

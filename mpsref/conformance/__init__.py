@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from mpsref.conformance.pytest_plugin import conformance_test
     from mpsref.conformance.runner import run_case
 
-__all__ = ["Case", "Mismatch", "check", "conformance_test", "run_case"]
+__all__ = ["CASES", "Case", "Mismatch", "check", "conformance_test", "run_case"]
+
+CASES = 60
+"""Random cases for each operation on each backend unless told otherwise; planted faults are caught with a margin."""
 
 _HOMES = {
     "Case": "case",

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import zip_longest
 
 import hypothesis
 from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import zoo
+from mpsref.conformance import CASES, zoo
 from mpsref.conformance.case import FAMILIES, Case
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.conformance.subjects import SUBJECTS
 from mpsref.registry import Backend, Operation
 
-__all__ = ["CASES", "cases", "check", "check_operation", "drawn", "layer_cases", "search"]
+__all__ = ["CASES", "cases", "check", "check_operation", "layer_cases", "random_cases", "search"]
 
-CASES = 200
-"""Random cases for each operation on each backend unless told otherwise."""
+DTYPES = ("float32", "float16", "float64")
+"""Of images, the simplest first."""
+
+ROUND = 8
+"""Random cases that Hypothesis is asked for at a time; the first nine it draws one by one."""
 
 SHRINK_SECONDS = 10.0
 """How long a failure may take to shrink; what is smallest by then is reported."""
 
 
-def cases(operation: Operation, dtypes: tuple[str, ...] = ("float32", "float16")) -> st.SearchStrategy[Case]:
-    """Draw cases of ``operation``: geometry, dtype, family of data, seed. They shrink to small and readable ones."""
+@lru_cache(maxsize=4)
+def cases(operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes) -> st.SearchStrategy[Case]:
+    """Draw cases of ``operation``: geometry, dtype, family of data, seed. They shrink to small and readable ones.
+
+    The seed is drawn by its digits: into ranges beyond 100 Hypothesis mixes numbers from the source of modules that
+    happen to be loaded, and each process would draw others.
+    """
     return st.builds(
         Case,
         SUBJECTS[operation.spec_type].problems(operation.method),
-        st.sampled_from([dtype for dtype in ("float32", "float16") if dtype in dtypes]),
+        st.sampled_from([dtype for dtype in DTYPES if dtype in dtypes]),
         st.sampled_from(FAMILIES),
-        st.integers(0, 2**16 - 1),
+        st.tuples(*[st.integers(0, 15)] * 4).map(lambda digits: sum(d << 4 * k for k, d in enumerate(digits))),
     )
 
 
@@ -48,32 +57,68 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
             yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
 
 
+@lru_cache(maxsize=4)
+def random_cases(operation: Operation, dtypes: tuple[str, ...], number: int, seed: int) -> dict[Case, int]:
+    """Draw the random cases of a check, the same for all backends; the values are the rounds they were drawn in.
+
+    Hypothesis is asked for a few at a time: left to itself it makes six of seven cases by copying one part of the
+    case before to another place, and these find little that the one they are made from has not found.
+    """
+    drawn: dict[Case, int] = {}
+    for turn in range(number):  # each begins with the simplest case, and adds at least one
+        if len(drawn) >= number:
+            break
+        found: list[Case] = []
+        _round(operation, dtypes, seed, turn, found.append)
+        drawn |= {case: turn for case in found if case not in drawn}
+    return dict(itertools.islice(drawn.items(), number))
+
+
+def _round(operation: Operation, dtypes: tuple[str, ...], seed: int, turn: int, test: Callable[[Case], object]) -> None:
+    """Call ``test`` with the cases of one round; where it raises ``AssertionError``, also with simpler ones."""
+    settings = hypothesis.settings(
+        max_examples=1 + ROUND,
+        database=None,
+        deadline=None,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+    )
+
+    def attempt(case: Case) -> None:
+        test(case)
+
+    hypothesis.seed(f"{seed}, {turn}")(settings(hypothesis.given(cases(operation, dtypes))(attempt)))()
+
+
+def search(
+    operation: Operation, backend: Backend, number: int, seed: int, outcome_of: Callable[[Case], Outcome]
+) -> Failure | None:
+    """Try ``number`` random cases; return the smallest failing one that is found, or ``None``."""
+    for case, turn in random_cases(operation, backend.dtypes, number, seed).items():
+        outcome = outcome_of(case)
+        if outcome.status == "failed":
+            return _shrunk(
+                Failure(str(case), backend.name, outcome.message), operation, backend, seed, turn, outcome_of
+            )
+    return None
+
+
 class _Enough(BaseException):
     """Ends a search whose failure has been shrunk for long enough."""
 
 
-def search(
+def _shrunk(
+    smallest: Failure,
     operation: Operation,
     backend: Backend,
-    number: int,
     seed: int,
+    turn: int,
     outcome_of: Callable[[Case], Outcome],
-    shrink: bool = True,
-) -> Failure | None:
-    """Try ``number`` random cases; return the smallest failing one that is found, or ``None``."""
-    smallest: Failure | None = None
+) -> Failure:
+    """Repeat the round of a failure, from which Hypothesis goes on to simpler ones; return the simplest."""
     stop = float("inf")
 
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=number,
-        database=None,
-        deadline=None,
-        phases=(hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])),
-        suppress_health_check=list(hypothesis.HealthCheck),
-        report_multiple_bugs=False,
-    )
-    @hypothesis.given(cases(operation, backend.dtypes))
     def attempt(case: Case) -> None:
         nonlocal smallest, stop
         outcome = outcome_of(case)
@@ -85,26 +130,10 @@ def search(
                 raise _Enough
             raise AssertionError(outcome.message)
 
-    try:
-        attempt()
-    except (AssertionError, _Enough, hypothesis.errors.Flaky):
-        # A flaky failure (one that comes and goes) is a failure all the same.
-        if smallest is None:
-            raise
+    # A flaky failure (one that comes and goes) is a failure all the same.
+    with contextlib.suppress(AssertionError, _Enough, hypothesis.errors.Flaky):
+        _round(operation, backend.dtypes, seed, turn, attempt)
     return smallest
-
-
-@lru_cache(maxsize=4)
-def drawn(operation: Operation, dtypes: tuple[str, ...], number: int, seed: int) -> tuple[Case, ...]:
-    """Return the random cases of a check: those that a search tries as long as none fails, whatever the backend."""
-    found: list[Case] = []
-
-    def note(case: Case) -> Outcome:
-        found.append(case)
-        return Outcome("passed")
-
-    search(operation, Backend("any", {}, dtypes=dtypes), number, seed, note, shrink=False)
-    return tuple(found)
 
 
 @dataclass
@@ -121,8 +150,8 @@ class _Running:
     refused: int = 0
     reason: str = ""
     failures: list[Failure] = field(default_factory=list)
-    is_over: bool = False
-    """Whether a random case failed: the others are left out."""
+    turn: int | None = None
+    """The round of the random case that failed, if one did: the others are left out."""
 
     def outcome_of(self, case: Case, layer: str = "") -> Outcome:
         """Run a case; one of a layer without the properties."""
@@ -130,12 +159,12 @@ class _Running:
         properties = SUBJECTS[self.operation.spec_type].properties[self.operation.method]
         return run_case(case, self.backend, () if layer else properties)
 
-    def count(self, case: Case, outcome: Outcome, layer: str = "") -> None:
-        """Add what came of a case."""
+    def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
+        """Add what came of a case: of a layer, or a random one of round ``turn``."""
         self.step()
         if outcome.status == "failed":
             self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer))
-            self.is_over = not layer
+            self.turn = turn
             return
         self.passed += outcome.status == "passed"
         self.zeros += outcome.status == "mistrusted"
@@ -184,16 +213,14 @@ def check_operation(
         for one in going:
             if case.dtype in one.backend.dtypes:
                 one.count(case, one.outcome_of(case, layer), layer)
-    lists = [drawn(operation, one.backend.dtypes, number, seed) for one in going]
-    for row in zip_longest(*lists):
-        for one, case in zip(going, row, strict=True):
-            if case is not None and not one.is_over:
-                one.count(case, one.outcome_of(case))
+    lists = [random_cases(operation, one.backend.dtypes, number, seed).items() for one in going]
+    for row in itertools.zip_longest(*lists, fillvalue=(None, None)):
+        for one, (drawn, turn) in zip(going, row, strict=True):
+            if drawn is not None and one.turn is None:
+                one.count(drawn, one.outcome_of(drawn), turn=turn)
     for one in going:
-        if one.is_over:
-            # Once more from the start, now to shrink it. It may be one that comes and goes, and does not come again.
-            failure = search(operation, one.backend, number, seed, one.outcome_of)
-            one.failures[-1] = failure or one.failures[-1]
+        if one.turn is not None:
+            one.failures[-1] = _shrunk(one.failures[-1], operation, one.backend, seed, one.turn, one.outcome_of)
     return [one.row() for one in running]
 
 

@@ -2,7 +2,7 @@
 
 exact  integers that no sum of moderate size rounds; where every divisor is a power of two the answer must be *equal*
 real   random floats, magnitudes from 2**-20 up: no product of them is a subnormal, so fast math changes nothing
-hard   a channel each of: a large mean with a small deviation, tiny values, a constant, ties and zeros, cancellation
+hard   channels in turn of: a large mean with a small deviation, tiny values, a constant, ties and zeros, cancellation
 
 Values differ from their neighbours and are never all ones: a transposed window or a swapped axis shows.
 """
@@ -50,7 +50,7 @@ def values(shape: Shape, dtype: str, family: Family, seed: int, stream: int = 0)
     elif family == "real":
         flat = 1 + _ramp(size) / 8 if seed == 0 else _away_from_zero(generator.standard_normal(size), 2.0**-20)
     else:
-        return _hard(shape, 256.0 if dtype == "float16" else 4096.0, generator).astype(dtype)
+        return _hard(shape, seed, 256.0 if dtype == "float16" else 4096.0, generator).astype(dtype)
     return flat.reshape(shape).astype(dtype)
 
 
@@ -69,14 +69,17 @@ def _away_from_zero(flat: Array, least: float) -> Array:
     return np.where(np.abs(flat) < least, least, flat)
 
 
-def _hard(shape: Shape, large: float, generator: np.random.Generator) -> Array:
-    """Return five kinds of channels in turn; no sum of a few hundred of them overflows, none is a subnormal."""
+def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator) -> Array:
+    """Return five kinds of channels in turn from the ``first``, so that an image of few channels can have each of them.
+
+    No sum of a few hundred of them overflows, none is a subnormal.
+    """
     channels = shape[-1]
     kinds = np.empty((5, *shape))
     kinds[0] = large / 4 + generator.standard_normal(shape)
     kinds[1] = _away_from_zero(generator.standard_normal(shape) * 2.0**-12, 2.0**-14)
     kinds[2] = generator.standard_normal((1,) * (len(shape) - 1) + (channels,)) + 3
-    kinds[3] = generator.choice([-2.0, 0.0, 1.0], size=shape)
+    kinds[3] = generator.choice([-2.0, -2.0, 0.0, 0.0, 1.0], size=shape)  # where 0 is often the largest
     kinds[4] = generator.choice([-large, large], size=shape) + generator.standard_normal(shape)
-    kind = np.broadcast_to(np.arange(channels) % 5, shape)
+    kind = np.broadcast_to((np.arange(channels) + first) % 5, shape)
     return np.asarray(np.choose(kind, kinds))

@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mpsref.conformance import CASES
+
 if TYPE_CHECKING:
     from mpsref.conformance.report import Row
     from mpsref.registry import Backend, Operation
 
 __all__ = ["conformance_test"]
 
-CASES, SEED = "--mpsref-cases", "--mpsref-seed"
+NUMBER, SEED = "--mpsref-cases", "--mpsref-seed"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the two options."""
     group = parser.getgroup("mpsref", "conformance of backends")
-    group.addoption(CASES, type=int, default=200, help="random cases for each operation of a conformance test")
+    group.addoption(NUMBER, type=int, default=CASES, help="random cases for each operation of a conformance test")
     group.addoption(SEED, type=int, default=0, help="seed of the random cases of a conformance test")
 
 
@@ -39,7 +41,7 @@ def conformance_test(backend: str | Backend) -> Callable[..., None]:
         """The backend agrees with the reference."""
         from mpsref.conformance.checker import check_operation
 
-        cases, seed = pytestconfig.getoption(CASES), pytestconfig.getoption(SEED)
+        cases, seed = pytestconfig.getoption(NUMBER), pytestconfig.getoption(SEED)
         (row,) = check_operation(operation, [get_backend(backend)], cases, seed)
         if row.status == "unsupported":
             pytest.skip(row.reason)

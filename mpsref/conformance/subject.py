@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpsref.conformance.runner import Property
 from mpsref.registry import Problem
 
-__all__ = ["Subject", "pairs", "seldom"]
+__all__ = ["Subject", "often", "pairs", "seldom"]
 
 
 @dataclass(frozen=True)
@@ -35,3 +35,9 @@ def seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[An
     """Draw ``usual`` three times out of four."""
     alone = st.just(usual)  # made once: Hypothesis examines every new strategy
     return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else alone)
+
+
+def often(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw ``usual`` every second time: for what must come together with something else to tell mistakes apart."""
+    alone = st.just(usual)
+    return st.booleans().flatmap(lambda other: strategy if other else alone)

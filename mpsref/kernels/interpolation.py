@@ -91,7 +91,8 @@ class Sampling:
 
 @lru_cache(maxsize=256)
 def _forward(axis: Sampling) -> Weighted:
-    if axis.start or axis.bounded:  # fractions of integers of any size
+    largest = max(axis.outputs * axis.numerator, axis.denominator)
+    if axis.start or axis.bounded or largest >= 2**63:  # fractions of integers of any size
         reads = [axis.reads(i) for i in range(axis.outputs)]
         count = np.array([len(read) for read in reads])
         weights = np.array([weight for read in reads for _, weight in read] or [0.0])

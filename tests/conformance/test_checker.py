@@ -110,7 +110,19 @@ def test_a_failure_that_never_comes_again_is_a_failure():
     backend = Backend("once", {GRADIENT: once})
     (row,) = checker.check_operation(GRADIENT, [backend])
     (failure,) = row.failures
-    assert Case.parse(failure.case) in checker.drawn(GRADIENT, backend.dtypes, checker.CASES, 0)
+    assert Case.parse(failure.case) in checker.random_cases(GRADIENT, backend.dtypes, checker.CASES, 0)
+
+
+@pytest.mark.parametrize("dtypes", [("float64",), ("float32", "float64")])
+def test_a_backend_is_tried_in_every_dtype_that_it_takes(dtypes):
+    seen = set()
+
+    def noted(problem, *inputs, out):
+        seen.add(inputs[0].dtype.name)
+        out[...] = planted.honest(problem, *inputs)
+
+    (row,) = checker.check_operation(GRADIENT, [Backend("wide", {GRADIENT: noted}, dtypes=dtypes)])
+    assert (row.status, seen) == ("passed", set(dtypes))
 
 
 def test_a_failure_of_one_backend_is_none_of_another():
@@ -178,7 +190,7 @@ def test_html_form():
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_cases_draw_legal_problems_of_every_kind(operation):
     """The random cases cover what matters: both dtypes, all families, windows outside, and mostly real work."""
-    seen = checker.drawn(operation, RIGHT.dtypes, 200, 1)
+    seen = list(checker.random_cases(operation, RIGHT.dtypes, 200, 1))
     assert {case.dtype for case in seen} == {"float32", "float16"}
     assert {case.family for case in seen} == {"exact", "real", "hard"}
     if isinstance(seen[0].problem.spec, Pooling):

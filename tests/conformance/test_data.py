@@ -86,7 +86,7 @@ def test_seed_0_counts_up() -> None:
 
 def test_hard_channels() -> None:
     """A large mean with a small deviation; tiny; constant; ties; cancellation."""
-    array = values((2, 9, 9, 10), "float32", "hard", 4).astype(np.float64)
+    array = values((2, 9, 9, 10), "float32", "hard", 5).astype(np.float64)
     for start in (0, 5):
         offset, tiny, constant, ties, cancelling = np.moveaxis(array[..., start : start + 5], -1, 0)
         assert np.abs(offset.mean()) > 100 * offset.std() > 0

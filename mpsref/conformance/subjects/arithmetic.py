@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpsref.conformance.case import Case
 from mpsref.conformance.properties import repeatable, same
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.subject import Subject, seldom
+from mpsref.conformance.subject import Subject, often, seldom
 from mpsref.conformance.subjects.linear import adjoint, one_image_at_a_time
 from mpsref.images import ImageShape, as_shape
 from mpsref.kernels import Arithmetic, Compare
@@ -48,7 +48,10 @@ def operands(draw: st.DrawFn) -> tuple[dict[str, Triple], ImageShape, ImageShape
     return fields, x, y
 
 
-BOUNDS = st.tuples(st.integers(-12, 4), st.integers(0, 16)).map(lambda ends: (ends[0] / 4, (ends[0] + ends[1]) / 4))
+BOUNDS = st.tuples(st.integers(-12, 4), st.integers(0, 16), st.sampled_from([0.25, 2.0])).map(
+    lambda drawn: (drawn[0] * drawn[2], (drawn[0] + drawn[1]) * drawn[2])
+)
+"""Small ones, and some that sums and products of integers keep within."""
 
 
 @st.composite
@@ -56,11 +59,11 @@ def arithmetic(draw: st.DrawFn, method: str) -> Problem:
     """Draw a problem of one method; scales, bias and bounds are multiples of 1/8."""
     fields, x, y = draw(operands())
     names = [name for name in NAMES if method == "forward" or name != "divide"]
-    low, high = draw(st.just((-math.inf, math.inf)) | BOUNDS)
+    low, high = draw(st.just((-math.inf, math.inf)) | BOUNDS | BOUNDS)
     spec = Arithmetic(
         draw(st.sampled_from(names)),
-        draw(seldom(1.0, SCALES)),
-        draw(seldom(1.0, SCALES)),
+        draw(often(1.0, SCALES)),
+        draw(often(1.0, SCALES)),
         draw(st.just(0.0) | SCALES),
         **fields,
         minimum_value=draw(st.sampled_from([low, low, -math.inf])),

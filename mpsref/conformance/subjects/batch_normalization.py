@@ -37,7 +37,7 @@ SMOOTH = ("sigmoid", "tanh", "softplus", "softsign", "elu", "gelu")
 
 
 def _specs(method: str, channels: int) -> st.SearchStrategy[BatchNormalization]:
-    kinds = BENT + SMOOTH if method == "forward" else BENT
+    kinds = (*BENT, "relu", *(SMOOTH if method == "forward" else ()))
     neurons = st.sampled_from(kinds).flatmap(lambda kind: neuron.specs(kind, channels))
     given = st.none() if method == "statistics" else st.none() | neurons
     return st.builds(BatchNormalization, st.sampled_from([1e-3, 1e-5, FLT_MIN, 0.5, 2.0]), given)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import repeatable
+from mpsref.conformance.runner import compute
 from mpsref.conformance.subject import Subject, pairs
 from mpsref.conformance.subjects.linear import adjoint, one_image_at_a_time
+from mpsref.images import Array
 from mpsref.kernels import Reduce
 from mpsref.kernels.reduce import OPERATIONS, OVER, Over, ReduceForward, ReduceGradient, Reduction, is_legal
-from mpsref.registry import Problem, Spec
+from mpsref.registry import Backend, Problem, Spec
 
 __all__ = ["SUBJECTS"]
 
@@ -48,6 +53,22 @@ def both(problem: Problem) -> tuple[Problem, Problem] | None:
     return ReduceForward(problem.spec, problem.source_shape), ReduceGradient(problem.spec, problem.source_shape)
 
 
+def first_of_equals(case: Case, backend: Backend) -> None:
+    """Of equal extrema the first has the index, whatever the case reduces: images of -1, 0 and 1 are full of them."""
+    assert isinstance(case.problem, ReduceForward)
+    signs = np.sign(case.inputs()[0])
+    (y, x), (height, width) = case.problem.region
+    part = signs[:, y : y + height, x : x + width]
+    indices: dict[Reduction, Array] = {"argumentmax": part.argmax(3), "argumentmin": part.argmin(3)}
+    for operation, index in indices.items():
+        spec = Reduce(operation, "featurechannels", clip=case.problem.spec.clip)
+        (found,) = compute(ReduceForward(spec, signs.shape), backend, signs)
+        if not np.array_equal(found[..., 0], index):
+            raise Mismatch(f"first of equals: {operation} is {found.ravel().tolist()} for {part.tolist()}")
+
+
 _EVERY = (repeatable, one_image_at_a_time, adjoint(both))
 
-SUBJECTS: Mapping[type[Spec], Subject] = {Reduce: Subject(reductions, {"forward": _EVERY, "gradient": _EVERY})}
+SUBJECTS: Mapping[type[Spec], Subject] = {
+    Reduce: Subject(reductions, {"forward": (*_EVERY, first_of_equals), "gradient": _EVERY})
+}
