@@ -22,8 +22,9 @@ def compiled(function: Function, inline: bool = False) -> Function:
     notices a change of the file that ``function`` is in, but not of another file whose functions it calls.
     """
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: parallel.py calls the function itself
     if inline:  # no way in from Python, which takes as long to compile as a short function itself
-        options |= {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        options |= {"forceinline": True, "no_cpython_wrapper": True}
     try:
         result: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function: no locator available"
