@@ -161,14 +161,9 @@ def _rows(begin: int, end: int, formula: Any, x: Any, y: Any, out: Any, sizes: A
                 spell_out(x, start_x, walk_x, a, count, channels)
             if not direct_y and (fresh or not same_y):
                 spell_out(y, start_y, walk_y, b, count, channels)
-            if direct_x and direct_y:
-                _line(formula, x, start_x, y, start_y, out, at, size)
-            elif direct_x:
-                _line(formula, x, start_x, b, 0, out, at, size)
-            elif direct_y:
-                _line(formula, a, 0, y, start_y, out, at, size)
-            else:
-                _line(formula, a, 0, b, 0, out, at, size)
+            from_x, at_x = (x, start_x) if direct_x else (a, 0)
+            from_y, at_y = (y, start_y) if direct_y else (b, 0)
+            _line(formula, from_x, at_x, from_y, at_y, out, at, size)
 
 
 def gradient(problem: ArithmeticGradient, g: Array, *operands: Array, out: Any) -> None:
@@ -287,15 +282,11 @@ def _terms_of_line(operands: Operands, place: Any, a: Any, b: Any, out: Any, to:
     elif slope.other == -1:
         _scaled_line(slope, g, at, out, to, size)
     elif slope.other == 0:
-        if is_direct(walk_x, channels):
-            _product_line(slope, g, at, x, start_x, out, to, size)
-        else:
-            _product_line(slope, g, at, a, 0, out, to, size)
+        other, start = (x, start_x) if is_direct(walk_x, channels) else (a, 0)
+        _product_line(slope, g, at, other, start, out, to, size)
     else:
-        if is_direct(walk_y, channels):
-            _product_line(slope, g, at, y, start_y, out, to, size)
-        else:
-            _product_line(slope, g, at, b, 0, out, to, size)
+        another, start = (y, start_y) if is_direct(walk_y, channels) else (b, 0)
+        _product_line(slope, g, at, another, start, out, to, size)
 
 
 @inlined

@@ -239,8 +239,23 @@ def _merge(parts: Any, block: int, pixels: int, count: int, before: Any, to_mean
         n += b
     if count > 0:
         _merge_one(n, mean, m2, np.float64(count), before[0], before[1])
-    to_mean[:] = mean
-    to_m2[:] = m2
+    _copy(mean, to_mean)
+    _copy(m2, to_m2)
+
+
+# Loops, because numba brings along texts of errors for operations of whole arrays, which take seconds to compile.
+
+
+@inlined
+def _copy(vector: Any, to: Any) -> None:
+    for c in range(np.uintp(to.size)):
+        to[c] = vector[c]
+
+
+@inlined
+def _add(vector: Any, to: Any) -> None:
+    for c in range(np.uintp(to.size)):
+        to[c] += vector[c]
 
 
 @inlined
@@ -259,13 +274,13 @@ def _total(parts: Any, count: int, before: Any, to_dbeta: Any, to_dgamma: Any) -
     """Add up the sums of all blocks, one after the other, and those of ``count`` pixels ``before``."""
     dbeta, dgamma = parts[0, 0], parts[0, 1]
     for k in range(1, parts.shape[0]):
-        dbeta += parts[k, 0]
-        dgamma += parts[k, 1]
+        _add(parts[k, 0], dbeta)
+        _add(parts[k, 1], dgamma)
     if count > 0:
-        dbeta += before[0]
-        dgamma += before[1]
-    to_dbeta[:] = dbeta
-    to_dgamma[:] = dgamma
+        _add(before[0], dbeta)
+        _add(before[1], dgamma)
+    _copy(dbeta, to_dbeta)
+    _copy(dgamma, to_dgamma)
 
 
 @compiled
@@ -300,18 +315,16 @@ def _statistics_gradient(
                 b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
                 for i in range(tile, edge):
                     m, r, s, t = mean[i], root[i], gamma[i], beta[i]
-                    xa, xb, xc, xd = load(x[a + i]) - m, load(x[b + i]) - m, load(x[c + i]) - m, load(x[d + i]) - m
-                    ga = load(g[a + i]) * slope(neuron, xa * r * s + t, i)
-                    gb = load(g[b + i]) * slope(neuron, xb * r * s + t, i)
-                    gc = load(g[c + i]) * slope(neuron, xc * r * s + t, i)
-                    gd = load(g[d + i]) * slope(neuron, xd * r * s + t, i)
+                    ga, xa = _upstream(neuron, g, x, a + i, m, r, s, t, i)
+                    gb, xb = _upstream(neuron, g, x, b + i, m, r, s, t, i)
+                    gc, xc = _upstream(neuron, g, x, c + i, m, r, s, t, i)
+                    gd, xd = _upstream(neuron, g, x, d + i, m, r, s, t, i)
                     first[i] += (ga + gb) + (gc + gd)
                     second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
                 a = d + strip
             while a < end_of_block:
                 for i in range(tile, min(edge, end_of_block - a)):
-                    xa = load(x[a + i]) - mean[i]
-                    ga = load(g[a + i]) * slope(neuron, xa * root[i] * gamma[i] + beta[i], i)
+                    ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
                     first[i] += ga
                     second[i] += ga * xa
                 a += strip
@@ -319,6 +332,13 @@ def _statistics_gradient(
         _over_strip(second, parts[k, 1])
         for channel in range(np.uintp(channels)):
             parts[k, 1, channel] *= root[channel]
+
+
+@inlined
+def _upstream(neuron: Any, g: Any, x: Any, at: Any, mean: Any, root: Any, gamma: Any, beta: Any, place: Any) -> Any:
+    """Return g' of the pixel at ``at``, which has this place in a strip, and how far the pixel is from the mean."""
+    distance = load(x[at]) - mean
+    return load(g[at]) * slope(neuron, distance * root * gamma + beta, place), distance
 
 
 @compiled

@@ -24,8 +24,9 @@ def compiled(function: Function, inline: bool = False, counted: bool = True) -> 
     is for the code that there is now, see :mod:`mpsref_cpu.stamps`.
     """
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+    options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: parallel.py calls the function itself
     if inline:  # no way in from Python, which takes as long to compile as a short function itself
-        options |= {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        options |= {"forceinline": True, "no_cpython_wrapper": True}
     if not counted:
         options["_nrt"] = False
     try:

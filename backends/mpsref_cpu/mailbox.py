@@ -173,15 +173,8 @@ def _take_part(words: Words) -> None:
 
 
 @compiled
-def hand_out(words: Words, kernels: Any, rows: int, step: int, helpers: int, arguments: Any) -> int:
-    """Let the thread and ``helpers`` others call ``kernels``, addresses, on ``step`` of the rows at a time.
-
-    Returns DONE after the last has ended; FAILED where one raised an exception, or BUSY at once if another thread owns
-    the mailbox.
-    """
-    if _exchanged(words, OWNED, 1) != 0:
-        return BUSY
-    part, packed = _packed(kernels, arguments)
+def _work(words: Words, part: int, packed: int, rows: int, step: int, helpers: int) -> int:
+    """What :func:`hand_out` does, whatever the arguments: compiled once for all of them."""
     words[PART], words[ARGUMENTS], words[ROWS], words[STEP] = part, packed, rows, step
     words[HELPERS], words[BROKEN] = helpers, 0
     _set(words, CHUNKS, (rows + step - 1) // step)
@@ -197,6 +190,19 @@ def hand_out(words: Words, kernels: Any, rows: int, step: int, helpers: int, arg
     broken = _seen(words, BROKEN)
     _set(words, OWNED, 0)
     return FAILED if broken else DONE
+
+
+@compiled
+def hand_out(words: Words, kernels: Any, rows: int, step: int, helpers: int, arguments: Any) -> int:
+    """Let the thread and ``helpers`` others call ``kernels``, addresses, on ``step`` of the rows at a time.
+
+    Returns DONE after the last has ended; FAILED where one raised an exception, or BUSY at once if another thread owns
+    the mailbox.
+    """
+    if _exchanged(words, OWNED, 1) != 0:
+        return BUSY
+    part, packed = _packed(kernels, arguments)
+    return _work(words, part, packed, rows, step, helpers)
 
 
 @compiled

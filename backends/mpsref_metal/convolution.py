@@ -11,7 +11,7 @@ from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights
 from mpsref.kernels.convolution_taps import IntTable
 from mpsref_metal.launch import Launcher, store, typedef
-from mpsref_metal.neuron import neuron_known, neuron_parameters
+from mpsref_metal.neuron import neuron_parameters
 
 __all__ = ["IMPLEMENTATIONS", "bias_sums", "by_inputs", "by_outputs", "filtered", "weight_sums"]
 
@@ -89,7 +89,7 @@ def filtered(
     parameters = neuron_parameters(neuron)
     buffers = [source, weights, added.astype(np.float32), *taps, parameters, np.array(scalars, np.uint32)]
     types = typedef("Storage", source), typedef("Gradient", source), typedef("Weight", weights)
-    known = (*types, _constant("OUTPUTS", _tile(outputs)), *neuron_known(neuron))
+    known = (*types, _constant("OUTPUTS", _tile(outputs)))
     return launch.run(("neuron", "convolution"), "filtered", buffers, [(shape, np.float32)], known, count)[0]
 
 

@@ -86,7 +86,8 @@ class Launcher:
     def _compile(self, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
         folder = resources.files("mpsref_metal").joinpath("msl")
         texts = [folder.joinpath(f"{part}.metal").read_text("utf-8") for part in ("prelude", *parts)]
-        source = "\n#line 1\n".join(["\n".join(["#define SPECIALIZED", *known]), *texts])
+        first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
+        source = "\n#line 1\n".join([first, *texts])
         return self.device().kernel(source).function(function)
 
 

@@ -19,18 +19,23 @@ IN_A_PART = 1024
 
 
 def neuron_known(neuron: Neuron | None) -> tuple[str, ...]:
-    """Return the lines of MSL that specialize the part "neuron"; ``None`` is the identity."""
-    return (f"constant int neuron_type = {TYPES.index(neuron.type) if neuron else 0};",)
+    """Return the lines of MSL that specialize the part "neuron", where a program a type is worth its compilation."""
+    return (f"#define NEURON_TYPE {_number(neuron)}",)
 
 
 def neuron_parameters(neuron: Neuron | None) -> Array:
-    """Return the buffer that ``neuron_value`` and ``neuron_slope`` take, float32."""
+    """Return the buffer that ``neuron_value`` and ``neuron_slope`` take, float32; ``None`` is the identity."""
     if neuron is None:
-        return np.zeros(5, np.float32)
+        return np.zeros(6, np.float32)
     a, b, c = neuron.a, neuron.b, neuron.c
     rate = 1.0 if c <= 0 else math.log(c)
     below = math.nan if c != int(c) else 1 - 2 * (c % 2)
-    return np.array([a, b, c, rate, below, *(neuron.data or ())], np.float32)
+    return np.array([a, b, c, rate, below, _number(neuron), *(neuron.data or ())], np.float32)
+
+
+def _number(neuron: Neuron | None) -> int:
+    """Return Apple's number of a type; ``None`` is the identity."""
+    return TYPES.index(neuron.type) if neuron else 0
 
 
 def forward(launch: Launcher, problem: NeuronForward, x: Array, out: Array) -> None:

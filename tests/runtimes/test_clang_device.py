@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -359,6 +360,33 @@ def test_the_cache_is_used_and_mended(folder):
         assert python(RUN) == "15.0"
         assert all(file.exists() and note(file).exists() for file in files)
     assert not list(folder.glob(".build-*"))
+
+
+def test_headers_are_parsed_once_for_all_sources(folder):
+    def parsed():
+        return {file: file.stat().st_mtime_ns for file in folder.glob("*.pch")}
+
+    assert python(RUN) == "15.0"
+    before = parsed()
+    assert len(before) == 2  # of the strict pass and of the running one
+    assert python(RUN.replace("copy", "other")) == "15.0"
+    assert parsed() == before
+    for number, file in enumerate(before):
+        file.write_bytes(b"not a header")
+        assert python(RUN.replace("copy", f"another_{number}")) == "15.0"
+        assert file.stat().st_size > 12
+
+
+def test_headers_of_another_time(tmp_path, folder):
+    """Clang refuses, unless it is told not to, what was parsed of a file that has another time since."""
+    for name in ("mpsref", "backends"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    roots = os.pathsep.join([str(tmp_path), str(tmp_path / "backends")])
+    for number in range(2):
+        assert python(RUN.replace("copy", f"copy_{number}"), PYTHONPATH=roots) == "15.0"
+        for header in (tmp_path / "backends/mpsref_metal/runtimes/clang/shim").rglob("*"):
+            os.utime(header, (0, 0))
+    assert len(list(folder.glob("*.pch"))) == 2
 
 
 def test_processes_that_compile_at_once(folder):

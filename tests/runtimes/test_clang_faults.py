@@ -281,6 +281,14 @@ REJECTED_SOURCES = {
     "standard library": (
         kernel("out[i] = 1;", before="#include <cmath>"), r"<msl>:3:\d+: fatal error: 'cmath' file not found",
     ),
+    "library before its include": (
+        "float f(float x) { return metal::exp(x); }\n" + kernel("out[i] = f(1);"),
+        r"<msl>:1:\d+: error: use of undeclared identifier 'metal'",
+    ),
+    "library without its include": (
+        "kernel void f(device float* x [[buffer(0)]]) { x[0] = metal::exp(1.0f); }",
+        r"<msl>:1:\d+: error: use of undeclared identifier 'metal'",
+    ),
     "kernel returns a value": (HEADER + "kernel int f(device int* x [[buffer(0)]]) { return x[0]; }", "void"),
     "kernel template": (HEADER + TEMPLATE, "template"),
     "buffer index twice": (kernel("out[i] = x[i];", "device const float* x [[buffer(0)]], "), "twice"),

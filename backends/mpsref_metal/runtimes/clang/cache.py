@@ -1,8 +1,8 @@
-"""Compiled libraries on disk, for the next process.
+"""What was compiled, on disk, for the next process.
 
-A library is ``<key>.so`` with ``<key>.json`` beside it: its SHA-256 and what Python must know about it. Both are
-written to a temporary name and moved into place, the description last; a pair that does not fit together (two writers
-at once, a full disk, damage) counts as absent and is made again.
+A library is ``<key>.so``, parsed headers ``<key>.pch``, with ``<key>.json`` beside it: its SHA-256 and what Python must
+know about it. Both are written to a temporary name and moved into place, the description last; a pair that does not fit
+together (two writers at once, a full disk, damage) counts as absent and is made again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 __all__ = ["directory", "fetch", "key"]
 
 Build = Callable[[Path], Any]
-"""Makes the library at the given path and returns its description, which must survive JSON."""
+"""Makes the file at the given path and returns its description, which must survive JSON."""
 
 
 def directory() -> Path:
-    """Where libraries are kept: ``MPSREF_CACHE_DIR``, else the user's cache, else a temporary folder.
+    """Where the files are kept: ``MPSREF_CACHE_DIR``, else the user's cache, else a temporary folder.
 
     A folder that cannot be written to is passed over.
     """
@@ -56,22 +56,22 @@ def key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def fetch(key: str, build: Build) -> tuple[Path, Any]:
-    """The library of this key and its description, from the disk or from ``build``."""
+def fetch(key: str, build: Build, suffix: str = ".so") -> tuple[Path, Any]:
+    """The file of this key and its description, from the disk or from ``build``."""
     folder = directory()
-    library, description = folder / f"{key}.so", folder / f"{key}.json"
+    file, description = folder / f"{key}{suffix}", folder / f"{key}.json"
     try:
         known = json.loads(description.read_text())
-        if known["sha256"] == hashlib.sha256(library.read_bytes()).hexdigest():
-            return library, known["about"]
+        if known["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest():
+            return file, known["about"]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # absent or damaged: build it
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
-        made = Path(scratch) / "kernel.so"
+        made = Path(scratch) / f"kernel{suffix}"
         about = build(made)
         text = json.dumps({"sha256": hashlib.sha256(made.read_bytes()).hexdigest(), "about": about})
         note = Path(scratch) / "kernel.json"
         note.write_text(text)
-        os.replace(made, library)
+        os.replace(made, file)
         os.replace(note, description)
-    return library, about
+    return file, about

@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import CompileError
 from . import cache
+from .headers import parsed
 from .source import translate
 from .strict import NAME, check
 from .toolchain import KERNEL_FLAGS, RUNTIME_FLAGS, SHIM, Toolchain
@@ -183,7 +184,7 @@ def compile_source(toolchain: Toolchain, source: str) -> Library:
             raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
         file = output.with_suffix(".cpp")
         file.write_text(translated)
-        toolchain.compile((*KERNEL_FLAGS, "-I", str(SHIM)), file, output, scratch)
+        toolchain.compile((*KERNEL_FLAGS, "-include-pch", str(parsed(toolchain, "running"))), file, output, scratch)
         return [kernel.describe() for kernel in found]
 
     key = cache.key(source, toolchain.fingerprint)

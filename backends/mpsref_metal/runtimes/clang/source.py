@@ -271,7 +271,7 @@ def kernels(text: str) -> list[KernelSource]:
 
 
 def translate(text: str) -> tuple[str, list[KernelSource]]:
-    """C++ for this processor from a preprocessed source, and the kernels in it.
+    """C++ for this processor, to stand after the shim's headers, from a preprocessed source, and the kernels in it.
 
     Threadgroup variables become static ones in a section of their kernel, so that the launcher can find and fill
     them; each kernel gets an entry point, ``mpsref_group_N`` that runs all threads of a group, or
@@ -289,7 +289,7 @@ def translate(text: str) -> tuple[str, list[KernelSource]]:
     for at, kernel in reversed(edits):
         text = text[:at] + f"static MPSREF_LOCAL({kernel})" + text[at + len("threadgroup") :]
     entries = "".join(entry(i, kernel) for i, kernel in enumerate(found))
-    return f'#include "metal/metal_stdlib"\n#include "mpsref/glue.h"\n{text}\n{entries}', found
+    return f"{text}\n{entries}", found
 
 
 def entry(number: int, kernel: KernelSource) -> str:

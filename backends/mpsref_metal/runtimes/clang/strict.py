@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import CompileError
+from .headers import parsed
 from .source import Token, chunks, closing, split, tokens
-from .toolchain import Toolchain
+from .toolchain import SHIM, Toolchain
 
 __all__ = ["NAME", "check"]
 
@@ -22,6 +23,7 @@ NAME = "<msl>"
 
 # MSL copies a struct out of constant memory; C++ for OpenCL does not, and says so in these words.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
+STANDARD = re.compile(r"\s*#include <metal_stdlib>")
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
 FORBIDDEN = {"goto": "MSL has no goto", "asm": "MSL has no inline assembly", "__asm__": "MSL has no inline assembly"}
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
@@ -29,7 +31,11 @@ LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 def check(toolchain: Toolchain, source: str, scratch: Path) -> None:
     """Raise :class:`CompileError` with clang's diagnostics when the source breaks a rule of MSL."""
-    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', scratch)
+    if STANDARD.match(source):
+        include = "-include-pch", str(parsed(toolchain, "strict"))
+    else:  # what comes before the library must not use it
+        include = "-include", str(SHIM / "mpsref" / "prelude.h")
+    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', scratch, include)
     found = diagnostics(text) if status else []
     found += forbidden(source)
     if found:

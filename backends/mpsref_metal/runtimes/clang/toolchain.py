@@ -17,10 +17,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from .. import CompileError
 
-__all__ = ["SHIM", "Toolchain", "find", "unavailable"]
+__all__ = ["SHIM", "Pass", "Toolchain", "find", "unavailable"]
+
+Pass: TypeAlias = Literal["strict", "running"]
+"""A source is read twice, to check it and to compile it."""
 
 SHIM = Path(__file__).parent / "shim"
 """The C and C++ sources of this runtime."""
@@ -32,25 +36,15 @@ MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 LIBRARIES = ("-nostdlib",) if sys.platform == "linux" else ("-lm",)
 # The parts of -ffast-math, one by one: the option itself makes some clangs link start-up code that turns subnormal
 # numbers off for the whole process.
-KERNEL_FLAGS = (
-    *(
-        "-x",
-        "c++",
-        "-std=c++17",
-        "-O3",
-        "-march=native",
-        "-fPIC",
-        "-shared",
-        "-w",
-        "-Wno-error=reserved-user-defined-literal",
-    ),
+RUNNING_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w", "-Wno-error=reserved-user-defined-literal"),
     *("-fno-math-errno", "-fno-signed-zeros", "-fno-trapping-math", "-fassociative-math", "-freciprocal-math"),
     *("-ffinite-math-only", "-fapprox-func", "-ffp-contract=fast", "-mrecip=none"),
     *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc", "-nostdinc++", "-nostdlib++"),
     *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-cl-single-precision-constant"),
     *("-Xclang", "-fsanitize=array-bounds"),
-    *LIBRARIES,
 )
+KERNEL_FLAGS = ("-x", "c++", *RUNNING_FLAGS, "-shared", *LIBRARIES)
 RUNTIME_FLAGS = ("-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-w", "-I", str(SHIM), *LIBRARIES)
 PREPROCESS_FLAGS = (
     *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w", "-D__METAL__=1", "-D__METAL_VERSION__=230"),
@@ -58,7 +52,7 @@ PREPROCESS_FLAGS = (
 )
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL 2.3.
 STRICT_FLAGS = (
-    *("-cc1", "-fsyntax-only", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
+    *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
     *(
         "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space",
         "-cl-single-precision-constant",
@@ -66,9 +60,11 @@ STRICT_FLAGS = (
         "-ferror-limit",
         "20",
     ),
-    *("-D__METAL__=1", "-D__METAL_VERSION__=230", "-DMPSREF_STRICT"),
-    *("-include", str(SHIM / "mpsref" / "prelude.h"), "-isystem", str(SHIM / "metal")),
+    *("-D__METAL__=1", "-D__METAL_VERSION__=230", "-DMPSREF_STRICT", "-isystem", str(SHIM / "metal")),
 )
+# The headers, parsed for either pass: good as long as their text is (see Toolchain.fingerprint), whatever their time.
+STRICT_HEADER_FLAGS = (*STRICT_FLAGS, "-emit-pch", "-fno-pch-timestamp")
+HEADER_FLAGS = ("-x", "c++-header", *RUNNING_FLAGS, "-Xclang", "-fno-pch-timestamp")
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class Toolchain:
         """Changes with the compiler, the flags, this runtime and the processor."""
         digest = hashlib.sha256()
         status = os.stat(self.driver[0])
-        flags = (KERNEL_FLAGS, RUNTIME_FLAGS, PREPROCESS_FLAGS, STRICT_FLAGS)
+        flags = (KERNEL_FLAGS, HEADER_FLAGS, RUNTIME_FLAGS, PREPROCESS_FLAGS, STRICT_HEADER_FLAGS)
         which = self.version or (self.driver, status.st_mtime_ns)
         digest.update(repr((self.name, which, status.st_size, flags, processor())).encode())
         package = Path(__file__).parent  # the Python too: it writes C++, and what it rejects must not be kept
@@ -97,17 +93,26 @@ class Toolchain:
 
     def compile(self, flags: tuple[str, ...], source: Path, output: Path, scratch: Path) -> None:
         """Compile and link one file into a shared library; :class:`CompileError` with the compiler's text."""
-        status, text = self._run([*self.driver, *flags, str(source), "-o", str(output)], "", scratch)
-        if status != 0:
-            raise CompileError(f"{self.name} failed with status {status}:\n{text}")
+        self._make([*self.driver, *flags, str(source), "-o", str(output)], scratch)
+
+    def precompile(self, for_pass: Pass, header: Path, output: Path, scratch: Path) -> None:
+        """Parse a header for a pass; its sources then have the option ``-include-pch output``."""
+        strict = for_pass == "strict"
+        command = (*self.front, *STRICT_HEADER_FLAGS) if strict else (*self.driver, *HEADER_FLAGS)
+        self._make([*command, str(header), "-o", str(output)], scratch)
 
     def preprocess(self, source: str, scratch: Path) -> tuple[int, str]:
         """Expand the macros of a source; the includes of Metal stay out. Returns the status and the text."""
         return self._run([*self.front, *PREPROCESS_FLAGS, "-"], source, scratch)
 
-    def check(self, source: str, scratch: Path) -> tuple[int, str]:
-        """The strict pass. Returns the status and the diagnostics."""
-        return self._run([*self.front, *STRICT_FLAGS, "-"], source, scratch)
+    def check(self, source: str, scratch: Path, include: tuple[str, str]) -> tuple[int, str]:
+        """The strict pass, after a header that an option ``include`` names. Returns the status and the diagnostics."""
+        return self._run([*self.front, *STRICT_FLAGS, "-fsyntax-only", *include, "-"], source, scratch)
+
+    def _make(self, command: list[str], scratch: Path) -> None:
+        status, text = self._run(command, "", scratch)
+        if status != 0:
+            raise CompileError(f"{self.name} failed with status {status}:\n{text}")
 
     def _run(self, command: list[str], text: str, scratch: Path) -> tuple[int, str]:
         environment = {"ZIG_GLOBAL_CACHE_DIR": str(scratch), "ZIG_LOCAL_CACHE_DIR": str(scratch)} | os.environ
