@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import numba
 from numba import types
 
-__all__ = ["compiled", "inlined"]
+__all__ = ["compiled", "inlined", "internal"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(function: Function, inline: bool = False) -> Function:
+def compiled(function: Function) -> Function:
     """Compile ``function`` at its first call for each combination of dtypes, without the GIL, and cache it on disk.
 
     Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, in a division
@@ -21,16 +21,35 @@ def compiled(function: Function, inline: bool = False) -> Function:
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
     notices a change of the file that ``function`` is in, but not of another file whose functions it calls.
     """
+    return _compiled(function)
+
+
+def internal(function: Function) -> Function:
+    """Compile ``function`` for the compiled functions that call it. Python cannot call it.
+
+    The way in from Python takes as long to compile as a short function itself.
+    """
+    return _compiled(function, no_cpython_wrapper=True)
+
+
+def inlined(function: Function) -> Function:
+    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
+
+    Python cannot call it.
+    """
+    return _compiled(function, no_cpython_wrapper=True, forceinline=True)
+
+
+def _compiled(function: Function, **more: bool) -> Function:
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
     options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: parallel.py calls the function itself
-    if inline:  # no way in from Python, which takes as long to compile as a short function itself
-        options |= {"forceinline": True, "no_cpython_wrapper": True}
+    options |= more
     try:
         result: Function = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function: no locator available"
         result = numba.njit(**options)(function)
     _without_literals(result)
-    if inline:
+    if "no_cpython_wrapper" in options:
         _without_entry(result)
     return result
 
@@ -56,11 +75,3 @@ def _without_entry(dispatcher: Any) -> None:
 
     dispatcher._insert = lambda *arguments, **named: None  # where a call looks first
     dispatcher._compile_for_args = refuse
-
-
-def inlined(function: Function) -> Function:
-    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
-
-    Python cannot call it.
-    """
-    return compiled(function, inline=True)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpsref import tables
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import inlined, internal
 from mpsref_cpu.parallel import threads_for
 
 __all__ = [
@@ -181,7 +181,7 @@ def first_row(piece: int, height: int, band: int) -> int:
     return piece // bands * height + piece % bands * band
 
 
-@compiled
+@internal
 def list_reads(windows: Windows, i: int, pixels: Any, times: Any) -> int:
     """Write down what window i reads, in the order of its taps: pixels (-1: the value 0), each so many times."""
     k = 0

@@ -23,7 +23,7 @@ from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_l2norm import PoolingL2Norm
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, internal
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.parallel import for_rows
@@ -202,7 +202,7 @@ def _times(windows: Windows, i: int, pixel: int) -> float:
     return times
 
 
-@compiled
+@internal
 def _sums_of_squares(
     into: Any, at: int, x: Any, start: int, a: int, squares: Any, terms: Any, channels: int, reading: Reading
 ) -> None:
@@ -233,7 +233,7 @@ def _sums_of_squares(
 # The *terms* of a sum are two vectors: where each begins, and its factor.
 
 
-@compiled
+@internal
 def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
     """Write down the pixels that window i reads, each ``pitch`` long; return how many."""
     starts, factors = terms
@@ -245,7 +245,7 @@ def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
     return count
 
 
-@compiled
+@internal
 def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: Any) -> int:
     """Write down those of ``count`` windows that read a pixel, by their numbers; return how many."""
     starts, factors = terms
@@ -262,7 +262,7 @@ def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: A
 # whether it counts from the end.
 
 
-@compiled
+@internal
 def _walk(groups: Groups, k: int, channels: int) -> Any:
     """Return the walk over a group of pixels; neighbours from neighbours are one long block."""
     if groups.step == groups.advance == 1:
@@ -270,7 +270,7 @@ def _walk(groups: Groups, k: int, channels: int) -> Any:
     return groups.length[k], channels, groups.step * channels, groups.advance * channels
 
 
-@compiled
+@internal
 def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> None:
     """Set each block to the sum of so many terms."""
     blocks, size, step, advance = walk

@@ -24,7 +24,7 @@ import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import (
@@ -168,7 +168,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes
                     stored[i] = store(results[q * n + i], stored[i])
 
 
-@compiled
+@internal
 def _select_columns(
     values: Any, columns: Any, at: int, x: Any, start: int, channels: int, n: int, tables: Tables
 ) -> None:
@@ -191,7 +191,7 @@ def _select_columns(
 # Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
 
 
-@compiled
+@internal
 def _select(
     values: Any, at: int, where: Any, where_at: int, source: Any, starts: Any, numbers: Any, count: int, walk: Any
 ) -> None:
@@ -213,13 +213,13 @@ def _select(
         done = following + 1
 
 
-@compiled
+@internal
 def _beats(value: Any, best: Any) -> Any:
     """Whether a later value replaces the best: if it is larger, or the first NaN."""
     return (best == best) & (not value <= best)
 
 
-@compiled
+@internal
 def _outside(values: Any, where: Any, to: Any, walk: Any, first: bool) -> None:
     blocks, size, step, _, _ = walk
     q, r = np.uintp(to[0]), np.uintp(to[1])
@@ -231,7 +231,7 @@ def _outside(values: Any, where: Any, to: Any, walk: Any, first: bool) -> None:
         r += np.uintp(step)
 
 
-@compiled
+@internal
 def _first_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers: Any, walk: Any) -> None:
     blocks, size, step, advance, move = walk
     q, r, x0, x1 = np.uintp(to[0]), np.uintp(to[1]), np.uintp(starts[0]), np.uintp(starts[1])
@@ -248,7 +248,7 @@ def _first_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers
         x1 += np.uintp(advance)
 
 
-@compiled
+@internal
 def _next_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers: Any, walk: Any) -> None:
     blocks, size, step, advance, move = walk
     q, r, x0, x1 = np.uintp(to[0]), np.uintp(to[1]), np.uintp(starts[0]), np.uintp(starts[1])
@@ -270,7 +270,7 @@ def _next_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers:
 # Here a walk is (blocks, size, step, selection advance, source advance, move).
 
 
-@compiled
+@internal
 def _receive(
     into: Any, at: int, where: Any, wheres: Any, source: Any, starts: Any, number: int, count: int, walk: Any
 ) -> None:
@@ -286,7 +286,7 @@ def _receive(
         _add_2(into, at, where, (wheres[t], wheres[t + 1]), source, (starts[t], starts[t + 1]), number, walk)
 
 
-@compiled
+@internal
 def _clear(into: Any, at: int, walk: Any) -> None:
     blocks, size, step, _, _, _ = walk
     q = np.uintp(at)
@@ -296,7 +296,7 @@ def _clear(into: Any, at: int, walk: Any) -> None:
         q += np.uintp(step)
 
 
-@compiled
+@internal
 def _set_1(into: Any, at: int, where: Any, where_at: int, source: Any, start: int, number: int, walk: Any) -> None:
     blocks, size, step, where_advance, advance, move = walk
     q, w, x = np.uintp(at), np.uintp(where_at), np.uintp(start)
@@ -311,7 +311,7 @@ def _set_1(into: Any, at: int, where: Any, where_at: int, source: Any, start: in
         x += np.uintp(advance)
 
 
-@compiled
+@internal
 def _add_2(into: Any, at: int, where: Any, wheres: Any, source: Any, starts: Any, number: int, walk: Any) -> None:
     blocks, size, step, where_advance, advance, move = walk
     q, w0, w1, x0, x1 = np.uintp(at), np.uintp(wheres[0]), np.uintp(wheres[1]), np.uintp(starts[0]), np.uintp(starts[1])

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, internal
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import add_to, any_nan, from_lane, load_lanes, maximum, plus, put, where_equal, without, zeros
 from mpsref_cpu.parallel import for_rows
@@ -202,7 +202,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: A
                     stored[i] = store(sums[q + k * n + i], stored[i])
 
 
-@compiled
+@internal
 def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
     """Set ``n`` channels of some columns of the row of sums that begins at ``at`` to 0."""
     for k in range(columns.shape[0]):
@@ -210,7 +210,7 @@ def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
             sums[at + q * pitch : at + q * pitch + n] = 0
 
 
-@compiled
+@internal
 def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
     """Return whether ``n`` channels of the row at ``x[start]`` hold a NaN, or infinities of both signs."""
     blocks, size = (1, width * n) if n == channels else (width, n)
@@ -229,7 +229,7 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
 # group of windows, columns move on. ``unroll`` is a tuple as long as a regular window is wide, or None.
 
 
-@compiled
+@internal
 def _hand_out(
     g: Any,
     at: int,
@@ -346,7 +346,7 @@ def _hand_out_irregular(
                     add_to(sums, q, from_lane(given, done))
 
 
-@compiled
+@internal
 def _hand_out_argmax(
     g: Any, at: int, x: Any, sums: Any, begin: int, end: int, rows: Any, columns: Any, moved: Any
 ) -> None:
