@@ -10,12 +10,12 @@ from numba import types
 
 from mpsref_cpu.stamps import stamp_of
 
-__all__ = ["compiled", "inlined", "uncounted"]
+__all__ = ["compiled", "inlined", "internal", "uncounted"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def compiled(function: Function, inline: bool = False, counted: bool = True) -> Function:
+def compiled(function: Function) -> Function:
     """Compile ``function`` at its first call for each combination of dtypes, without the GIL, and cache it on disk.
 
     Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, in a division
@@ -23,12 +23,39 @@ def compiled(function: Function, inline: bool = False, counted: bool = True) -> 
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
     is for the code that there is now, see :mod:`mpsref_cpu.stamps`.
     """
+    return _compiled(function)
+
+
+def internal(function: Function) -> Function:
+    """Compile ``function`` for the compiled functions that call it. Python cannot call it.
+
+    The way in from Python takes as long to compile as a short function itself.
+    """
+    return _compiled(function, no_cpython_wrapper=True)
+
+
+def inlined(function: Function) -> Function:
+    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
+
+    Python cannot call it.
+    """
+    return _compiled(function, no_cpython_wrapper=True, forceinline=True)
+
+
+def uncounted(function: Function) -> Function:
+    """Compile a function that makes no array and returns none, without the reference counts of its arguments.
+
+    Some of them are changed at nearly each call and slice, each time with a lock, for which threads wait in turn: a
+    call costs a microsecond or less, and what is done for each row of an image must cost less than that. Python cannot
+    call it.
+    """
+    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
+
+
+def _compiled(function: Function, **more: bool) -> Function:
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
     options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: parallel.py calls the function itself
-    if inline:  # no way in from Python, which takes as long to compile as a short function itself
-        options |= {"forceinline": True, "no_cpython_wrapper": True}
-    if not counted:
-        options["_nrt"] = False
+    options |= more
     try:
         result: Any = numba.njit(cache=True, **options)(function)
         if function.__module__.startswith("mpsref_cpu."):
@@ -36,7 +63,7 @@ def compiled(function: Function, inline: bool = False, counted: bool = True) -> 
     except (RuntimeError, OSError):  # "cannot cache function: no locator available"; or there is no source
         result = numba.njit(**options)(function)
     _without_literals(result)
-    if inline:
+    if "no_cpython_wrapper" in options:
         _without_entry(result)
     return cast(Function, result)
 
@@ -62,20 +89,3 @@ def _without_entry(dispatcher: Any) -> None:
 
     dispatcher._insert = lambda *arguments, **named: None  # where a call looks first
     dispatcher._compile_for_args = refuse
-
-
-def inlined(function: Function) -> Function:
-    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
-
-    Python cannot call it.
-    """
-    return compiled(function, inline=True)
-
-
-def uncounted(function: Function) -> Function:
-    """Compile a function that makes no array and returns none, without the reference counts of its arguments.
-
-    Some of them are changed at nearly each call and slice, each time with a lock, for which threads wait in turn: a
-    call costs a microsecond or less, and what is done for each row of an image must cost less than that.
-    """
-    return compiled(function, counted=False)

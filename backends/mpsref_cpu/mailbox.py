@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, internal
 
 __all__ = ["BUSY", "DONE", "FAILED", "Words", "hand_out", "new_mailbox", "serve"]
 
@@ -172,7 +172,7 @@ def _take_part(words: Words) -> None:
     _counted(words, ACTIVE, -1)
 
 
-@compiled
+@internal
 def _work(words: Words, part: int, packed: int, rows: int, step: int, helpers: int) -> int:
     """What :func:`hand_out` does, whatever the arguments: compiled once for all of them."""
     words[PART], words[ARGUMENTS], words[ROWS], words[STEP] = part, packed, rows, step

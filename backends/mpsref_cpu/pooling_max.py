@@ -20,7 +20,7 @@ from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu import pooling_max_large, pooling_max_small
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
 from mpsref_cpu.pooling import Groups, Windows, groups_of_windows, list_reads
@@ -89,7 +89,7 @@ def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, rows: Windows, co
 # one makes numba ask each time whether it counts from the end.
 
 
-@compiled
+@internal
 def _largest(into: Any, at: int, source: Any, starts: Any, count: int, walk: Any) -> None:
     """Set each block to the largest of ``count`` reads, from ``source[starts[t]]`` on; a start of -1 reads zeros."""
     if starts[0] < 0:
@@ -112,13 +112,13 @@ def _largest(into: Any, at: int, source: Any, starts: Any, count: int, walk: Any
             done += 2 if second >= 0 else 1
 
 
-@compiled
+@internal
 def _larger(best: Any, value: Any) -> Any:
     """Return the larger of two, NaN if one of them is."""
     return value if (value > best) | (value != value) else best
 
 
-@compiled
+@internal
 def _set_0(into: Any, at: int, walk: Any) -> None:
     blocks, n, step, _ = walk
     q = np.uintp(at)
@@ -128,7 +128,7 @@ def _set_0(into: Any, at: int, walk: Any) -> None:
         q += np.uintp(step)
 
 
-@compiled
+@internal
 def _raise_0(into: Any, at: int, walk: Any) -> None:
     blocks, n, step, _ = walk
     q = np.uintp(at)
@@ -139,7 +139,7 @@ def _raise_0(into: Any, at: int, walk: Any) -> None:
         q += np.uintp(step)
 
 
-@compiled
+@internal
 def _set_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any) -> None:
     blocks, n, step, advance = walk
     q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
@@ -151,7 +151,7 @@ def _set_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any)
         x1 += np.uintp(advance)
 
 
-@compiled
+@internal
 def _set_3(into: Any, at: int, source: Any, start0: int, start1: int, start2: int, walk: Any) -> None:
     blocks, n, step, advance = walk
     q, x0, x1, x2 = np.uintp(at), np.uintp(start0), np.uintp(start1), np.uintp(start2)
@@ -164,7 +164,7 @@ def _set_3(into: Any, at: int, source: Any, start0: int, start1: int, start2: in
         x2 += np.uintp(advance)
 
 
-@compiled
+@internal
 def _raise_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any) -> None:
     blocks, n, step, advance = walk
     q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)

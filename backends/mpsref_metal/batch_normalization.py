@@ -16,7 +16,7 @@ from mpsref.kernels.batch_normalization_problems import (
     StatisticsGradient,
 )
 from mpsref_metal.launch import Launcher, store, typedef
-from mpsref_metal.neuron import neuron_known, neuron_parameters
+from mpsref_metal.neuron import neuron_parameters
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -104,9 +104,9 @@ def _batch(problem: BatchProblem, count: int, before: int = 0) -> Array:
 
 
 def _known(problem: BatchProblem, given: Inputs) -> tuple[str, ...]:
-    """Return what is known when the MSL is compiled: the types of pixels, and the neuron."""
+    """Return what is known when the MSL is compiled: the types of pixels."""
     g = given.x if given.g is None else given.g
-    return typedef("Storage", given.x), typedef("Gradient", g), *neuron_known(problem.spec.neuron)
+    return typedef("Storage", given.x), typedef("Gradient", g)
 
 
 def _scale(given: Inputs) -> tuple[Array, Array]:

@@ -10,17 +10,12 @@ from mpsref.images import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
 from mpsref_metal.launch import Launcher, store, typedef
 
-__all__ = ["IMPLEMENTATIONS", "neuron_known", "neuron_parameters"]
+__all__ = ["IMPLEMENTATIONS", "neuron_parameters"]
 
 PARTS = "neuron", "neuron_kernels"
 
 IN_A_PART = 1024
 """Pixels that one thread adds up."""
-
-
-def neuron_known(neuron: Neuron | None) -> tuple[str, ...]:
-    """Return the lines of MSL that specialize the part "neuron", where a program a type is worth its compilation."""
-    return (f"#define NEURON_TYPE {_number(neuron)}",)
 
 
 def neuron_parameters(neuron: Neuron | None) -> Array:
@@ -30,31 +25,26 @@ def neuron_parameters(neuron: Neuron | None) -> Array:
     a, b, c = neuron.a, neuron.b, neuron.c
     rate = 1.0 if c <= 0 else math.log(c)
     below = math.nan if c != int(c) else 1 - 2 * (c % 2)
-    return np.array([a, b, c, rate, below, _number(neuron), *(neuron.data or ())], np.float32)
-
-
-def _number(neuron: Neuron | None) -> int:
-    """Return Apple's number of a type; ``None`` is the identity."""
-    return TYPES.index(neuron.type) if neuron else 0
+    return np.array([a, b, c, rate, below, TYPES.index(neuron.type), *(neuron.data or ())], np.float32)
 
 
 def forward(launch: Launcher, problem: NeuronForward, x: Array, out: Array) -> None:
     """Run ``forward``, y from x."""
-    known = typedef("Storage", x), typedef("Gradient", x), *neuron_known(problem.spec)
+    known = typedef("Storage", x), typedef("Gradient", x)
     buffers = [x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
     store(launch.run(PARTS, "forward", buffers, [(out.shape, np.float32)], known)[0], out)
 
 
 def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``gradient``, dx from g and x."""
-    known = typedef("Storage", x), typedef("Gradient", g), *neuron_known(problem.spec)
+    known = typedef("Storage", x), typedef("Gradient", g)
     buffers = [g, x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
     store(launch.run(PARTS, "gradient", buffers, [(out.shape, np.float32)], known)[0], out)
 
 
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``parameter_gradient``, sums over parts of g*x, and add them up in float64."""
-    known = typedef("Storage", x), typedef("Gradient", g), *neuron_known(problem.spec)
+    known = typedef("Storage", x), typedef("Gradient", g)
     parts = -(-x.size // out.size // IN_A_PART)
     buffers = [g, x, _sizes(problem, parts * out.size)]
     (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((parts, out.size), np.float32)], known)

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, inlined, internal
 
 jit: Any = numba.njit
 """Not kept on disk: what it calls must be compiled, or loaded, each time."""
@@ -24,6 +24,11 @@ def doubled(x: Any) -> Any:
     return 2 * x
 
 
+@internal
+def tripled(x: Any) -> Any:
+    return 3 * x
+
+
 def test_constants_share_the_code_for_integers() -> None:
     @jit
     def calls(x: Any, n: Any) -> Any:
@@ -33,13 +38,14 @@ def test_constants_share_the_code_for_integers() -> None:
     assert len(shifted.overloads) == 1
 
 
+@pytest.mark.parametrize("function", [doubled, tripled])
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_python_cannot_call_what_is_for_compiled_code(is_compiled: bool) -> None:
+def test_python_cannot_call_what_is_for_compiled_code(function: Any, is_compiled: bool) -> None:
     @jit
     def calls(x: Any) -> Any:
-        return doubled(x) + 1
+        return function(x) + 1
 
     if is_compiled:
-        assert calls(np.float32(3)) == 7
-    with pytest.raises(TypeError, match="doubled is for compiled code only"):
-        doubled(np.float32(3))
+        assert calls(np.float32(3)) == {doubled: 7, tripled: 10}[function]
+    with pytest.raises(TypeError, match=f"{function.__name__} is for compiled code only"):
+        function(np.float32(3))

@@ -2,15 +2,10 @@
 //
 // The parameters are one buffer: a, b, c, the logarithm of the base c (Exponential, Logarithm), the sign of a negative
 // number to the power of c (Power: 1, -1, or NaN where c is no integer), Apple's number of the type, then the slopes of
-// PReLU, one for each channel. The type is the same for all threads, so each switch goes one way in all of them; where it
-// is known when this is compiled, one case is left.
+// PReLU, one for each channel. The type is the same for all threads, so each switch goes one way in all of them.
 
 constant int neuron_type = 5;    // where in the parameters the type is
 constant int neuron_slopes = 6;  // where the slopes begin
-
-#ifndef NEURON_TYPE
-#define NEURON_TYPE int(neuron[neuron_type])
-#endif
 
 // exp(-|x|) lies in (0, 1] and cannot overflow.
 float sigmoid_value(float x) {
@@ -55,7 +50,7 @@ float normal_share(float x) {
 
 float neuron_value(float x, uint channel, device const float* neuron) {
     float a = neuron[0], b = neuron[1], c = neuron[2];
-    switch (NEURON_TYPE) {
+    switch (int(neuron[neuron_type])) {
         case 1:  // ReLU
             return relu_value(x, a);
         case 2:  // Linear
@@ -95,7 +90,7 @@ float neuron_value(float x, uint channel, device const float* neuron) {
 
 float neuron_slope(float x, uint channel, device const float* neuron) {
     float a = neuron[0], b = neuron[1], c = neuron[2];
-    switch (NEURON_TYPE) {
+    switch (int(neuron[neuron_type])) {
         case 1:  // ReLU
             return relu_slope(x, a);
         case 2:  // Linear
