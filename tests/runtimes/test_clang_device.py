@@ -398,6 +398,7 @@ def test_reasons_why_it_is_unavailable(monkeypatch):
     with pytest.raises(LaunchError, match="MPSREF_CLANG"):
         clang.Device()
     monkeypatch.delenv("MPSREF_CLANG")
+    toolchain._wheel.cache_clear()
     monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
     assert clang.unavailable() == "no clang found: `pip install ziglang`, or put a clang on the PATH"
@@ -414,6 +415,7 @@ def test_a_clang_on_the_path(tmp_path, monkeypatch):
     script.write_text(f'#!/bin/sh\ncase "$1" in -cc1) exec {zig} clang "$@";; *) exec {zig} cc "$@";; esac\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    toolchain._wheel.cache_clear()
     monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
     assert toolchain.find().driver == (str(script),)
     other = clang.Device()

@@ -6,6 +6,7 @@ linker and the C library's headers), then ``clang`` on the ``PATH``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -111,15 +112,23 @@ class Toolchain:
         return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
 
+@functools.cache
+def _wheel() -> str:
+    """The executable in the wheel ``ziglang``, looked for until it is found; ImportError where there is none."""
+    package = importlib.util.find_spec("ziglang")
+    if package is None or package.origin is None:
+        raise ImportError("no ziglang")
+    return str(Path(package.origin).with_name("zig"))
+
+
 def find() -> Toolchain | None:
     """The clang to use, or None."""
     named = os.environ.get("MPSREF_CLANG")
     if named:
         path = shutil.which(named)
         return Toolchain(path, (path,), (path,)) if path else None
-    package = importlib.util.find_spec("ziglang")
-    if package and package.origin:
-        zig = str(Path(package.origin).with_name("zig"))
+    with contextlib.suppress(ImportError):
+        zig = _wheel()
         return Toolchain("ziglang", (zig, "cc"), (zig, "clang"))
     path = shutil.which("clang")
     return Toolchain(path, (path,), (path,)) if path else None
