@@ -27,7 +27,7 @@ DTYPES = ("float32", "float16", "float64")
 """Of images, the simplest first."""
 
 ROUND = 8
-"""Random cases that Hypothesis is asked for at a time; the first nine it draws one by one."""
+"""Random cases that Hypothesis is asked for at a time, beside the simplest: from the tenth on it copies."""
 
 SHRINK_SECONDS = 10.0
 """How long a failure may take to shrink; what is smallest by then is reported."""
@@ -69,15 +69,22 @@ def random_cases(operation: Operation, dtypes: tuple[str, ...], number: int, see
         if len(drawn) >= number:
             break
         found: list[Case] = []
-        _round(operation, dtypes, seed, turn, found.append)
+        _round(operation, dtypes, seed, turn, found.append, min(ROUND, number - len(drawn)))
         drawn |= {case: turn for case in found if case not in drawn}
     return dict(itertools.islice(drawn.items(), number))
 
 
-def _round(operation: Operation, dtypes: tuple[str, ...], seed: int, turn: int, test: Callable[[Case], object]) -> None:
-    """Call ``test`` with the cases of one round; where it raises ``AssertionError``, also with simpler ones."""
+def _round(
+    operation: Operation,
+    dtypes: tuple[str, ...],
+    seed: int,
+    turn: int,
+    test: Callable[[Case], object],
+    size: int = ROUND,
+) -> None:
+    """Call ``test`` with the simplest case and the ``size`` random ones of a round, and where it fails with simpler."""
     settings = hypothesis.settings(
-        max_examples=1 + ROUND,
+        max_examples=1 + size,
         database=None,
         deadline=None,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),

@@ -10,6 +10,7 @@ Values differ from their neighbours and are never all ones: a transposed window 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -74,12 +75,16 @@ def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator
 
     No sum of a few hundred of them overflows, none is a subnormal.
     """
-    channels = shape[-1]
-    kinds = np.empty((5, *shape))
-    kinds[0] = large / 4 + generator.standard_normal(shape)
-    kinds[1] = _away_from_zero(generator.standard_normal(shape) * 2.0**-12, 2.0**-14)
-    kinds[2] = generator.standard_normal((1,) * (len(shape) - 1) + (channels,)) + 3
-    kinds[3] = generator.choice([-2.0, -2.0, 0.0, 0.0, 1.0], size=shape)  # where 0 is often the largest
-    kinds[4] = generator.choice([-large, large], size=shape) + generator.standard_normal(shape)
-    kind = np.broadcast_to((np.arange(channels) + first) % 5, shape)
-    return np.asarray(np.choose(kind, kinds))
+    normal, choice = generator.standard_normal, generator.choice
+    kinds: tuple[Callable[[Shape], Array], ...] = (
+        lambda shape: large / 4 + normal(shape),
+        lambda shape: _away_from_zero(normal(shape) * 2.0**-12, 2.0**-14),
+        lambda shape: normal(shape[-1]) + 3,
+        lambda shape: choice([-2.0, -2.0, 0.0, 0.0, 1.0], size=shape),  # 0 is often the largest
+        lambda shape: choice([-large, large], size=shape) + normal(shape),
+    )
+    values = np.empty(shape)
+    for k in range(min(5, shape[-1])):
+        part = values[..., k::5]
+        part[...] = kinds[(first + k) % 5](part.shape)
+    return values
