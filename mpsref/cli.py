@@ -110,7 +110,7 @@ def check(
     Apple's classes.
     """
     if hardware:
-        others = {"--cases": cases != 200, "--seed": seed, "--jobs": jobs, "--junit": junit, "--html": html}
+        others = {"--cases": cases != CASES, "--seed": seed, "--jobs": jobs, "--junit": junit, "--html": html}
         if given := ", ".join(name for name, value in others.items() if value):
             raise ValueError(f"{given} has no meaning with --hardware; leave it out")
         return _check_hardware(backend, kernel, json)
