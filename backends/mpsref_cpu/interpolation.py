@@ -97,6 +97,7 @@ def _weighted_sum(
     """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on.
 
     Where it is no whole number of lanes, the last ones are computed twice; where it has fewer, each element by itself.
+    Small counts have loops of their own: in a common one each vector would ask again how many there are.
     """
     q, x, step, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(size)
     if n < LANES:

@@ -86,6 +86,7 @@ class Launcher:
     def _compile(self, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
         folder = resources.files("mpsref_metal").joinpath("msl")
         texts = [folder.joinpath(f"{part}.metal").read_text("utf-8") for part in ("prelude", *parts)]
+        # A source that begins with the library's header is checked with the one that clang has parsed already.
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])
         return self.device().kernel(source).function(function)

@@ -83,8 +83,8 @@ def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator
         lambda shape: choice([-2.0, -2.0, 0.0, 0.0, 1.0], size=shape),  # 0 is often the largest
         lambda shape: choice([-large, large], size=shape) + normal(shape),
     )
-    values = np.empty(shape)
+    made = np.empty(shape)
     for k in range(min(5, shape[-1])):
-        part = values[..., k::5]
+        part = made[..., k::5]
         part[...] = kinds[(first + k) % 5](part.shape)
-    return values
+    return made

@@ -30,7 +30,7 @@ class Learned:
 
     @parameters.setter
     def parameters(self, values: tuple[Array, Array]) -> None:
-        for name, value in zip(self.names, values, strict=False):
+        for name, value in zip(self.names[:2], values, strict=True):
             setattr(self, f"{name}_array", value)
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
