@@ -14,6 +14,7 @@ from mpsref.conformance import check, checker, faults, processes, zoo
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.faults import planted
 from mpsref.conformance.report import Failure, Report, Row
+from mpsref.conformance.runner import Outcome
 from mpsref.kernels.pooling import Pooling
 from mpsref.registry import Backend
 
@@ -111,6 +112,21 @@ def test_a_failure_that_never_comes_again_is_a_failure():
     (row,) = checker.check_operation(GRADIENT, [backend])
     (failure,) = row.failures
     assert Case.parse(failure.case) in checker.random_cases(GRADIENT, backend.dtypes, checker.CASES, 0)
+
+
+def test_a_failure_is_shrunk_from_the_round_that_it_came_in():
+    """It is met again there, wherever among the random cases it was."""
+    drawn = list(checker.random_cases(GRADIENT, RIGHT.dtypes, checker.CASES, 0))
+    for rare in drawn[1::19]:
+        tried = []
+
+        def outcome_of(case, rare=rare, tried=tried):
+            tried.append(case)
+            return Outcome("failed" if case == rare else "passed", message="rare")
+
+        failure = checker.search(GRADIENT, RIGHT, checker.CASES, 0, outcome_of)
+        assert failure.case == str(rare)
+        assert tried.count(rare) > 1
 
 
 @pytest.mark.parametrize("dtypes", [("float64",), ("float32", "float64")])
