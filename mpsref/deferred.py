@@ -44,11 +44,12 @@ class Deferred(Mapping[OperationKey, Implementation]):
         return spec_type.__name__ in self._homes and spec_type.__module__.startswith(KERNELS)
 
     def __getitem__(self, key: OperationKey) -> Implementation:
-        if key not in self._found:
+        found = self._found.get(key)
+        if found is None:
             if key not in self:
                 raise KeyError(key)
-            self._found[key] = self._at_first_call(key)
-        return self._found[key]
+            found = self._found[key] = self._at_first_call(key)
+        return found
 
     def _at_first_call(self, key: OperationKey) -> Implementation:
         """Return an implementation that imports its module when it is called, and gives way to what is there."""

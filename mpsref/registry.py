@@ -195,28 +195,35 @@ def run(
     (a tuple for several results) that fits and overlaps no input. ``UnsupportedError`` says why a backend cannot.
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
-    operation = type(problem.spec), problem.method  # this is done for every kernel, and each microsecond counts
-    sources, ready = inputs, problem.__dict__.get("_ready")
+    sources, ready = inputs, problem.__dict__.get("_ready")  # each line is run for every kernel, and counts
     if ready is None or ready.backend is not chosen or ready.dtypes != [array.dtype for array in inputs]:
         sources = tuple(map(images.native, inputs))
         ready = _made_ready(problem, chosen, sources)
         problem.__dict__["_ready"] = problem.__dict__.get("_followed", problem).__dict__["_ready"] = ready
-    sources = tuple([a if a.flags.c_contiguous and type(a) is np.ndarray else images.native(a) for a in sources])
-    if out is None and not ready.is_empty:
-        try:
-            results = tuple([np.empty(shape, dtype) for shape, dtype in ready.made])
-        except MemoryError:  # say for what
-            results = tuple([images.empty("the result", *one) for one in ready.made])
-        single = len(results) == 1
-        chosen.implementations[operation](problem, *sources, out=results[0] if single else results)
-        return results[0] if single else results
-    return _run_into(ready, problem, chosen.implementations[operation], sources, inputs, out)
+    for array in sources:
+        if type(array) is not np.ndarray or not array.flags.c_contiguous:
+            sources = tuple(map(images.native, sources))
+            break
+    implementation = chosen.implementations[ready.operation]
+    if out is not None or ready.is_empty:
+        return _run_into(ready, problem, implementation, sources, inputs, out)
+    made = ready.made
+    try:
+        results = (np.empty(*made[0]),) if len(made) == 1 else tuple([np.empty(*one) for one in made])
+    except MemoryError:  # say for what
+        results = tuple([images.empty("the result", *one) for one in made])
+    if len(results) == 1:
+        implementation(problem, *sources, out=results[0])
+        return results[0]
+    implementation(problem, *sources, out=results)
+    return results
 
 
 class _Ready(NamedTuple):
     """What is known of every call of a problem on one backend with inputs of such dtypes."""
 
     backend: Backend
+    operation: OperationKey
     dtypes: list[np.dtype[Any]]
     """In native byte order; other inputs are made so each time."""
     made: list[tuple[Shape, np.dtype[Any]]]
@@ -227,7 +234,8 @@ class _Ready(NamedTuple):
 
 def _made_ready(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> _Ready:
     """Check that the backend takes such a problem and such inputs; find what it makes of them."""
-    reason = backend.why_not((type(problem.spec), problem.method), problem.spec)
+    operation = type(problem.spec), problem.method
+    reason = backend.why_not(operation, problem.spec)
     if reason is not None:
         raise UnsupportedError(reason)
     dtypes = [array.dtype for array in inputs]
@@ -240,7 +248,7 @@ def _made_ready(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -
     made = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
     for one in made:  # each may be too large
         images.empty("the result", *one)
-    return _Ready(backend, dtypes, made, not all(array.size for array in inputs))
+    return _Ready(backend, operation, dtypes, made, not all(array.size for array in inputs))
 
 
 def _run_into(

@@ -39,7 +39,12 @@ def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     A read-only array has another type for numba, and everything would be compiled again for it: it is given as one that
     may be written. No kernel writes its inputs.
     """
-    flat = (array if array.flags.writeable else np.asarray(_Memory(array))).ravel()  # less work than a reshape
+    flat = array.ravel()  # less work than a reshape
+    if not flat.flags.writeable:
+        try:
+            flat.setflags(write=True)  # of this view alone; NumPy allows it where the memory's owner may be written
+        except ValueError:
+            flat = np.asarray(_Memory(flat))
     return flat.view(np.uint16) if flat.dtype.char == "e" else flat
 
 

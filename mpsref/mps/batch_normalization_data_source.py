@@ -248,12 +248,12 @@ class BatchNormalizationDataSource(SecureCoding):
             np.zeros(self._channels, np.float32) if self.mean_array is None else self.mean_array,
             np.ones(self._channels, np.float32) if self.variance_array is None else self.variance_array,
         )
-        moved = []
+        moved, kept = [], self._momentum
         for old, new in zip(running, batch, strict=True):
             if new is None:
                 raise OrderError("state has no statistics; encode MPSCNNBatchNormalizationStatistics before an update")
-            sum_of_both = self._momentum * old.astype(np.float64) + (1 - self._momentum) * new.astype(np.float64)
-            moved.append(closed(sum_of_both.astype(np.result_type(old, new))))
+            both = np.multiply(kept, old, dtype=np.float64) + np.multiply(1 - kept, new, dtype=np.float64)
+            moved.append(closed(both.astype(np.result_type(old, new))))
         self.mean_array, self.variance_array = moved
         return moved[0], moved[1]
 

@@ -64,6 +64,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     def reset(self) -> None:
         """Forget everything that kernels have added, as if the state were new."""
         self._statistics: BatchStatistics | None = None
+        self._variance: Array | None = None  # of these statistics, once it was asked for
         self._sums: BatchGradientSums | None = None
         self._statistics_used = self._sums_used = False
         self._readable_version = self._version
@@ -132,7 +133,9 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     def _device(self) -> BatchNormalizationBuffers:
         mean, variance = self._kernel.statistics
         if self._statistics is not None:
-            mean, variance = self._statistics.mean, closed(np.asarray(self._statistics.variance))
+            if self._variance is None:
+                self._variance = closed(np.asarray(self._statistics.variance))
+            mean, variance = self._statistics.mean, self._variance
         dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
         return BatchNormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
 
@@ -169,6 +172,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         if self._statistics_used:
             self.reset()
         self._statistics = statistics._replace(mean=closed(statistics.mean), m2=closed(statistics.m2))
+        self._variance = None
         self.written()
 
     def write_sums(self, sums: BatchGradientSums) -> None:

@@ -291,4 +291,4 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         ``result_state_can_be_temporary`` has no effect. Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
-        return MPSCNNConvolutionWeightsAndBiasesState(self._loaded.weights, self._loaded.biases)
+        return MPSCNNConvolutionWeightsAndBiasesState.sharing(self._loaded.weights, self._loaded.biases)

@@ -102,9 +102,10 @@ def load(source: Any) -> LoadedWeights:
 
 
 def immutable(array: Array) -> Array:
-    """Close an array to changes, and return it."""
-    array.setflags(write=False)
-    return array
+    """Return a view of an array, closed to changes."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
 
 
 def rounded(weights: Array, kernel_type: str) -> Array:
@@ -113,7 +114,7 @@ def rounded(weights: Array, kernel_type: str) -> Array:
     >>> rounded(np.array([0.1]), "float16").item()
     0.0999755859375
     """
-    if weights.dtype == kernel_type == "float32":
+    if kernel_type == "float32" and weights.dtype.type is np.float32:
         return immutable(weights.astype(np.float32, order="C"))
     with np.errstate(over="ignore"):  # beyond 65504 float16 has infinity
         return immutable(weights.astype(kernel_type, order="C").astype(np.float32))

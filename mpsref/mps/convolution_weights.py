@@ -83,6 +83,14 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
         )
 
     @classmethod
+    def sharing(cls, weights: Array, biases: Array | None) -> Self:
+        """Return a state with arrays that are closed to changes, and not copied."""
+        state = object.__new__(cls)
+        state._weights_offset = state._biases_offset = 0
+        state._buffers = ConvolutionBuffers(weights, biases)
+        return state
+
+    @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
         """Return a state for one command buffer: here the same as one from the descriptor, for nothing expires."""
         check_encodable(command_buffer)
@@ -149,7 +157,7 @@ def _byte_offset(name: str, value: Any) -> int:
 def _buffer(name: str, value: Any) -> Array:
     """Return a float32 array (or float64, for work in float64)."""
     array = np.asarray(value)
-    if array.dtype not in (np.float32, np.float64):
+    if array.dtype.type not in (np.float32, np.float64):
         raise TypeError(f"{name} has dtype {array.dtype}; it must be float32: convert it with .astype(numpy.float32)")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 

@@ -18,7 +18,6 @@ Source: ``MPSCNNNormalizationWeights.h`` and ``MPSCNNBatchNormalization.h`` [doc
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -38,8 +37,6 @@ __all__ = [
     "not_negative",
 ]
 
-UNCHANGED = contextlib.nullcontext()
-
 
 def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
     """Return a read-only copy of a vector, float32; a float64 array stays float64, for work in float64.
@@ -58,8 +55,11 @@ def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
         raise ShapeError(f"{name} has shape {array.shape}; it must be {legal}")
     keeps = isinstance(value, np.ndarray) and array.dtype.itemsize == 8 and array.dtype.kind == "f"
     dtype = np.float64 if keeps else np.float32
-    with UNCHANGED if array.dtype == dtype else np.errstate(over="ignore"):
-        copy = np.array(array, dtype)
+    if array.dtype == dtype:
+        copy = array.copy()
+    else:
+        with np.errstate(over="ignore"):
+            copy = array.astype(dtype)
     copy.setflags(write=False)
     return copy
 

@@ -20,7 +20,6 @@ from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
 from mpsref.mps.graph.normalization_parameters import SCALE, STATISTICS, NormalizationParameters
 from mpsref.mps.graph.places import MPSNNImageNode
-from mpsref.mps.graph.recorded import record
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.trainable import TrainableGradientNode, WeightedNode, accumulate
 from mpsref.mps.properties import Property
@@ -62,7 +61,7 @@ class Statistics(NormalizationParameters):
 
     def state(self, step_state: Mapping[str, Any]) -> MPSCNNBatchNormalizationState:
         """Return a synchronized state with the gradients of one run."""
-        state = MPSCNNBatchNormalizationState(self.kernel, record(self.kernel, step_state["shapes"], {}))
+        state = MPSCNNBatchNormalizationState(self.kernel, self.record(step_state["shapes"], {}))
         if "statistics" in step_state:
             state.write_statistics(step_state["statistics"])
         if "gradients" in step_state:
@@ -90,7 +89,7 @@ class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
         statistics = call.state.get("statistics")
         mean, variance = known["mean"], known["variance"]
         if statistics is not None:
-            mean, variance = statistics.mean, statistics.variance
+            mean, variance = statistics.mean, call.state["variance"]
         scale = known["gamma"], known["beta"]
         sums = None
         if statistics is not None or call.trains:
@@ -149,8 +148,8 @@ class MPSCNNBatchNormalizationNode(WeightedNode):
         mean, variance = known["mean"], known["variance"]
         if self._uses_batch(call.trains):
             statistics = spec.statistics(x, backend=call.backend)
-            call.state["statistics"] = statistics
             mean, variance = statistics.mean, statistics.variance
+            call.state["statistics"], call.state["variance"] = statistics, variance
         elif mean is None:
             raise OrderError(
                 f"{self.name}: the data source has no mean and variance, which inference needs; let it return those of "

@@ -24,7 +24,6 @@ from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
 from mpsref.mps.graph.places import MPSNNGradientStateNode, MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.placing import placed
-from mpsref.mps.graph.recorded import record
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.trainable import Parameters, TrainableGradientNode, WeightedNode, accumulate, updated
 from mpsref.mps.properties import Property
@@ -55,11 +54,8 @@ class MPSCNNConvolutionTransposeGradientStateNode(MPSCNNConvolutionGradientState
 class Weights(Parameters):
     """The weights of one convolution in one graph: a kernel that has loaded them."""
 
+    kernel: ForwardWeightedKernel
     callback_names: ClassVar = {MPSNNTrainingStyle.GPU: ("update",), MPSNNTrainingStyle.CPU: ("update_cpu",)}
-
-    def __init__(self, kernel: ForwardWeightedKernel, name: str) -> None:
-        """Keep the kernel; ``name`` is that of the node, for messages."""
-        self.kernel, self.name = kernel, name
 
     @property
     def data_source(self) -> Any:
@@ -89,7 +85,7 @@ class Weights(Parameters):
 
     def state(self, step_state: Mapping[str, Any]) -> MPSCNNConvolutionGradientState:
         """Return a synchronized state with the gradients of one run."""
-        known = record(self.kernel, step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
+        known = self.record(step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
         state: MPSCNNConvolutionGradientState = self.kernel.state_class(known)  # type: ignore[assignment]
         if "gradients" in step_state:
             dw, db = step_state["gradients"]

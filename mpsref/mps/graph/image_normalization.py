@@ -12,7 +12,6 @@ from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
 from mpsref.mps.graph.normalization_parameters import NormalizationParameters
 from mpsref.mps.graph.places import MPSNNImageNode
-from mpsref.mps.graph.recorded import record
 from mpsref.mps.graph.trainable import TrainableGradientNode, WeightedNode, accumulate
 from mpsref.mps.group_normalization import MPSCNNGroupNormalization
 from mpsref.mps.image_normalization import ImageNormalizationGradientState, ImageNormalizationKernel
@@ -41,7 +40,7 @@ class _Scale(NormalizationParameters):
     def state(self, step_state: Mapping[str, Any]) -> ImageNormalizationGradientState:
         """Return a synchronized state with the gradients of one run."""
         state: ImageNormalizationGradientState = self.kernel.state_class(
-            record(self.kernel, step_state["shapes"], {"kernel": self.kernel})
+            self.record(step_state["shapes"], {"kernel": self.kernel})
         )
         if "gradients" in step_state:
             state.write(*step_state["gradients"])

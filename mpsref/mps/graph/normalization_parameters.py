@@ -37,10 +37,6 @@ class NormalizationParameters(Parameters):
         MPSNNTrainingStyle.CPU: (f"update_{SCALE}_cpu",),
     }
 
-    def __init__(self, kernel: Any, name: str) -> None:
-        """Keep the kernel; ``name`` is that of the node, for messages."""
-        self.kernel, self.name = kernel, name
-
     @property
     def data_source(self) -> Any:
         """Where the parameters come from."""

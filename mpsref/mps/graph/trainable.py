@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref.errors import OrderError, UnsupportedError
-from mpsref.images import Array
+from mpsref.images import Array, Shape
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode, MPSNNTrainableNode, MPSNNTrainingStyle
-from mpsref.mps.state import MPSState
+from mpsref.mps.graph.recorded import record
+from mpsref.mps.state import ForwardRecord, MPSState, SourceProperties
 
 __all__ = ["Parameters", "TrainableGradientNode", "WeightedNode"]
 
@@ -25,6 +26,19 @@ class Parameters(abc.ABC):
     """The parameters of one forward node in one graph."""
 
     data_source: Any
+
+    def __init__(self, kernel: Any, name: str) -> None:
+        """Keep the kernel that has loaded them; ``name`` is that of the node, for messages."""
+        self.kernel, self.name = kernel, name
+        self._records: dict[tuple[Shape, Shape], ForwardRecord] = {}
+
+    def record(
+        self, shapes: tuple[Shape, Shape], extras: Mapping[str, Any], source: SourceProperties | None = None
+    ) -> ForwardRecord:
+        """Return the record of a forward pass from the first of ``shapes`` to the second, which all of them have."""
+        if shapes not in self._records:
+            self._records[shapes] = record(self.kernel, shapes, extras, source)
+        return self._records[shapes]
 
     @abc.abstractmethod
     def arrays(self) -> Mapping[str, Array | None]:
