@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +12,9 @@ from mpsref.mps.graph.execution import Execution
 from mpsref.mps.graph.step import Step
 from mpsref.training import Settings, Trainer
 from mpsref.training.learner import Learned, Learner
-from mpsref.training.sources import convolution, normalization
+from mpsref.training.sources import LearnedNormalization, convolution, normalization
 
 pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
-
-
-class GradientState(NamedTuple):
-    """As much of a state with gradients as the data sources read."""
-
-    gradient_for_gamma: Array
-    gradient_for_beta: Array
-
-    def device_read(self, command_buffer: Any) -> GradientState:
-        return self
 
 
 def sources() -> list[Any]:
@@ -32,12 +22,15 @@ def sources() -> list[Any]:
     return [convolution(3, 2, 4, generator), normalization(4), convolution(1, 4, 3, generator)]
 
 
-def gradients(source: Learned, generator: np.random.Generator) -> GradientState:
-    return GradientState(*(generator.standard_normal(one.shape).astype(np.float32) for one in source.parameters))
+def gradients(source: Learned, generator: np.random.Generator) -> list[Array]:
+    return [generator.standard_normal(one.shape).astype(np.float32) for one in source.parameters]
 
 
-def update(source: Any, state: GradientState) -> Any:
-    return source.update(state, None) if hasattr(source, "update") else source.update_gamma_and_beta(state)
+def statistics(source: Any) -> tuple[Any, ...]:
+    """What the data source is given beside gradients."""
+    channels = source.parameters[0].shape
+    ones = np.ones(channels, np.float32)
+    return ((2 * ones, 3 * ones),) if isinstance(source, LearnedNormalization) else ()
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
@@ -53,17 +46,17 @@ def test_a_step_for_all_is_a_step_for_each(name: str) -> None:
     ]
     generator = np.random.default_rng(0)
     for _ in range(3):
-        states = [gradients(source, generator) for source in learned]
-        answers = [update(source, state) for source, state in zip(learned, states, strict=True)]
-        for k, state in enumerate(states):
+        given = [gradients(source, generator) for source in learned]
+        later = [source.update_together(one, *statistics(source)) for source, one in zip(learned, given, strict=True)]
+        for k, arrays in enumerate(given):
             for i in range(2):
                 values[k][i] = optimizers[k][i].encode(
-                    input_gradient_vector=state[i].ravel(), input_values_vector=values[k][i], **moments[k][i]
+                    input_gradient_vector=arrays[i].ravel(), input_values_vector=values[k][i], **moments[k][i]
                 )
         for k, source in enumerate(learned):
             for i in range(2):
                 assert np.array_equal(source.parameters[i].ravel(), values[k][i])
-                assert np.array_equal(answers[k].device_read()[i].ravel(), values[k][i])
+                assert np.array_equal(later[k]()[source.names[i]].ravel(), values[k][i])
 
 
 def test_nothing_changes_before_the_last_gradients_have_come() -> None:
@@ -73,12 +66,11 @@ def test_nothing_changes_before_the_last_gradients_have_come() -> None:
     kept = [tuple(part.copy() for part in pair) for pair in before]
     generator = np.random.default_rng(1)
     for source in learned[:-1]:
-        answer = update(source, gradients(source, generator))
-        assert all(map(np.array_equal, answer.device_read(), source.parameters))
+        source.update_together(gradients(source, generator), *statistics(source))
     for source, pair in zip(learned, before, strict=True):
         assert all(mine is old for mine, old in zip(source.parameters, pair, strict=True))
     assert not any(moment.any() for moment in learner.moments.values())
-    update(learned[-1], gradients(learned[-1], generator))
+    learned[-1].update_together(gradients(learned[-1], generator))
     for source, pair in zip(learned, kept, strict=True):
         assert not any(map(np.array_equal, source.parameters, pair))
     assert all(map(np.array_equal, sum(before, ()), sum(kept, ()))), "what a step began with stays as it was"
@@ -105,5 +97,4 @@ def test_a_step_that_breaks_off_leaves_no_trace(monkeypatch: pytest.MonkeyPatch)
             part = slice(32 * k, 32 * k + 32)
             trainer.network.train(images[part], labels[part], k)
     for name, array in whole._arrays().items():
-        if not name.endswith((".mean", ".variance")):  # each data source keeps its own running statistics
-            assert np.array_equal(array, broken._arrays()[name]), name
+        assert np.array_equal(array, broken._arrays()[name]), name

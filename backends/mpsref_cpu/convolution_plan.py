@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from mpsref.images import Array
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData
 from mpsref.kernels.convolution_problems import Forward, GradientData, Weighted
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
+from mpsref.kernels.posing import remembered
 from mpsref_cpu.convolution_lists import Block, Sizes
 from mpsref_cpu.convolution_parts import Parts, Span, Table, span, whole
 from mpsref_cpu.convolution_tiles import LANES
@@ -106,7 +106,7 @@ class Plan:
     products: int
 
 
-@lru_cache(maxsize=256)
+@remembered
 def plan(problem: Forward | GradientData) -> Plan:
     """Return how ``problem`` is computed."""
     forward = isinstance(problem, Forward)

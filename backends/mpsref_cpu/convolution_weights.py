@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from mpsref.images import Array
 from mpsref.kernels.convolution import ConvolutionGradientWeights
 from mpsref.kernels.convolution_problems import GradientWeights
 from mpsref.kernels.convolution_transpose import TransposeGradientWeights
+from mpsref.kernels.posing import remembered
 from mpsref_cpu.convolution_biases import bias_gradient
 from mpsref_cpu.convolution_depthwise import reduce_depthwise
 from mpsref_cpu.convolution_lists import SEQUENCE, Rows, Sizes
@@ -68,7 +68,7 @@ class Plan:
     products: int
 
 
-@lru_cache(maxsize=256)
+@remembered
 def plan(problem: GradientWeights) -> Plan:
     """Return how ``problem`` is computed."""
     exchanged = isinstance(problem, TransposeGradientWeights)
@@ -126,7 +126,7 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
         _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _of_a_group(problem: GradientWeights) -> GradientWeights:
     """Return the problem of one group."""
     (n, height, width, channels), groups = problem.source_shape, problem.spec.groups

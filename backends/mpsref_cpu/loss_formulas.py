@@ -6,7 +6,6 @@ prediction and a smoothed label: the loss, its slope by the prediction and its s
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from numba.extending import overload
 
 from mpsref.kernels.loss import Loss
 from mpsref.kernels.loss_formulas import FORMULAS
+from mpsref.kernels.posing import remembered
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.elementary import exp, log, log1p, quotient, sigmoid
 from mpsref_cpu.lanes import load_lanes, plus, put, zeros
@@ -259,7 +259,7 @@ FORMS = {
 }
 
 
-@lru_cache(maxsize=256)
+@remembered
 def compiled_form(loss: Loss) -> Parameters:
     """Return a loss as compiled code takes it."""
     a, b = FORMULAS[loss.type].smoothing(loss) if loss.label_smoothing > 0 else (1, 0)

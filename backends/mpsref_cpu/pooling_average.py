@@ -12,7 +12,6 @@ results where they are not computed in the dtype that they are stored in.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from mpsref.images import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient, PoolingAverage
+from mpsref.kernels.posing import remembered
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
 from mpsref_cpu.compiling import compiled, inlined
@@ -77,7 +77,7 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     for_rows(_gather, n * height, source.nbytes + out.nbytes, pixels, row, results, sizes, rows, columns)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     """Return the two axes of a problem, as compiled code reads them."""
     y, x = problem.runs()

@@ -10,7 +10,6 @@ Gradient: neither way stores an index image. Small windows hand their gradient o
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_max import PoolingMax
+from mpsref.kernels.posing import remembered
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu import pooling_max_large, pooling_max_small
 from mpsref_cpu.compiling import compiled, internal
@@ -47,7 +47,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     way.gradient(problem, g, x, out)
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _tables(problem: PoolingForward) -> tuple[Windows, Windows, Groups]:
     rows, columns = (Windows.of(reads).distinct() for reads in problem.reads())
     alone = (columns.before > 0) | (columns.after > 0)

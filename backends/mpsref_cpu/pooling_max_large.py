@@ -17,13 +17,13 @@ whatever the threads; it is float32, and float64 where an axis has more than 1,0
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
+from mpsref.kernels.posing import remembered
 from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.parallel import for_rows
@@ -58,7 +58,7 @@ class Tables(NamedTuple):
     """An empty vector of the dtype of the sums."""
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _tables(problem: PoolingGradient) -> Tables:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (Pixels.of(touching) for touching in problem.touching())

@@ -16,7 +16,6 @@ may be more than 1,024. Workspace: as many rows of sums as a window is high, whe
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from mpsref.images import Array
 from mpsref.kernels.pooling import PoolingGradient
+from mpsref.kernels.posing import remembered
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import add_to, any_nan, from_lane, load_lanes, maximum, plus, put, where_equal, without, zeros
@@ -72,7 +72,7 @@ class Tables(NamedTuple):
     """An empty vector of the dtype of the sums."""
 
 
-@lru_cache(maxsize=256)
+@remembered
 def _tables(problem: PoolingGradient) -> Tables:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (Pixels.of(touching) for touching in problem.touching())

@@ -107,11 +107,13 @@ class LossForward(LossProblem):
         loss = self.spec
         if loss.type == "cosinedistance":
             sums = loss.weight + sums  # the loss of an image is 1 - sum of y t
-        divisors = self.divisors(weights)
         if loss.reduce_across_batch:
-            sums, divisors = sums.sum(keepdims=True), divisors[:1]
+            sums = sums.sum(keepdims=True)
+        if loss.reduction != "sum":  # which divides by 1
+            divisors = self.divisors(weights)[: len(sums)]
+            sums = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
         image = np.zeros(self.result_shapes[0], sums.dtype)
-        image[: len(sums), 0, 0, 0] = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
+        image[: len(sums), 0, 0, 0] = sums
         return image
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["following", "kept", "posed"]
+__all__ = ["following", "kept", "posed", "remembered"]
 
 AnyProblem = TypeVar("AnyProblem")
+Asked = TypeVar("Asked")
 Made = TypeVar("Made")
 
 CAPACITY = 64
@@ -65,3 +67,19 @@ def kept(make: Callable[[Any], Made], spec: Any) -> Made:
     if make not in known:
         known[make] = make(spec)
     return known[make]
+
+
+def remembered(make: Callable[[Asked], Made]) -> Callable[[Asked], Made]:
+    """Make a function of a problem, or of a spec, whose answer is kept with that object: nothing need be hashed.
+
+    >>> from mpsref.kernels.slice_ import Slice
+    >>> cut, text = Slice(), remembered(repr)
+    >>> text(cut) is text(cut)
+    True
+    """
+
+    @functools.wraps(make)
+    def found(asked: Asked) -> Made:
+        return kept(make, asked)
+
+    return found

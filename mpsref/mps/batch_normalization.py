@@ -336,14 +336,18 @@ class MPSCNNBatchNormalization(MPSCNNKernel):
         A state with more channels than the kernel gives its first ones [doc]; ``ShapeError`` for one with fewer.
         """
         gamma, beta = self._from_state(gamma_and_beta_state, MPSCNNNormalizationGammaAndBetaState, command_buffer)
-        self._loaded = dataclasses.replace(self._loaded, gamma=gamma, beta=beta)
+        self._replace(gamma=gamma, beta=beta)
 
     def reload_mean_and_variance(
         self, mean_and_variance_state: Any, command_buffer: MPSCommandBuffer | None = None
     ) -> None:
         """Take mean and variance from a state; as :meth:`reload_gamma_and_beta` does."""
         found = self._from_state(mean_and_variance_state, MPSCNNNormalizationMeanAndVarianceState, command_buffer)
-        self._loaded = dataclasses.replace(self._loaded, mean=found[0], variance=found[1])
+        self._replace(mean=found[0], variance=found[1])
+
+    def _replace(self, **vectors: Any) -> None:
+        """Put vectors that fit, and never change, in the place of those in force, by name."""
+        self._loaded = dataclasses.replace(self._loaded, **vectors)
 
     def reload_data_source(self, data_source: Any) -> None:
         """Take another data source, and all four vectors from it; epsilon stays. Deprecated by Apple [doc]."""

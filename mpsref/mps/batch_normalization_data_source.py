@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -234,27 +233,29 @@ class BatchNormalizationDataSource(SecureCoding):
 
         Raises ``OrderError`` for a state without statistics.
         """
-        mean, variance = self._update_statistics(lambda: state.device_read(command_buffer)[-2:])
-        return MPSCNNNormalizationMeanAndVarianceState(mean, variance)
+        self.mean_array, self.variance_array = self.moved(*state.device_read(command_buffer)[-2:])
+        return MPSCNNNormalizationMeanAndVarianceState(self.mean_array, self.variance_array)
 
     def update_mean_and_variance_cpu(self, state: MPSCNNBatchNormalizationState) -> bool:
         """Do the same with what the host reads of a synchronized state; return ``True``."""
-        self._update_statistics(lambda: (state.mean, state.variance))
+        self.mean_array, self.variance_array = self.moved(state.mean, state.variance)
         return True
 
-    def _update_statistics(self, read: Callable[[], tuple[Array | None, Array | None]]) -> tuple[Array, Array]:
-        batch = read()
+    def moved(self, mean: Array | None, variance: Array | None) -> tuple[Array, Array]:
+        """Return the running statistics after a batch with this mean and variance; nothing is changed.
+
+        Raises ``OrderError`` for ``None``.
+        """
         running = (
             np.zeros(self._channels, np.float32) if self.mean_array is None else self.mean_array,
             np.ones(self._channels, np.float32) if self.variance_array is None else self.variance_array,
         )
         moved, kept = [], self._momentum
-        for old, new in zip(running, batch, strict=True):
+        for old, new in zip(running, (mean, variance), strict=True):
             if new is None:
                 raise OrderError("state has no statistics; encode MPSCNNBatchNormalizationStatistics before an update")
             both = np.multiply(kept, old, dtype=np.float64) + np.multiply(1 - kept, new, dtype=np.float64)
             moved.append(closed(both.astype(np.result_type(old, new))))
-        self.mean_array, self.variance_array = moved
         return moved[0], moved[1]
 
     def update_gamma_and_beta(

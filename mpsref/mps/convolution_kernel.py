@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Self
 
-import numpy as np
-
 from mpsref.errors import ShapeError
 from mpsref.images import Array, Shape
 from mpsref.kernels import Neuron
@@ -100,11 +98,17 @@ class WeightedKernel(ImageKernel):
             )
         new = state.device_read(command_buffer)
         weights = shaped("state's weights", new.weights, self.weights_shape)
-        if weights.dtype == np.float32 or old.kernel_type == "float16":
-            weights = rounded(weights, old.kernel_type)
-        biases = old.biases
-        if new.biases is not None:
-            biases = shaped("state's biases", new.biases, self.weights_shape[:1])
+        biases = None if new.biases is None else shaped("state's biases", new.biases, self.weights_shape[:1])
+        self._replace(weights, biases)
+
+    def _replace(self, weights: Array | None = None, biases: Array | None = None) -> None:
+        """Put arrays that fit, and never change, in the place of those in force; ``None`` keeps one."""
+        old = self._loaded
+        if weights is None:
+            weights = old.weights
+        elif old.kernel_type == "float16":
+            weights = rounded(weights, "float16")
+        biases = old.biases if biases is None else biases
         self._loaded = dataclasses.replace(old, weights=weights, biases=biases, from_data_source=False)
 
     @property

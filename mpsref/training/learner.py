@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref.images import Array
-from mpsref.mps import MPSCommandBuffer, MPSNNOptimizer
+from mpsref.mps import MPSNNOptimizer
+from mpsref.mps.convolution_loading import immutable
 
 __all__ = ["Learned", "Learner"]
 
@@ -18,8 +19,6 @@ class Learned:
     """What the data sources of a learner have in common: arrays with names, the first two of which are learned."""
 
     names: ClassVar[tuple[str, ...]]
-    state_class: ClassVar[type[Any]]
-    """What a graph reloads the first two from."""
     learner: Learner
 
     @property
@@ -33,6 +32,10 @@ class Learned:
         for name, value in zip(self.names[:2], values, strict=True):
             setattr(self, f"{name}_array", value)
 
+    def learned(self) -> dict[str, Array]:
+        """Return the two arrays by name."""
+        return dict(zip(self.names, self.parameters, strict=False))
+
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """Yield everything that a checkpoint must hold, by name."""
         for name in self.names:
@@ -42,10 +45,10 @@ class Learned:
 class Learner:
     """An optimizer, and the parameters of several data sources in one vector.
 
-    A graph asks each data source for new parameters as soon as its gradients are there, and takes over what all of them
-    answered when the run ends. So an answer may be a state that is filled later: when the last gradients have come, one
-    step is made for all parameters. As each number is stepped for itself, it is the step that each data source would
-    make with an optimizer of its own, and nothing has changed if a run breaks off before.
+    A graph gives each data source its gradients as soon as they are there, and takes over the new parameters of all of
+    them when the run ends. When the last gradients have come, one step is made for all parameters. As each number is
+    stepped for itself, it is the step that each data source would make with an optimizer of its own, and nothing has
+    changed if a run breaks off before.
     """
 
     def __init__(self, optimizer: MPSNNOptimizer, sources: Sequence[Learned]) -> None:
@@ -54,7 +57,6 @@ class Learner:
         self.join()
         self.moments = {name.removesuffix("s"): np.zeros_like(self.values) for name in optimizer.moments}
         """What the optimizer remembers, by the name of its operand."""
-        self._states = [source.state_class(*source.parameters) for source in sources]
         self._numbers = {id(source): k for k, source in enumerate(sources)}
         self._gradients: dict[int, Sequence[Array]] = {}
         for source in sources:
@@ -68,34 +70,29 @@ class Learner:
 
     def _share(self, values: Array) -> None:
         """Set the vector of all parameters; the data sources have their parts of it, which never change."""
-        self.values, parts, end = values, [], 0
+        self.values = values = immutable(values)
+        parts, end = [], 0
         for shape in self._shapes:
             start, end = end, end + math.prod(shape)
             parts.append(values[start:end].reshape(shape))
         for k, source in enumerate(self.sources):
             source.parameters = parts[2 * k], parts[2 * k + 1]
 
-    def update(self, source: Learned, gradients: Sequence[Array], command_buffer: MPSCommandBuffer | None) -> Any:
-        """Note the gradients of a data source; return the state that will have its new parameters."""
-        number = self._numbers[id(source)]
-        self._gradients[number] = gradients
+    def update(self, source: Learned, gradients: Sequence[Array]) -> None:
+        """Note the gradients of a data source; when those of all have come, make a step."""
+        self._gradients[self._numbers[id(source)]] = gradients
         if len(self._gradients) == len(self.sources):
-            self._step(command_buffer)
-        return self._states[number]
+            self._step()
 
-    def _step(self, command_buffer: MPSCommandBuffer | None) -> None:
+    def _step(self) -> None:
         gradient = _joined([self._gradients[k] for k in range(len(self.sources))])
         self._gradients.clear()
-        self._share(
-            self.optimizer.encode(
-                input_gradient_vector=gradient,
-                input_values_vector=self.values,
-                **self.moments,
-                command_buffer=command_buffer,
-            )
-        )
-        for source, state in zip(self.sources, self._states, strict=True):
-            state.device_write(*source.parameters, command_buffer=command_buffer)
+        operands: dict[str, Any] = {
+            "input_gradient_vector": gradient,
+            "input_values_vector": self.values,
+            **self.moments,
+        }
+        self._share(self.optimizer.encode(**operands))
 
 
 def _joined(pairs: Sequence[Sequence[Array]]) -> Array:

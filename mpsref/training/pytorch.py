@@ -42,8 +42,8 @@ def model_of(trainer: Trainer) -> Any:
         for name in ("conv1", "conv2", "fc"):
             source: Any = trainer.network.sources[name]
             layer = getattr(model, name)
-            layer.weight.copy_(torch.from_numpy(source.weights_array.transpose(0, 3, 1, 2)))
-            layer.bias.copy_(torch.from_numpy(source.biases_array))
+            layer.weight.copy_(torch.from_numpy(source.weights_array.transpose(0, 3, 1, 2).copy()))
+            layer.bias.copy_(torch.from_numpy(source.biases_array.copy()))
     return model
 
 

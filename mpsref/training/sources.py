@@ -1,19 +1,16 @@
-"""Data sources that learn: a learner steps their parameters, and a graph takes these over after each run."""
+"""Data sources that learn: a learner steps their parameters, and a graph takes these over after each run.
+
+They are updated together (:mod:`mpsref.mps.graph.together`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mpsref.mps import (
-    ArrayConvolutionDataSource,
-    BatchNormalizationDataSource,
-    MPSCNNConvolutionDescriptor,
-    MPSCNNConvolutionWeightsAndBiasesState,
-    MPSCNNNormalizationGammaAndBetaState,
-    MPSCommandBuffer,
-)
+from mpsref.images import Array
+from mpsref.mps import ArrayConvolutionDataSource, BatchNormalizationDataSource, MPSCNNConvolutionDescriptor
 from mpsref.training.learner import Learned
 
 __all__ = ["LearnedConvolution", "LearnedNormalization", "convolution", "normalization"]
@@ -23,23 +20,29 @@ class LearnedConvolution(Learned, ArrayConvolutionDataSource):
     """Weights and biases that a learner updates."""
 
     names = "weights", "biases"
-    state_class = MPSCNNConvolutionWeightsAndBiasesState
 
-    def update(self, gradient_state: Any, source_state: Any, command_buffer: MPSCommandBuffer | None = None) -> Any:
-        """Let the learner make a step; return the state that has the result when the last gradients have come."""
-        return self.learner.update(self, gradient_state.device_read(command_buffer), command_buffer)
+    def update_together(self, gradients: Sequence[Array]) -> Callable[[], dict[str, Array]]:
+        """Give the gradients to the learner; return what has the result when the last ones have come."""
+        self.learner.update(self, gradients)
+        return self.learned
 
 
 class LearnedNormalization(Learned, BatchNormalizationDataSource):
     """Scale, shift and running statistics; a learner updates the first two."""
 
     names = "gamma", "beta", "mean", "variance"
-    state_class = MPSCNNNormalizationGammaAndBetaState
 
-    def update_gamma_and_beta(self, state: Any, command_buffer: MPSCommandBuffer | None = None) -> Any:
-        """Let the learner make a step; return the state that has the result when the last gradients have come."""
-        found = state.device_read(command_buffer)
-        return self.learner.update(self, (found.gradient_for_gamma, found.gradient_for_beta), command_buffer)
+    def update_together(
+        self, gradients: Sequence[Array], statistics: tuple[Array, Array]
+    ) -> Callable[[], dict[str, Array]]:
+        """Give the gradients to the learner; return what has the result, and moves the running statistics."""
+        self.learner.update(self, gradients)
+
+        def later() -> dict[str, Array]:
+            self.mean_array, self.variance_array = self.moved(*statistics)
+            return {**self.learned(), "mean": self.mean_array, "variance": self.variance_array}
+
+        return later
 
 
 def convolution(size: int, inputs: int, outputs: int, generator: np.random.Generator) -> LearnedConvolution:

@@ -7,13 +7,13 @@ for inference, with those of its data source. ``flags`` overrides that. Source: 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from mpsref.errors import OrderError, ShapeError
 from mpsref.images import Array, Shape
 from mpsref.kernels import BatchNormalization
-from mpsref.kernels.batch_normalization_problems import BatchGradientSums
+from mpsref.kernels.batch_normalization_problems import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalization
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
 from mpsref.mps.graph.call import Bound, BoundState, Call
@@ -21,6 +21,7 @@ from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
 from mpsref.mps.graph.normalization_parameters import SCALE, STATISTICS, NormalizationParameters
 from mpsref.mps.graph.places import MPSNNImageNode
 from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.together import fitting
 from mpsref.mps.graph.trainable import TrainableGradientNode, WeightedNode, accumulate
 from mpsref.mps.properties import Property
 from mpsref.mps.types import Enumeration, member
@@ -53,6 +54,22 @@ class Statistics(NormalizationParameters):
         MPSNNTrainingStyle.GPU: (f"update_{SCALE}", f"update_{STATISTICS}"),
         MPSNNTrainingStyle.CPU: (f"update_{SCALE}_cpu", f"update_{STATISTICS}_cpu"),
     }
+
+    updates_together = True
+
+    def _update_together(self, together: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
+        dbeta, dgamma = step_state["gradients"]
+        statistics = step_state.get("statistics")
+        later = together((dgamma, dbeta), None if statistics is None else (statistics.mean, step_state["variance"]))
+
+        def change() -> None:
+            like, _ = self.kernel.scale
+            new = fitting(self.name, later(), dict.fromkeys(("gamma", "beta", "mean", "variance"), like))
+            if "variance" in new:
+                not_negative("variance", new["variance"])
+            self.kernel._replace(**new)
+
+        return change
 
     def arrays(self) -> Mapping[str, Array | None]:
         """Return gamma, beta, mean and variance in force."""

@@ -25,6 +25,7 @@ from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
 from mpsref.mps.graph.places import MPSNNGradientStateNode, MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.placing import placed
 from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.together import fitting
 from mpsref.mps.graph.trainable import Parameters, TrainableGradientNode, WeightedNode, accumulate, updated
 from mpsref.mps.properties import Property
 from mpsref.mps.state import MPSState, SourceProperties
@@ -93,8 +94,19 @@ class Weights(Parameters):
         state.synchronize()
         return state
 
-    def update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
-        """Call the data source; return what puts the new parameters in force, ``None`` for no update."""
+    updates_together = True
+
+    def _update_together(self, together: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
+        later = together(step_state["gradients"])
+
+        def change() -> None:
+            loaded = self.kernel._loaded
+            known = {"weights": loaded.weights} | ({} if loaded.biases is None else {"biases": loaded.biases})
+            self.kernel._replace(**fitting(self.name, later(), known))
+
+        return change
+
+    def _update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
         source = self.kernel.export_weights_and_biases()
         source.synchronize()
         ((method, callback),) = self.callbacks(style).items()

@@ -195,7 +195,7 @@ class Execution:
     def _update(self, step: Step) -> None:
         """Call the data source of a node whose gradients are complete; keep what it answers for the end."""
         parameters = self.graph._parameters[step.forward]
-        replacement = parameters.update(step.updates, parameters.state(self.states[step.forward]))
+        replacement = parameters.update(step.updates, self.states[step.forward])
         if replacement is not None:
             self.replacements.append(replacement)
 

@@ -68,8 +68,7 @@ class NormalizationParameters(Parameters):
     def state(self, step_state: Mapping[str, Any]) -> MPSState:
         """Return a synchronized state with the gradients of one run."""
 
-    def update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
-        """Call the data source; return what puts the new parameters in force, ``None`` for no update."""
+    def _update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
         changes: list[Callable[[], None]] = []
         for method, callback in self.callbacks(style).items():
             pair = next(one for one in self.pairs if one in method)

@@ -17,6 +17,7 @@ from mpsref.errors import OrderError, UnsupportedError
 from mpsref.images import Array, Shape
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode, MPSNNTrainableNode, MPSNNTrainingStyle
 from mpsref.mps.graph.recorded import record
+from mpsref.mps.graph.together import TOGETHER
 from mpsref.mps.state import ForwardRecord, MPSState, SourceProperties
 
 __all__ = ["Parameters", "TrainableGradientNode", "WeightedNode"]
@@ -65,9 +66,26 @@ class Parameters(abc.ABC):
     def state(self, step_state: Mapping[str, Any]) -> MPSState:
         """Return a synchronized state with the gradients of one run, for callbacks and for the caller."""
 
+    def update(self, style: MPSNNTrainingStyle, step_state: Mapping[str, Any]) -> Callable[[], None] | None:
+        """Call the data source; return what puts the new parameters in force, ``None`` for no update.
+
+        A data source that has ``update_together`` is not given a state: see :mod:`mpsref.mps.graph.together`.
+        """
+        together = getattr(self.data_source, TOGETHER, None) if style is MPSNNTrainingStyle.GPU else None
+        if callable(together) and self.updates_together:
+            return self._update_together(together, step_state)
+        return self._update(style, self.state(step_state))
+
     @abc.abstractmethod
-    def update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
-        """Call the data source; return what puts the new parameters in force, ``None`` for no update."""
+    def _update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
+        """Call the callbacks of the style."""
+
+    updates_together: ClassVar[bool] = False
+    """Whether the data source may have ``update_together``."""
+
+    def _update_together(self, together: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
+        """Call it."""
+        raise NotImplementedError
 
     callback_names: ClassVar[Mapping[MPSNNTrainingStyle, tuple[str, ...]]]
     """The methods of the data source that each style calls, in order."""
@@ -81,7 +99,8 @@ class Parameters(abc.ABC):
         """Raise ``NotImplementedError`` for a data source without any callback of the style."""
         if style is MPSNNTrainingStyle.NONE:
             return
-        if not self.callbacks(style):
+        together = self.updates_together and style is MPSNNTrainingStyle.GPU and hasattr(self.data_source, TOGETHER)
+        if not together and not self.callbacks(style):
             names = self.callback_names[style]
             raise UnsupportedError(
                 f"{type(node).__name__} {node.name!r} has the training style {style!r}, and its data source, a "
