@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -196,14 +196,13 @@ def run(
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
     sources, ready = inputs, problem.__dict__.get("_ready")  # each line is run for every kernel, and counts
-    if ready is None or ready.backend is not chosen or ready.dtypes != [array.dtype for array in inputs]:
-        sources = tuple(map(images.native, inputs))
-        ready = _made_ready(problem, chosen, sources)
-        problem.__dict__["_ready"] = problem.__dict__.get("_followed", problem).__dict__["_ready"] = ready
-    for array in sources:
-        if type(array) is not np.ndarray or not array.flags.c_contiguous:
-            sources = tuple(map(images.native, sources))
-            break
+    if ready is None or ready.backend is not chosen:
+        sources, ready = _made_ready(problem, chosen, inputs)
+    else:
+        for array, dtype in zip(inputs, ready.dtypes, strict=True):
+            if array.dtype is not dtype or type(array) is not np.ndarray or not array.flags.c_contiguous:
+                sources, ready = _made_ready(problem, chosen, inputs)
+                break
     implementation = chosen.implementations[ready.operation]
     if out is not None or ready.is_empty:
         return _run_into(ready, problem, implementation, sources, inputs, out)
@@ -232,8 +231,12 @@ class _Ready(NamedTuple):
     """Whether an input has no elements; then results are zeros."""
 
 
-def _made_ready(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> _Ready:
-    """Check that the backend takes such a problem and such inputs; find what it makes of them."""
+def _made_ready(problem: Problem, backend: Backend, given: tuple[Array, ...]) -> tuple[tuple[Array, ...], _Ready]:
+    """Check that the backend takes such a problem and such inputs; return them as it reads them, and what is known."""
+    inputs = tuple(map(images.native, given))
+    known: _Ready | None = problem.__dict__.get("_ready")
+    if known is not None and known.backend is backend and known.dtypes == [array.dtype for array in inputs]:
+        return inputs, known
     operation = type(problem.spec), problem.method
     reason = backend.why_not(operation, problem.spec)
     if reason is not None:
@@ -248,7 +251,9 @@ def _made_ready(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -
     made = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
     for one in made:  # each may be too large
         images.empty("the result", *one)
-    return _Ready(backend, operation, dtypes, made, not all(array.size for array in inputs))
+    ready = _Ready(backend, operation, dtypes, made, not all(array.size for array in inputs))
+    problem.__dict__["_ready"] = problem.__dict__.get("_followed", problem).__dict__["_ready"] = ready
+    return inputs, ready
 
 
 def _run_into(
@@ -276,9 +281,8 @@ def _run_into(
     return results[0] if single else results
 
 
-def run_one(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Array:
-    """Like :func:`run`, for an operation with a single result."""
-    return run(problem, *inputs, out=out, backend=backend)  # type: ignore[return-value]
+run_one = cast("Callable[..., Array]", run)
+"""The same, for an operation with a single result."""
 
 
 def _checked(made: list[tuple[Shape, np.dtype[Any]]], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:

@@ -108,21 +108,15 @@ def _parts(problem: Reduction) -> Array:
 
 
 MEAN, ROOT, GAMMA, BETA, DBETA, DGAMMA, SCALE = range(7)
-"""The vectors of a strip; ROOT is r, SCALE is gamma * r, and the two sums are divided by n."""
+"""The vectors of a strip; ROOT is r, SCALE is gamma * r, and the two sums, if there are any, are divided by n."""
 
 
 def _vectors(problem: BatchProblem, given: Inputs, count: int = 0) -> Array:
     """Return the vectors, a row each, repeated to the length of a strip; with sums over ``count`` pixels, if any."""
     ones, zeros = _constants(problem.channels)
-    rows = (
-        given.mean,
-        given.variance,
-        ones if given.gamma is None else given.gamma,
-        zeros if given.beta is None else given.beta,
-        given.dbeta if count else zeros,
-        given.dgamma if count else zeros,
-    )
-    vectors: Array = _completed(np.concatenate(rows), _strip(problem), problem.spec.epsilon, max(1, count))
+    gamma, beta = ones if given.gamma is None else given.gamma, zeros if given.beta is None else given.beta
+    rows = (given.mean, given.variance, gamma, beta, *((given.dbeta, given.dgamma) if count else ()))
+    vectors: Array = _completed(np.concatenate(rows), len(rows), _strip(problem), problem.spec.epsilon, count)
     return vectors
 
 
@@ -135,19 +129,20 @@ def _constants(channels: int) -> tuple[Array, Array]:
 
 
 @compiled
-def _completed(given: Any, strip: int, epsilon: float, n: int) -> Any:
-    """Return all vectors from those that are ``given``, one after the other: the rows up to DGAMMA."""
-    channels = given.size // SCALE
+def _completed(given: Any, rows: int, strip: int, epsilon: float, n: int) -> Any:
+    """Return all vectors from those that are ``given``, one after the other: the first ``rows`` of them."""
+    channels = given.size // rows
     vectors = np.empty((SCALE + 1, strip), np.float32)
     for c in range(channels):
-        for row in range(SCALE):
+        for row in range(rows):
             vectors[row, c] = given[row * channels + c]
         vectors[ROOT, c] = 1 / np.sqrt(np.float64(vectors[ROOT, c]) + epsilon)
         vectors[SCALE, c] = vectors[GAMMA, c] * vectors[ROOT, c]
-        vectors[DBETA, c] = np.float64(vectors[DBETA, c]) / n
-        vectors[DGAMMA, c] = np.float64(vectors[DGAMMA, c]) / n
-    for row in range(SCALE + 1):
+        for row in range(DBETA, rows):
+            vectors[row, c] = np.float64(vectors[row, c]) / n
+    for row in range(rows):
         _repeat(vectors[row], channels)
+    _repeat(vectors[SCALE], channels)
     return vectors
 
 

@@ -27,7 +27,7 @@ def bias_gradient(g: Array, db: Array) -> None:
     parts = max(1, min(PARTS, pixels // SUMMED))
     sums = np.zeros((parts, channels), np.float64)
     for_rows(_add_pixels, parts, g.nbytes, as_storage(g), pixels, sums)
-    db[...] = sums.sum(0)
+    db[...] = np.add.reduce(sums)
 
 
 @compiled

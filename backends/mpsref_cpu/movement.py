@@ -31,19 +31,21 @@ def copy(source: Array, out: Array) -> None:
 
 def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` that ``table`` names, and with ``fills`` where it names none."""
-    rows, columns, channels = table
-    first = int(channels[0])
-    straight = first >= 0 and bool((channels == np.arange(first, first + channels.size)).all())
-    sizes = (*source.shape[1:], *out.shape[1:], first if straight else -1)
+    sizes = (*source.shape[1:], *out.shape[1:])
     flat = as_storage(source), as_storage(out), as_storage(fills)
-    for_rows(_gather, out.shape[0] * out.shape[1], 2 * out.nbytes, *flat, sizes, rows, columns, channels)
+    for_rows(_gather, out.shape[0] * out.shape[1], 2 * out.nbytes, *flat, sizes, *table)
 
 
 @compiled
 def _gather(
     begin: int, end: int, source: Any, out: Any, fills: Any, sizes: Any, rows: Any, columns: Any, channels: Any
 ) -> None:
-    source_height, source_width, source_channels, height, width, depth, first = sizes
+    source_height, source_width, source_channels, height, width, depth = sizes
+    first = channels[0]
+    for c in range(depth):
+        if channels[c] != first + c:  # they do not lie side by side
+            first = -1
+            break
     whole = first == 0 and depth == source_channels
     for line in range(begin, end):
         row = rows[line % height]

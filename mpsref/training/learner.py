@@ -34,7 +34,7 @@ class Learned:
 
     def learned(self) -> dict[str, Array]:
         """Return the two arrays by name."""
-        return dict(zip(self.names, self.parameters, strict=False))
+        return {name: getattr(self, f"{name}_array") for name in self.names[:2]}
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """Yield everything that a checkpoint must hold, by name."""

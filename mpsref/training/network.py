@@ -49,7 +49,8 @@ class Network:
         dropped = graph.MPSCNNDropoutNode(both.result_image, KEEP_PROBABILITY, seed, label="dropped")
         fc = graph.MPSCNNFullyConnectedNode(dropped.result_image, self.sources["fc"], label="fc")
         x.stop_gradient = True  # nobody needs the gradient of the pixels
-        loss = MPSCNNLossDescriptor("softmaxcrossentropy", "sum", weight=1 / batch)
+        self.loss_weight = 1 / batch
+        loss = MPSCNNLossDescriptor("softmaxcrossentropy", "sum", weight=self.loss_weight)
         self.loss = graph.MPSCNNLossNode(fc.result_image, loss, label="loss")
         self.made = graph.training_graph(self.loss)
         termini = [node.result_image for node in self.made.termini]
@@ -61,7 +62,7 @@ class Network:
         """Make a step on a batch; return the sum of its losses. ``sequence`` selects the dropout mask."""
         wanted = MPSCNNLossLabels((1, 1, 1), labels)
         result = self.training.run([images], [wanted], dropout_sequence=sequence)
-        return float(result.loss["loss"].sum(dtype=np.float64)) / self.loss.loss_descriptor.weight
+        return float(result.loss["loss"].sum(dtype=np.float64)) / self.loss_weight
 
     def scores(self, images: Array) -> Array:
         """Return a number for each digit, (N, 10), with the weights that the data sources have now."""

@@ -37,7 +37,7 @@ def fitting(source: str, answer: Any, known: Mapping[str, Array]) -> dict[str, A
     than float32 (float64 stays, for work in float64) and for what is no such mapping.
     """
     what = f"{TOGETHER} of the data source of {source!r}"
-    if not isinstance(answer, Mapping) or not set(answer) <= set(known):
+    if not isinstance(answer, Mapping) or not answer.keys() <= known.keys():
         raise TypeError(f"{what} answered {answer!r}; it must be a mapping with some of {', '.join(known)}")
     for name, array in answer.items():
         if not isinstance(array, np.ndarray) or array.dtype.type not in (np.float32, np.float64):
