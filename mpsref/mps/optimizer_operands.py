@@ -132,34 +132,36 @@ class _Arrays(Form):
             else _moment_array(name, self._array(name, all_given[name]), value.size, value.dtype)
             for name in names
         }
-        target = given[self.result]
-        self._target = np.empty_like(value) if target is None else self._checked_target(target, value)
         others: dict[str, Array | None] = {self.required[0]: gradient, **moments}
-        for name, other in others.items():
-            if other is not None and np.shares_memory(self._target, other):
-                raise ValueError(
-                    f"{self.result} shares memory with {name}; it may be the array of the values, or another one"
-                )
+        target = given[self.result]
+        self._target = None if target is None else self._checked_target(target, value, others)
         _check_apart(others | {self.required[1]: value}, moments)
         self.parts = [Part(gradient, value, tuple(moments.values()))]
 
     def _array(self, name: str, value: Any) -> Array:
         array = value if isinstance(value, np.ndarray) else as_array(name, value)
-        if array.dtype not in (np.float32, np.float64):
+        if array.dtype.type not in (np.float32, np.float64):
             raise TypeError(f"{name} has dtype {array.dtype}; it must be float32")
         if array.ndim != self.rank:
             raise ShapeError(f"{name} has shape {array.shape}; it must have {self.rank} axis/axes")
         return array
 
-    def _checked_target(self, target: Any, value: Array) -> Array:
-        _moment_array(self.result, target, value.size, value.dtype)
-        if target.shape != value.shape:
-            raise ShapeError(f"{self.result} has shape {target.shape}; it must have that of the values, {value.shape}")
-        found: Array = target
+    def _checked_target(self, target: Any, value: Array, others: Mapping[str, Array | None]) -> Array:
+        found = _moment_array(self.result, target, value.size, value.dtype)
+        if found.shape != value.shape:
+            raise ShapeError(f"{self.result} has shape {found.shape}; it must have that of the values, {value.shape}")
+        for name, other in others.items():
+            if other is not None and np.shares_memory(found, other):
+                raise ValueError(
+                    f"{self.result} shares memory with {name}; it may be the array of the values, or another one"
+                )
         return found
 
     def hand_over(self, values: Sequence[Array]) -> Any:
-        self._target[...] = values[0].reshape(self._target.shape)
+        made = values[0].reshape(self.parts[0].value.shape)
+        if self._target is None:
+            return made
+        self._target[...] = made
         return self._target
 
 

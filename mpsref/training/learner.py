@@ -70,11 +70,11 @@ class Learner:
 
     def _share(self, values: Array) -> None:
         """Set the vector of all parameters; the data sources have their parts of it, which never change."""
-        self.values = values = immutable(values)
+        self.values, closed = values, immutable(values)
         parts, end = [], 0
         for shape in self._shapes:
             start, end = end, end + math.prod(shape)
-            parts.append(values[start:end].reshape(shape))
+            parts.append(closed[start:end].reshape(shape))
         for k, source in enumerate(self.sources):
             source.parameters = parts[2 * k], parts[2 * k + 1]
 

@@ -75,19 +75,17 @@ class Execution:
         self.labels = {state: state.check(value) for state, value in states.items()}
         self.shapes = graph._bind(source_shapes({image: value.shape for image, value in self.values.items()}))
         self.states: dict[MPSNNFilterNode, dict[str, Any]] = {}
-        for step in self.program.steps:
-            if step.forward is not step.node:
-                continue
-            self.states[step.node] = {}
+        for step in self.program.forward_steps:
+            own: dict[str, Any] = {}
             if step.node in graph._parameters:
                 bound = self.shapes.bound[step.node]
-                shapes = self.shapes.sources[step.node][0], bound.shape
-                self.states[step.node] = {"shapes": shapes, "details": bound.details}
+                own["shapes"], own["details"] = (self.shapes.sources[step.node][0], bound.shape), bound.details
             for state in step.node.source_states:
                 if state in self.labels:
-                    self.states[step.node]["labels"] = self.labels[state]
+                    own["labels"] = self.labels[state]
                     shape = self.shapes.sources[step.node][0]
                     step.kernel.check_labels(self.labels[state], shape)  # type: ignore[attr-defined]
+            self.states[step.node] = own
         self.replacements: list[Callable[[], None]] = []
         self.live = self.peak = sum(value.nbytes for value in self.values.values())
         self.exported: dict[MPSNNImageNode, Array] = {}
@@ -200,9 +198,8 @@ class Execution:
             self.replacements.append(replacement)
 
     def _update_on_the_cpu(self) -> None:
-        for step in self.program.steps:
-            if step.updates is MPSNNTrainingStyle.CPU:
-                self._update(step)
+        for step in self.program.updated_at_the_end:
+            self._update(step)
 
     def _handed_out(self, state: MPSNNStateNode) -> Any:
         node = state.producer

@@ -52,6 +52,9 @@ class Program:
             )
         self.labels = _distinct([node for node in collected if node in kept])
         self.steps = tuple(self._steps([node for node in collected if node in kept]))
+        self.forward_steps = tuple(step for step in self.steps if step.forward is step.node)
+        """Those that have a state of their own."""
+        self.updated_at_the_end = tuple(step for step in self.steps if step.updates is MPSNNTrainingStyle.CPU)
         nodes = [step.node for step in self.steps]
         images = dict.fromkeys(image for node in nodes for image in node.source_images)
         self.source_images = tuple(image for image in images if image.producer is None)
