@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 import mpsref
-from mpsref import PoolingAverage, bench, registry
-from mpsref.bench import BenchReport, Measurement, pytorch, spellings
+from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
+from mpsref.bench import BenchReport, Measurement, pytorch, spellings, timing
 from mpsref.bench.spellings.pooling import avg_pool2d
 from mpsref.conformance import data, zoo
 from mpsref.conformance.zoo.pooling import AVERAGE_POOLING
@@ -173,7 +173,7 @@ def test_json() -> None:
 def test_runners_take_turns() -> None:
     order: list[str] = []
     calls = [lambda name=name: order.append(name) for name in "ab"]
-    times = bench._take_turns(calls, rounds=3)
+    times = timing.take_turns(calls, rounds=3)
     turns = [name for k, name in enumerate(order[2:]) if k == 0 or order[k + 1] != name]
     assert order[:2] == ["a", "b"], "first everyone warms up"
     assert turns == list("ababab")
@@ -185,7 +185,7 @@ def test_runners_take_turns() -> None:
 def test_the_copy_copies_everything(nbytes: int, threads: int) -> None:
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     with ThreadPoolExecutor(2) as pool:
-        bench._copy(source, target, pool, threads)()
+        timing.copy_of(source, target, pool, threads)()
     assert target.all()
 
 
@@ -241,3 +241,37 @@ def test_importing_it_imports_neither_pytorch_nor_numba() -> None:
     root = str(Path(mpsref.__file__).parents[1])
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+NORM = zoo.Layer("tiny.norm", "Tiny", BatchNormalization(0.1), (2, 3, 4, 5))
+FOUR = [registry.Operation(BatchNormalization, method) for method in BatchNormalization.problems]
+
+
+def test_what_pytorch_does_in_one_is_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytorch, "session", missing)
+    report = bench.run("cpu", FOUR, [NORM], rounds=1, scaling=False)
+    assert [m.operation for m in report.measurements] == [*map(str, FOUR), "BatchNormalization.together"]
+    *parts, together = report.measurements
+    assert together.nbytes == sum(part.nbytes for part in parts)
+    assert together.backends.keys() == {"cpu"}
+    assert together.pytorch is None
+    report = bench.run("cpu", FOUR[1:], [NORM], rounds=1, scaling=False)
+    assert [m.operation for m in report.measurements] == [*map(str, FOUR[1:])]
+
+
+def test_the_training_step_of_pytorch_is_the_four_operations() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch, which this is about, is not installed")
+    norm, draw = NORM.spec, np.random.default_rng(3).standard_normal
+    g, x = (draw(NORM.source_shape).astype(np.float32) for _ in range(2))
+    gamma, beta = (draw(5).astype(np.float32) for _ in range(2))
+    _, step = spellings.TOGETHER[BatchNormalization]
+    call = step(torch, norm, {"g": g, "x": x, "gamma": gamma, "beta": beta})
+    assert call is not None
+    y, dx, dgamma, dbeta = pytorch.arrays(call())
+    seen = norm.statistics(x)
+    given = seen.mean, seen.variance, gamma, beta
+    sums = norm.statistics_gradient(g, x, *given)
+    expected = norm.forward(x, *given), norm.gradient(g, x, *given, sums), sums.dgamma, sums.dbeta
+    for theirs, ours in zip((y, dx, dgamma, dbeta), expected, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
+    assert step(torch, replace(norm, neuron=Neuron("relu")), {"g": g, "x": x}) is None

@@ -5,7 +5,8 @@ pause, until the threads of the last one sleep. Each computes on the same float3
 (NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated anew at each
 call, as users do it; beyond 30 MB, where a fresh result costs more in page faults than in arithmetic, everyone writes
 into memory that is there. The copy moves as many bytes as the operation reads and writes at least, half of them read
-and half written, into memory that is there, in as many threads.
+and half written, into memory that is there, in as many threads. Operations that PyTorch does in one, as it does batch
+normalization, are measured together as well: one after the other, on the same images.
 
 PyTorch is optional: without it its column says so.
 """
@@ -17,7 +18,6 @@ import json
 import math
 import platform
 import statistics
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -28,11 +28,13 @@ import numpy as np
 import mpsref
 from mpsref import registry
 from mpsref.bench import pytorch, spellings
+from mpsref.bench.pytorch import Call
+from mpsref.bench.timing import copying, in_turn, take_turns
 from mpsref.conformance import data, zoo
 from mpsref.conformance.case import operations as all_operations
 from mpsref.images import Array
 from mpsref.machine import cores
-from mpsref.registry import Backend, Operation, Problem
+from mpsref.registry import Backend, Operation, Problem, Spec
 
 __all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "run"]
 
@@ -44,18 +46,6 @@ FRESH_BYTES = 30_000_000
 
 COUNTED_BYTES = 1_000_000
 """Layers that move less are shown, but do not count in the means: there the call costs more than the pixels."""
-
-THREADED_BYTES = 500_000
-"""Copies of less run in one thread."""
-
-ROUND_SECONDS = 0.004
-"""How long a runner repeats its call when it is its turn."""
-
-PAUSE_SECONDS = 0.02
-"""Before each turn. Threads of who was last go on looking for work for a while, PyTorch's for 9 ms on two cores, and
-would take a core from whose turn it is."""
-
-Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
@@ -181,6 +171,13 @@ def run(
             for layer, backend in itertools.product(mine[:1] if scaling else [], able):
                 progress(f"{operation} {backend.name} three sizes of each axis")
                 scalings += _scale(operation, layer, backend, rounds)
+        for spec_type, (methods, _) in spellings.TOGETHER.items():
+            whole = {Operation(spec_type, method) for method in methods}
+            able = [backend for backend in chosen if all(operation in backend.implementations for operation in whole)]
+            for layer in known if whole <= {*wanted} else []:
+                if isinstance(layer.spec, spec_type) and {*methods} <= {*layer.methods}:
+                    progress(f"{spec_type.__name__} together {layer.name}")
+                    measurements.append(_measure_together(spec_type, layer, able, torch, pool, count, rounds))
     devices = {backend.name: backend.device() for backend in chosen}
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return BenchReport(
@@ -211,27 +208,66 @@ def _measure(
 ) -> Measurement:
     problem = layer.problem(operation.method)
     inputs = data.inputs(problem, "float32", "real", 1)
-    nbytes = sum(array.nbytes for array in inputs) + sum(4 * math.prod(shape) for shape in problem.result_shapes)
-    calls = {("backend", backend.name): _call(problem, inputs, backend) for backend in backends}
-    half = nbytes // 2
-    calls["copy", ""] = _copy(np.ones(half, np.uint8), np.zeros(half, np.uint8), pool, threads)
+    calls = {backend.name: _call(problem, inputs, backend) for backend in backends}
+    copy = copying(_nbytes(problem), pool, threads)
     theirs = spellings.call(torch, problem, inputs, _outs(problem)) if torch else None
     if theirs is not None:
-        for (_, name), call in itertools.islice(calls.items(), len(backends)):
+        for name, call in calls.items():
             _same(f"{operation} of {layer.name}", name, call(), pytorch.arrays(theirs()))
-        calls["pytorch", ""] = theirs
-    times = dict(zip(calls, _take_turns(list(calls.values()), rounds), strict=True))
-    own = {name: seconds for (kind, name), seconds in times.items() if kind == "backend"}
+    return _measured(str(operation), layer, [problem], calls, copy, theirs, rounds)
+
+
+def _measure_together(
+    spec_type: type[Spec],
+    layer: zoo.Layer,
+    backends: Sequence[Backend],
+    torch: Any,
+    pool: ThreadPoolExecutor,
+    threads: int,
+    rounds: int,
+) -> Measurement:
+    """Time operations that PyTorch does in one, one after the other on the same images."""
+    methods, spelling = spellings.TOGETHER[spec_type]
+    problems = [layer.problem(method) for method in methods]
+    named: dict[str, Array] = {}
+    for problem in problems:
+        named |= dict(zip(problem.input_shapes, data.inputs(problem, "float32", "real", 1), strict=True))
+    inputs = [tuple(named[name] for name in problem.input_shapes) for problem in problems]
+    calls = {
+        backend.name: in_turn([_call(problem, own, backend) for problem, own in zip(problems, inputs, strict=True)])
+        for backend in backends
+    }
+    copy = in_turn([copying(_nbytes(problem), pool, threads) for problem in problems])
+    theirs = spelling(torch, layer.spec, named) if torch else None
+    return _measured(f"{spec_type.__name__}.together", layer, problems, calls, copy, theirs, rounds)
+
+
+def _measured(
+    operation: str,
+    layer: zoo.Layer,
+    problems: Sequence[Problem],
+    backends: Mapping[str, Call],
+    copy: Call,
+    theirs: Call | None,
+    rounds: int,
+) -> Measurement:
+    calls = [*backends.values(), copy, *([] if theirs is None else [theirs])]
+    times = take_turns(calls, rounds)
     return Measurement(
-        str(operation),
+        operation,
         layer.name,
         layer.source_shape,
-        nbytes,
-        problem.flops,
-        own,
-        times["copy", ""],
-        times.get(("pytorch", "")),
+        sum(map(_nbytes, problems)),
+        sum(problem.flops for problem in problems),
+        dict(zip(backends, times, strict=False)),
+        times[len(backends)],
+        None if theirs is None else times[-1],
     )
+
+
+def _nbytes(problem: Problem) -> int:
+    """Return how many bytes a problem reads and writes at least, in float32."""
+    return 4 * sum(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
 
 
 def _scale(operation: Operation, layer: zoo.Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:
@@ -242,46 +278,8 @@ def _scale(operation: Operation, layer: zoo.Layer, backend: Backend, rounds: int
         problems = [grown.problem(operation.method) for grown in layers]
         calls = [_call(problem, data.inputs(problem, "float32", "real", 1), backend) for problem in problems]
         sizes = [sum(math.prod(shape) for shape in (*p.input_shapes.values(), *p.result_shapes)) for p in problems]
-        each = tuple(1e9 * t / size for t, size in zip(_take_turns(calls, rounds), sizes, strict=True))
+        each = tuple(1e9 * t / size for t, size in zip(take_turns(calls, rounds), sizes, strict=True))
         yield Scaling(str(operation), backend.name, name, tuple(grown.source_shape for grown in layers), each)
-
-
-def _take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
-    """Return the median time of each call, in seconds, over rounds in which each of them has its turn."""
-    times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    for _ in range(rounds):
-        for call, mine in zip(calls, times, strict=True):
-            time.sleep(PAUSE_SECONDS)
-            call()  # wakes its threads
-            mine.append(_seconds(call))
-    return [statistics.median(mine) for mine in times]
-
-
-def _seconds(call: Call) -> float:
-    """Return the median time of a call that is repeated for a while."""
-    times: list[float] = []
-    while len(times) < 3 or sum(times) < ROUND_SECONDS:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def _copy(source: Array, target: Array, pool: ThreadPoolExecutor, threads: int) -> Call:
-    """Return a copy in equal parts, one of them in the calling thread."""
-    parts = threads if source.nbytes + target.nbytes >= THREADED_BYTES else 1
-    ends = [source.size * k // parts for k in range(parts + 1)]
-    first, *others = [(target[a:b], source[a:b]) for a, b in itertools.pairwise(ends)]
-
-    def copy() -> None:
-        running = [pool.submit(np.copyto, *part) for part in others]
-        np.copyto(*first)
-        for future in running:
-            future.result()
-
-    return copy
 
 
 def _same(what: str, backend: str, ours: Any, theirs: Sequence[Array]) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from mpsref.images import Array
 
-__all__ = ["Call", "Spelling", "arrays", "nchw", "session"]
+__all__ = ["Call", "Spelling", "Together", "arrays", "nchw", "session"]
 
 Call: TypeAlias = Callable[[], Any]
 
 Spelling: TypeAlias = Callable[..., Call | None]
 """``spelling(torch, problem, inputs, outs)``, or ``None`` where PyTorch has no words for the problem."""
+
+
+class Together(NamedTuple):
+    """Operations of a kernel that PyTorch does in one: ``spelling(torch, spec, arrays by name)`` or ``None``."""
+
+    methods: tuple[str, ...]
+    spelling: Callable[[Any, Any, Mapping[str, Array]], Call | None]
 
 
 @contextlib.contextmanager

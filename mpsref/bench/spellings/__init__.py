@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpsref.bench.pytorch import Call, Spelling
+from mpsref.bench.pytorch import Call, Spelling, Together
 from mpsref.bench.spellings import (
     batch_normalization,
     convolution,
@@ -23,12 +23,15 @@ from mpsref.bench.spellings import (
 from mpsref.images import Array
 from mpsref.registry import Problem, Spec
 
-__all__ = ["SPELLINGS", "call"]
+__all__ = ["SPELLINGS", "TOGETHER", "call"]
 
 FAMILIES = (batch_normalization, convolution, neuron, normalization, pointwise, pooling, softmax, training)
 
 SPELLINGS: Mapping[type[Spec], Spelling] = {kernel: f for family in FAMILIES for kernel, f in family.SPELLINGS.items()}
 """The function of each kernel."""
+
+TOGETHER: Mapping[type[Spec], Together] = batch_normalization.TOGETHER
+"""Kernels of which PyTorch does several operations in one."""
 
 
 def call(torch: Any, problem: Problem, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpsref.bench.pytorch import Call, Spelling, nchw
+from mpsref.bench.pytorch import Call, Spelling, Together, nchw
 from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.registry import Spec
@@ -59,5 +59,25 @@ def _vectors(torch: Any, given: Any) -> list[Any]:
     return [None if vector is None else torch.from_numpy(vector) for vector in vectors]
 
 
+def training_step(torch: Any, spec: Any, arrays: Mapping[str, Array]) -> Call | None:
+    """Return a forward pass with the statistics of its batch, and the backward pass; ``None`` with a neuron."""
+    if spec.activates:
+        return None
+    aten, g, x = torch.ops.aten, nchw(torch, arrays["g"]), nchw(torch, arrays["x"])
+    gamma, beta = (torch.from_numpy(arrays[name]) if name in arrays else None for name in ("gamma", "beta"))
+
+    def step() -> Any:
+        y, mean, root = aten.native_batch_norm(x, gamma, beta, None, None, True, 0.0, spec.epsilon)
+        wanted = [True, gamma is not None, beta is not None]
+        return y, *aten.native_batch_norm_backward(g, x, gamma, None, None, mean, root, True, spec.epsilon, wanted)
+
+    return step
+
+
 SPELLINGS: Mapping[type[Spec], Spelling] = {BatchNormalization: batch_normalization}
 """The function of each kernel."""
+
+TOGETHER: Mapping[type[Spec], Together] = {
+    BatchNormalization: Together(("statistics", "forward", "statistics_gradient", "gradient"), training_step)
+}
+"""All four operations are a forward and a backward pass."""

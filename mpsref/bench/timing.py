@@ -1,0 +1,79 @@
+"""How calls are timed: in turns, each for a while, and beside a plain copy."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from mpsref.bench.pytorch import Call
+from mpsref.images import Array
+
+__all__ = ["copy_of", "copying", "in_turn", "take_turns"]
+
+THREADED_BYTES = 500_000
+"""Copies of less run in one thread."""
+
+ROUND_SECONDS = 0.004
+"""How long a runner repeats its call when it is its turn."""
+
+PAUSE_SECONDS = 0.02
+"""Before each turn. Threads of who was last go on looking for work for a while, PyTorch's for 9 ms on two cores, and
+would take a core from whose turn it is."""
+
+
+def take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
+    """Return the median time of each call, in seconds, over rounds in which each of them has its turn."""
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(rounds):
+        for call, mine in zip(calls, times, strict=True):
+            time.sleep(PAUSE_SECONDS)
+            call()  # wakes its threads
+            mine.append(_seconds(call))
+    return [statistics.median(mine) for mine in times]
+
+
+def _seconds(call: Call) -> float:
+    """Return the median time of a call that is repeated for a while."""
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < ROUND_SECONDS:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def copying(nbytes: int, pool: ThreadPoolExecutor, threads: int) -> Call:
+    """Return a copy that reads half of so many bytes and writes the other half, into memory that is there."""
+    return copy_of(np.ones(nbytes // 2, np.uint8), np.zeros(nbytes // 2, np.uint8), pool, threads)
+
+
+def copy_of(source: Array, target: Array, pool: ThreadPoolExecutor, threads: int) -> Call:
+    """Return a copy in equal parts, one of them in the calling thread."""
+    parts = threads if source.nbytes + target.nbytes >= THREADED_BYTES else 1
+    ends = [source.size * k // parts for k in range(parts + 1)]
+    first, *others = [(target[a:b], source[a:b]) for a, b in itertools.pairwise(ends)]
+
+    def copy() -> None:
+        running = [pool.submit(np.copyto, *part) for part in others]
+        np.copyto(*first)
+        for future in running:
+            future.result()
+
+    return copy
+
+
+def in_turn(calls: Sequence[Call]) -> Call:
+    """Return a call that makes ``calls``, one after the other."""
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
