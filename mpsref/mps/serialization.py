@@ -187,6 +187,10 @@ def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, An
             setattr(loaded, key, values[key])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} describes no legal {name}: {error}") from error
+    for key, value in loaded.saved_values().items():  # setters take more than what is ever saved
+        found, saved = _encoded(key, values[key]), _encoded(key, value)
+        if found != saved:
+            raise ValueError(f"{where} has {key} {found}, which is never saved like that but as {saved}")
     return loaded
 
 

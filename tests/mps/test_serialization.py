@@ -330,6 +330,13 @@ def test_text_must_be_a_str(text: Any) -> None:
         Average.from_json(text)
 
 
+def test_what_a_setter_would_take_and_nothing_saves_is_refused() -> None:
+    """An offset of two numbers is one of three: so two that lost the comma between them are no legal text."""
+    assert '"offset":[-1,2,0]' in TEXT
+    with pytest.raises(ValueError, match=r"offset \[-12, 0\], which is never saved like that but as \[-12, 0, 0\]"):
+        Average.from_json(TEXT.replace("[-1,2,0]", "[-12,0]"))
+
+
 @given(st.data())
 def test_cut_or_changed_text_never_does_anything_else(data: st.DataObject) -> None:
     """One character replaced, dropped or added: a ValueError, or an object that saves as the text now says."""
