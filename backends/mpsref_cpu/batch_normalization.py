@@ -44,8 +44,8 @@ TILE = 512
 ROWS = 16
 """So many strips at a time."""
 
-PARTS, FEWEST, MOST = 32, 32, 1024
-"""The pixels are cut into 32 blocks, of at least 32 pixels and at most 1,024 strips."""
+PARTS, FEWEST, MOST = 16, 64, 1024
+"""The pixels are cut into 16 blocks, of at least 64 pixels and at most 1,024 strips: joining blocks takes time, too."""
 
 FAR = 64
 """A shift is far where its squared distance from the mean is more than so many variances."""
