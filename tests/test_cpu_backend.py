@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpsref import PoolingAverage, registry
+from mpsref import Adam, PoolingAverage, registry
 from mpsref.conformance.case import Case
 from mpsref.conformance.checker import cases
 from mpsref.conformance.runner import run_case
 from mpsref.conformance.subjects import SUBJECTS
 from mpsref.images import Array
 from mpsref_cpu import backend
-from mpsref_cpu.half import load, store
+from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import load_lanes, put, zeros
 from mpsref_cpu.pooling_average import _tables
 
@@ -229,3 +229,18 @@ def test_sums_of_many_terms_are_float64(size: int, dtype: Any) -> None:
     for method in ("forward", "gradient"):
         rows, columns = _tables(spec.problems[method](spec, (1, 90, 90, 1), (90, 90)))
         assert {array.dtype for array in (*rows[2:], *columns[6:])} == {np.dtype(dtype)}
+
+
+def test_a_read_only_view_of_memory_that_may_be_written_stays_one() -> None:
+    """Kernels are compiled for arrays that may be written; what they are lent is another view of the same memory."""
+    gradient = np.ones(8, np.float32)
+    view = gradient.view()
+    view.flags.writeable = False
+    lent = as_storage(view)
+    assert np.shares_memory(lent, gradient)
+    assert lent.flags.writeable
+    assert not view.flags.writeable
+    moment = np.zeros(8, np.float32)
+    Adam(0.1).step(view, view, moment, moment, backend="cpu")
+    assert not view.flags.writeable
+    assert (gradient == 1).all()
