@@ -77,12 +77,12 @@ class MaskProblem(registry.ImageProblem):
         """Bytes."""
         return (np.dtype(np.uint8),)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Mask elements of one image."""
         return math.prod(self.result_shapes[0][1:])
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """Counters of one image."""
         return -(-self.elements // BLOCK)
