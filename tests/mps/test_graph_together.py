@@ -25,8 +25,11 @@ class Weights(ArrayConvolutionDataSource):
 
     answer: Any = None
     given: Any = None
+    fails: BaseException | None = None
 
     def update_together(self, gradients: tuple[Array, Array]) -> Callable[[], Any]:
+        if self.fails is not None:
+            raise self.fails
         self.given = gradients
         dw, db = gradients
         new = {"weights": self.weights_array - RATE * dw, "biases": self.biases_array - RATE * db}
@@ -144,6 +147,24 @@ def test_wrong_answers_change_nothing(source: str, answer: Any, error: type[Exce
         training.run([X], [labels()])
     after = in_force(net, training)
     assert all(np.array_equal(after[key], before[key]) for key in before)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("disk full"), KeyboardInterrupt()], ids=["error", "interruption"])
+def test_one_that_raises_leaves_the_parameters_of_all(error: BaseException) -> None:
+    net = learning()
+    training = compiled(net)
+    before = in_force(net, training)
+    net.w1.fails = error  # the last that is asked
+    with pytest.raises(type(error)):
+        training.run([X], [labels()])
+    assert net.w3.given is not None, "another one had been asked before"
+    after = in_force(net, training)
+    assert all(np.array_equal(after[key], before[key]) for key in before)
+    net.w1.fails, net.w3.answer = None, {}
+    training.run([X], [labels()])
+    after = in_force(net, training)
+    assert not np.array_equal(after["conv1", "weights"], before["conv1", "weights"])
+    assert np.array_equal(after["fc", "weights"], before["fc", "weights"]), "the answer of the run that failed is gone"
 
 
 def test_updates_on_the_cpu_need_their_callback() -> None:
