@@ -410,3 +410,18 @@ def test_one_backend_is_a_list_of_one() -> None:
     assert registry.get_backends(()) == []
     with pytest.raises(ValueError, match="unknown backend 'c'"):
         registry.get_backends(list("cpu"))
+
+
+def test_an_implementation_sees_plain_arrays_at_every_call() -> None:
+    """Also where the first call of a problem, after which it is known, had plain ones."""
+    seen = []
+
+    def look(problem: registry.Problem, x: Array, out: Array) -> None:
+        seen.append(type(x) is np.ndarray and x.flags.c_contiguous and x.dtype.isnative)
+        out.fill(0)
+
+    looking = Backend("looking", {(PoolingAverage, "forward"): look})
+    pool, x = PoolingAverage(2, 2), np.zeros((1, 4, 4, 2), np.float32)
+    for given in (x, x[:, ::-1], x[..., ::-1], x.astype(">f4"), np.asfortranarray(x), x):
+        pool.forward(given, backend=looking)
+    assert seen == [True] * 6
