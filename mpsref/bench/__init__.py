@@ -21,7 +21,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -162,12 +162,13 @@ def run(
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
     with ThreadPoolExecutor(count) as pool, pytorch.session(count) as (torch, version):
+        session = _Session(torch, pool, count, rounds)
         for operation in wanted:
             mine = [x for x in known if isinstance(x.spec, operation.spec_type) and operation.method in x.methods]
             able = [backend for backend in chosen if operation in backend.implementations]
             for layer in mine:
                 progress(f"{operation} {layer.name}")
-                measurements.append(_measure(operation, layer, able, torch, pool, count, rounds))
+                measurements.append(_measure(operation, layer, able, session))
             for layer, backend in itertools.product(mine[:1] if scaling else [], able):
                 progress(f"{operation} {backend.name} three sizes of each axis")
                 scalings += _scale(operation, layer, backend, rounds)
@@ -177,12 +178,22 @@ def run(
             for layer in known if whole <= {*wanted} else []:
                 if isinstance(layer.spec, spec_type) and {*methods} <= {*layer.methods}:
                     progress(f"{spec_type.__name__} together {layer.name}")
-                    measurements.append(_measure_together(spec_type, layer, able, torch, pool, count, rounds))
+                    measurements.append(_measure_together(spec_type, layer, able, session))
     devices = {backend.name: backend.device() for backend in chosen}
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return BenchReport(
         mpsref.__version__, machine, count, version, devices, rounds, tuple(measurements), tuple(scalings)
     )
+
+
+class _Session(NamedTuple):
+    """What all measurements of a run have in common."""
+
+    torch: Any
+    """PyTorch, or ``None``."""
+    pool: ThreadPoolExecutor
+    threads: int
+    rounds: int
 
 
 def _outs(problem: Problem) -> tuple[Array, ...] | None:
@@ -197,34 +208,20 @@ def _call(problem: Problem, inputs: tuple[Array, ...], backend: Backend) -> Call
     return lambda: registry.run(problem, *inputs, out=out, backend=backend)
 
 
-def _measure(
-    operation: Operation,
-    layer: zoo.Layer,
-    backends: Sequence[Backend],
-    torch: Any,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    rounds: int,
-) -> Measurement:
+def _measure(operation: Operation, layer: zoo.Layer, backends: Sequence[Backend], session: _Session) -> Measurement:
     problem = layer.problem(operation.method)
     inputs = data.inputs(problem, "float32", "real", 1)
     calls = {backend.name: _call(problem, inputs, backend) for backend in backends}
-    copy = copying(_nbytes(problem), pool, threads)
-    theirs = spellings.call(torch, problem, inputs, _outs(problem)) if torch else None
+    copy = copying(_nbytes(problem), session.pool, session.threads)
+    theirs = spellings.call(session.torch, problem, inputs, _outs(problem)) if session.torch else None
     if theirs is not None:
         for name, call in calls.items():
             _same(f"{operation} of {layer.name}", name, call(), pytorch.arrays(theirs()))
-    return _measured(str(operation), layer, [problem], calls, copy, theirs, rounds)
+    return _measured(str(operation), layer, [problem], calls, copy, theirs, session.rounds)
 
 
 def _measure_together(
-    spec_type: type[Spec],
-    layer: zoo.Layer,
-    backends: Sequence[Backend],
-    torch: Any,
-    pool: ThreadPoolExecutor,
-    threads: int,
-    rounds: int,
+    spec_type: type[Spec], layer: zoo.Layer, backends: Sequence[Backend], session: _Session
 ) -> Measurement:
     """Time operations that PyTorch does in one, one after the other on the same images."""
     methods, spelling = spellings.TOGETHER[spec_type]
@@ -237,9 +234,9 @@ def _measure_together(
         backend.name: in_turn([_call(problem, own, backend) for problem, own in zip(problems, inputs, strict=True)])
         for backend in backends
     }
-    copy = in_turn([copying(_nbytes(problem), pool, threads) for problem in problems])
-    theirs = spelling(torch, layer.spec, named) if torch else None
-    return _measured(f"{spec_type.__name__}.together", layer, problems, calls, copy, theirs, rounds)
+    copy = in_turn([copying(_nbytes(problem), session.pool, session.threads) for problem in problems])
+    theirs = spelling(session.torch, layer.spec, named) if session.torch else None
+    return _measured(f"{spec_type.__name__}.together", layer, problems, calls, copy, theirs, session.rounds)
 
 
 def _measured(
@@ -277,7 +274,7 @@ def _scale(operation: Operation, layer: zoo.Layer, backend: Backend, rounds: int
         layers = [base.grown(axis, factor) for factor in (1, 2, 4)]
         problems = [grown.problem(operation.method) for grown in layers]
         calls = [_call(problem, data.inputs(problem, "float32", "real", 1), backend) for problem in problems]
-        sizes = [sum(math.prod(shape) for shape in (*p.input_shapes.values(), *p.result_shapes)) for p in problems]
+        sizes = [_nbytes(problem) // 4 for problem in problems]
         each = tuple(1e9 * t / size for t, size in zip(take_turns(calls, rounds), sizes, strict=True))
         yield Scaling(str(operation), backend.name, name, tuple(grown.source_shape for grown in layers), each)
 

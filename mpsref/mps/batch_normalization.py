@@ -323,12 +323,12 @@ class MPSCNNBatchNormalization(MPSCNNKernel):
     def reload_gamma_and_beta_from_data_source(self) -> None:
         """Load gamma and beta again, for all later encodes; after an error the old ones stay."""
         new = self._reloaded(self.data_source)
-        self._loaded = dataclasses.replace(self._loaded, gamma=new.gamma, beta=new.beta)
+        self._replace(gamma=new.gamma, beta=new.beta)
 
     def reload_mean_and_variance_from_data_source(self) -> None:
         """Load mean and variance again, for all later encodes; after an error the old ones stay."""
         new = self._reloaded(self.data_source)
-        self._loaded = dataclasses.replace(self._loaded, mean=new.mean, variance=new.variance)
+        self._replace(mean=new.mean, variance=new.variance)
 
     def reload_gamma_and_beta(self, gamma_and_beta_state: Any, command_buffer: MPSCommandBuffer | None = None) -> None:
         """Take gamma and beta from a state, as it is at this point of the command buffer.

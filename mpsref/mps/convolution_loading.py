@@ -114,8 +114,6 @@ def rounded(weights: Array, kernel_type: str) -> Array:
     >>> rounded(np.array([0.1]), "float16").item()
     0.0999755859375
     """
-    if kernel_type == "float32" and weights.dtype.type is np.float32:
-        return immutable(weights.astype(np.float32, order="C"))
     with np.errstate(over="ignore"):  # beyond 65504 float16 has infinity
         return immutable(weights.astype(kernel_type, order="C").astype(np.float32))
 

@@ -157,9 +157,9 @@ def _byte_offset(name: str, value: Any) -> int:
 def _buffer(name: str, value: Any) -> Array:
     """Return a float32 array (or float64, for work in float64)."""
     array = np.asarray(value)
-    if array.dtype.type not in (np.float32, np.float64):
+    if array.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} has dtype {array.dtype}; it must be float32: convert it with .astype(numpy.float32)")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    return array
 
 
 def _part(name: str, buffer: Array, offset: int, shape: Shape) -> Array:

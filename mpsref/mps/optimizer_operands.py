@@ -140,7 +140,7 @@ class _Arrays(Form):
 
     def _array(self, name: str, value: Any) -> Array:
         array = value if isinstance(value, np.ndarray) else as_array(name, value)
-        if array.dtype.type not in (np.float32, np.float64):
+        if array.dtype not in (np.float32, np.float64):
             raise TypeError(f"{name} has dtype {array.dtype}; it must be float32")
         if array.ndim != self.rank:
             raise ShapeError(f"{name} has shape {array.shape}; it must have {self.rank} axis/axes")

@@ -24,7 +24,7 @@ class Learned:
     @property
     def parameters(self) -> tuple[Array, Array]:
         """The two arrays that are learned."""
-        first, second = (getattr(self, f"{name}_array") for name in self.names[:2])
+        first, second = self.learned().values()
         return first, second
 
     @parameters.setter

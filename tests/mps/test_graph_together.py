@@ -132,6 +132,7 @@ def test_an_array_that_may_be_written_is_copied_and_what_is_left_out_stays() -> 
         ("w1", 3, TypeError, "must be a mapping with some of weights, biases"),
         ("w1", {"weights": np.zeros(3, np.float32)}, ShapeError, r"weights of shape \(3,\)"),
         ("w1", {"weights": 3.0}, TypeError, "must be an array of dtype float32"),
+        ("w1", {"biases": np.zeros(8, ">f4")}, TypeError, "must be an array of dtype float32"),
         ("w1", {"gamma": np.zeros(3, np.float32)}, TypeError, "some of weights, biases"),
         ("d1", {"gamma": np.zeros(8, np.int32)}, TypeError, "must be an array of dtype float32"),
         ("d1", {"variance": np.full(8, -1, np.float32)}, ValueError, r"variance\[0\] is -1"),
@@ -170,3 +171,14 @@ def test_one_that_raises_leaves_the_parameters_of_all(error: BaseException) -> N
 def test_updates_on_the_cpu_need_their_callback() -> None:
     with pytest.raises(NotImplementedError, match="no method update_cpu"):
         compiled(learning("cpu"))
+
+
+def test_what_cannot_be_called_is_no_callback() -> None:
+    net = learning()
+    net.w1.update_together = None  # and the class's own update answers, as for any data source without it
+    with pytest.raises(AssertionError, match="not asked"):
+        compiled(net).run([X], [labels()])
+    net = network("gpu")
+    net.w1.update_together = 3
+    with pytest.raises(NotImplementedError, match="no method update"):
+        compiled(net)

@@ -40,7 +40,7 @@ def fitting(source: str, answer: Any, known: Mapping[str, Array]) -> dict[str, A
     if not isinstance(answer, Mapping) or not answer.keys() <= known.keys():
         raise TypeError(f"{what} answered {answer!r}; it must be a mapping with some of {', '.join(known)}")
     for name, array in answer.items():
-        if not isinstance(array, np.ndarray) or array.dtype.type not in (np.float32, np.float64):
+        if not isinstance(array, np.ndarray) or array.dtype not in (np.float32, np.float64):
             raise TypeError(f"{what} answered with {name} = {array!r}; it must be an array of dtype float32")
         if array.shape != known[name].shape:
             raise ShapeError(f"{what} answered with {name} of shape {array.shape}; it must be {known[name].shape}")

@@ -71,10 +71,17 @@ class Parameters(abc.ABC):
 
         A data source that has ``update_together`` is not given a state: see :mod:`mpsref.mps.graph.together`.
         """
-        together = getattr(self.data_source, TOGETHER, None) if style is MPSNNTrainingStyle.GPU else None
-        if callable(together) and self.updates_together:
+        together = self._together(style)
+        if together is not None:
             return self._update_together(together, step_state)
         return self._update(style, self.state(step_state))
+
+    def _together(self, style: MPSNNTrainingStyle) -> Callable[..., Any] | None:
+        """Return ``update_together`` of the data source, if that is what the style calls."""
+        if style is not MPSNNTrainingStyle.GPU or not self.updates_together:
+            return None
+        method = getattr(self.data_source, TOGETHER, None)
+        return method if callable(method) else None
 
     @abc.abstractmethod
     def _update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
@@ -99,8 +106,7 @@ class Parameters(abc.ABC):
         """Raise ``NotImplementedError`` for a data source without any callback of the style."""
         if style is MPSNNTrainingStyle.NONE:
             return
-        together = self.updates_together and style is MPSNNTrainingStyle.GPU and hasattr(self.data_source, TOGETHER)
-        if not together and not self.callbacks(style):
+        if self._together(style) is None and not self.callbacks(style):
             names = self.callback_names[style]
             raise UnsupportedError(
                 f"{type(node).__name__} {node.name!r} has the training style {style!r}, and its data source, a "
