@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from mpsref import images
-from mpsref.parameters import choice
-from mpsref.problems import Operation, OperationKey, Spec
+from mpsref.arguments import arrays
+from mpsref.arguments.parameters import choice
+from mpsref.operations import Operation, OperationKey, Spec
 
 __all__ = ["Backend", "BackendInfo", "Implementation"]
 
@@ -46,7 +46,7 @@ class Backend:
         if not isinstance(self.dtypes, tuple) or not self.dtypes:
             raise TypeError(f"dtypes is {self.dtypes!r}; it must be a tuple with one name or more")
         for name in self.dtypes:
-            choice("dtypes", name, images.DTYPES)
+            choice("dtypes", name, arrays.DTYPES)
         if not isinstance(self.implementations, Mapping):
             raise TypeError(f"implementations is of type {type(self.implementations).__name__}; it must be a mapping")
         if isinstance(self.implementations, dict):
@@ -55,7 +55,7 @@ class Backend:
 
     @functools.cached_property
     def _taken(self) -> frozenset[type]:
-        return images.taken(self.dtypes)
+        return arrays.taken(self.dtypes)
 
     def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
         """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""

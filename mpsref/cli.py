@@ -251,7 +251,7 @@ def replay(
 def explain(case: Annotated[str, typer.Argument(help="A case string; dtype and seed may be left out.")]) -> None:
     """Show the windows of a case, N(x), and what each pixel of a gradient gathers."""
     from mpsref.conformance.case import Case
-    from mpsref.explain import explain as text
+    from mpsref.viz.explain import explain as text
 
     typer.echo(text(Case.parse(case).problem))
 
@@ -266,15 +266,15 @@ def plot(
 ) -> None:
     """Draw the windows of a case, N(x), and for a gradient what a pixel gathers."""
     from mpsref.conformance.case import Case
-    from mpsref.plotting import plot as draw
+    from mpsref.viz import graph_figure
+    from mpsref.viz.plotting import plot as draw
 
     if case == "digits":
-        from mpsref import graph_picture
         from mpsref.training import Network, Settings
 
         settings = Settings()
         network = Network(settings.optimizer_on(None), settings.batch, settings.seed, "reference")
-        graph_picture.draw(network.training, output)
+        graph_figure.draw(network.training, output)
     else:
         draw(Case.parse(case).problem, output, pixel=pixel)
     typer.echo(f"wrote {output}")

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mpsref.arguments.parameters import Pair, choice, flag, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div, tdiv2
-from mpsref.parameters import Pair, choice, flag, integer, pair
 
 __all__ = [
     "TENSORFLOW_AVERAGE_POOLING",

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from mpsref import images
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import UnsupportedError
-from mpsref.images import Array, Shape
-from mpsref.problems import ImageProblem, Operation, OperationKey, Problem, Spec
+from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec
 
 if TYPE_CHECKING:
     from importlib import metadata
@@ -191,7 +191,7 @@ def run(
 ) -> Array | tuple[Array, ...]:
     """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of them where there are several.
 
-    ``inputs`` have passed :func:`mpsref.images.as_image` and fit the problem's ``input_shapes``. ``out`` is an array
+    ``inputs`` have passed :func:`arrays.as_image` and fit the problem's ``input_shapes``. ``out`` is an array
     (a tuple for several results) that fits and overlaps no input. ``UnsupportedError`` says why a backend cannot.
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
@@ -210,7 +210,7 @@ def run(
     try:
         results = (np.empty(*made[0]),) if len(made) == 1 else tuple([np.empty(*one) for one in made])
     except MemoryError:  # say for what
-        results = tuple([images.empty("the result", *one) for one in made])
+        results = tuple([arrays.empty("the result", *one) for one in made])
     if len(results) == 1:
         implementation(problem, *sources, out=results[0])
         return results[0]
@@ -233,7 +233,7 @@ class _Ready(NamedTuple):
 
 def _made_ready(problem: Problem, backend: Backend, given: tuple[Array, ...]) -> tuple[tuple[Array, ...], _Ready]:
     """Check that the backend takes such a problem and such inputs; return them as it reads them, and what is known."""
-    inputs = tuple(map(images.native, given))
+    inputs = tuple(map(arrays.native, given))
     known: _Ready | None = problem.__dict__.get("_ready")
     if known is not None and known.backend is backend and known.dtypes == [array.dtype for array in inputs]:
         return inputs, known
@@ -250,7 +250,7 @@ def _made_ready(problem: Problem, backend: Backend, given: tuple[Array, ...]) ->
             )
     made = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
     for one in made:  # each may be too large
-        images.empty("the result", *one)
+        arrays.empty("the result", *one)
     ready = _Ready(backend, operation, dtypes, made, not all(array.size for array in inputs))
     problem.__dict__["_ready"] = problem.__dict__.get("_followed", problem).__dict__["_ready"] = ready
     return inputs, ready
@@ -266,7 +266,7 @@ def _run_into(
 ) -> Array | tuple[Array, ...]:
     """Run a problem whose inputs are empty, or whose results go into arrays of the caller."""
     made = ready.made
-    results = tuple([images.empty("the result", *one) for one in made]) if out is None else _checked(made, inputs, out)
+    results = tuple([arrays.empty("the result", *one) for one in made]) if out is None else _checked(made, inputs, out)
     # A backend writes into plain memory; only a caller's strided array takes the way over a copy.
     targets = tuple(r if r.flags.c_contiguous else np.empty_like(r, order="C") for r in results)
     single = len(targets) == 1
@@ -292,7 +292,7 @@ def _checked(made: list[tuple[Shape, np.dtype[Any]]], inputs: tuple[Array, ...],
         raise TypeError(f"out has {len(outs)} arrays; the operation has {len(made)} results: pass one for each")
     names = ["out"] if len(outs) == 1 else [f"out[{k}]" for k in range(len(outs))]
     return tuple(
-        images.checked_out(name, one, shape, dtype, inputs)
+        arrays.checked_out(name, one, shape, dtype, inputs)
         for name, one, (shape, dtype) in zip(names, outs, made, strict=True)
     )
 

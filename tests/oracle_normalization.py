@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 Forward = Callable[[Array], Array]
 

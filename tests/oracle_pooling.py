@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref import PoolingAverage
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 Axis = dict[str, Any]
 

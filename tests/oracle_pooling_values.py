@@ -16,8 +16,8 @@ import pytest
 from hypothesis import strategies as st
 
 from mpsref import PoolingL2Norm, PoolingMax, registry
+from mpsref.arguments.arrays import Array
 from mpsref.geometry import EDGE_MODES
-from mpsref.images import Array
 from tests.oracle_pooling import Answer, included
 
 Pool = PoolingMax | PoolingL2Norm

@@ -12,7 +12,7 @@ import pytest
 from numba import set_num_threads
 
 from mpsref import Arithmetic, NoGradientError, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import NAMES
 
 F32 = np.float32

@@ -13,7 +13,7 @@ import pytest
 
 import mpsref
 from mpsref import PoolingAverage, ShapeError, UnsupportedError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 POOL = PoolingAverage(3, 2)
 HUGE = 2**62  # the largest parameter that is accepted

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpsref import PoolingAverage, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)

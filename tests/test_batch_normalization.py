@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpsref
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
 from mpsref.kernels.neuron import Neuron
 from tests.conftest import AVAILABLE

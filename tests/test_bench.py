@@ -19,11 +19,11 @@ from rich.console import Console
 
 import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
+from mpsref.arguments.arrays import Array
 from mpsref.bench import BenchReport, Measurement, pytorch, spellings, timing
 from mpsref.bench.spellings.pooling import avg_pool2d
 from mpsref.conformance import data, zoo
 from mpsref.conformance.zoo.pooling import AVERAGE_POOLING
-from mpsref.images import Array
 from mpsref_cpu import backend
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpsref import Compare, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.compare import COMPARISONS
 
 F32 = np.float32

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import Concatenation, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 F32 = np.float32
 

@@ -9,8 +9,8 @@ import pytest
 
 import mpsref
 from mpsref import Convolution, Neuron, ShapeError
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
-from mpsref.images import Array
 
 F32 = np.float32
 

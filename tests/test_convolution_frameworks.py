@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.subject import pairs
 from mpsref.conformance.zoo import convolution as zoo
-from mpsref.images import Array
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.subjects.convolution import problems
-from mpsref.images import Array
 from mpsref.kernels.convolution_problems import GradientWeights, Weighted
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpsref import Convolution
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref_metal import convolution as metal
 from tests.conftest import AVAILABLE
 

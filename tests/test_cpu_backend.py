@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import Adam, PoolingAverage, registry
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.checker import cases
 from mpsref.conformance.runner import run_case
 from mpsref.conformance.subjects import SUBJECTS
-from mpsref.images import Array
 from mpsref_cpu import backend
 from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.lanes import load_lanes, put, zeros

@@ -21,10 +21,10 @@ import pytest
 import mpsref
 import mpsref_cpu
 from mpsref import Adam, PoolingAverage, RMSProp, StochasticGradientDescent
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations
 from mpsref.conformance.runner import compute
-from mpsref.images import Array
 from mpsref.registry import Operation
 from mpsref_cpu import backend, mailbox, parallel
 from mpsref_cpu.compiling import compiled

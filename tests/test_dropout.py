@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpsref import Dropout, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.philox import halves, philox4x32
 
 F32 = np.float32

@@ -7,7 +7,7 @@ from hypothesis import given
 import mpsref
 from mpsref.conformance.case import Case
 from mpsref.conformance.subjects import pooling
-from mpsref.explain import explain
+from mpsref.viz.explain import explain
 
 
 def _explain(case):

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import GroupNormalization, InstanceNormalization, registry
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
-from mpsref.images import Array
 from mpsref.kernels.normalization import FLT_MIN
 from tests import oracle_normalization as oracle
 from tests.oracle_normalization import noise

@@ -9,10 +9,10 @@ import pytest
 
 import mpsref
 from mpsref import PoolingAverage, PoolingMax, kernels
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import hardware
 from mpsref.conformance.hardware import KNOWN_DIFFERENCES
 from mpsref.conformance.hardware.entries import Entry, Tolerance, Values
-from mpsref.images import Array
 from mpsref.registry import Backend
 
 BACKENDS = [info.name for info in mpsref.backends() if info.available]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import Loss
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss_formulas import LOSS_TYPES
 
 F32 = np.float32

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import Loss, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 Y = np.full((2, 2, 3, 4), 0.5, np.float32)
 

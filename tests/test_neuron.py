@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpsref
-from mpsref.images import Array
-from mpsref.kernels.neuron import TYPES, Neuron, neuron_token, slope, value
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.neuron import TYPES, Neuron, neuron_codec, slope, value
 
 BACKENDS = ("reference", "cpu", "metal:clang")
 X = np.array([-3, -1, -0.5, 0, 0.5, 1, 3])
@@ -302,7 +302,7 @@ def test_specs_print_and_tokens_read_back(data: st.DataObject) -> None:
         neuron = Neuron(kind, data.draw(number), data.draw(number), c)
     assert eval(repr(neuron)) == neuron
     assert hash(eval(repr(neuron))) == hash(neuron)
-    token = neuron_token("f")
+    token = neuron_codec("f")
     text = token.write(neuron)
     assert "," not in text
     match = re.fullmatch(token.pattern, text)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import LocalContrastNormalization, SpatialNormalization
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from tests import oracle_normalization as oracle
 from tests.oracle_normalization import noise

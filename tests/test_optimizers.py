@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mpsref import Adam, RMSProp, ShapeError, StochasticGradientDescent, registry
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import data
 from mpsref.conformance.subjects.optimizers import STEPS, follow
-from mpsref.images import Array
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
 
 F32 = np.float32

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import Pad, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pad import EDGES, mapped
 
 F32 = np.float32

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.parameters import choice, clip_rectangle, integer, optional_pair, pair
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES
 from mpsref.padding import PaddingMethod
-from mpsref.parameters import choice, clip_rectangle, integer, optional_pair, pair
 
 HUGE = 2**62
 

@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 import pytest
 
 import mpsref
-from mpsref import plotting, registry
+from mpsref import registry
 from mpsref.conformance.case import Case
 from mpsref.errors import UnsupportedError
 from mpsref.kernels.pooling import PoolingForward
-from mpsref.panels import FEW, MOST, Panel, Ruler, shown
-from mpsref.plotting import plot
+from mpsref.viz import plotting
+from mpsref.viz.grid_figure import FEW, MOST, Panel, Ruler, shown
+from mpsref.viz.plotting import plot
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed (the extra `plot`)")
 
@@ -187,7 +188,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_matplotlib_is_imported_on_first_use() -> None:
-    script = "import sys, mpsref.plotting; sys.exit('matplotlib' in sys.modules)"
+    script = "import sys, mpsref.viz.plotting; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import PoolingAverage, ShapeError
+from mpsref.arguments.arrays import Array
 from mpsref.geometry import EDGE_MODES
-from mpsref.images import Array
 from tests import oracle_pooling as oracle
 
 F32 = np.float32

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpsref import PoolingAverage, padding
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from tests import oracle_pooling as oracle
 
 

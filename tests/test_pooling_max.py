@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref import PoolingMax
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from tests import oracle_pooling
 from tests import oracle_pooling_values as oracle
 from tests.oracle_pooling_values import calls, dtypes, image, images, pools, quarters, same, sizes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpsref import PoolingMax, padding
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from tests import oracle_pooling
 from tests import oracle_pooling_values as oracle
 from tests.oracle_pooling_values import quarters

@@ -9,7 +9,7 @@ import pytest
 from numba import set_num_threads
 
 from mpsref import NoGradientError, Reduce, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.reduce import AXES, FORMULAS, OPERATIONS, OVER, is_legal
 
 F32 = np.float32

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import NoGradientError, ResizeBilinear, UpsamplingBilinear
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 F32 = np.float32
 

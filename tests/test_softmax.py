@@ -9,7 +9,7 @@ import pytest
 
 import mpsref
 from mpsref import LogSoftMax, ShapeError, SoftMax
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 BACKENDS = ("reference", "cpu", "metal:clang")
 KERNELS: list[Any] = [SoftMax(), LogSoftMax()]

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from mpsref import kernels, registry
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
-from mpsref.images import Array
 from mpsref.mps import MPSCNNLossLabels
 from mpsref.mps.graph.execution import RunResult
 from mpsref.mps.graph.step import Step

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.graph.execution import Execution
 from mpsref.mps.graph.step import Step
 from mpsref.training import Settings, Trainer

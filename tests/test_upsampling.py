@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import set_num_threads
 
 from mpsref import ShapeError, UpsamplingBilinear, UpsamplingNearest
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling
 
 F32 = np.float32

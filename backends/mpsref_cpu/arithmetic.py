@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.kernels.posing import kept

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import (
     BatchProblem,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
 from mpsref.kernels.broadcasting import Operand
 from mpsref_cpu.compiling import inlined
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.compare import Compare, CompareForward
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.arithmetic import combine_images, value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.half import as_storage

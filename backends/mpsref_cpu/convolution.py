@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import Convolution
 from mpsref.kernels.convolution_problems import Forward, GradientData
 from mpsref.kernels.convolution_transpose import ConvolutionTranspose

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.half import as_storage, load
 from mpsref_cpu.parallel import for_rows

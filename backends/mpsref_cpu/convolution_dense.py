@@ -23,7 +23,7 @@ from mpsref_cpu.convolution_tiles import LANES, ROWS, add_scaled, add_to, copy, 
 __all__ = ["dense"]
 
 MOST_TERMS = 384
-"""Terms of a piece, at most: 24 KB of weights for 16 channels."""
+"""ErrorBound of a piece, at most: 24 KB of weights for 16 channels."""
 
 HALF = (0,) * (LANES // 2)
 """As many lanes as the rest of the channels often has: 24 are 16 and 8."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData
 from mpsref.kernels.convolution_problems import Forward, GradientData, Weighted
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData

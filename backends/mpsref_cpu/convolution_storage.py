@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.convolution_lists import Sizes, Units, rows_of
 from mpsref_cpu.convolution_parts import Span

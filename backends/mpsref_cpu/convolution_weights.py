@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import ConvolutionGradientWeights
 from mpsref.kernels.convolution_problems import GradientWeights
 from mpsref.kernels.convolution_transpose import TransposeGradientWeights

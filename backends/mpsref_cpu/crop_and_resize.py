@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeForward
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.interpolation import resample

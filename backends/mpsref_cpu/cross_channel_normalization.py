@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.cross_channel_normalization import (
     CrossChannelForward,
     CrossChannelGradient,

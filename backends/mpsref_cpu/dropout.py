@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.dropout import BLOCK, Dropout, DropoutProblem, MaskProblem
 from mpsref.kernels.philox import MULTIPLIERS, ROUNDS, WEYL
 from mpsref.registry import Implementation, OperationKey

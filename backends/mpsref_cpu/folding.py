@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numba.extending import overload
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.half import load
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights
 from mpsref.kernels.fully_connected import FullyConnected
 from mpsref.kernels.neuron import Neuron

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.group_normalization import SPECS, GroupsProblem, NormalizationForward, NormalizationGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined

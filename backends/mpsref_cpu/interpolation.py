@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling, Weighted
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.half import as_storage, load, store

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.local_contrast_normalization import (
     LocalContrastForward,
     LocalContrastGradient,

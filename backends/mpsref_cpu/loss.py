@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import Loss
 from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
 from mpsref.registry import Implementation, OperationKey

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
 from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
 from mpsref.kernels.posing import kept

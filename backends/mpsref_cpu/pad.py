@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
 from mpsref.kernels.pad import Pad, PadForward, PadGradient
 from mpsref.registry import Implementation, OperationKey

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient, PoolingAverage
 from mpsref.kernels.posing import remembered
 from mpsref.registry import Implementation, OperationKey

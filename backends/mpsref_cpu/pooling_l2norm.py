@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_l2norm import PoolingL2Norm
 from mpsref.kernels.posing import remembered

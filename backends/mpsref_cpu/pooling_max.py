@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.kernels.posing import remembered

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingGradient
 from mpsref.kernels.posing import remembered
 from mpsref_cpu.compiling import compiled, inlined, uncounted

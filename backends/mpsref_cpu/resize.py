@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.resize import ResizeBilinear, ResizeForward
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.interpolation import resample

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.softmax import LogSoftMax, SoftMax, SoftMaxForward
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined

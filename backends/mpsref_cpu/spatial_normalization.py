@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.spatial_normalization import SpatialForward, SpatialGradient, SpatialNormalization
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
 from mpsref.kernels.broadcasting import Operand
 from mpsref.registry import OperationKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import (
     BatchProblem,

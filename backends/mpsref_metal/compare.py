@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.compare import COMPARISONS, Compare, CompareForward
 from mpsref.registry import OperationKey
 from mpsref_metal.broadcasting import pairing, types_of

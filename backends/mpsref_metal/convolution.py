@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights
 from mpsref.kernels.convolution_taps import IntTable

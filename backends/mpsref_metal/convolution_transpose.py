@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels import ConvolutionTranspose
 from mpsref.kernels.convolution_transpose import (
     TransposeForward,

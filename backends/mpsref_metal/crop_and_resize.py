@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeForward
 from mpsref.registry import OperationKey
 from mpsref_metal.interpolation import resample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.cross_channel_normalization import (
     CrossChannelForward,
     CrossChannelGradient,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels import Convolution, FullyConnected
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights
 from mpsref_metal import convolution

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.group_normalization import SPECS, GroupsProblem, NormalizationForward, NormalizationGradient
 from mpsref_metal.launch import Launcher, store, typedef
 

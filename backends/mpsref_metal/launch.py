@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref_metal.runtimes import Device
 
 __all__ = ["Launcher", "store", "typedef"]

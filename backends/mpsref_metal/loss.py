@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import Loss
 from mpsref.kernels.loss_formulas import LOSS_TYPES
 from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem

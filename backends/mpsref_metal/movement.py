@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
 from mpsref_metal.launch import Launcher, store, typedef
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
 from mpsref_metal.launch import Launcher, store, typedef
 

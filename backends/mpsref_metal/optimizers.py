@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
 from mpsref.kernels.optimizers import REGULARIZATIONS, Adam, Optimizer, RMSProp, StochasticGradientDescent
 from mpsref_metal.launch import Launcher

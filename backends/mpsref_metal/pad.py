@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pad import Pad, PadForward, PadGradient
 from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.tables import Reads, Touching
 from mpsref_metal.launch import Launcher

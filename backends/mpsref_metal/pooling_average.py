@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import PoolingAverage
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref_metal.launch import Launcher
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.reshape import Reshape, ReshapeProblem
 from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher, store, typedef

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.spatial_normalization import SpatialNormalization
 from mpsref_metal.normalization_windows import forward_of, gradient_of
 

@@ -27,12 +27,12 @@ import numpy as np
 
 import mpsref
 from mpsref import registry
+from mpsref.arguments.arrays import Array
 from mpsref.bench import pytorch, spellings
 from mpsref.bench.pytorch import Call
 from mpsref.bench.timing import copying, in_turn, take_turns
 from mpsref.conformance import data, zoo
 from mpsref.conformance.case import operations as all_operations
-from mpsref.images import Array
 from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem, Spec
 

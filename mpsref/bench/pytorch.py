@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 __all__ = ["Call", "Spelling", "Together", "arrays", "nchw", "session"]
 

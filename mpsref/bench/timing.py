@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call
-from mpsref.images import Array
 
 __all__ = ["copy_of", "copying", "in_turn", "take_turns"]
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
-from mpsref import images, kernels, registry, tokens
+from mpsref import codecs, kernels, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import choice, integer
+from mpsref.codecs import Codec
 from mpsref.conformance import data
 from mpsref.conformance.data import Family
-from mpsref.images import Array
-from mpsref.parameters import choice, integer
-from mpsref.tokens import Token
 
 __all__ = ["Case", "operation_named", "operations"]
 
@@ -61,7 +62,7 @@ class Case:
 
     def __post_init__(self) -> None:
         """Check dtype, family and seed."""
-        choice("dtype", self.dtype, images.DTYPES)
+        choice("dtype", self.dtype, arrays.DTYPES)
         choice("family", self.family, FAMILIES)
         integer("seed", self.seed, low=0)
 
@@ -111,19 +112,19 @@ class _Field(NamedTuple):
 
     owner: type
     name: str
-    token: Token
+    token: Codec
 
 
 _DATA_FIELDS = (
-    _Field(Case, "dtype", tokens.word(*images.DTYPES)._replace(example="float32")),
-    _Field(Case, "family", tokens.word(*FAMILIES)),
-    _Field(Case, "seed", Token("seed=7", r"seed=(\d+)", int, str)),
+    _Field(Case, "dtype", codecs.word(*arrays.DTYPES)._replace(example="float32")),
+    _Field(Case, "family", codecs.word(*FAMILIES)),
+    _Field(Case, "seed", Codec("seed=7", r"seed=(\d+)", int, str)),
 )
 
 
 def _fields(owner: Any) -> list[_Field]:
     kind = owner if isinstance(owner, type) else type(owner)
-    return [_Field(kind, f.name, f.metadata["token"]) for f in dataclasses.fields(kind) if "token" in f.metadata]
+    return [_Field(kind, f.name, f.metadata["codec"]) for f in dataclasses.fields(kind) if "codec" in f.metadata]
 
 
 def _printed(thing: Any) -> Iterator[str]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
-from mpsref.kernels import Terms
+from mpsref.arguments.arrays import Array
+from mpsref.kernels import ErrorBound
 from mpsref.kernels.reference import gamma
 
 __all__ = ["Mismatch", "bound", "check", "gamma", "ulp"]
@@ -40,7 +40,7 @@ def ulp(values: Array, dtype: np.dtype[Any]) -> Array:
     return spacing.astype(np.float64)
 
 
-def bound(actual: Array, expected: Array, terms: Terms) -> Array:
+def bound(actual: Array, expected: Array, terms: ErrorBound) -> Array:
     """Return the largest legal distance of each element of ``actual`` from ``expected`` (float64, not rounded).
 
     With ``m = 0`` nothing is computed, only selected, and nothing may differ.
@@ -53,7 +53,7 @@ def bound(actual: Array, expected: Array, terms: Terms) -> Array:
 def check(
     actual: Array,
     expected: Array,
-    terms: Terms,
+    terms: ErrorBound,
     dtype: str,
     exact: bool = False,
     where: Callable[[tuple[int, ...]], str] = lambda index: "",

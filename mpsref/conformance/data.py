@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.registry import Problem
 
 __all__ = ["Family", "inputs", "values"]

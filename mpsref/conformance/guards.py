@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance.comparator import Mismatch
-from mpsref.images import Array, Shape
 
 __all__ = ["GuardedArray"]
 

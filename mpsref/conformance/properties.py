@@ -10,18 +10,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.runner import compute, expected
-from mpsref.images import Array
-from mpsref.kernels import Terms
+from mpsref.kernels import ErrorBound
 from mpsref.registry import Backend, ImageProblem
 
 __all__ = ["batch_in_pieces", "repeatable", "same"]
 
 
-def same(name: str, first: Array, second: Array, terms: Terms) -> None:
+def same(name: str, first: Array, second: Array, terms: ErrorBound) -> None:
     """Require that two results of a backend for the same thing agree within twice the bound."""
     if first.shape != second.shape:
         raise Mismatch(f"{name}: shapes {first.shape} and {second.shape} differ")

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from mpsref import kernels, registry
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.guards import GuardedArray
-from mpsref.images import Array, Shape
-from mpsref.kernels import Terms
+from mpsref.kernels import ErrorBound
 from mpsref.registry import Backend, Problem
 
 __all__ = ["Outcome", "Property", "Status", "compute", "expected", "references", "run_case", "terms"]
@@ -67,7 +67,7 @@ def agree(case: Case, results: tuple[Array, ...]) -> float:
 
 
 @lru_cache(maxsize=300)
-def expected(case: Case) -> tuple[tuple[Array, Terms], ...]:
+def expected(case: Case) -> tuple[tuple[Array, ErrorBound], ...]:
     """Return of each result what the reference computes, float64 and not rounded, and the terms of its bound."""
     inputs = case.inputs()
     return tuple(zip(references(case.problem, *inputs), terms(case.problem, *inputs), strict=True))
@@ -79,9 +79,9 @@ def references(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
     return found
 
 
-def terms(problem: Problem, *inputs: Array) -> tuple[Terms, ...]:
+def terms(problem: Problem, *inputs: Array) -> tuple[ErrorBound, ...]:
     """Return for each result the terms of its error bound."""
-    found: tuple[Terms, ...] = _formula("TERMS", problem, *map(_Contents.of, inputs))
+    found: tuple[ErrorBound, ...] = _formula("TERMS", problem, *map(_Contents.of, inputs))
     return found
 
 
@@ -102,9 +102,9 @@ def _formula(table: Literal["REFERENCE", "TERMS"], problem: Problem, *inputs: _C
     """Evaluate a formula of the reference; every backend, and often more than one property, needs the same."""
     arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
     found = getattr(kernels, table)[problem.operation](problem, *arrays)
-    results = (found,) if isinstance(found, np.ndarray | Terms) else tuple(found)
+    results = (found,) if isinstance(found, np.ndarray | ErrorBound) else tuple(found)
     for one in results:
-        for array in one if isinstance(one, Terms) else (one,):
+        for array in one if isinstance(one, ErrorBound) else (one,):
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)  # whoever changed it would change it for all
     return results

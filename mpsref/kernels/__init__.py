@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mpsref import registry
-from mpsref.kernels.reference import Formula, Terms, input_dtype, reference
+from mpsref.kernels.reference import ErrorBound, Formula, input_dtype, reference
 from mpsref.registry import OperationKey
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ __all__ = [
     "CropAndResizeBilinear",
     "CrossChannelNormalization",
     "Dropout",
+    "ErrorBound",
     "FullyConnected",
     "GroupNormalization",
     "InstanceNormalization",
@@ -80,7 +81,6 @@ __all__ = [
     "SoftMax",
     "SpatialNormalization",
     "StochasticGradientDescent",
-    "Terms",
     "UpsamplingBilinear",
     "UpsamplingNearest",
 ]

@@ -22,14 +22,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, Shape, as_image
+from mpsref.arguments.parameters import choice, number
 from mpsref.errors import NoGradientError, ShapeError
-from mpsref.images import Array, Shape, as_image
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand, Triple, operand_of
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.kernels.scalars import number
-from mpsref.parameters import choice
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["Arithmetic", "ArithmeticForward", "ArithmeticGradient", "Name", "Wanted"]
@@ -76,7 +75,7 @@ class ArithmeticGradient(BroadcastProblem):
 
     method: ClassVar[str] = "gradient"
     spec: Arithmetic
-    wanted: Wanted = field(default="both", metadata={"token": tokens.word(*WANTED)})
+    wanted: Wanted = field(default="both", metadata={"codec": codecs.word(*WANTED)})
 
     def __post_init__(self) -> None:
         """Check the shapes, and that there is a gradient."""
@@ -141,16 +140,16 @@ class Arithmetic(Broadcasting):
     ((1, 1, 2, 2), [[[[1.0, 1.0]]]])
     """
 
-    operation: Name = field(metadata={"token": tokens.word(*NAMES)})
-    primary_scale: float = field(default=1.0, metadata={"token": tokens.number("p")})
-    secondary_scale: float = field(default=1.0, metadata={"token": tokens.number("q")})
-    bias: float = field(default=0.0, metadata={"token": tokens.number("b")})
-    primary_strides: Triple = field(default=(1, 1, 1), metadata={"token": tokens.triple("ps")})
-    secondary_strides: Triple = field(default=(1, 1, 1), metadata={"token": tokens.triple("ss")})
-    primary_offset: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("po")})
-    secondary_offset: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("so")})
-    minimum_value: float = field(default=-math.inf, metadata={"token": tokens.number("min")})
-    maximum_value: float = field(default=math.inf, metadata={"token": tokens.number("max")})
+    operation: Name = field(metadata={"codec": codecs.word(*NAMES)})
+    primary_scale: float = field(default=1.0, metadata={"codec": codecs.number("p")})
+    secondary_scale: float = field(default=1.0, metadata={"codec": codecs.number("q")})
+    bias: float = field(default=0.0, metadata={"codec": codecs.number("b")})
+    primary_strides: Triple = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ps")})
+    secondary_strides: Triple = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ss")})
+    primary_offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("po")})
+    secondary_offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("so")})
+    minimum_value: float = field(default=-math.inf, metadata={"codec": codecs.number("min")})
+    maximum_value: float = field(default=math.inf, metadata={"codec": codecs.number("max")})
 
     problems: ClassVar = {"forward": ArithmeticForward, "gradient": ArithmeticGradient}
 
@@ -258,7 +257,7 @@ def fold(operand: Operand, shape: Shape, terms: Array) -> Array:
     return result
 
 
-def forward_terms(problem: ArithmeticForward, x: Array, y: Array) -> Terms:
+def forward_terms(problem: ArithmeticForward, x: Array, y: Array) -> ErrorBound:
     """Sum of |terms| of r', and m: the scales and the bias as float32, products, the additions; a division of 3 ulp."""
     spec = problem.spec
     magnitudes = [
@@ -270,17 +269,17 @@ def forward_terms(problem: ArithmeticForward, x: Array, y: Array) -> Terms:
         magnitude = combine(*magnitudes) + abs(spec.bias)
     m = 12 if spec.operation == "divide" else 7
     few_digits = spec.operation != "divide" and _few_digits(spec)
-    return Terms(magnitude, np.float64(m), few_digits & (magnitude <= 2.0**18))
+    return ErrorBound(magnitude, np.float64(m), few_digits & (magnitude <= 2.0**18))
 
 
-def gradient_terms(problem: ArithmeticGradient, g: Array, *operands: Array) -> tuple[Terms, ...]:
+def gradient_terms(problem: ArithmeticGradient, g: Array, *operands: Array) -> tuple[ErrorBound, ...]:
     """Sum of |terms| of each element, and m = number of terms + 6: the additions, two scales, their products."""
     found = []
     spread = terms(problem, g, *operands)
     for k, shape in zip(problem.of, problem.result_shapes, strict=True):
         magnitude = fold(problem.spec.operands[k], shape, np.abs(spread[k]))
         exact = _few_digits(problem.spec) & (magnitude <= 2.0**18)
-        found.append(Terms(magnitude, np.float64(problem.terms_of(k) + 6), exact))
+        found.append(ErrorBound(magnitude, np.float64(problem.terms_of(k) + 6), exact))
     return tuple(found)
 
 

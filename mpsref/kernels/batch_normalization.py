@@ -23,17 +23,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array
 from mpsref.kernels import batch_normalization_formulas as formulas
 from mpsref.kernels import batch_normalization_problems as problems
 from mpsref.kernels.batch_normalization_problems import BatchGradientSums, BatchStatistics
-from mpsref.kernels.neuron import Neuron, neuron_token
+from mpsref.kernels.neuron import Neuron, neuron_codec
 from mpsref.kernels.normalization import FLT_MIN, channel_vector, real
 from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula
-from mpsref.parameters import integer
 from mpsref.registry import OperationKey
 
 __all__ = ["BatchGradientSums", "BatchNormalization", "BatchStatistics"]
@@ -64,8 +65,8 @@ class BatchNormalization(registry.Spec):
     [-0.75, -0.375, 0.375, 0.75]
     """
 
-    epsilon: float = field(default=FLT_MIN, metadata={"token": tokens.number("eps")})
-    neuron: Neuron | None = field(default=None, metadata={"token": neuron_token()})
+    epsilon: float = field(default=FLT_MIN, metadata={"codec": codecs.number("eps")})
+    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
 
     problems: ClassVar = {
         kind.method: kind
@@ -91,7 +92,7 @@ class BatchNormalization(registry.Spec):
         Without any pixels n is 0, and mean and m2 are zeros. ``out`` is (mean, m2).
         Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         count, earlier = _earlier("state", state, BatchStatistics, x)
         if count:
             problems.not_negative("state.m2", earlier["m2"])
@@ -113,7 +114,7 @@ class BatchNormalization(registry.Spec):
 
         Raises ``ShapeError`` for vectors of another length than C, ``ValueError`` for a negative variance.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         given = _vectors(x, mean=mean, variance=variance, gamma=gamma, beta=beta)
         problem = posed(problems.Forward, self, x.shape, gamma is not None, beta is not None)
         return _image(problem, {"x": x, **given}, out, backend)
@@ -171,7 +172,7 @@ class BatchNormalization(registry.Spec):
 
 
 def _two_images(g: Any, x: Any) -> tuple[Array, Array]:
-    g, x = images.as_image("g", g), images.as_image("x", x)
+    g, x = arrays.as_image("g", g), arrays.as_image("x", x)
     if g.shape != x.shape:
         raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be the same")
     return g, x

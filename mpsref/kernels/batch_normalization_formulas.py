@@ -10,13 +10,13 @@ import math
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels import batch_normalization_problems as problems
 from mpsref.kernels.batch_normalization_problems import Inputs
 from mpsref.kernels.neuron import slope, value
 from mpsref.kernels.neuron_curves import error
 from mpsref.kernels.normalization import chain, growth
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Terms
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 
 __all__ = [
     "forward",
@@ -96,7 +96,7 @@ def gradient(problem: problems.Gradient, *inputs: Array) -> Array:
     return (r if given.gamma is None else given.gamma * r) * dz
 
 
-def statistics_terms(problem: problems.Statistics, x: Array, *state: Array) -> tuple[Terms, Terms]:
+def statistics_terms(problem: problems.Statistics, x: Array, *state: Array) -> tuple[ErrorBound, ErrorBound]:
     """Bounds of mean and m2; a state counts as that many pixels at its mean.
 
     A channel whose pixels are all equal must come out without any error.
@@ -116,7 +116,7 @@ def statistics_terms(problem: problems.Statistics, x: Array, *state: Array) -> t
         + 4 * math.sqrt(max(1, merges / 4)) * (of_mean + u * largest) * np.sqrt(variance)
     )
     m = np.asarray(largest > 0, np.float64)
-    first, second = Terms.of_error(of_mean), Terms.of_error(n * of_variance)
+    first, second = ErrorBound.of_error(of_mean), ErrorBound.of_error(n * of_variance)
     return first._replace(m=m), second._replace(m=m)
 
 
@@ -126,19 +126,19 @@ def forward_error(xhat: Array, given: Inputs) -> Array:
     return np.asarray(growth(18) * (abs(scaled(xhat, given._replace(beta=None))) + shift))
 
 
-def forward_terms(problem: problems.Forward, *inputs: Array) -> Terms:
+def forward_terms(problem: problems.Forward, *inputs: Array) -> ErrorBound:
     """Bound of z, times the largest slope of the neuron near it, and the neuron's own bound."""
     given, neuron = problem.named(inputs), problem.spec.neuron
     _, xhat = normalized(problem, given)
     of_z = forward_error(xhat, given)
     if neuron is None:
-        return Terms.of_error(of_z)
+        return ErrorBound.of_error(of_z)
     z = scaled(xhat, given)
     steepest = np.maximum.reduce([abs(slope(neuron, z + sign * of_z)) for sign in (0, -1, 1)])
-    return Terms.of_error(steepest * of_z + error(neuron, "value", z))
+    return ErrorBound.of_error(steepest * of_z + error(neuron, "value", z))
 
 
-def statistics_gradient_terms(problem: problems.StatisticsGradient, *inputs: Array) -> tuple[Terms, Terms]:
+def statistics_gradient_terms(problem: problems.StatisticsGradient, *inputs: Array) -> tuple[ErrorBound, ErrorBound]:
     """Sums of absolute terms; a state is one term more."""
     h = chain(problem.pixels + (problem.count > 0))
 
@@ -148,10 +148,10 @@ def statistics_gradient_terms(problem: problems.StatisticsGradient, *inputs: Arr
     first, second = g.sum(axis=(0, 1, 2)), (g * abs(xhat)).sum(axis=(0, 1, 2))
     if problem.count:
         first, second = first + abs(given.dbeta), second + abs(given.dgamma)
-    return Terms.of_error(growth(h + 4) * first), Terms.of_error(growth(h + 20) * second)
+    return ErrorBound.of_error(growth(h + 4) * first), ErrorBound.of_error(growth(h + 20) * second)
 
 
-def gradient_terms(problem: problems.Gradient, *inputs: Array) -> Terms:
+def gradient_terms(problem: problems.Gradient, *inputs: Array) -> ErrorBound:
     """Forty roundings of the absolute terms."""
     given = problem.named(inputs)
     r, xhat = normalized(problem, given)
@@ -159,4 +159,4 @@ def gradient_terms(problem: problems.Gradient, *inputs: Array) -> Terms:
     if problem.count:
         size = size + (abs(given.dbeta) + abs(xhat * given.dgamma)) / problem.count
     scale = r if given.gamma is None else abs(given.gamma) * r
-    return Terms.of_error(np.asarray(growth(40) * scale * size))
+    return ErrorBound.of_error(np.asarray(growth(40) * scale * size))

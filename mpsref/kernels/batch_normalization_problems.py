@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels.neuron import slope
-from mpsref.parameters import flag, integer
 
 if TYPE_CHECKING:
     from mpsref.kernels.batch_normalization import BatchNormalization
@@ -155,7 +155,7 @@ def _near_kink(problem: BatchProblem, drawn: dict[str, Array]) -> Array:
 class Counted(BatchProblem):
     """A problem with sums over ``count`` pixels of earlier calls."""
 
-    count: int = field(default=0, metadata={"token": tokens.integer("count")})
+    count: int = field(default=0, metadata={"codec": codecs.integer("count")})
 
     def __post_init__(self) -> None:
         """Check the count."""
@@ -182,8 +182,8 @@ class Reduction(Counted):
 class Scaled(BatchProblem):
     """A problem with parameters; ``gamma`` and ``beta`` say which of them are given and read."""
 
-    gamma: bool = field(default=False, metadata={"token": tokens.flag("gamma", "nogamma")})
-    beta: bool = field(default=False, metadata={"token": tokens.flag("beta", "nobeta")})
+    gamma: bool = field(default=False, metadata={"codec": codecs.flag("gamma", "nogamma")})
+    beta: bool = field(default=False, metadata={"codec": codecs.flag("beta", "nobeta")})
 
     def __post_init__(self) -> None:
         """Check the flags."""

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.parameters import integer
 
 __all__ = ["BroadcastProblem", "Broadcasting", "Operand", "Triple", "operand_of", "triple"]
 
@@ -116,8 +116,8 @@ class Broadcasting(registry.Spec):
         return x[0], height, width, channels
 
 
-_nhwc = tokens.shape("nhwc")
-_SECONDARY = tokens.Token(f"y{_nhwc.example}", f"y{_nhwc.pattern}", _nhwc.read, lambda shape: f"y{_nhwc.write(shape)}")
+_nhwc = codecs.shape("nhwc")
+_SECONDARY = codecs.Codec(f"y{_nhwc.example}", f"y{_nhwc.pattern}", _nhwc.read, lambda shape: f"y{_nhwc.write(shape)}")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class BroadcastProblem(registry.ImageProblem):
     """A problem with a primary operand x, of ``source_shape``, and a secondary one y, by default of the same shape."""
 
     spec: Broadcasting
-    secondary_shape: ImageShape = field(default=cast(ImageShape, None), metadata={"token": _SECONDARY})
+    secondary_shape: ImageShape = field(default=cast(ImageShape, None), metadata={"codec": _SECONDARY})
 
     def __post_init__(self) -> None:
         """Check that the shapes fit."""

@@ -16,12 +16,11 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref import registry, tokens
-from mpsref.images import Array, Shape, as_image
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, Shape, as_image
+from mpsref.arguments.parameters import choice, number
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Triple
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.kernels.scalars import number
-from mpsref.parameters import choice
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["COMPARISONS", "Compare", "CompareForward", "Comparison"]
@@ -64,12 +63,12 @@ class Compare(Broadcasting):
     ([1.0, 1.0, 1.0], [1.0, 0.0, 0.0])
     """
 
-    comparison_type: Comparison = field(default="equal", metadata={"token": tokens.word(*COMPARISONS)})
-    threshold: float = field(default=0.0, metadata={"token": tokens.number("t")})
-    primary_strides: Triple = field(default=(1, 1, 1), metadata={"token": tokens.triple("ps")})
-    secondary_strides: Triple = field(default=(1, 1, 1), metadata={"token": tokens.triple("ss")})
-    primary_offset: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("po")})
-    secondary_offset: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("so")})
+    comparison_type: Comparison = field(default="equal", metadata={"codec": codecs.word(*COMPARISONS)})
+    threshold: float = field(default=0.0, metadata={"codec": codecs.number("t")})
+    primary_strides: Triple = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ps")})
+    secondary_strides: Triple = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ss")})
+    primary_offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("po")})
+    secondary_offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("so")})
 
     problems: ClassVar = {"forward": CompareForward}
 
@@ -109,9 +108,9 @@ def forward(problem: CompareForward, x: Array, y: Array) -> Array:
     return np.asarray(equal if kind == "equal" else ~equal, x.dtype)
 
 
-def terms(problem: CompareForward, x: Array, y: Array) -> Terms:
+def terms(problem: CompareForward, x: Array, y: Array) -> ErrorBound:
     """Nothing is rounded: 0 or 1."""
-    return Terms(np.zeros(problem.shape), np.float64(0), True)
+    return ErrorBound(np.zeros(problem.shape), np.float64(0), True)
 
 
 SPECS = (Compare,)

@@ -20,13 +20,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import integer
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["Concatenation", "ConcatenationForward", "ConcatenationGradient", "ConcatenationProblem"]
@@ -37,8 +37,8 @@ class ConcatenationProblem(registry.Problem):
     """A call of concatenation: the size (N, H, W) that all sources have, and the channels of each."""
 
     spec: Concatenation
-    batch_shape: tuple[int, int, int] = field(metadata={"token": tokens.shape("nhw")})
-    channels: tuple[int, ...] = field(metadata={"token": tokens.dims("c")})
+    batch_shape: tuple[int, int, int] = field(metadata={"codec": codecs.shape("nhw")})
+    channels: tuple[int, ...] = field(metadata={"codec": codecs.dims("c")})
 
     def __post_init__(self) -> None:
         """Check the shapes."""
@@ -109,7 +109,7 @@ class Concatenation(registry.Spec):
     [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     """
 
-    channel_alignment: int = field(default=4, metadata={"token": tokens.integer("align")})
+    channel_alignment: int = field(default=4, metadata={"codec": codecs.integer("align")})
 
     problems: ClassVar = {"forward": ConcatenationForward, "gradient": ConcatenationGradient}
 
@@ -181,12 +181,12 @@ def gradient(problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
     return tuple(g[..., o : o + c] for o, c in zip(problem.offsets, problem.channels, strict=True))
 
 
-def forward_terms(problem: ConcatenationForward, *xs: Array) -> Terms:
+def forward_terms(problem: ConcatenationForward, *xs: Array) -> ErrorBound:
     """Nothing is rounded."""
     return bit_exact(forward(problem, *xs))
 
 
-def gradient_terms(problem: ConcatenationGradient, g: Array) -> tuple[Terms, ...]:
+def gradient_terms(problem: ConcatenationGradient, g: Array) -> tuple[ErrorBound, ...]:
     """Nothing is rounded."""
     return tuple(bit_exact(dx) for dx in gradient(problem, g))
 

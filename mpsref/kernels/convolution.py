@@ -24,16 +24,16 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from mpsref import tokens
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, PairLike, choice, integer, pair
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window
-from mpsref.images import Array, Shape
 from mpsref.kernels.convolution_problems import Forward, GradientData, GradientWeights, Weighted, WeightedKernel
 from mpsref.kernels.convolution_taps import IntTable, pixels_of, windows_at
-from mpsref.kernels.neuron import Neuron, neuron_token
+from mpsref.kernels.neuron import Neuron, neuron_codec
 from mpsref.kernels.neuron_curves import error, value
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
 from mpsref.kernels.windows import default_size, described
-from mpsref.parameters import Pair, PairLike, choice, integer, pair
 from mpsref.registry import OperationKey, Spec
 
 __all__ = ["REFERENCE", "SPECS", "TERMS", "Convolution", "SlidingKernel", "SlidingProblem"]
@@ -136,12 +136,12 @@ class Convolution(SlidingKernel):
     ([16.0, 22.0, 10.0], [6.0])
     """
 
-    strides: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("s")})
-    dilations: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("d")})
-    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
-    groups: int = field(default=1, metadata={"token": tokens.integer("groups")})
-    edge_mode: EdgeMode = field(default="zero", metadata={"token": tokens.word(*EDGE_MODES)})
-    neuron: Neuron | None = field(default=None, metadata={"token": neuron_token()})
+    strides: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("s")})
+    dilations: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("d")})
+    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
+    groups: int = field(default=1, metadata={"codec": codecs.integer("groups")})
+    edge_mode: EdgeMode = field(default="zero", metadata={"codec": codecs.word(*EDGE_MODES)})
+    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
 
     problems: ClassVar = {
         "forward": ConvolutionForward,
@@ -225,39 +225,39 @@ def weights_by_group(weights: Array, problem: Weighted) -> Array:
     return weights.reshape(problem.spec.groups, -1, *weights.shape[1:])
 
 
-def forward_terms(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> Terms:
+def forward_terms(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> ErrorBound:
     """Sum of |terms|, and m = number of products + 4: the additions, a product's rounding and the bias [choice]."""
     magnitude = before_neuron(problem, np.abs(x), np.abs(weights), None if biases is None else np.abs(biases))
     a, b = _uses(problem, "outputs")
     m = (np.multiply.outer(a, b) * weights.shape[3])[None, :, :, None] + 4
     if problem.spec.neuron is None:
-        return Terms(magnitude, m, _exact(magnitude, weights))
+        return ErrorBound(magnitude, m, _exact(magnitude, weights))
     distance = m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF) * magnitude
     return _through(problem.spec.neuron, before_neuron(problem, x, weights, biases), distance)
 
 
-def _through(neuron: Neuron, at: Array, distance: Array) -> Terms:
+def _through(neuron: Neuron, at: Array, distance: Array) -> ErrorBound:
     """Return the bound of a neuron's value whose argument may be ``distance`` from ``at``: its change, and its own."""
     there = [at - distance, at, at + distance]
     moved = np.max([abs(value(neuron, z) - value(neuron, at)) for z in there], axis=0)
-    return Terms.of_error(moved + np.max([error(neuron, "value", z) for z in there], axis=0))
+    return ErrorBound.of_error(moved + np.max([error(neuron, "value", z) for z in there], axis=0))
 
 
-def gradient_data_terms(problem: GradientData, g: Array, weights: Array) -> Terms:
+def gradient_data_terms(problem: GradientData, g: Array, weights: Array) -> ErrorBound:
     """As for the forward pass."""
     magnitude = gradient_data(problem, np.abs(g), np.abs(weights))
     y, x = _uses(problem, "pixels")
     count = np.multiply.outer(y, x) * (problem.output_channels // problem.spec.groups)
-    return Terms(magnitude, count[None, :, :, None] + 4, _exact(magnitude, weights))
+    return ErrorBound(magnitude, count[None, :, :, None] + 4, _exact(magnitude, weights))
 
 
-def gradient_weights_terms(problem: GradientWeights, g: Array, x: Array) -> tuple[Terms, Terms]:
+def gradient_weights_terms(problem: GradientWeights, g: Array, x: Array) -> tuple[ErrorBound, ErrorBound]:
     """As for the forward pass; a bias's gradient has a term for each pixel of g."""
     dw, db = gradient_weights(problem, np.abs(g), np.abs(x))
     ty, tx = _uses(problem, "taps")
     count = np.multiply.outer(ty, tx) * len(g)
     pixels = np.float64(np.prod(g.shape[:3]))
-    return Terms(dw, count[None, :, :, None] + 4, dw <= EXACT), Terms(db, pixels + 4, db <= EXACT)
+    return ErrorBound(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound(db, pixels + 4, db <= EXACT)
 
 
 def _uses(problem: Weighted, what: str) -> tuple[Array, Array]:

@@ -13,13 +13,14 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, PairLike, flag, integer, optional_pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EdgeMode
-from mpsref.images import Array, Shape
 from mpsref.kernels.neuron import Neuron
 from mpsref.kernels.posing import posed
-from mpsref.parameters import Pair, PairLike, flag, integer, optional_pair
 
 __all__ = ["Forward", "GradientData", "GradientWeights", "Weighted", "WeightedKernel"]
 
@@ -33,7 +34,7 @@ class WeightedKernel(registry.Spec):
     Subclasses are frozen dataclasses with the fields ``kernel_size`` and ``neuron``, and say how taps pair pixels.
     """
 
-    kernel_size: PairLike = field(metadata={"token": tokens.pair("k")})
+    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k")})
 
     @property
     def groups(self) -> int:
@@ -74,7 +75,7 @@ class WeightedKernel(registry.Spec):
         ``output_size`` (OH, OW) may be any size >= 1 unless the kernel fixes it. Raises ``ValueError`` or
         ``TypeError`` for what does not fit.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         weights = _weights(self, weights, x.shape[3])
         size = optional_pair("output_size", output_size, low=1)
         problem = posed(self.problems["forward"], self, x.shape, len(weights), size, biases is not None)
@@ -83,8 +84,8 @@ class WeightedKernel(registry.Spec):
 
     def gradient_data(self, g: Any, weights: Any, source_shape: Any, *, out: Any = None, backend: Any = None) -> Array:
         """Return dL/dx in the dtype of ``g``, shaped like the source: ``source_shape`` is (N, H, W, Ci)."""
-        g = images.as_image("g", g)
-        shape = images.as_shape("source_shape", source_shape)
+        g = arrays.as_image("g", g)
+        shape = arrays.as_shape("source_shape", source_shape)
         problem = posed(self.problems["gradient_data"], self, shape, g.shape[3], g.shape[1:3])
         weights = _weights(self, weights, shape[3])
         if weights.shape[0] != g.shape[3]:
@@ -94,7 +95,7 @@ class WeightedKernel(registry.Spec):
 
     def gradient_weights(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> tuple[Array, Array]:
         """Return dL/dweights (OHWI) and dL/dbiases (Co,), summed over the batch: float32, or float64 for float64."""
-        g, x = images.as_image("g", g), images.as_image("x", x)
+        g, x = arrays.as_image("g", g), arrays.as_image("x", x)
         problem = posed(self.problems["gradient_weights"], self, x.shape, g.shape[3], g.shape[1:3])
         _check_batch(g, x.shape)
         dw, db = registry.run(problem, g, x, out=out, backend=backend)
@@ -124,8 +125,8 @@ def _biases(biases: Any, channels: int) -> Array:
 
 
 def _parameter(name: str, value: Any) -> Array:
-    array = images.as_array(name, value)
-    if images.dtype_name(array) is None:
+    array = arrays.as_array(name, value)
+    if arrays.dtype_name(array) is None:
         raise TypeError(f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only)")
     return array
 
@@ -145,7 +146,7 @@ class Weighted(registry.ImageProblem):
     """A problem of a kernel with weights; the source is x (N, H, W, Ci)."""
 
     spec: WeightedKernel
-    output_channels: int = field(metadata={"token": tokens.integer("co")})
+    output_channels: int = field(metadata={"codec": codecs.integer("co")})
 
     def __post_init__(self) -> None:
         """Check that the groups divide the channels."""
@@ -190,8 +191,8 @@ class Forward(Weighted):
     """``forward``: y (N, OH, OW, Co) from x (N, H, W, Ci), weights, and biases if ``biased``."""
 
     method: ClassVar[str] = "forward"
-    output_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("out")})
-    biased: bool = field(default=False, metadata={"token": tokens.flag("biased", "unbiased")})
+    output_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("out")})
+    biased: bool = field(default=False, metadata={"codec": codecs.flag("biased", "unbiased")})
 
     def __post_init__(self) -> None:
         """Check the shapes; an output size of ``None`` becomes the default one."""
@@ -237,7 +238,7 @@ class Forward(Weighted):
 class _Gradient(Weighted):
     """A gradient: the size of g says how many results there are."""
 
-    gradient_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("g")})
+    gradient_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("g")})
 
     def __post_init__(self) -> None:
         """Check the shapes; a gradient size of ``None`` becomes that of the default output."""

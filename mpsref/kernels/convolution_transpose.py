@@ -22,9 +22,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpsref import tokens
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.geometry import Window, effective_offset
-from mpsref.images import Array, Shape
 from mpsref.kernels import convolution
 from mpsref.kernels.convolution import (
     Convolution,
@@ -34,9 +35,8 @@ from mpsref.kernels.convolution import (
     check_neuron,
 )
 from mpsref.kernels.convolution_problems import Forward, GradientData, GradientWeights, WeightedKernel
-from mpsref.kernels.neuron import Neuron, neuron_token
+from mpsref.kernels.neuron import Neuron, neuron_codec
 from mpsref.kernels.reference import Formula
-from mpsref.parameters import Pair, PairLike, integer, pair
 from mpsref.registry import OperationKey, Spec
 
 __all__ = ["REFERENCE", "SPECS", "TERMS", "ConvolutionTranspose", "exchanged"]
@@ -105,11 +105,11 @@ class ConvolutionTranspose(WeightedKernel):
     [11.0, 111.0, 111.0, 110.0]
     """
 
-    strides: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("s")})
-    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
-    kernel_offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("ko")})
-    groups: int = field(default=1, metadata={"token": tokens.integer("groups")})
-    neuron: Neuron | None = field(default=None, metadata={"token": neuron_token()})
+    strides: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("s")})
+    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
+    kernel_offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("ko")})
+    groups: int = field(default=1, metadata={"codec": codecs.integer("groups")})
+    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
 
     problems: ClassVar = {
         "forward": TransposeForward,

@@ -17,11 +17,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from mpsref import tokens
+from mpsref import codecs
+from mpsref.arguments.parameters import number
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.reference import Formula
 from mpsref.kernels.resize import Resize, ResizeProblem, forward, terms
-from mpsref.kernels.scalars import number
 from mpsref.registry import OperationKey
 
 __all__ = ["Box", "CropAndResizeBilinear", "CropAndResizeForward"]
@@ -71,7 +71,7 @@ class CropAndResizeBilinear(Resize):
     [1.5, 3.0, 0.0, 0.0]
     """
 
-    box: Box = field(default=(0.0, 0.0, 1.0, 1.0), metadata={"token": tokens.numbers("box")})
+    box: Box = field(default=(0.0, 0.0, 1.0, 1.0), metadata={"codec": codecs.numbers("box")})
 
     problems: ClassVar = {"forward": CropAndResizeForward}
 

@@ -22,14 +22,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.images import Array, Shape
 from mpsref.kernels.normalization import growth, over_power, real
 from mpsref.kernels.normalization_windows import LARGEST
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
-from mpsref.parameters import integer
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["CrossChannelNormalization"]
@@ -112,10 +113,10 @@ class CrossChannelNormalization(registry.Spec):
     [0.4082, 0.5164, 0.8018, 0.0, 0.7071]
     """
 
-    kernel_size: int = field(default=5, metadata={"token": tokens.integer("k")})
-    alpha: float = field(default=1.0, metadata={"token": tokens.number("alpha")})
-    beta: float = field(default=5.0, metadata={"token": tokens.number("beta")})
-    delta: float = field(default=1.0, metadata={"token": tokens.number("delta")})
+    kernel_size: int = field(default=5, metadata={"codec": codecs.integer("k")})
+    alpha: float = field(default=1.0, metadata={"codec": codecs.number("alpha")})
+    beta: float = field(default=5.0, metadata={"codec": codecs.number("beta")})
+    delta: float = field(default=1.0, metadata={"codec": codecs.number("delta")})
 
     problems: ClassVar = {"forward": CrossChannelForward, "gradient": CrossChannelGradient}
 
@@ -133,7 +134,7 @@ class CrossChannelNormalization(registry.Spec):
 
     def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
         """Normalize ``x`` (N, H, W, C); the result has its shape and dtype. ``ValueError``, ``TypeError`` if not."""
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         return registry.run_one(CrossChannelForward(self, x.shape), x, out=out, backend=backend)
 
     def gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
@@ -141,7 +142,7 @@ class CrossChannelNormalization(registry.Spec):
 
         Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
-        g, x = images.as_image("g", g), images.as_image("x", x)
+        g, x = arrays.as_image("g", g), arrays.as_image("x", x)
         if g.shape != x.shape:
             raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be equal")
         return registry.run_one(CrossChannelGradient(self, x.shape), g, x, out=out, backend=backend)
@@ -178,14 +179,14 @@ def base_error(problem: CrossChannelProblem, x: Array) -> tuple[Array, Array]:
     return base, growth(spec.kernel_size + 16) * (abs(spec.delta) + np.abs(squares)) / np.abs(base)
 
 
-def forward_terms(problem: CrossChannelForward, x: Array) -> Terms:
+def forward_terms(problem: CrossChannelForward, x: Array) -> ErrorBound:
     """|y| (|beta| e + 48 u): the error of L through the power; 16 ulp for that, 3 for the division."""
     beta = problem.spec.beta
     base, e = base_error(problem, x)
-    return Terms.of_error(np.abs(x * over_power(base, beta)) * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
+    return ErrorBound.of_error(np.abs(x * over_power(base, beta)) * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
 
 
-def gradient_terms(problem: CrossChannelGradient, g: Array, x: Array) -> Terms:
+def gradient_terms(problem: CrossChannelGradient, g: Array, x: Array) -> ErrorBound:
     """(Sum of |terms|) (G(K + 64) + (|beta| + 1) e), with the largest e of the outputs that an element depends on."""
     spec = problem.spec
     base, e = base_error(problem, x)
@@ -195,7 +196,7 @@ def gradient_terms(problem: CrossChannelGradient, g: Array, x: Array) -> Terms:
     for q, window in problem.windows():
         magnitude[..., window] += x[..., window] * share[..., q, None]
         largest[..., window] = np.maximum(largest[..., window], e[..., q, None])
-    return Terms.of_error(magnitude * (growth(spec.kernel_size + 64) + (abs(spec.beta) + 1) * largest))
+    return ErrorBound.of_error(magnitude * (growth(spec.kernel_size + 64) + (abs(spec.beta) + 1) * largest))
 
 
 SPECS = (CrossChannelNormalization,)

@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.parameters import integer, number, word_of
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape, Shape
 from mpsref.kernels.philox import halves, philox4x32
 from mpsref.kernels.posing import following, posed
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.kernels.scalars import number, word_of
-from mpsref.parameters import integer
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["REFERENCE", "SPECS", "TERMS", "Dropout", "DropoutProblem", "MaskProblem", "probability"]
@@ -46,8 +46,8 @@ class MaskProblem(registry.ImageProblem):
 
     method: ClassVar[str] = "mask"
     spec: Dropout
-    sequence: int = field(default=0, metadata={"token": tokens.integer("seq")})
-    first_image_index: int = field(default=0, metadata={"token": tokens.integer("first")})
+    sequence: int = field(default=0, metadata={"codec": codecs.integer("seq")})
+    first_image_index: int = field(default=0, metadata={"codec": codecs.integer("first")})
 
     def __post_init__(self) -> None:
         """Check the numbers that go into the counter."""
@@ -152,9 +152,9 @@ class Dropout(registry.Spec):
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0]
     """
 
-    keep_probability: float = field(default=0.5, metadata={"token": tokens.number("keep")})
-    seed: int = field(default=0, metadata={"token": tokens.integer("key")})
-    mask_strides: tuple[int, int, int] = field(default=(1, 1, 1), metadata={"token": tokens.triple("ms")})
+    keep_probability: float = field(default=0.5, metadata={"codec": codecs.number("keep")})
+    seed: int = field(default=0, metadata={"codec": codecs.integer("key")})
+    mask_strides: tuple[int, int, int] = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ms")})
 
     problems: ClassVar = {"mask": MaskProblem, "forward": DropoutForward, "gradient": DropoutGradient}
 
@@ -188,7 +188,7 @@ class Dropout(registry.Spec):
         ``first_image_index + n``, < 2**32, of the whole: parts of a batch get the masks that the whole would.
         """
         first = word_of("first_image_index", first_image_index, 32)
-        problem = posed(MaskProblem, self, images.as_shape("shape", shape), 0, first)
+        problem = posed(MaskProblem, self, arrays.as_shape("shape", shape), 0, first)
         problem = following(problem, sequence=word_of("sequence", sequence, 64))
         return registry.run_one(problem, out=out, backend=backend)
 
@@ -201,7 +201,7 @@ class Dropout(registry.Spec):
         return self._apply(DropoutGradient, "g", g, mask, out, backend)
 
     def _apply(self, kind: type[DropoutProblem], name: str, image: Any, mask: Any, out: Any, backend: Any) -> Array:
-        image = images.as_image(name, image)
+        image = arrays.as_image(name, image)
         problem = posed(kind, self, image.shape)
         return registry.run_one(problem, image, self.checked_mask(mask, image.shape), out=out, backend=backend)
 
@@ -211,7 +211,7 @@ class Dropout(registry.Spec):
         Raises ``TypeError`` unless it is uint8, ``ShapeError`` for another shape, ``ValueError`` for other values than
         0 and 1.
         """
-        array = images.as_array("mask", mask)
+        array = arrays.as_array("mask", mask)
         expected = self.mask_shape(shape)
         if array.dtype != np.uint8:
             raise TypeError(f"mask has dtype {array.dtype}; it must be uint8, 1 where an element is kept, else 0")
@@ -271,16 +271,16 @@ def apply(problem: DropoutProblem, image: Array, mask: Array) -> Array:
     return np.where(mask != 0, image * image.dtype.type(problem.spec.scale), 0)
 
 
-def mask_terms(problem: MaskProblem) -> Terms:
+def mask_terms(problem: MaskProblem) -> ErrorBound:
     """Nothing may differ."""
-    return Terms(np.zeros(problem.result_shapes[0]), np.float64(0), exact=True)
+    return ErrorBound(np.zeros(problem.result_shapes[0]), np.float64(0), exact=True)
 
 
-def terms(problem: DropoutProblem, image: Array, mask: Array) -> Terms:
+def terms(problem: DropoutProblem, image: Array, mask: Array) -> ErrorBound:
     """One rounding to float32 where an element is kept, then that to its storage; equal where scale is a power of 2."""
     dyadic = math.frexp(problem.spec.scale)[0] == 0.5
     kept = np.broadcast_to(mask != 0, image.shape)
-    return Terms.of_error(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
+    return ErrorBound.of_error(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
 
 
 SPECS: tuple[type[registry.Spec], ...] = (Dropout,)

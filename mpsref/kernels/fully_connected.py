@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import Pair, pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.images import Shape
 from mpsref.kernels import convolution
 from mpsref.kernels.convolution import (
     ConvolutionForward,
@@ -25,9 +26,8 @@ from mpsref.kernels.convolution import (
     SlidingKernel,
     check_neuron,
 )
-from mpsref.kernels.neuron import Neuron, neuron_token
+from mpsref.kernels.neuron import Neuron, neuron_codec
 from mpsref.kernels.reference import Formula
-from mpsref.parameters import Pair, pair
 from mpsref.registry import OperationKey, Spec
 
 __all__ = ["REFERENCE", "SPECS", "TERMS", "FullyConnected"]
@@ -48,7 +48,7 @@ class FullyConnected(SlidingKernel):
     [-8.0, -8.0, -8.0, -8.0, -8.0, -8.0, -8.0, -8.0]
     """
 
-    neuron: Neuron | None = field(default=None, metadata={"token": neuron_token()})
+    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
 
     problems: ClassVar = {
         "forward": ConvolutionForward,

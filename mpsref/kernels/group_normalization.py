@@ -21,12 +21,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels.normalization import FLT_MIN, chain, channel_vector, growth, real
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
-from mpsref.parameters import flag, integer
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["GroupNormalization", "InstanceNormalization"]
@@ -52,7 +53,7 @@ class ImageNormalization(registry.Spec):
         ``gamma`` and ``beta`` are (C,); ``None`` stands for 1 and 0. Raises ``ValueError`` or ``TypeError`` for what
         does not fit.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         given = {"gamma": gamma, "beta": beta}
         vectors = [channel_vector(name, v, x.shape[3], x) for name, v in given.items() if v is not None]
         problem = self.problems["forward"](self, x.shape, gamma is not None, beta is not None)
@@ -67,7 +68,7 @@ class ImageNormalization(registry.Spec):
         over the batch: float32, or float64 where the images are. Raises ``ValueError`` or ``TypeError`` for what does
         not fit.
         """
-        g, x = images.as_image("g", g), images.as_image("x", x)
+        g, x = arrays.as_image("g", g), arrays.as_image("x", x)
         if g.shape != x.shape:
             raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be equal")
         vectors = [] if gamma is None else [channel_vector("gamma", gamma, x.shape[3], g, x)]
@@ -126,8 +127,8 @@ class NormalizationForward(GroupsProblem):
     """``forward``: y (N, H, W, C) from x, from gamma (C,) if ``scaled`` and beta (C,) if ``shifted``."""
 
     method: ClassVar[str] = "forward"
-    scaled: bool = field(default=True, metadata={"token": tokens.flag("scaled", "unscaled")})
-    shifted: bool = field(default=True, metadata={"token": tokens.flag("shifted", "unshifted")})
+    scaled: bool = field(default=True, metadata={"codec": codecs.flag("scaled", "unscaled")})
+    shifted: bool = field(default=True, metadata={"codec": codecs.flag("shifted", "unshifted")})
 
     def __post_init__(self) -> None:
         """Check the flags too."""
@@ -159,7 +160,7 @@ class NormalizationGradient(GroupsProblem):
     """``gradient``: dx (N, H, W, C), dgamma and dbeta (N, C), from g, x, and from gamma (C,) if ``scaled``."""
 
     method: ClassVar[str] = "gradient"
-    scaled: bool = field(default=True, metadata={"token": tokens.flag("scaled", "unscaled")})
+    scaled: bool = field(default=True, metadata={"codec": codecs.flag("scaled", "unscaled")})
 
     def __post_init__(self) -> None:
         """Check the flag too."""
@@ -200,7 +201,7 @@ class InstanceNormalization(ImageNormalization):
     [-1.0, -1.0, 1.0, 3.0]
     """
 
-    epsilon: float = field(default=FLT_MIN, metadata={"token": tokens.number("eps")})
+    epsilon: float = field(default=FLT_MIN, metadata={"codec": codecs.number("eps")})
     problems: ClassVar = PROBLEMS
 
     def __post_init__(self) -> None:
@@ -224,8 +225,8 @@ class GroupNormalization(ImageNormalization):
     [[-1.0, -0.333333], [0.333333, 1.0]]
     """
 
-    groups: int = field(default=1, metadata={"token": tokens.integer("g")})
-    epsilon: float = field(default=FLT_MIN, metadata={"token": tokens.number("eps")})
+    groups: int = field(default=1, metadata={"codec": codecs.integer("g")})
+    epsilon: float = field(default=FLT_MIN, metadata={"codec": codecs.number("eps")})
     problems: ClassVar = PROBLEMS
 
     def __post_init__(self) -> None:
@@ -294,15 +295,17 @@ def errors(problem: GroupsProblem, x: Array) -> Errors:
     return Errors(xhat, 1 / deviation, rho, of_mean / deviation + np.abs(xhat) * (rho + 3 * u))
 
 
-def forward_terms(problem: NormalizationForward, x: Array, *vectors: Array) -> Terms:
+def forward_terms(problem: NormalizationForward, x: Array, *vectors: Array) -> ErrorBound:
     """|gamma| e + 3 u (|gamma xhat| + |beta|)."""
     gamma, beta = (np.abs(vector) for vector in problem.parameters(vectors, x.dtype))
     _xhat, _, _, e = errors(problem, x)
     xhat, e = np.abs(_xhat).reshape(x.shape), e.reshape(x.shape)
-    return Terms.of_error(gamma * e + 3 * u * (gamma * xhat + beta))
+    return ErrorBound.of_error(gamma * e + 3 * u * (gamma * xhat + beta))
 
 
-def gradient_terms(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array) -> tuple[Terms, Terms, Terms]:
+def gradient_terms(
+    problem: NormalizationGradient, g: Array, x: Array, *vectors: Array
+) -> tuple[ErrorBound, ErrorBound, ErrorBound]:
     """The errors of xhat, r and of both sums, through each term of dx; one value in a group gives exactly 0."""
     m, h = problem.count, chain(problem.count)
     gamma = problem.parameters(vectors, x.dtype)
@@ -316,7 +319,11 @@ def gradient_terms(problem: NormalizationGradient, g: Array, x: Array, *vectors:
     dx = r * ((rho + 12 * u) * (hg + a / m + xhat * s / m) + of_a / m + (xhat * of_s + e * s) / m)
     e, xhat, g = e.reshape(x.shape), xhat.reshape(x.shape), np.abs(g)
     dgamma, dbeta = (values.sum(axis=(1, 2)) for values in (g * e + growth(h + 4) * g * xhat, growth(h + 4) * g))
-    return (Terms.of_error((dx if m > 1 else 0 * dx).reshape(x.shape)), Terms.of_error(dgamma), Terms.of_error(dbeta))
+    return (
+        ErrorBound.of_error((dx if m > 1 else 0 * dx).reshape(x.shape)),
+        ErrorBound.of_error(dgamma),
+        ErrorBound.of_error(dbeta),
+    )
 
 
 SPECS = (InstanceNormalization, GroupNormalization)

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mpsref.arguments.arrays import Array
 from mpsref.geometry import EdgeMode, ceil_div
-from mpsref.images import Array
 from mpsref.tables import IntVector
 
 __all__ = ["Sampling", "Weighted", "sampled", "spread_back"]

@@ -25,13 +25,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import tokens
-from mpsref.images import Array
+from mpsref import codecs
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import PairLike
 from mpsref.kernels.normalization import growth, over_power, real
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedNormalization
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
 from mpsref.kernels.spatial_normalization import largest_around
-from mpsref.parameters import PairLike
 from mpsref.registry import OperationKey
 
 __all__ = ["LocalContrastNormalization"]
@@ -64,14 +64,14 @@ class LocalContrastNormalization(WindowedNormalization):
     -17.777779
     """
 
-    kernel_size: PairLike = field(metadata={"token": tokens.pair("k")})
-    alpha: float = field(default=0.0, metadata={"token": tokens.number("alpha")})
-    beta: float = field(default=0.5, metadata={"token": tokens.number("beta")})
-    delta: float = field(default=1 / 1024, metadata={"token": tokens.number("delta")})
-    p0: float = field(default=1.0, metadata={"token": tokens.number("p0=")})
-    pm: float = field(default=0.0, metadata={"token": tokens.number("pm")})
-    ps: float = field(default=1.0, metadata={"token": tokens.number("ps")})
-    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
+    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k")})
+    alpha: float = field(default=0.0, metadata={"codec": codecs.number("alpha")})
+    beta: float = field(default=0.5, metadata={"codec": codecs.number("beta")})
+    delta: float = field(default=1 / 1024, metadata={"codec": codecs.number("delta")})
+    p0: float = field(default=1.0, metadata={"codec": codecs.number("p0=")})
+    pm: float = field(default=0.0, metadata={"codec": codecs.number("pm")})
+    ps: float = field(default=1.0, metadata={"codec": codecs.number("ps")})
+    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
 
     problems: ClassVar = {"forward": LocalContrastForward, "gradient": LocalContrastGradient}
 
@@ -144,17 +144,17 @@ def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, know
     return Errors(of_mean, of_base / np.abs(t), difference)
 
 
-def forward_terms(problem: LocalContrastForward, x: Array) -> Terms:
+def forward_terms(problem: LocalContrastForward, x: Array) -> ErrorBound:
     """The error of the difference, that of T through the power (16 ulp), and of the last two operations."""
     spec, known = problem.spec, contrast(problem, x)
     difference = problem.centres(x) - spec.p0 * known.mean
     _, e, a = errors(problem, x, known)
     y = spec.pm + spec.ps * difference * over_power(known.base, spec.beta)
     scaled = abs(spec.ps) * over_power(known.base, spec.beta) * (a + np.abs(difference) * (abs(spec.beta) * e + 48 * u))
-    return Terms.of_error(scaled + u * (abs(spec.pm) + np.abs(y)))
+    return ErrorBound.of_error(scaled + u * (abs(spec.pm) + np.abs(y)))
 
 
-def gradient_terms(problem: LocalContrastGradient, g: Array, x: Array) -> Terms:
+def gradient_terms(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorBound:
     """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), and what the errors of both differences do to their product."""
     spec, known = problem.spec, contrast(problem, x)
     of_mean, e, a = errors(problem, x, known)
@@ -171,7 +171,7 @@ def gradient_terms(problem: LocalContrastGradient, g: Array, x: Array) -> Terms:
             factor * difference * of_mean
         )
     relative = growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)
-    return Terms.of_error(magnitude * relative + of_differences)
+    return ErrorBound.of_error(magnitude * relative + of_differences)
 
 
 SPECS = (LocalContrastNormalization,)

@@ -18,16 +18,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, ImageShape
+from mpsref.arguments.parameters import flag, integer, named, number
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape
 from mpsref.kernels import loss_bounds, loss_domains
 from mpsref.kernels.loss_formulas import LOSS_TYPES, evaluate, weighted
 from mpsref.kernels.loss_problems import LossForward, LossGradient, LossGradientLabels
 from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import Formula
-from mpsref.kernels.scalars import named, number
-from mpsref.parameters import flag, integer
 from mpsref.registry import OperationKey
 
 __all__ = ["REDUCTIONS", "REFERENCE", "SPECS", "TERMS", "Loss"]
@@ -54,14 +54,14 @@ class Loss(registry.Spec):
     [0.0, 4.0, -4.0]
     """
 
-    type: str = field(metadata={"token": tokens.word(*LOSS_TYPES)})
-    reduction: str = field(default="sum", metadata={"token": tokens.word(*REDUCTIONS)})
-    reduce_across_batch: bool = field(default=False, metadata={"token": tokens.flag("across", "each")})
-    weight: float = field(default=1.0, metadata={"token": tokens.number("w")})
-    label_smoothing: float = field(default=0.0, metadata={"token": tokens.number("ls")})
-    number_of_classes: int = field(default=1, metadata={"token": tokens.integer("classes")})
-    epsilon: float = field(default=1e-7, metadata={"token": tokens.number("eps")})
-    delta: float = field(default=1.0, metadata={"token": tokens.number("delta")})
+    type: str = field(metadata={"codec": codecs.word(*LOSS_TYPES)})
+    reduction: str = field(default="sum", metadata={"codec": codecs.word(*REDUCTIONS)})
+    reduce_across_batch: bool = field(default=False, metadata={"codec": codecs.flag("across", "each")})
+    weight: float = field(default=1.0, metadata={"codec": codecs.number("w")})
+    label_smoothing: float = field(default=0.0, metadata={"codec": codecs.number("ls")})
+    number_of_classes: int = field(default=1, metadata={"codec": codecs.integer("classes")})
+    epsilon: float = field(default=1e-7, metadata={"codec": codecs.number("eps")})
+    delta: float = field(default=1.0, metadata={"codec": codecs.number("delta")})
 
     problems: ClassVar = {"forward": LossForward, "gradient": LossGradient, "gradient_labels": LossGradientLabels}
 
@@ -145,7 +145,7 @@ class Loss(registry.Spec):
         inputs, shared = self._inputs(*read, validate)
         problem = posed(kind, self, inputs[0].shape, *shared, g is not None)
         if g is not None:
-            g = images.as_image("g", g)
+            g = arrays.as_image("g", g)
             if g.shape != problem.input_shapes["g"]:
                 raise ShapeError(
                     f"g has shape {g.shape}; with the reduction {self.reduction!r} and y of shape {inputs[0].shape} it "
@@ -156,8 +156,8 @@ class Loss(registry.Spec):
 
     def _inputs(self, y: Any, t: Any, weights: Any, validate: bool) -> tuple[tuple[Array, ...], tuple[int, bool]]:
         """Return the arrays that are read, and two fields of the problem: label_channels and weighted."""
-        y, t = images.as_image("y", y), images.as_image("t", t)
-        read = {"t": t} if weights is None else {"t": t, "weights": images.as_image("weights", weights)}
+        y, t = arrays.as_image("y", y), arrays.as_image("t", t)
+        read = {"t": t} if weights is None else {"t": t, "weights": arrays.as_image("weights", weights)}
         for name, array in read.items():
             if array.shape[:3] != y.shape[:3] or array.shape[3] < y.shape[3]:
                 raise ShapeError(

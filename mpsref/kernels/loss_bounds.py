@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss_formulas import FORMULAS, evaluate, log_softmax, weighted
-from mpsref.kernels.reference import Terms, gamma
+from mpsref.kernels.reference import ErrorBound, gamma
 
 if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss
@@ -33,7 +33,7 @@ Magnitude = Callable[["Loss", Array, Array], Array]
 """``magnitude(loss, y, t)``: A, from predictions and smoothed labels."""
 
 
-def forward_terms(problem: LossForward, y: Array, t: Array, weights: Array | None = None) -> Terms:
+def forward_terms(problem: LossForward, y: Array, t: Array, weights: Array | None = None) -> ErrorBound:
     """Return the errors of the elements, and what their sum adds: gamma(T + 6) for its T terms."""
     loss, (n, *size) = problem.spec, problem.source_shape
     factor = np.abs(weighted(problem, np.ones_like(y), weights))
@@ -41,7 +41,7 @@ def forward_terms(problem: LossForward, y: Array, t: Array, weights: Array | Non
         magnitude = factor * np.abs(evaluate(problem, "element", y, t))
         of_element = factor * error(loss, "element", y, t[..., : y.shape[3]])
     if loss.reduction == "none":
-        return Terms.of_error(of_element, _exact(problem, magnitude))
+        return ErrorBound.of_error(of_element, _exact(problem, magnitude))
     magnitude, sums = (array.sum(axis=(1, 2, 3)) for array in (magnitude, of_element))
     if loss.type == "cosinedistance":
         magnitude = magnitude + abs(loss.weight)
@@ -54,10 +54,10 @@ def forward_terms(problem: LossForward, y: Array, t: Array, weights: Array | Non
     limit[: len(sums), 0, 0, 0] = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
     exact = np.ones(limit.shape, bool)
     exact[: len(sums), 0, 0, 0] = _exact(problem, magnitude) & (np.frexp(divisors)[0] % 0.5 == 0)
-    return Terms.of_error(limit, exact)
+    return ErrorBound.of_error(limit, exact)
 
 
-def gradient_terms(problem: LossGradient, *inputs: Array) -> Terms:
+def gradient_terms(problem: LossGradient, *inputs: Array) -> ErrorBound:
     """Return the errors of the derivatives, times the absolute values of weights and source gradient."""
     derivative = "slope" if problem.method == "gradient" else "label_slope"
     g, y, t, weights = problem.named_inputs(inputs)
@@ -70,7 +70,9 @@ def gradient_terms(problem: LossGradient, *inputs: Array) -> Terms:
         of_element = factor * error(problem.spec, derivative, y, t)
     extra = problem.result_shapes[0][3] - y.shape[3]
     beyond = ((0, 0), (0, 0), (0, 0), (0, extra))
-    return Terms.of_error(np.pad(of_element, beyond), np.pad(_exact(problem, magnitude), beyond, constant_values=True))
+    return ErrorBound.of_error(
+        np.pad(of_element, beyond), np.pad(_exact(problem, magnitude), beyond, constant_values=True)
+    )
 
 
 def _exact(problem: LossProblem, magnitude: Array) -> Array:

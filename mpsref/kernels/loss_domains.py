@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 __all__ = ["DOMAINS", "Domain", "check", "legal"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss

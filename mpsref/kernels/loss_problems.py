@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape, Shape
 from mpsref.kernels import loss_domains
 from mpsref.kernels.loss_formulas import FORMULAS, LossFormula
-from mpsref.parameters import integer
 
 if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss
@@ -26,8 +26,8 @@ class LossProblem(registry.ImageProblem):
     """An operation on predictions y (N, H, W, C) and labels t (N, H, W, ``label_channels``), of which C are read."""
 
     spec: Loss
-    label_channels: int = field(default=cast(int, None), metadata={"token": tokens.integer("t")})
-    weighted: bool = field(default=False, metadata={"token": tokens.flag("weighted", "unweighted")})
+    label_channels: int = field(default=cast(int, None), metadata={"codec": codecs.integer("t")})
+    weighted: bool = field(default=False, metadata={"codec": codecs.flag("weighted", "unweighted")})
     """Whether there is a weights image, (N, H, W, C)."""
 
     def __post_init__(self) -> None:
@@ -122,7 +122,7 @@ class LossGradient(LossProblem):
     """``gradient``: dy, like y, from the source gradient g where there is one, y, t and weights."""
 
     method: ClassVar[str] = "gradient"
-    chained: bool = field(default=False, metadata={"token": tokens.flag("chained", "unchained")})
+    chained: bool = field(default=False, metadata={"codec": codecs.flag("chained", "unchained")})
     """Whether there is a source gradient g; without one it is 1."""
 
     @property

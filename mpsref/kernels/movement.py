@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.images import Array
-from mpsref.kernels.reference import Terms
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.reference import ErrorBound
 from mpsref.tables import IntVector
 
 __all__ = ["Gather", "Readers", "bit_exact", "index", "readers"]
@@ -46,6 +46,6 @@ def readers(read: IntVector, length: int) -> Readers:
     return Readers(start.astype(np.int32), order.astype(np.int32))
 
 
-def bit_exact(result: Array) -> Terms:
+def bit_exact(result: Array) -> ErrorBound:
     """Return the terms of a result whose elements are all selected, none computed."""
-    return Terms(np.zeros(result.shape), np.float64(0), True)
+    return ErrorBound(np.zeros(result.shape), np.float64(0), True)

@@ -18,16 +18,17 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import choice, integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels.neuron_curves import CURVES, TYPES, error, folded, slope, value
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import choice, integer
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
-__all__ = ["TYPES", "Neuron", "neuron_token", "slope", "value"]
+__all__ = ["TYPES", "Neuron", "neuron_codec", "slope", "value"]
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,11 @@ class Neuron(registry.Spec):
     [-0.0, 3.0, 6.0]
     """
 
-    type: str = field(metadata={"token": tokens.word(*TYPES)})
-    a: float = field(default=cast(float, None), metadata={"token": tokens.number("a")})
-    b: float = field(default=cast(float, None), metadata={"token": tokens.number("b")})
-    c: float = field(default=cast(float, None), metadata={"token": tokens.number("c")})
-    data: Sequence[float] | None = field(default=None, metadata={"token": tokens.numbers("data")})
+    type: str = field(metadata={"codec": codecs.word(*TYPES)})
+    a: float = field(default=cast(float, None), metadata={"codec": codecs.number("a")})
+    b: float = field(default=cast(float, None), metadata={"codec": codecs.number("b")})
+    c: float = field(default=cast(float, None), metadata={"codec": codecs.number("c")})
+    data: Sequence[float] | None = field(default=None, metadata={"codec": codecs.numbers("data")})
 
     problems: ClassVar = {
         "forward": NeuronForward,
@@ -155,7 +156,7 @@ class Neuron(registry.Spec):
 
         Raises ``ShapeError`` where PReLU has another number of slopes than ``x`` has channels.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         return registry.run_one(posed(NeuronForward, self, x.shape), x, out=out, backend=backend)
 
     def gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
@@ -175,13 +176,13 @@ class Neuron(registry.Spec):
         return registry.run_one(posed(NeuronParameterGradient, self, x.shape), g, x, out=out, backend=backend)
 
 
-def neuron_token(code: str = "neuron") -> tokens.Token:
+def neuron_codec(code: str = "neuron") -> codecs.Codec:
     """Return the token of a field that holds a neuron: that of the neuron alone, with colons for commas.
 
-    >>> neuron_token().write(Neuron("elu", a=0.5))
+    >>> neuron_codec().write(Neuron("elu", a=0.5))
     'neuron:elu:a0.5'
     """
-    own = {"a": tokens.number("a"), "b": tokens.number("b"), "c": tokens.number("c"), "data": tokens.numbers("data")}
+    own = {"a": codecs.number("a"), "b": codecs.number("b"), "c": codecs.number("c"), "data": codecs.numbers("data")}
     parts = "".join(rf"(?::{token.pattern})?" for token in own.values())
 
     def read(name: str, *values: str | None) -> Neuron:
@@ -192,7 +193,7 @@ def neuron_token(code: str = "neuron") -> tokens.Token:
         names = [*CURVES[neuron.type].needs, *(["data"] if neuron.data else [])]
         return ":".join([code, neuron.type, *(own[name].write(getattr(neuron, name)) for name in names)])
 
-    return tokens.Token(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write)
+    return codecs.Codec(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write)
 
 
 def _type_named(given: Any) -> str:
@@ -233,7 +234,7 @@ def _slopes(kind: str, data: Any) -> tuple[float, ...] | None:
 
 
 def _pair_of_images(g: Any, x: Any) -> tuple[Array, Array]:
-    g, x = images.as_image("g", g), images.as_image("x", x)
+    g, x = arrays.as_image("g", g), arrays.as_image("x", x)
     if g.shape != x.shape:
         raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be the same")
     return g, x
@@ -258,24 +259,28 @@ EXACT = ("none", "absolute")
 """Nothing is computed, only selected."""
 
 
-def forward_terms(problem: NeuronForward, x: Array) -> Terms:
+def forward_terms(problem: NeuronForward, x: Array) -> ErrorBound:
     """Return the bound of the value."""
     y = abs(value(problem.spec, x))
-    return Terms(y, np.float64(0)) if problem.spec.type in EXACT else Terms.of_error(error(problem.spec, "value", x))
+    return (
+        ErrorBound(y, np.float64(0))
+        if problem.spec.type in EXACT
+        else ErrorBound.of_error(error(problem.spec, "value", x))
+    )
 
 
-def gradient_terms(problem: NeuronGradient, g: Array, x: Array) -> Terms:
+def gradient_terms(problem: NeuronGradient, g: Array, x: Array) -> ErrorBound:
     """Return the bound of the slope, times g."""
     y = abs(g * slope(problem.spec, x))
     if problem.spec.type in EXACT:
-        return Terms(y, np.float64(0))
-    return Terms.of_error(abs(g) * error(problem.spec, "slope", x))
+        return ErrorBound(y, np.float64(0))
+    return ErrorBound.of_error(abs(g) * error(problem.spec, "slope", x))
 
 
-def parameter_terms(problem: NeuronParameterGradient, g: Array, x: Array) -> Terms:
+def parameter_terms(problem: NeuronParameterGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |g * x|, and m = number of terms + 4; sums of small integers are exact."""
     magnitude, count = np.where(x < 0, abs(g * x), 0).sum((0, 1, 2)), (x < 0).sum((0, 1, 2))
-    return Terms(magnitude, count + 4, magnitude <= 2.0**24)
+    return ErrorBound(magnitude, count + 4, magnitude <= 2.0**24)
 
 
 REFERENCE: dict[OperationKey, Formula] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
 
 __all__ = ["FLT_MIN", "chain", "channel_vector", "growth", "over_power", "real"]

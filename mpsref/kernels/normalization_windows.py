@@ -15,11 +15,12 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, PairLike, optional_pair, pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.images import Array, Shape
-from mpsref.parameters import Pair, PairLike, optional_pair, pair
 
 __all__ = ["Taps", "WindowedForward", "WindowedGradient", "WindowedNormalization", "WindowedProblem"]
 
@@ -56,7 +57,7 @@ class WindowedNormalization(registry.Spec):
         Output (a, b) belongs to source pixel ``(a, b) + offset``. ``output_size`` (OH, OW) is (H, W) - offset by
         default. Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         problem = self.problems["forward"](self, x.shape, output_size)
         return registry.run_one(problem, x, out=out, backend=backend)
 
@@ -65,7 +66,7 @@ class WindowedNormalization(registry.Spec):
 
         ``g`` is (N, OH, OW, C), of any size. Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
-        g, x = images.as_image("g", g), images.as_image("x", x)
+        g, x = arrays.as_image("g", g), arrays.as_image("x", x)
         if (g.shape[0], g.shape[3]) != (x.shape[0], x.shape[3]):
             raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must have the same N and C (axes 0 and 3)")
         problem = self.problems["gradient"](self, x.shape, g.shape[1:3])
@@ -94,7 +95,7 @@ class WindowedProblem(registry.ImageProblem):
     """A call on a source (N, H, W, C) with outputs (N, OH, OW, C)."""
 
     spec: WindowedNormalization
-    output_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("out")})
+    output_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("out")})
 
     def __post_init__(self) -> None:
         """Check the shapes; an output size of ``None`` becomes the source size less the offset."""

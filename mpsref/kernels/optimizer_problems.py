@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels.posing import following
-from mpsref.parameters import flag, integer
 
 if TYPE_CHECKING:
     from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
@@ -26,7 +27,7 @@ class Step(registry.Problem):
 
     method: ClassVar[str] = "step"
     spec: Optimizer
-    shape: Shape = field(metadata={"token": tokens.dims("v")})
+    shape: Shape = field(metadata={"codec": codecs.dims("v")})
 
     squares: ClassVar[tuple[str, ...]] = ()
     """The moments that are means of squares, never negative."""
@@ -79,7 +80,7 @@ class SGDStep(Step):
     """A step of stochastic gradient descent."""
 
     spec: StochasticGradientDescent
-    momentum: bool = field(default=False, metadata={"token": tokens.flag("moving", "still")})
+    momentum: bool = field(default=False, metadata={"codec": codecs.flag("moving", "still")})
 
     def __post_init__(self) -> None:
         """Check shape and flag."""
@@ -110,8 +111,8 @@ class AdamStep(Step):
     """A step of Adam: the ``time_step``-th, counted from 1."""
 
     spec: Adam
-    maximum: bool = field(default=False, metadata={"token": tokens.flag("amsgrad", "adam")})
-    time_step: int = field(default=1, metadata={"token": tokens.integer("t")})
+    maximum: bool = field(default=False, metadata={"codec": codecs.flag("amsgrad", "adam")})
+    time_step: int = field(default=1, metadata={"codec": codecs.integer("t")})
     squares: ClassVar[tuple[str, ...]] = ("u", "umax")
 
     def __post_init__(self) -> None:
@@ -136,20 +137,20 @@ def as_vectors(required: tuple[str, ...], **given: Any) -> tuple[Shape, list[Arr
     Raises ``TypeError`` for another dtype than float32 and float64, for different ones and for a ``required`` one that
     is ``None``, ``ShapeError`` for different shapes.
     """
-    arrays: dict[str, Array] = {}
+    given_arrays: dict[str, Array] = {}
     for name, value in given.items():
         if value is None:
             if name in ("gradient", "value", *required):
                 raise TypeError(f"{name} is None; it must be an array (moments: of zeros before the first step)")
             continue
-        array = images.as_array(name, value)
+        array = arrays.as_array(name, value)
         if array.dtype.type not in (np.float32, np.float64):
             raise TypeError(f"{name} has dtype {array.dtype}; it must be float32 (float64: reference only)")
-        arrays[name] = array
-    like = arrays["value"]
-    for name, array in arrays.items():
+        given_arrays[name] = array
+    like = given_arrays["value"]
+    for name, array in given_arrays.items():
         if array.shape != like.shape:
             raise ShapeError(f"{name} has shape {array.shape} and value has shape {like.shape}; they must be equal")
         if array.dtype.type is not like.dtype.type:
             raise TypeError(f"{name} has dtype {array.dtype} and value has dtype {like.dtype}; they must be equal")
-    return like.shape, list(arrays.values())
+    return like.shape, list(given_arrays.values())

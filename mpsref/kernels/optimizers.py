@@ -20,13 +20,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import registry, tokens
-from mpsref.images import Array
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import flag, named, number
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, as_vectors
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.kernels.scalars import named, number
-from mpsref.parameters import flag
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = [
@@ -52,15 +51,15 @@ class Optimizer(registry.Spec):
     "l2", or Apple's number.
     """
 
-    learning_rate: float = field(default=1e-3, metadata={"token": tokens.number("lr")})
-    gradient_rescale: float = field(default=1.0, kw_only=True, metadata={"token": tokens.number("rescale")})
+    learning_rate: float = field(default=1e-3, metadata={"codec": codecs.number("lr")})
+    gradient_rescale: float = field(default=1.0, kw_only=True, metadata={"codec": codecs.number("rescale")})
     apply_gradient_clipping: bool = field(
-        default=False, kw_only=True, metadata={"token": tokens.flag("clipped", "unclipped")}
+        default=False, kw_only=True, metadata={"codec": codecs.flag("clipped", "unclipped")}
     )
-    gradient_clip_min: float = field(default=-math.inf, kw_only=True, metadata={"token": tokens.number("min")})
-    gradient_clip_max: float = field(default=math.inf, kw_only=True, metadata={"token": tokens.number("max")})
-    regularization_type: str = field(default="none", kw_only=True, metadata={"token": tokens.word(*REGULARIZATIONS)})
-    regularization_scale: float = field(default=0.0, kw_only=True, metadata={"token": tokens.number("reg")})
+    gradient_clip_min: float = field(default=-math.inf, kw_only=True, metadata={"codec": codecs.number("min")})
+    gradient_clip_max: float = field(default=math.inf, kw_only=True, metadata={"codec": codecs.number("max")})
+    regularization_type: str = field(default="none", kw_only=True, metadata={"codec": codecs.word(*REGULARIZATIONS)})
+    regularization_scale: float = field(default=0.0, kw_only=True, metadata={"codec": codecs.number("reg")})
 
     def __post_init__(self) -> None:
         """Check the shared parameters."""
@@ -81,7 +80,7 @@ class Optimizer(registry.Spec):
         object.__setattr__(self, "regularization_type", word)
 
     def _check(self, *names: str, **bounds: Any) -> None:
-        """Store numbers as floats, within bounds as in :func:`mpsref.kernels.scalars.number`."""
+        """Store numbers as floats, within bounds as in :func:`mpsref.arguments.parameters.number`."""
         for name in names:
             object.__setattr__(self, name, number(name, getattr(self, name), **bounds))
 
@@ -96,8 +95,8 @@ class StochasticGradientDescent(Optimizer):
     ([0.95, -2.4], [0.05, 0.4])
     """
 
-    momentum_scale: float = field(default=0.0, metadata={"token": tokens.number("momentum")})
-    use_nesterov_momentum: bool = field(default=False, metadata={"token": tokens.flag("nesterov", "classic")})
+    momentum_scale: float = field(default=0.0, metadata={"codec": codecs.number("momentum")})
+    use_nesterov_momentum: bool = field(default=False, metadata={"codec": codecs.flag("nesterov", "classic")})
 
     problems: ClassVar = {"step": SGDStep}
 
@@ -129,8 +128,8 @@ class RMSProp(Optimizer):
     ([0.683772254, -2.316227764], [0.025, 1.6])
     """
 
-    decay: float = field(default=0.9, metadata={"token": tokens.number("decay")})
-    epsilon: float = field(default=1e-8, metadata={"token": tokens.number("eps")})
+    decay: float = field(default=0.9, metadata={"codec": codecs.number("decay")})
+    epsilon: float = field(default=1e-8, metadata={"codec": codecs.number("eps")})
 
     problems: ClassVar = {"step": RMSPropStep}
 
@@ -157,9 +156,9 @@ class Adam(Optimizer):
     ([0.900000063, -2.099999992], None)
     """
 
-    beta1: float = field(default=0.9, metadata={"token": tokens.number("beta1_")})
-    beta2: float = field(default=0.999, metadata={"token": tokens.number("beta2_")})
-    epsilon: float = field(default=1e-8, metadata={"token": tokens.number("eps")})
+    beta1: float = field(default=0.9, metadata={"codec": codecs.number("beta1_")})
+    beta2: float = field(default=0.999, metadata={"codec": codecs.number("beta2_")})
+    epsilon: float = field(default=1e-8, metadata={"codec": codecs.number("eps")})
 
     problems: ClassVar = {"step": AdamStep}
 
@@ -271,9 +270,9 @@ def adam(
     return (value, m, u) if umax is None else (value, m, u, largest)
 
 
-def bounded(magnitude: Array) -> Terms:
+def bounded(magnitude: Array) -> ErrorBound:
     """16 times 2**-23 times the update in absolute values: division and root are those of Metal's fast math."""
-    return Terms.of_error(16 * 2.0**-23 * magnitude)
+    return ErrorBound.of_error(16 * 2.0**-23 * magnitude)
 
 
 def sgd_terms(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> Any:
@@ -284,7 +283,7 @@ def sgd_terms(problem: SGDStep, gradient: Array, value: Array, m: Array | None =
     return bounded(magnitudes) if m is None else tuple(map(bounded, magnitudes))
 
 
-def rmsprop_terms(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[Terms, ...]:
+def rmsprop_terms(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[ErrorBound, ...]:
     """Return the update with the numerator in absolute values; the divisor is the true one."""
     spec = problem.spec
     parts = regularized(spec, gradient, value)
@@ -294,7 +293,7 @@ def rmsprop_terms(problem: RMSPropStep, gradient: Array, value: Array, s: Array)
     return bounded(np.abs(value) + np.where(cancelled(parts), np.inf, step)), bounded(of_s)
 
 
-def adam_terms(problem: AdamStep, gradient: Array, value: Array, *moments: Array) -> tuple[Terms, ...]:
+def adam_terms(problem: AdamStep, gradient: Array, value: Array, *moments: Array) -> tuple[ErrorBound, ...]:
     """As :func:`rmsprop_terms`."""
     spec, rate = problem.spec, problem.spec.corrected_rate(problem.time_step)
     parts = regularized(spec, gradient, value)

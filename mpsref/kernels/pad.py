@@ -24,14 +24,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import choice, number
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import Gather, Readers, bit_exact, index, readers
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.kernels.scalars import number
-from mpsref.parameters import choice
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["EDGES", "Edge", "Pad", "PadForward", "PadGradient"]
@@ -149,11 +148,11 @@ class Pad(registry.Spec):
     [0.0, 1.0, 2.0, 1.0, 0.0, 1.0, 2.0, 1.0]
     """
 
-    before: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("before")})
-    after: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("after")})
-    edge_mode: Edge = field(default="zero", metadata={"token": tokens.word(*EDGES)})
-    fill_value: float = field(default=0.0, metadata={"token": tokens.number("fill")})
-    fill_values: tuple[float, ...] | None = field(default=None, metadata={"token": tokens.numbers("fills")})
+    before: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("before")})
+    after: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("after")})
+    edge_mode: Edge = field(default="zero", metadata={"codec": codecs.word(*EDGES)})
+    fill_value: float = field(default=0.0, metadata={"codec": codecs.number("fill")})
+    fill_values: tuple[float, ...] | None = field(default=None, metadata={"codec": codecs.numbers("fills")})
 
     problems: ClassVar = {"forward": PadForward, "gradient": PadGradient}
 
@@ -243,17 +242,17 @@ def _copies(problem: PadProblem) -> list[tuple[int, list[tuple[int, int]]]]:
     return found
 
 
-def forward_terms(problem: PadForward, x: Array) -> Terms:
+def forward_terms(problem: PadForward, x: Array) -> ErrorBound:
     """Nothing is rounded."""
     return bit_exact(np.empty(problem.padded_shape))
 
 
-def gradient_terms(problem: PadGradient, g: Array) -> Terms:
+def gradient_terms(problem: PadGradient, g: Array) -> ErrorBound:
     """Sum of |g| over the copies of each element, and m = number of copies + 4."""
     magnitude = gradient(problem, np.abs(g))
     y, x, c = (np.diff(table.start) for table in problem.readers())
     count = np.multiply.outer(np.multiply.outer(y, x), c)[None]
-    return Terms(magnitude, count + 4, magnitude <= 2.0**24)
+    return ErrorBound(magnitude, count + 4, magnitude <= 2.0**24)
 
 
 SPECS = (Pad,)

@@ -12,13 +12,14 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
-from mpsref import images, registry, tables, tokens
+from mpsref import codecs, registry, tables
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Clip, Pair, PairLike, choice, clip_rectangle, optional_pair, pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
-from mpsref.images import Array, Shape
 from mpsref.kernels.posing import posed
 from mpsref.kernels.windows import default_size, described
-from mpsref.parameters import Clip, Pair, PairLike, choice, clip_rectangle, optional_pair, pair
 
 __all__ = ["Pooling", "PoolingForward", "PoolingGradient"]
 
@@ -30,10 +31,10 @@ class Pooling(registry.Spec):
     ``offset`` is the source position of the first window's centre; it may be any integer.
     """
 
-    kernel_size: PairLike = field(metadata={"token": tokens.pair("k")})
-    strides: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("s")})
-    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
-    edge_mode: EdgeMode = field(default="zero", metadata={"token": tokens.word(*EDGE_MODES)})
+    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k")})
+    strides: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("s")})
+    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
+    edge_mode: EdgeMode = field(default="zero", metadata={"codec": codecs.word(*EDGE_MODES)})
 
     reads_source: ClassVar[bool] = True
     """Whether the gradient reads the pixels of the source image; the average needs only its size."""
@@ -62,7 +63,7 @@ class Pooling(registry.Spec):
         ``output_size`` (OH, OW) is ``ceil((L - offset) / stride)`` per axis by default: up to the last window whose
         centre lies before the end of the image. Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         size = optional_pair("output_size", output_size, low=1)
         problem = posed(self.problems["forward"], self, x.shape, size)
         return registry.run_one(problem, x, out=out, backend=backend)
@@ -87,14 +88,14 @@ class Pooling(registry.Spec):
         at that pixel; a pair shifts it. Pixels outside ``clip``, ((y0, x0), (height, width)), are 0.
         Raises ``ValueError`` or ``TypeError`` for what does not fit.
         """
-        g = images.as_image("g", g)
-        if not images.is_shape(x_or_shape):
-            x = images.as_image("x", x_or_shape)
+        g = arrays.as_image("g", g)
+        if not arrays.is_shape(x_or_shape):
+            x = arrays.as_image("x", x_or_shape)
             shape, inputs = x.shape, (g, x) if self.reads_source else (g,)
         elif self.reads_source:
             raise TypeError(f"x is the shape {x_or_shape!r}; {type(self).__name__} needs the source image itself")
         else:
-            shape, inputs = images.as_shape("x_or_shape", x_or_shape), (g,)
+            shape, inputs = arrays.as_shape("x_or_shape", x_or_shape), (g,)
         problem = posed(
             self.problems["gradient"],
             self,
@@ -131,7 +132,7 @@ class PoolingForward(registry.ImageProblem):
 
     method: ClassVar[str] = "forward"
     spec: Pooling
-    output_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("out")})
+    output_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("out")})
 
     def __post_init__(self) -> None:
         """Check the shapes; an output size of ``None`` becomes the default one."""
@@ -173,11 +174,11 @@ class PoolingGradient(registry.ImageProblem):
 
     method: ClassVar[str] = "gradient"
     spec: Pooling
-    gradient_size: Pair = field(default=cast(Pair, None), metadata={"token": tokens.pair("g")})
-    primary_offset: Pair = field(default=(0, 0), metadata={"token": tokens.pair("p")})
-    source_size: Pair | None = field(default=None, metadata={"token": tokens.pair("size")})
-    kernel_offset: Pair | None = field(default=None, metadata={"token": tokens.pair("ko")})
-    clip: Clip | None = field(default=None, metadata={"token": tokens.clip("clip")})
+    gradient_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("g")})
+    primary_offset: Pair = field(default=(0, 0), metadata={"codec": codecs.pair("p")})
+    source_size: Pair | None = field(default=None, metadata={"codec": codecs.pair("size")})
+    kernel_offset: Pair | None = field(default=None, metadata={"codec": codecs.pair("ko")})
+    clip: Clip | None = field(default=None, metadata={"codec": codecs.clip("clip")})
 
     def __post_init__(self) -> None:
         """Check the geometry; a gradient size of ``None`` becomes that of the default output."""

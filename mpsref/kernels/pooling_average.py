@@ -17,11 +17,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpsref import tokens
-from mpsref.images import Array, Shape
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import Pair, PairLike, pair
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 from mpsref.tables import reciprocals
 
@@ -65,7 +65,7 @@ class PoolingAverage(Pooling):
     [9.0, 21.0, 12.0, 12.0]
     """
 
-    zero_pad_size: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("zp")})
+    zero_pad_size: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("zp")})
 
     reads_source = False
     problems: ClassVar = {"forward": AverageForward, "gradient": AverageGradient}
@@ -117,7 +117,7 @@ def windows(problem: AverageForward | AverageGradient, axis: int, indices: range
     return [(i, window.inside(i, length), window.divisor(i, length, spec.edge_mode, ring)) for i in indices]
 
 
-def terms(problem: AverageForward | AverageGradient, values: Array) -> Terms:
+def terms(problem: AverageForward | AverageGradient, values: Array) -> ErrorBound:
     """Sum of |terms|, and m = number of terms + 4: the additions, two factors 1/N and their products [choice].
 
     Integers give an exact result where every N is a power of two: then all partial sums are multiples of 1 / max N.
@@ -132,7 +132,7 @@ def terms(problem: AverageForward | AverageGradient, values: Array) -> Terms:
         dyadic.append(rounded[windows + width] == rounded[windows])
     count, exact = (np.multiply.outer(*axes)[None, :, :, None] for axes in (counts, dyadic))
     finest = np.prod([inverse[inverse > 0].min(initial=1.0) for inverse in problem.reciprocals()])
-    return Terms(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
+    return ErrorBound(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
 
 
 SPECS = (PoolingAverage,)

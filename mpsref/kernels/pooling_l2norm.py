@@ -18,9 +18,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, taps
-from mpsref.kernels.reference import Formula, Terms
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["PoolingL2Norm"]
@@ -75,16 +75,18 @@ def norm(values: Array, times: Array) -> Array:
     return root
 
 
-def forward_terms(problem: PoolingForward, x: Array) -> Terms:
+def forward_terms(problem: PoolingForward, x: Array) -> ErrorBound:
     """The norm itself, and m = M / 2 + 8: the root halves the error of a sum of M squares; 3 ulp for the root."""
     height, width = (window.kernel for window in problem.spec.windows)
-    return Terms(forward(problem, x), np.asarray(-(-height * width // 2) + 8.0))
+    return ErrorBound(forward(problem, x), np.asarray(-(-height * width // 2) + 8.0))
 
 
-def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> Terms:
+def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |terms|, and m = number of windows + M / 2 + 16: as above, 3 ulp for the division, and the products."""
     height, width = (window.kernel for window in problem.spec.windows)
-    return Terms(gradient(problem, np.abs(g), np.abs(x)), count_of_windows(problem) + -(-height * width // 2) + 16.0)
+    return ErrorBound(
+        gradient(problem, np.abs(g), np.abs(x)), count_of_windows(problem) + -(-height * width // 2) + 16.0
+    )
 
 
 SPECS = (PoolingL2Norm,)

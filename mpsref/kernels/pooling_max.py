@@ -19,11 +19,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpsref import tokens
-from mpsref.images import Array
+from mpsref import codecs
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, window_of
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import Pair, PairLike, pair
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["PoolingMax"]
@@ -43,7 +43,7 @@ class PoolingMax(Pooling):
     [11.0, 100.0, 0.0]
     """
 
-    dilations: PairLike = field(default=(1, 1), metadata={"token": tokens.pair("d")})
+    dilations: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("d")})
 
     problems: ClassVar = {"forward": PoolingForward, "gradient": PoolingGradient}
 
@@ -90,15 +90,15 @@ def select(
     return values[np.arange(n)[:, None], selected, np.arange(c)], (y, x_, (y >= 0) & (x_ >= 0))
 
 
-def forward_terms(problem: PoolingForward, x: Array) -> Terms:
+def forward_terms(problem: PoolingForward, x: Array) -> ErrorBound:
     """Nothing is rounded: the maximum is one of the values."""
-    return Terms(np.zeros(problem.result_shapes[0]), np.zeros(()), True)
+    return ErrorBound(np.zeros(problem.result_shapes[0]), np.zeros(()), True)
 
 
-def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> Terms:
+def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |g| over the windows that select the pixel, and m = number of windows that read it + 4."""
     magnitude = gradient(problem, np.abs(g), x)
-    return Terms(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
+    return ErrorBound(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
 
 
 SPECS = (PoolingMax,)

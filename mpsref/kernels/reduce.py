@@ -26,15 +26,14 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import Clip, Pair, choice, clip_rectangle, number
 from mpsref.errors import NoGradientError, ShapeError
 from mpsref.geometry import clip
-from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.broadcasting import Triple
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.kernels.scalars import number
-from mpsref.parameters import Clip, Pair, choice, clip_rectangle
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = [
@@ -188,10 +187,10 @@ class Reduce(registry.Spec):
     [6.0, 7.0]
     """
 
-    operation: Reduction = field(metadata={"token": tokens.word(*OPERATIONS)})
-    over: Over = field(metadata={"token": tokens.word(*OVER)})
-    weight: float = field(default=1.0, metadata={"token": tokens.number("weight")})
-    clip: Clip | None = field(default=None, metadata={"token": tokens.clip("clip")})
+    operation: Reduction = field(metadata={"codec": codecs.word(*OPERATIONS)})
+    over: Over = field(metadata={"codec": codecs.word(*OVER)})
+    weight: float = field(default=1.0, metadata={"codec": codecs.number("weight")})
+    clip: Clip | None = field(default=None, metadata={"codec": codecs.clip("clip")})
 
     problems: ClassVar = {"forward": ReduceForward, "gradient": ReduceGradient}
 
@@ -256,17 +255,17 @@ def gradient(problem: ReduceGradient, g: Array) -> Array:
     return dx
 
 
-def forward_terms(problem: ReduceForward, x: Array) -> Terms:
+def forward_terms(problem: ReduceForward, x: Array) -> ErrorBound:
     """Extrema: nothing is rounded. Sums and means: sum of |terms|, and m = number of terms + 4."""
     if problem.spec.operation not in ("sum", "mean"):
         return bit_exact(np.empty(problem.reduced_shape))
     magnitude = forward(problem, np.abs(x)) * np.sign(problem.spec.weight)
-    return Terms(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
+    return ErrorBound(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
 
 
-def gradient_terms(problem: ReduceGradient, g: Array) -> Terms:
+def gradient_terms(problem: ReduceGradient, g: Array) -> ErrorBound:
     """|g| / (H W), and m = 5: a factor and its product."""
-    return Terms(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
+    return ErrorBound(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
 
 
 def _dyadic(problem: ReduceProblem) -> bool:

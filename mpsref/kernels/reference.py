@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import DTYPES, Array
+from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.registry import BUILT_IN, Backend, Implementation, OperationKey, Problem
 
-__all__ = ["UNIT_ROUNDOFF", "Formula", "Terms", "gamma", "input_dtype", "reference"]
+__all__ = ["UNIT_ROUNDOFF", "ErrorBound", "Formula", "gamma", "input_dtype", "reference"]
 
 Formula = Callable[..., Any]
 
@@ -32,7 +32,7 @@ def gamma(m: Any) -> Array:
     return np.asarray(m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF))
 
 
-class Terms(NamedTuple):
+class ErrorBound(NamedTuple):
     """What bounds the rounding error of each element: ``|a - ref| <= gamma(m) * magnitude + ulp(storage) / 2``."""
 
     magnitude: Array
@@ -43,7 +43,7 @@ class Terms(NamedTuple):
     """Where inputs that are small integers leave nothing to round, so that results must be equal."""
 
     @classmethod
-    def of_error(cls, error: Array, exact: Array | bool = False) -> Terms:
+    def of_error(cls, error: Array, exact: Array | bool = False) -> ErrorBound:
         """Return terms whose bound is ``error + ulp(storage) / 2``: for kernels with a bound of their own."""
         return cls(np.asarray(error) * (1 / UNIT_ROUNDOFF - 1), np.float64(1), exact)
 

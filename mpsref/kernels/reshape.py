@@ -16,13 +16,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import choice
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import choice
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["ElementOrder", "Reshape", "ReshapeForward", "ReshapeGradient", "ReshapeProblem"]
@@ -98,8 +98,8 @@ class Reshape(registry.Spec):
     [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]
     """
 
-    size: Triple = field(metadata={"token": tokens.triple("size")})
-    element_order: ElementOrder = field(default="HWC", metadata={"token": tokens.word(*ORDERS)})
+    size: Triple = field(metadata={"codec": codecs.triple("size")})
+    element_order: ElementOrder = field(default="HWC", metadata={"codec": codecs.word(*ORDERS)})
 
     problems: ClassVar = {"forward": ReshapeForward, "gradient": ReshapeGradient}
 
@@ -132,7 +132,7 @@ def reshape(problem: ReshapeProblem, values: Array) -> Array:
     return values.transpose(0, 3, 1, 2).reshape(n, channels, height, width).transpose(0, 2, 3, 1)
 
 
-def terms(problem: ReshapeProblem, values: Array) -> Terms:
+def terms(problem: ReshapeProblem, values: Array) -> ErrorBound:
     """Nothing is rounded."""
     return bit_exact(reshape(problem, values))
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
+from mpsref.arguments.parameters import Pair, PairLike, flag, pair
 from mpsref.errors import NoGradientError
-from mpsref.images import Array, ImageShape, Shape, as_image
 from mpsref.kernels.interpolation import Sampling, sampled
-from mpsref.kernels.reference import Formula, Terms
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.kernels.upsampling import bilinear_terms
-from mpsref.parameters import Pair, PairLike, flag, pair
 from mpsref.registry import OperationKey
 
 __all__ = ["Resize", "ResizeBilinear", "ResizeForward", "ResizeProblem", "forward", "terms"]
@@ -81,7 +81,7 @@ def _sampling(length: int, outputs: int, aligned: bool) -> Sampling:
 class Resize(registry.Spec):
     """What kernels have in common whose results have a ``size``."""
 
-    size: PairLike = field(metadata={"token": tokens.pair("size")})
+    size: PairLike = field(metadata={"codec": codecs.pair("size")})
 
     def __post_init__(self) -> None:
         """Check the size."""
@@ -118,7 +118,7 @@ class ResizeBilinear(Resize):
     [3.0, 5.0, 6.0]
     """
 
-    align_corners: bool = field(default=False, metadata={"token": tokens.flag("aligned", "free")})
+    align_corners: bool = field(default=False, metadata={"codec": codecs.flag("aligned", "free")})
 
     problems: ClassVar = {"forward": ResizeForward}
 
@@ -134,7 +134,7 @@ def forward(problem: ResizeProblem, x: Array) -> Array:
     return sampled(2, x_axis, sampled(1, y, x))
 
 
-def terms(problem: ResizeProblem, x: Array) -> Terms:
+def terms(problem: ResizeProblem, x: Array) -> ErrorBound:
     """Sum of |x| over the (up to) four neighbours, and m = 20."""
     return bilinear_terms(problem.axes, x)
 

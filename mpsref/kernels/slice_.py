@@ -15,14 +15,14 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import Gather, bit_exact, index
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import integer
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["Slice", "SliceForward", "SliceGradient"]
@@ -31,7 +31,7 @@ Size: TypeAlias = tuple[int | None, int | None, int | None]
 """Height, width, channels; ``None`` is "to the end"."""
 
 _END = r"(-?\d+|end)"
-_SIZE = tokens.Token(
+_SIZE = codecs.Codec(
     "size3x3xend",
     f"size{_END}x{_END}x{_END}",
     lambda *words: tuple(None if word == "end" else int(word) for word in words),
@@ -132,8 +132,8 @@ class Slice(registry.Spec):
     [3.0, 5.0, 0.0]
     """
 
-    offset: Triple = field(default=(0, 0, 0), metadata={"token": tokens.triple("o")})
-    size: Size = field(default=(None, None, None), metadata={"token": _SIZE})
+    offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("o")})
+    size: Size = field(default=(None, None, None), metadata={"codec": _SIZE})
 
     problems: ClassVar = {"forward": SliceForward, "gradient": SliceGradient}
 
@@ -193,7 +193,7 @@ def gradient(problem: SliceGradient, g: Array) -> Array:
     return dx
 
 
-def terms(problem: SliceProblem, values: Array) -> Terms:
+def terms(problem: SliceProblem, values: Array) -> ErrorBound:
     """Nothing is rounded."""
     return bit_exact(REFERENCE[problem.operation](problem, values))
 

@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry
+from mpsref import registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
-from mpsref.kernels.reference import Formula, Terms, gamma
+from mpsref.kernels.reference import ErrorBound, Formula, gamma
 from mpsref.registry import OperationKey
 
 __all__ = ["LogSoftMax", "SoftMax"]
@@ -71,7 +72,7 @@ class OverChannels(registry.Spec):
 
     def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
         """Return the kernel of the image ``x`` (N, H, W, C), in its shape and dtype: over C, at each pixel."""
-        x = images.as_image("x", x)
+        x = arrays.as_image("x", x)
         return registry.run_one(SoftMaxForward(self, x.shape), x, out=out, backend=backend)
 
     def gradient(self, g: Any, y: Any, *, out: Any = None, backend: Any = None) -> Array:
@@ -79,7 +80,7 @@ class OverChannels(registry.Spec):
 
         Raises ``ShapeError`` where the shapes of ``g`` and ``y`` differ.
         """
-        g, y = images.as_image("g", g), images.as_image("y", y)
+        g, y = arrays.as_image("g", g), arrays.as_image("y", y)
         if g.shape != y.shape:
             raise ShapeError(f"g has shape {g.shape} and y {y.shape}; both must be that of the forward result")
         return registry.run_one(SoftMaxGradient(self, y.shape), g, y, out=out, backend=backend)
@@ -142,30 +143,30 @@ def log_softmax_gradient(problem: SoftMaxGradient, g: Array, y: Array) -> Array:
 # exponential, which is as large as the spread of the pixel, counts relative to the result [math, choice].
 
 
-def softmax_terms(problem: SoftMaxForward, x: Array) -> Terms:
+def softmax_terms(problem: SoftMaxForward, x: Array) -> ErrorBound:
     """Bound: y * gamma(C + 2 * spread + 24) + 2**-126, where the spread of a pixel is its largest m - x."""
     below, powers, total = shifted(x)
     m = x.shape[3] + 2 * -below.min(axis=3, keepdims=True) + 24
-    return Terms.of_error(powers / total * gamma(m) + 2.0**-126)
+    return ErrorBound.of_error(powers / total * gamma(m) + 2.0**-126)
 
 
-def softmax_gradient_terms(problem: SoftMaxGradient, g: Array, y: Array) -> Terms:
+def softmax_gradient_terms(problem: SoftMaxGradient, g: Array, y: Array) -> ErrorBound:
     """Bound: gamma(C + 8) * y * (|g| + sum |g*y|)."""
     scale = abs(y) * (abs(g) + abs(g * y).sum(axis=3, keepdims=True))
-    return Terms.of_error(gamma(y.shape[3] + 8) * scale)
+    return ErrorBound.of_error(gamma(y.shape[3] + 8) * scale)
 
 
-def log_softmax_terms(problem: SoftMaxForward, x: Array) -> Terms:
+def log_softmax_terms(problem: SoftMaxForward, x: Array) -> ErrorBound:
     """Bound: gamma(C + spread + 16) + gamma(10) * (|x - m| + ln(sum))."""
     below, _, total = shifted(x)
     m = x.shape[3] - below.min(axis=3, keepdims=True) + 16
-    return Terms.of_error(gamma(m) + gamma(10) * (-below + np.log(total)))
+    return ErrorBound.of_error(gamma(m) + gamma(10) * (-below + np.log(total)))
 
 
-def log_softmax_gradient_terms(problem: SoftMaxGradient, g: Array, y: Array) -> Terms:
+def log_softmax_gradient_terms(problem: SoftMaxGradient, g: Array, y: Array) -> ErrorBound:
     """Bound: gamma(C + 12) * (|g| + e**l * sum |g|)."""
     scale = abs(g) + np.exp(y) * abs(g).sum(axis=3, keepdims=True)
-    return Terms.of_error(gamma(y.shape[3] + 12) * scale)
+    return ErrorBound.of_error(gamma(y.shape[3] + 12) * scale)
 
 
 SPECS: tuple[type[registry.Spec], ...] = (SoftMax, LogSoftMax)

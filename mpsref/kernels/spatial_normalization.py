@@ -23,8 +23,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpsref import tokens
-from mpsref.images import Array
+from mpsref import codecs
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import PairLike
 from mpsref.kernels.normalization import growth, over_power, real
 from mpsref.kernels.normalization_windows import (
     WindowedForward,
@@ -32,8 +33,7 @@ from mpsref.kernels.normalization_windows import (
     WindowedNormalization,
     WindowedProblem,
 )
-from mpsref.kernels.reference import UNIT_ROUNDOFF, Formula, Terms
-from mpsref.parameters import PairLike
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["SpatialNormalization"]
@@ -62,11 +62,11 @@ class SpatialNormalization(WindowedNormalization):
     [[0.5, 0.3333, 0.0], [0.0, 0.1429, 0.2], [0.4, 0.0, 0.0833]]
     """
 
-    kernel_size: PairLike = field(metadata={"token": tokens.pair("k")})
-    alpha: float = field(default=1.0, metadata={"token": tokens.number("alpha")})
-    beta: float = field(default=5.0, metadata={"token": tokens.number("beta")})
-    delta: float = field(default=1.0, metadata={"token": tokens.number("delta")})
-    offset: PairLike = field(default=(0, 0), metadata={"token": tokens.pair("o")})
+    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k")})
+    alpha: float = field(default=1.0, metadata={"codec": codecs.number("alpha")})
+    beta: float = field(default=5.0, metadata={"codec": codecs.number("beta")})
+    delta: float = field(default=1.0, metadata={"codec": codecs.number("delta")})
+    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
 
     problems: ClassVar = {"forward": SpatialForward, "gradient": SpatialGradient}
 
@@ -109,15 +109,15 @@ def base_error(problem: SpatialForward | SpatialGradient, x: Array) -> tuple[Arr
     return t, growth(spec.taps + 16) * (abs(spec.delta) + np.abs(squares)) / np.abs(t)
 
 
-def forward_terms(problem: SpatialForward, x: Array) -> Terms:
+def forward_terms(problem: SpatialForward, x: Array) -> ErrorBound:
     """|y| (|beta| e + 48 u): the error of T through the power; 16 ulp for that, 3 for the division."""
     beta = problem.spec.beta
     t, e = base_error(problem, x)
     y = np.abs(problem.centres(x) * over_power(t, beta))
-    return Terms.of_error(y * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
+    return ErrorBound.of_error(y * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
 
 
-def gradient_terms(problem: SpatialGradient, g: Array, x: Array) -> Terms:
+def gradient_terms(problem: SpatialGradient, g: Array, x: Array) -> ErrorBound:
     """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), with the largest e of the outputs that an element depends on."""
     spec = problem.spec
     t, e = base_error(problem, x)
@@ -126,7 +126,7 @@ def gradient_terms(problem: SpatialGradient, g: Array, x: Array) -> Terms:
     magnitude = problem.at_centres(g * over_power(t, spec.beta))
     for window in problem.windows():
         window.of(magnitude)[...] += window.of(x) * window.output(share)
-    return Terms.of_error(magnitude * (growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)))
+    return ErrorBound.of_error(magnitude * (growth(spec.taps + 64) + (abs(spec.beta) + 1) * largest_around(problem, e)))
 
 
 def largest_around(problem: WindowedProblem, values: Array) -> Array:

@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import registry, tokens
+from mpsref import codecs, registry
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
+from mpsref.arguments.parameters import Pair, PairLike, choice, flag, pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode
-from mpsref.images import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.kernels.interpolation import Sampling, sampled, spread_back
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import Formula, Terms
-from mpsref.parameters import Pair, PairLike, choice, flag, pair
+from mpsref.kernels.reference import ErrorBound, Formula
 from mpsref.registry import OperationKey
 
 __all__ = ["Upsampling", "UpsamplingBilinear", "UpsamplingNearest", "UpsamplingProblem"]
@@ -37,7 +37,7 @@ __all__ = ["Upsampling", "UpsamplingBilinear", "UpsamplingNearest", "UpsamplingP
 class Upsampling(registry.Spec):
     """Parameters of both kinds of upsampling: the integer ``scale`` (y, x); one integer stands for both axes."""
 
-    scale: PairLike = field(metadata={"token": tokens.pair("s")})
+    scale: PairLike = field(metadata={"codec": codecs.pair("s")})
 
     def __post_init__(self) -> None:
         """Check the scale."""
@@ -182,8 +182,8 @@ class UpsamplingBilinear(Upsampling):
     [0.0, 1.5, 3.0, 6.0, 9.0, 9.0]
     """
 
-    align_corners: bool = field(default=False, metadata={"token": tokens.flag("aligned", "free")})
-    edge_mode: EdgeMode = field(default="zero", metadata={"token": tokens.word(*EDGE_MODES)})
+    align_corners: bool = field(default=False, metadata={"codec": codecs.flag("aligned", "free")})
+    edge_mode: EdgeMode = field(default="zero", metadata={"codec": codecs.word(*EDGE_MODES)})
 
     problems: ClassVar = PROBLEMS
 
@@ -213,14 +213,14 @@ def gradient(problem: UpsamplingGradient, g: Array) -> Array:
     return spread_back(1, y, spread_back(2, x_axis, g))
 
 
-def forward_terms(problem: UpsamplingForward, x: Array) -> Terms:
+def forward_terms(problem: UpsamplingForward, x: Array) -> ErrorBound:
     """Nearest: nothing is rounded. Bilinear: sum of |x| over the (up to) four neighbours, and m = 20."""
     if isinstance(problem.spec, UpsamplingNearest):
         return bit_exact(np.empty(problem.large_shape))
     return bilinear_terms(problem.axes, x)
 
 
-def bilinear_terms(axes: tuple[Sampling, Sampling], x: Array) -> Terms:
+def bilinear_terms(axes: tuple[Sampling, Sampling], x: Array) -> ErrorBound:
     """Sum of |x| over the neighbours, without the weights, whose errors are absolute; m = 20.
 
     Weights that are dyadic leave nothing to round where the pixels are small integers.
@@ -229,10 +229,10 @@ def bilinear_terms(axes: tuple[Sampling, Sampling], x: Array) -> Terms:
     for axis, sampling in enumerate(axes, start=1):
         magnitude = _unweighted(axis, sampling.forward(), magnitude)
     finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger one is as fine
-    return Terms(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
+    return ErrorBound(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
 
 
-def gradient_terms(problem: UpsamplingGradient, g: Array) -> Terms:
+def gradient_terms(problem: UpsamplingGradient, g: Array) -> ErrorBound:
     """Sum of |g| over the contributors, and m = their number T + 4 for nearest, T + 16 for bilinear."""
     magnitude, counts = np.abs(g), []
     for axis, sampling in enumerate(problem.axes, start=1):
@@ -243,7 +243,7 @@ def gradient_terms(problem: UpsamplingGradient, g: Array) -> Terms:
     nearest = isinstance(problem.spec, UpsamplingNearest)
     finest = 1 if nearest else problem.axes[0].denominator * problem.axes[1].denominator
     exact = (nearest or _dyadic(problem.axes)) & (magnitude * finest <= 2.0**24)
-    return Terms(magnitude, count + (4 if nearest else 16), exact)
+    return ErrorBound(magnitude, count + (4 if nearest else 16), exact)
 
 
 def _unweighted(axis: int, table: Any, values: Array) -> Array:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.images import Shape
-from mpsref.parameters import Pair
 
 __all__ = ["default_size", "described"]
 

@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer, number
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import Name
 from mpsref.kernels.broadcasting import Broadcasting
 from mpsref.kernels.compare import COMPARISONS
-from mpsref.kernels.scalars import number
 from mpsref.mps import types
 from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
 from mpsref.mps.kernel import saved
@@ -39,7 +39,6 @@ from mpsref.mps.properties import Property, at_least, fix
 from mpsref.mps.regions import Region, count
 from mpsref.mps.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.types import MPSOffset
-from mpsref.parameters import integer
 from mpsref.registry import Backend
 
 __all__ = [

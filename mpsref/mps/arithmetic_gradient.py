@@ -22,12 +22,12 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 import numpy as np
 
 from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape, as_shape
+from mpsref.arguments.parameters import flag, number
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape, as_shape
 from mpsref.kernels import Arithmetic
 from mpsref.kernels.arithmetic import ArithmeticGradient, Wanted
 from mpsref.kernels.broadcasting import Triple
-from mpsref.kernels.scalars import number
 from mpsref.mps.arithmetic import (
     Bound,
     MPSCNNAdd,
@@ -40,7 +40,6 @@ from mpsref.mps.arithmetic import (
 from mpsref.mps.kernel import ImageKernel, saved
 from mpsref.mps.plain import WholeImageGradient
 from mpsref.mps.properties import Property, fix
-from mpsref.parameters import flag
 from mpsref.registry import Backend, Problem
 
 __all__ = [

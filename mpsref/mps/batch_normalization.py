@@ -26,8 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import pair
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.neuron import Neuron
 from mpsref.kernels.normalization import real
@@ -55,7 +56,6 @@ from mpsref.mps.properties import Property, fix, optional
 from mpsref.mps.regions import destination_region
 from mpsref.mps.serialization import SecureCoding
 from mpsref.mps.state import one_state
-from mpsref.parameters import pair
 from mpsref.registry import Backend
 
 __all__ = [

@@ -16,8 +16,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
 from mpsref.errors import OrderError
-from mpsref.images import Array
 from mpsref.kernels.normalization import FLT_MIN, real
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState, closed
 from mpsref.mps.command_buffer import MPSCommandBuffer
@@ -28,7 +29,6 @@ from mpsref.mps.normalization_states import (
     not_negative,
 )
 from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.parameters import integer
 
 __all__ = ["BatchNormalizationDataSource", "LoadedParameters", "MPSCNNBatchNormalizationDataSource", "load", "pair"]
 

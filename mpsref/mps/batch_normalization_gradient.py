@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import operands
 from mpsref.mps.batch_normalization import (
     MPSCNNBatchNormalization,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import Array
 from mpsref.mps import operands
 from mpsref.mps.operands import Operand
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError
-from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchStatistics
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.state import ForwardRecord, MPSNNGradientState

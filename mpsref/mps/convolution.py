@@ -19,7 +19,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.kernels import Convolution, Neuron
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
@@ -28,7 +29,6 @@ from mpsref.mps.operands import Operand
 from mpsref.mps.regions import Region
 from mpsref.mps.state import SourceProperties
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
-from mpsref.parameters import Pair
 
 __all__ = ["MPSCNNConvolution", "convolution"]
 

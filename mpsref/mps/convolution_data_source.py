@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.serialization import SecureCoding, secure_coding
 

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Neuron
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.properties import Property, PropertyHolder, at_least, fix, initialize

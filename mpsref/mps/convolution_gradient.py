@@ -26,9 +26,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import effective_offset
-from mpsref.images import Array, Shape
 from mpsref.kernels.convolution_problems import WeightedKernel as WeightedSpec
 from mpsref.mps import operands, types
 from mpsref.mps.command_buffer import MPSCommandBuffer
@@ -45,7 +46,6 @@ from mpsref.mps.properties import Property
 from mpsref.mps.regions import Region, count
 from mpsref.mps.state import one_state
 from mpsref.mps.types import MPSImageEdgeMode
-from mpsref.parameters import Pair, flag
 
 __all__ = ["MPSCNNConvolutionGradient", "WeightedGradientKernel"]
 

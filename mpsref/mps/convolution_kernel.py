@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Self
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Neuron
 from mpsref.mps import operands
 from mpsref.mps.command_buffer import MPSCommandBuffer, check_encodable

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array, Shape
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_types import MPSCNNWeightsQuantizationType, quantization_type, weights_layout
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.convolution_loading import immutable
 from mpsref.mps.convolution_types import MPSCNNConvolutionWeightsLayout

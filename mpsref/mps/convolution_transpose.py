@@ -17,8 +17,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.kernels import ConvolutionTranspose, Neuron
 from mpsref.mps import operands, types
 from mpsref.mps.command_buffer import MPSCommandBuffer
@@ -34,7 +35,6 @@ from mpsref.mps.properties import Property
 from mpsref.mps.regions import Region
 from mpsref.mps.state import one_state
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
-from mpsref.parameters import Pair, integer, pair
 
 __all__ = ["MPSCNNConvolutionTranspose", "MPSCNNConvolutionTransposeGradient"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from mpsref.arguments.parameters import integer
 from mpsref.mps.types import Enumeration, member
-from mpsref.parameters import integer
 
 __all__ = [
     "MPSCNNConvolutionGradientOption",

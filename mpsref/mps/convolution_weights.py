@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_loading import immutable, shaped
 from mpsref.mps.state import MPSState
-from mpsref.parameters import integer
 
 __all__ = ["ConvolutionBuffers", "MPSCNNConvolutionWeightsAndBiasesState"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import CropAndResizeBilinear
 from mpsref.mps import types
 from mpsref.mps.kernel import saved

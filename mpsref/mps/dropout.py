@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import word_of
 from mpsref.kernels.dropout import Dropout, probability
-from mpsref.kernels.scalars import word_of
 from mpsref.mps import operands, types
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel

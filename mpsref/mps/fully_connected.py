@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import FullyConnected
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mpsref.arguments.arrays import AXIS_LIMIT, Array, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import AXIS_LIMIT, Array, Shape
 from mpsref.mps import operands, types
 from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
 from mpsref.mps.command_buffer import MPSCommandBuffer
@@ -20,7 +21,6 @@ from mpsref.mps.padding import MPSNNDefaultPadding, reverse_placement, suggested
 from mpsref.mps.properties import Property
 from mpsref.mps.state import MPSNNGradientState, one_state
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
-from mpsref.parameters import integer
 
 __all__ = ["MPSCNNGradientKernel"]
 

@@ -20,14 +20,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpsref import images
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
-from mpsref.images import Array
 from mpsref.mps import types
 from mpsref.mps.image_descriptor import MPSImageDescriptor, length
 from mpsref.mps.types import MPSDataLayout, MPSImageFeatureChannelFormat
-from mpsref.parameters import integer
 
 __all__ = ["MPSImage", "MPSImageBatch", "MPSImageDescriptor", "MPSTemporaryImage", "pixels"]
 
@@ -47,7 +47,7 @@ class MPSImage:
     def __init__(self, image_descriptor: MPSImageDescriptor | Any, *, copy: bool = True) -> None:
         """Make an image from a descriptor or an array."""
         if isinstance(image_descriptor, MPSImageDescriptor):
-            self._array = images.empty("the image", image_descriptor.shape, image_descriptor.dtype)
+            self._array = arrays.empty("the image", image_descriptor.shape, image_descriptor.dtype)
             self._array.fill(0)
         else:
             self._array = _owned("array", image_descriptor, copy)
@@ -161,14 +161,14 @@ class MPSImage:
         Channel ``ch`` of image ``b`` is component ``ch % 4`` of slice ``b * ceil(C / 4) + ch // 4``; whatever is in the
         padding components is left out. Source: ``MPSImage.h`` [doc]. Raises ``ShapeError`` for slices that do not fit.
         """
-        source = images.as_image("slices", slices)
+        source = arrays.as_image("slices", slices)
         channels = length(1)("feature_channels", feature_channels)
         count = ceil_div(channels, CHANNELS_PER_SLICE)
         if source.shape[3] != CHANNELS_PER_SLICE or source.shape[0] % count:
             raise ShapeError(
                 f"slices has shape {source.shape}; with feature_channels={channels} it must be (N * {count}, H, W, 4)"
             )
-        array = images.empty("the image", (source.shape[0] // count, *source.shape[1:3], channels), source.dtype)
+        array = arrays.empty("the image", (source.shape[0] // count, *source.shape[1:3], channels), source.dtype)
         for ch in range(channels):
             array[..., ch] = source[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE]
         return cls(array, copy=False)
@@ -272,7 +272,7 @@ class MPSImageBatch(tuple[MPSImage, ...]):
 
     def write_array(self, array: Any) -> None:
         """Overwrite all images with ``array`` (N, H, W, C), which must have their shape and dtype."""
-        source = images.as_image("array", array)
+        source = arrays.as_image("array", array)
         if source.shape != (len(self), *self[0].array.shape[1:]):
             raise ShapeError(f"array has shape {source.shape}; the batch has {len(self)} images like {self[0]!r}")
         if source.dtype != self[0].dtype:
@@ -303,7 +303,7 @@ def pixels(name: str, value: Any) -> Array:
 
 def _checked(name: str, value: Any) -> Array:
     """Return an array-like as an array (N, H, W, C) of float32 or float16."""
-    array = images.as_image(name, value)
+    array = arrays.as_image(name, value)
     if array.dtype.itemsize > 4:
         raise TypeError(
             f"{name} has dtype {array.dtype}; an image holds float32 or float16: convert it, for example with "

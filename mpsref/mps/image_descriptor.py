@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from mpsref import images
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import ImageShape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import ImageShape
 from mpsref.mps import types
 from mpsref.mps.types import MPSImageFeatureChannelFormat
-from mpsref.parameters import integer
 
 __all__ = ["MPSImageDescriptor", "length"]
 
@@ -30,8 +30,8 @@ def length(low: int) -> Callable[[str, Any], int]:
 
     def convert(name: str, value: Any) -> int:
         number = integer(name, value)
-        if not low <= number <= images.AXIS_LIMIT:
-            raise ShapeError(f"{name} is {number}; it must be from {low} to {images.AXIS_LIMIT}")
+        if not low <= number <= arrays.AXIS_LIMIT:
+            raise ShapeError(f"{name} is {number}; it must be from {low} to {arrays.AXIS_LIMIT}")
         return number
 
     return convert

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref import images
+from mpsref.arguments import arrays
 from mpsref.errors import ShapeError
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.kernel import MPSCNNKernel
@@ -27,10 +27,10 @@ def joined(name: str, value: Any) -> tuple[Any, list[int] | None]:
 
     Raises ``ShapeError`` for images of several sizes, and errors as for a single array.
     """
-    arrays = isinstance(value, (list, tuple)) and value and all(getattr(one, "ndim", 0) == 4 for one in value)
-    if not arrays:
+    is_list = isinstance(value, (list, tuple)) and value and all(getattr(one, "ndim", 0) == 4 for one in value)
+    if not is_list:
         return value, None
-    parts = [images.as_image(f"{name}[{k}]", one) for k, one in enumerate(value)]
+    parts = [arrays.as_image(f"{name}[{k}]", one) for k, one in enumerate(value)]
     sizes = {part.shape[1:] for part in parts}
     if len(sizes) > 1:
         raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")

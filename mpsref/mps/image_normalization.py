@@ -15,8 +15,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.kernels.group_normalization import ImageNormalization
 from mpsref.kernels.normalization import FLT_MIN, real
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
@@ -29,7 +30,6 @@ from mpsref.mps.properties import Property, fix
 from mpsref.mps.regions import Region
 from mpsref.mps.serialization import SecureCoding
 from mpsref.mps.state import ForwardRecord, MPSNNGradientState
-from mpsref.parameters import integer
 from mpsref.registry import Backend
 
 __all__ = ["ImageNormalizationGradient", "ImageNormalizationGradientState", "ImageNormalizationKernel"]

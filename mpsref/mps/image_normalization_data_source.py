@@ -15,13 +15,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
 from mpsref.errors import OrderError
-from mpsref.images import Array
 from mpsref.kernels.normalization import FLT_MIN, real
 from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState, frozen_vector
 from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.parameters import integer
 
 __all__ = [
     "GroupNormalizationDataSource",

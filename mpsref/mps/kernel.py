@@ -18,9 +18,11 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from mpsref import images, registry
+from mpsref import registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, pair
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.mps import operands, types
 from mpsref.mps.command_buffer import MPSCommandBuffer, encoding
 from mpsref.mps.image import MPSImageDescriptor
@@ -39,7 +41,6 @@ from mpsref.mps.regions import Region, channels_read, count, destination_region,
 from mpsref.mps.serialization import SecureCoding, secure_coding
 from mpsref.mps.state import ForwardRecord, MPSNNGradientState, RecordedState, SourceProperties
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
-from mpsref.parameters import Pair, pair
 from mpsref.registry import Backend
 
 __all__ = ["ImageKernel", "MPSCNNKernel", "MPSKernel", "saved"]
@@ -228,7 +229,7 @@ class ImageKernel(MPSKernel):
         if given is not None:
             target = given.array
         else:
-            target = images.empty(self.destination_name, shape, np.dtype(dtype).newbyteorder("="))
+            target = arrays.empty(self.destination_name, shape, np.dtype(dtype).newbyteorder("="))
             if region.shape != shape or 0 in shape:
                 target.fill(0)
         if 0 not in region.shape:

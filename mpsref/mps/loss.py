@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.kernels.loss import Loss
-from mpsref.kernels.scalars import number
 from mpsref.mps import operands
 from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
 from mpsref.mps.command_buffer import MPSCommandBuffer
@@ -41,7 +41,6 @@ from mpsref.mps.plain import IMAGE, require_defaults, require_whole
 from mpsref.mps.properties import Property, fix
 from mpsref.mps.regions import Region
 from mpsref.mps.state import MPSNNGradientState, one_state
-from mpsref.parameters import Pair, flag
 from mpsref.registry import Backend
 
 __all__ = [

@@ -17,16 +17,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, as_array
+from mpsref.arguments.parameters import flag, integer, number
 from mpsref.errors import ShapeError
-from mpsref.images import Array, as_array
 from mpsref.kernels.loss import REDUCTIONS, Loss
 from mpsref.kernels.loss_formulas import LOSS_TYPES
-from mpsref.kernels.scalars import number
 from mpsref.mps import types
 from mpsref.mps.properties import Property, fix, initialize, properties_of
 from mpsref.mps.serialization import SecureCoding, secure_coding
 from mpsref.mps.types import Enumeration, MPSDataLayout, MTLSize, member
-from mpsref.parameters import flag, integer
 
 __all__ = [
     "MPSCNNLossDataDescriptor",

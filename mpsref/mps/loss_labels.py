@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.errors import ShapeError
-from mpsref.images import Array, ImageShape
 from mpsref.mps import operands, types
 from mpsref.mps.command_buffer import SynchronizedState
 from mpsref.mps.loss_descriptor import MPSCNNLossDataDescriptor

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mpsref.arguments.parameters import integer
 from mpsref.mps import operands, types
 from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.kernel import ImageKernel
 from mpsref.mps.properties import PerSource, Property, at_least, fix, multiple_of_four, optional
 from mpsref.mps.state import MPSNNMultiaryGradientState, SourceProperties
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
-from mpsref.parameters import integer
 from mpsref.registry import Backend
 
 __all__ = ["MPSCNNMultiaryKernel"]

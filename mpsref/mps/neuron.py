@@ -20,13 +20,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import Neuron
 from mpsref.mps.kernel import saved
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.properties import Property, fix
-from mpsref.parameters import choice
 from mpsref.registry import Backend
 
 __all__ = [

@@ -22,12 +22,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.kernels.batch_normalization_problems import not_negative
 from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.state import MPSState
-from mpsref.parameters import integer
 
 __all__ = [
     "MPSCNNNormalizationGammaAndBetaState",

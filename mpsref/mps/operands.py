@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref import images
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
-from mpsref.images import DTYPES, Array
 from mpsref.mps.image import MPSImage, MPSImageBatch, pixels
 
 __all__ = ["Operand", "as_image", "destination", "like", "source"]
@@ -45,7 +45,7 @@ def source(name: str, value: Any) -> Operand:
     """
     if isinstance(value, (MPSImage, list, tuple)):
         return Operand(name, value, pixels(name, value))
-    return Operand(name, value, images.as_image(name, value))
+    return Operand(name, value, arrays.as_image(name, value))
 
 
 def destination(name: str, value: Any, sources: Sequence[Operand]) -> Operand:
@@ -89,4 +89,4 @@ def like(value: Any, array: Array) -> Any:
 
 def as_image(operand: Operand) -> MPSImage:
     """Return a source as the one image that custom policies and callbacks see."""
-    return operand.value if isinstance(operand.value, MPSImage) else MPSImage(images.native(operand.array), copy=False)
+    return operand.value if isinstance(operand.value, MPSImage) else MPSImage(arrays.native(operand.array), copy=False)

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import flag, number
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
-from mpsref.kernels.scalars import number
 from mpsref.mps.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.kernel import MPSKernel, saved
 from mpsref.mps.optimizer_descriptor import (
@@ -34,7 +34,6 @@ from mpsref.mps.optimizer_descriptor import (
 )
 from mpsref.mps.optimizer_operands import Part, form_of, joined_parts
 from mpsref.mps.properties import Alias, Property, at_least, fix
-from mpsref.parameters import flag
 from mpsref.registry import Backend
 
 __all__ = [

@@ -14,11 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpsref.kernels.scalars import number
+from mpsref.arguments.parameters import flag, number
 from mpsref.mps.properties import Property, initialize, properties_of
 from mpsref.mps.serialization import SecureCoding, secure_coding
 from mpsref.mps.types import Enumeration, member
-from mpsref.parameters import flag
 
 __all__ = ["MPSNNOptimizerDescriptor", "MPSNNRegularizationType", "clip_bound", "optimizer_descriptor"]
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, as_array
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array, as_array
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
 from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import integer, number
 from mpsref.kernels import Pad
 from mpsref.kernels.pad import EDGES
-from mpsref.kernels.scalars import number
 from mpsref.mps import types
 from mpsref.mps.kernel import saved
 from mpsref.mps.plain import WholeImageGradient, WholeImageKernel
 from mpsref.mps.properties import Property, fix
 from mpsref.mps.types import MPSImageEdgeMode
-from mpsref.parameters import integer
 from mpsref.registry import Backend
 
 __all__ = ["MPSImageCoordinate", "MPSNNPad", "MPSNNPadGradient"]

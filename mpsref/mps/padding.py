@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from mpsref.arguments.parameters import Pair, integer
 from mpsref.geometry import Window
 from mpsref.mps.image import MPSImageDescriptor
 from mpsref.mps.serialization import SecureCoding, secure_coding
@@ -29,7 +30,6 @@ from mpsref.padding import (
     policy_forward,
     policy_reverse,
 )
-from mpsref.parameters import Pair, integer
 
 __all__ = ["DEFAULT_PADDING", "MPSNNDefaultPadding", "MPSNNPadding", "forward_placement", "reverse_placement"]
 

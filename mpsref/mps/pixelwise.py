@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.kernel import MPSCNNKernel
 from mpsref.mps.operands import Operand
 from mpsref.mps.regions import Region, count
 from mpsref.mps.types import MPSImageEdgeMode
-from mpsref.parameters import Pair
 
 __all__ = ["Pixelwise", "PixelwiseGradient"]
 

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import images, registry
+from mpsref import registry
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.mps import operands
 from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
@@ -90,7 +91,7 @@ class WholeImageKernel(MPSCNNKernel):
     def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
         require_defaults(self, *self.fixed)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources[0].array.shape))
-        target = images.empty(self.destination_name, shape, np.dtype(dtype)) if given is None else given.array
+        target = arrays.empty(self.destination_name, shape, np.dtype(dtype)) if given is None else given.array
         region = whole(shape)
         self._compute_in_one_dtype([sources[0].array], target, region)
         return target, region

@@ -23,9 +23,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps import types
@@ -34,7 +35,6 @@ from mpsref.mps.kernel import MPSCNNKernel, saved
 from mpsref.mps.properties import Alias, Property, at_least, fix, optional
 from mpsref.mps.regions import Region, count
 from mpsref.mps.state import SourceProperties
-from mpsref.parameters import integer
 from mpsref.registry import Backend
 
 __all__ = [

@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
 
-from mpsref.parameters import integer
+from mpsref.arguments.parameters import integer
 
 __all__ = [
     "Alias",

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import number
 from mpsref.kernels import Reduce
 from mpsref.kernels import reduce as kernels
-from mpsref.kernels.scalars import number
 from mpsref.mps import types
 from mpsref.mps.kernel import saved
 from mpsref.mps.plain import WholeImageKernel

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Arithmetic, Reduce
 from mpsref.mps import types
 from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
@@ -34,7 +35,6 @@ from mpsref.mps.plain import DESTINATION, SOURCE, require_defaults, require_whol
 from mpsref.mps.properties import Property, fix
 from mpsref.mps.regions import Region
 from mpsref.mps.types import MTLRegion
-from mpsref.parameters import flag
 from mpsref.registry import Backend
 
 __all__ = [

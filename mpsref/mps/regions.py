@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mpsref import geometry
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.mps.types import MTLOrigin, MTLRegion, MTLSize
-from mpsref.parameters import Pair
 
 __all__ = ["Region", "channels_read", "count", "destination_region", "images_read"]
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import choice, integer
 from mpsref.kernels import Reshape
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps import operands
@@ -25,7 +26,6 @@ from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.kernel import saved
 from mpsref.mps.plain import WholeImageGradient, WholeImageKernel
 from mpsref.mps.properties import Property
-from mpsref.parameters import choice, integer
 
 __all__ = ["MPSNNReshape", "MPSNNReshapeGradient"]
 

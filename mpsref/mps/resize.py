@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpsref.arguments.parameters import flag
 from mpsref.kernels import ResizeBilinear
 from mpsref.mps.kernel import saved
 from mpsref.mps.plain import WholeImageKernel
 from mpsref.mps.properties import Property, at_least, fix
-from mpsref.parameters import flag
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNResizeBilinear"]

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpsref.arguments.parameters import integer
 from mpsref.kernels import Slice
 from mpsref.mps.kernel import saved
 from mpsref.mps.plain import WholeImageKernel
 from mpsref.mps.properties import Property, at_least, fix, optional
-from mpsref.parameters import integer
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNSlice"]

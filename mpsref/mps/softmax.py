@@ -19,14 +19,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
 from mpsref.mps.kernel import saved
 from mpsref.mps.operands import Operand
 from mpsref.mps.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.properties import Property
-from mpsref.parameters import flag
 
 __all__ = ["MPSCNNLogSoftMax", "MPSCNNLogSoftMaxGradient", "MPSCNNSoftMax", "MPSCNNSoftMaxGradient"]
 

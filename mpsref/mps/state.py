@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.images import Shape
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 __all__ = [

@@ -17,10 +17,9 @@ from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
+from mpsref.arguments.parameters import integer, number
 from mpsref.errors import UnsupportedError
-from mpsref.kernels.scalars import number
 from mpsref.padding import PaddingMethod as MPSNNPaddingMethod
-from mpsref.parameters import integer
 
 __all__ = [
     "Enumeration",

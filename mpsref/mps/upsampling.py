@@ -20,7 +20,8 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
+from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps import types
@@ -28,7 +29,6 @@ from mpsref.mps.kernel import saved
 from mpsref.mps.plain import WholeImageGradient, WholeImageKernel
 from mpsref.mps.properties import Alias, Property, at_least, fix
 from mpsref.mps.types import MPSImageEdgeMode
-from mpsref.parameters import flag
 from mpsref.registry import Backend
 
 __all__ = [

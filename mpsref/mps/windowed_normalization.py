@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, integer
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization import real
 from mpsref.kernels.normalization_windows import WindowedNormalization
@@ -35,7 +36,6 @@ from mpsref.mps.pixelwise import at_sources, read
 from mpsref.mps.properties import Alias, Property, at_least, fix
 from mpsref.mps.regions import Region, count
 from mpsref.mps.types import MPSImageEdgeMode
-from mpsref.parameters import Pair, integer
 from mpsref.registry import Backend
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 __all__ = ["FORMAT", "read", "reading", "write"]
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import needs
-from mpsref.images import Array
 
 __all__ = ["CLASSES", "Digits", "load"]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSNNOptimizer
 from mpsref.mps.convolution_loading import immutable
 

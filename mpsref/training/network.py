@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNLossDescriptor, MPSCNNLossLabels, MPSNNOptimizer, graph
 from mpsref.registry import Backend
 from mpsref.training.digits import CLASSES

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.training.network import KEEP_PROBABILITY
 from mpsref.training.trainer import Trainer
 

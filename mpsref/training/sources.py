@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import ArrayConvolutionDataSource, BatchNormalizationDataSource, MPSCNNConvolutionDescriptor
 from mpsref.training.learner import Learned
 

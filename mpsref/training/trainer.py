@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import choice, integer
 from mpsref.mps import (
     MPSNNOptimizer,
     MPSNNOptimizerAdam,
     MPSNNOptimizerStochasticGradientDescent,
 )
-from mpsref.parameters import choice, integer
 from mpsref.registry import Backend
 from mpsref.training import checkpoint, digits
 from mpsref.training.network import Network

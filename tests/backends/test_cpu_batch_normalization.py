@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref_cpu import batch_normalization as kernels

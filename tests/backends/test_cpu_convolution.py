@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mpsref import registry
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.guards import GuardedArray
-from mpsref.images import Array
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
 from mpsref.registry import Problem
 from mpsref_cpu import backend, convolution_plan, convolution_weights, parallel

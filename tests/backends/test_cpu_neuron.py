@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron
 from mpsref.kernels.neuron import slope as slope_of
 from mpsref.kernels.neuron import value as value_of

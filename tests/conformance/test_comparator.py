@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 
 from mpsref import PoolingAverage, kernels
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.comparator import Mismatch, check, gamma
 from mpsref.conformance.subjects import pooling
-from mpsref.images import Array
-from mpsref.kernels import Terms
+from mpsref.kernels import ErrorBound
 from tests import oracle_pooling as oracle
 
 SHAPE = (1, 2, 2, 3)
 EXPECTED = np.arange(1.0, 13).reshape(SHAPE) / 7
 ACTUAL = EXPECTED.astype(np.float32)
-TERMS = Terms(np.abs(EXPECTED), np.full(SHAPE, 9))
+TERMS = ErrorBound(np.abs(EXPECTED), np.full(SHAPE, 9))
 LIMIT = comparator.bound(ACTUAL, EXPECTED, TERMS)
 U = 2.0**-24
 
@@ -33,7 +33,7 @@ def with_error(error: float, index: tuple[int, ...] = (0, 1, 0, 2)) -> Array:
 
 def test_the_right_answer_passes() -> None:
     assert check(ACTUAL, EXPECTED, TERMS, "float32") == 0
-    assert check(ACTUAL[:0], EXPECTED[:0], Terms(TERMS.magnitude[:0], np.ones(())), "float32") == 0
+    assert check(ACTUAL[:0], EXPECTED[:0], ErrorBound(TERMS.magnitude[:0], np.ones(())), "float32") == 0
 
 
 def test_the_bound_is_the_formula() -> None:
@@ -71,7 +71,7 @@ def test_nan_and_infinity_are_wrong(value: float) -> None:
 
 
 def test_nan_is_wrong_where_the_bound_is_infinite() -> None:
-    terms = Terms(np.full(SHAPE, np.inf), np.full(SHAPE, 9))
+    terms = ErrorBound(np.full(SHAPE, np.inf), np.full(SHAPE, 9))
     with pytest.raises(Mismatch):
         check(with_error(np.nan), EXPECTED, terms, "float32")
 
@@ -114,7 +114,7 @@ def test_exact_demands_equality_where_nothing_is_rounded() -> None:
 
 def test_signs_of_zero_are_not_compared() -> None:
     zeros = np.zeros(SHAPE)
-    terms = Terms(zeros, np.full(SHAPE, 4), True)
+    terms = ErrorBound(zeros, np.full(SHAPE, 4), True)
     assert check(np.full(SHAPE, -0.0, np.float32), zeros, terms, "float32", exact=True) == 0
     with pytest.raises(Mismatch):  # but zero is: there is no term to be wrong about
         check(np.full(SHAPE, 1e-45, np.float32), zeros, terms, "float32")
@@ -122,7 +122,7 @@ def test_signs_of_zero_are_not_compared() -> None:
 
 def test_what_is_only_selected_must_be_equal() -> None:
     """m = 0: no arithmetic, no tolerance, in any family of data."""
-    terms = Terms(np.abs(ACTUAL).astype(np.float64), np.zeros(SHAPE, int))
+    terms = ErrorBound(np.abs(ACTUAL).astype(np.float64), np.zeros(SHAPE, int))
     assert check(ACTUAL, ACTUAL.astype(np.float64), terms, "float32") == 0
     with pytest.raises(Mismatch, match="they must be equal"):
         check(np.nextafter(ACTUAL, np.float32(0)), ACTUAL.astype(np.float64), terms, "float32")
@@ -138,7 +138,7 @@ def half(value: float) -> Array:
 def test_float16_may_round_once() -> None:
     """Half a spacing at 1000 is 0.25; float32 arithmetic before it may tip a near tie over, and no more."""
     expected = np.full((1, 1, 1, 1), 1000.2499)
-    terms = Terms(expected, np.full((1, 1, 1, 1), 5))
+    terms = ErrorBound(expected, np.full((1, 1, 1, 1), 5))
     assert check(half(1000), expected, terms, "float16") == 0
     assert 0.99 < check(half(1000.5), expected, terms, "float16") < 1
     for wrong in (999.5, 1001):
@@ -151,7 +151,7 @@ def test_float16_may_round_once() -> None:
 @pytest.mark.parametrize(("expected", "actual"), [(65540.0, np.inf), (-1e9, -np.inf), (65519.0, 65504.0)])
 def test_float16_overflow_follows_ieee(expected: float, actual: float) -> None:
     answer = np.full((1, 1, 1, 1), expected)
-    terms = Terms(np.abs(answer), np.full((1, 1, 1, 1), 5))
+    terms = ErrorBound(np.abs(answer), np.full((1, 1, 1, 1), 5))
     assert check(half(actual), answer, terms, "float16") == 0
     for wrong in {np.inf, -np.inf, 65504.0, np.nan} - {actual}:
         with pytest.raises(Mismatch):

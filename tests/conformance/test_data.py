@@ -7,8 +7,8 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.data import Family, values
-from mpsref.images import Array
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 DTYPES = ("float16", "float32", "float64")

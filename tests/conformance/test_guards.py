@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.guards import BAND, GuardedArray
-from mpsref.images import Array
 
 SHAPE = (2, 3, 2, 5)
 DTYPES = [np.dtype(name) for name in ("float16", "float32", "float64")]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mpsref import PoolingAverage, kernels
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.faults import planted
 from mpsref.conformance.runner import Outcome, compute, expected, run_case
-from mpsref.images import Array
 from mpsref.registry import Backend
 
 FORWARD = (PoolingAverage, "forward")

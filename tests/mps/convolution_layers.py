@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mpsref import kernels, registry
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor

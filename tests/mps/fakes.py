@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNBinaryKernel, MPSCNNGradientKernel, MPSCNNKernel, MPSCNNMultiaryKernel
 from mpsref.mps.kernel import saved
 from mpsref.mps.properties import Property, at_least

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import graph
 from mpsref.mps.graph import MPSNNImageNode, RunResult, TrainingGraph, training_graph
 from tests.mps.graph_plans import SEQUENCE, Plan, build

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     BatchNormalizationDataSource,

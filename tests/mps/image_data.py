@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 DTYPES = [np.float16, np.float32]
 SHAPES = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(1, 4), st.integers(1, 10))

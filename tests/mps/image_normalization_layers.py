@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpsref
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.group_normalization import (
     GroupNormalizationDataSource,
     MPSCNNGroupNormalization,

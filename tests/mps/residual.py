@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     BatchNormalizationDataSource,

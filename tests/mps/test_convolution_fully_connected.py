@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import mpsref
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import (

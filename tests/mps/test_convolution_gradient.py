@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, UnsupportedError
-from mpsref.images import Array
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
+from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
-from mpsref.images import Array
 from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution_descriptor import (
     MPSCNNConvolutionDescriptor,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor, MPSCNNDepthWiseConvolutionDescriptor

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
-from mpsref.images import Array
 from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpsref
+from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, ShapeError
-from mpsref.images import Array
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import (

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mpsref import mps
+from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array
 from mpsref.mps import (
     MPSCNNPoolingAverage,
     MPSCNNPoolingAverageGradient,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.mps import ArrayConvolutionDataSource, BatchNormalizationDataSource
 from mpsref.mps.graph import MPSNNGraph, training_graph
 from tests.mps.residual import X, labels, network

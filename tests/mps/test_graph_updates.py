@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, UnsupportedError
-from mpsref.images import Array
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     BatchNormalizationDataSource,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import AXIS_LIMIT, Array
 from mpsref.errors import ShapeError
-from mpsref.images import AXIS_LIMIT, Array
 from mpsref.mps.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage, pixels
 from mpsref.mps.types import MPSImageFeatureChannelFormat
 from tests.mps.image_data import DTYPES, counted, same

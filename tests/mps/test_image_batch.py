@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.mps.image import MPSImage, MPSImageBatch, pixels
 from tests.mps.image_data import arrays, counted, same
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpsref.arguments.arrays import AXIS_LIMIT
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import AXIS_LIMIT
 from mpsref.mps import types
 from mpsref.mps.image_descriptor import MPSImageDescriptor
 from mpsref.mps.types import MPSImageFeatureChannelFormat

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.mps.image import MPSImage, MPSImageDescriptor
 from mpsref.mps.types import MPSDataLayout
 from tests.mps.image_data import DTYPES, arrays, counted, same

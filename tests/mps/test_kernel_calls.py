@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mpsref import mps
+from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array
 from mpsref.mps import MPSImageEdgeMode, MPSNNDefaultPadding, MPSNNPaddingMethod
 from tests.mps.fakes import Difference, Shift, Sum
 

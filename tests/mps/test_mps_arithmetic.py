@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpsref import Arithmetic, OrderError, ShapeError, UnsupportedError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import (
     MPSCNNAdd,
     MPSCNNAddGradient,

@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mpsref import mps, registry
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 
 AVERAGE, MAX, NORM, DILATED = "average", "max", "norm", "dilated"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import Pad, Reshape, ShapeError, Slice, UnsupportedError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import (
     MPSCommandBuffer,
     MPSImageCoordinate,

@@ -9,7 +9,7 @@ import pytest
 
 import mpsref
 from mpsref import NotSynchronizedError, ShapeError, UnsupportedError, mps
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNDropout, MPSCNNDropoutGradient, MPSCommandBuffer
 
 ARGUMENTS = (0.5, 1, (1, 1, 1))

@@ -12,7 +12,7 @@ import pytest
 
 import mpsref
 from mpsref import ShapeError, mps
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import slope, value
 from mpsref.mps import MPSCNNNeuronType, MPSNNNeuronDescriptor
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import ShapeError, mps
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.optimizer import (
     MPSNNOptimizer,
     MPSNNOptimizerAdam,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import NotSynchronizedError, OrderError, ShapeError
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCommandBuffer
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatistics
 from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource

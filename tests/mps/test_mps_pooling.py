@@ -9,7 +9,7 @@ import pytest
 
 import mpsref
 from mpsref import mps
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSImageEdgeMode, MTLSize
 
 PAIRS: list[tuple[Any, Any]] = [

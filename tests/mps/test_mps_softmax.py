@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpsref import LogSoftMax, ShapeError, SoftMax, mps
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 
 PAIRS: list[tuple[Any, Any, Any]] = [
     (mps.MPSCNNSoftMax, mps.MPSCNNSoftMaxGradient, SoftMax()),

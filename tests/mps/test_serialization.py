@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpsref.arguments.parameters import integer
 from mpsref.mps import types
 from mpsref.mps.serialization import SecureCoding, secure_coding
 from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLRegion
-from mpsref.parameters import integer
 
 
 @secure_coding(version=3, arguments=("method",))

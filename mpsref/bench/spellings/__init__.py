@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling, Together
 from mpsref.bench.spellings import (
     batch_normalization,
@@ -20,7 +21,6 @@ from mpsref.bench.spellings import (
     softmax,
     training,
 )
-from mpsref.images import Array
 from mpsref.registry import Problem, Spec
 
 __all__ = ["SPELLINGS", "TOGETHER", "call"]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling, Together, nchw
-from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.registry import Spec
 

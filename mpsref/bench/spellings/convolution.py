@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling, nchw
-from mpsref.images import Array
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.registry import Spec
 

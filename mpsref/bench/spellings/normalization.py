@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling, nchw
-from mpsref.images import Array
 from mpsref.kernels import (
     CrossChannelNormalization,
     GroupNormalization,

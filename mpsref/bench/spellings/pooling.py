@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from mpsref import padding
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling, nchw
-from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.registry import Spec
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling
-from mpsref.images import Array
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.registry import Spec
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, of_results, with_spec
-from mpsref.images import Array
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, before_clamp, fold, terms
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, honest_results, of_problem, of_results, with_spec
-from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.batch_normalization_formulas import merged, statistics
 from mpsref.kernels.batch_normalization_problems import BatchProblem, Inputs

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, honest_results, of_result
 from mpsref.conformance.subjects import SUBJECTS
-from mpsref.images import Array
 from mpsref.registry import Operation, Problem
 
 __all__ = ["faults"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.convolution_weights import Table, forward, of_input, reading
 from mpsref.conformance.faults.planted import Fault, of_problem, of_result, of_results, with_spec
 from mpsref.conformance.faults.windows import swap
-from mpsref.images import Array
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.kernels.convolution import by_group, joined, weights_by_group
 from mpsref.kernels.convolution_problems import Weighted

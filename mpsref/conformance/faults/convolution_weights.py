@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import honest_results, of_problem, of_result, with_spec
-from mpsref.images import Array
 from mpsref.kernels.convolution_problems import Forward, Weighted
 from mpsref.kernels.neuron_curves import value
 

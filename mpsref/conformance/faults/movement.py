@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, of_results, with_spec
-from mpsref.images import Array
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.broadcasting import Triple
 from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient

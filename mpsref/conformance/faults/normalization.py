@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults import normalization_channels, normalization_windows
 from mpsref.conformance.faults.planted import Fault, honest_results, of_problem, of_results, with_spec
-from mpsref.images import Array
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
 from mpsref.registry import Operation

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, of_problem, with_spec
-from mpsref.images import Array
 from mpsref.kernels import CrossChannelNormalization
 from mpsref.kernels.cross_channel_normalization import bases
 from mpsref.registry import Operation

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, with_spec
-from mpsref.images import Array
 from mpsref.kernels import LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels import local_contrast_normalization as local_contrast
 from mpsref.kernels import spatial_normalization as spatial

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, of_problem, of_results, with_spec
-from mpsref.images import Array
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizers import Optimizer, adam, regularized, rmsprop, sgd, sgd_update
 from mpsref.registry import Operation, Problem, Spec

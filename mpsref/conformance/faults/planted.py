@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpsref import kernels, registry
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.registry import Backend, Operation, Problem, Spec
 
 __all__ = ["Fault", "Formula", "honest", "honest_results", "of_problem", "of_result", "of_results", "with_spec"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults import windows
 from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, with_spec
 from mpsref.conformance.faults.windows import swap
-from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient, taps
 from mpsref.kernels.pooling_l2norm import norm

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, of_result
-from mpsref.images import Array
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.registry import Operation
 

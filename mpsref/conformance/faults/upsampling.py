@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, of_problem, of_result, with_spec
-from mpsref.images import Array
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.interpolation import Sampling
 from mpsref.registry import Operation

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.faults.planted import Fault, honest, of_problem, of_result, with_spec
 from mpsref.geometry import tdiv2
-from mpsref.images import Array
 from mpsref.kernels.pooling import Pooling, PoolingGradient
 from mpsref.registry import Operation
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.hardware.entries import Entry, Values
-from mpsref.images import Array
 from mpsref.registry import Backend
 
 __all__ = ["Adapter", "Compared"]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from mpsref import padding
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import Pair
 from mpsref.conformance.hardware.adapter import Adapter, Compared
 from mpsref.conformance.hardware.entries import Entry, Values
-from mpsref.images import Array
 from mpsref.kernels import Convolution, FullyConnected, Neuron
 from mpsref.kernels.neuron_curves import value
 from mpsref.padding import PaddingMethod
-from mpsref.parameters import Pair
 from mpsref.registry import Backend
 
 __all__ = ["ADAPTERS"]

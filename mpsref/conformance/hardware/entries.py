@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 
 __all__ = ["KINDS", "Entry", "Kind", "Source", "Tolerance", "Values", "by_id", "load", "parse"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.hardware.adapter import Adapter, Compared
 from mpsref.conformance.hardware.entries import Entry, Values
-from mpsref.images import Array
 from mpsref.kernels import Neuron
 from mpsref.registry import Backend
 

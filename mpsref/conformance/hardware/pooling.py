@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from mpsref import padding
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import Pair
 from mpsref.conformance.hardware.adapter import Adapter, Compared
 from mpsref.conformance.hardware.entries import Entry, Values
-from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingMax
 from mpsref.kernels.pooling import Pooling
-from mpsref.parameters import Pair
 from mpsref.registry import Backend
 
 __all__ = ["ADAPTERS"]

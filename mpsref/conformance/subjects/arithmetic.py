@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import ImageShape, as_shape
 from mpsref.conformance.case import Case
 from mpsref.conformance.properties import repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, often, seldom
 from mpsref.conformance.subjects.linear import adjoint, one_image_at_a_time
-from mpsref.images import ImageShape, as_shape
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import NAMES, WANTED, ArithmeticForward, ArithmeticGradient, fold
 from mpsref.kernels.broadcasting import BroadcastProblem, Triple

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpsref import kernels
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
@@ -16,7 +17,6 @@ from mpsref.conformance.properties import repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject
 from mpsref.conformance.subjects import neuron
-from mpsref.images import Array
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import (
     BatchProblem,

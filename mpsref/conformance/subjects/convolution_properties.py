@@ -7,16 +7,16 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import Pair, pair
 from mpsref.conformance import comparator, data, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same
 from mpsref.conformance.runner import compute, expected
-from mpsref.images import Array
 from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution_problems import Forward, GradientWeights, Weighted, WeightedKernel
 from mpsref.kernels.convolution_transpose import exchanged
-from mpsref.parameters import Pair, pair
 from mpsref.registry import Backend
 
 __all__ = [

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same
 from mpsref.conformance.runner import Property, compute, expected
-from mpsref.images import Array
 from mpsref.registry import Backend, Problem
 
 __all__ = ["Counterpart", "adjoint", "one_image_at_a_time"]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, seldom
-from mpsref.images import Array
-from mpsref.kernels import Terms
+from mpsref.kernels import ErrorBound
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronGradient
 from mpsref.registry import Backend, Problem, Spec
 
@@ -106,10 +106,10 @@ def table(case: Case, backend: Backend) -> None:
             raise Mismatch(f"table: {neuron} at x = {x[index]}: {mismatch}") from None
 
 
-def _without_motion(neuron: Neuron, terms: Terms, reference: Array) -> Terms:
+def _without_motion(neuron: Neuron, terms: ErrorBound, reference: Array) -> ErrorBound:
     """Return the terms of the bound with nothing left of a jump: here every argument is exact."""
     stepped = ("relu", "prelu", "elu", "absolute", "relun", "hardsigmoid")
-    return Terms.of_error(abs(reference) * 2.0**-20) if neuron.type in stepped else terms
+    return ErrorBound.of_error(abs(reference) * 2.0**-20) if neuron.type in stepped else terms
 
 
 def linear_in_g(case: Case, backend: Backend) -> None:
@@ -118,7 +118,7 @@ def linear_in_g(case: Case, backend: Backend) -> None:
     (once,), (twice,) = compute(case.problem, backend, g, x), compute(case.problem, backend, 2 * g, x)
     terms = expected(case)[0][1]
     with np.errstate(over="ignore"):  # float16 ends at 65504
-        same("linear in g", 2 * once, twice, Terms(2 * terms.magnitude, terms.m))
+        same("linear in g", 2 * once, twice, ErrorBound(2 * terms.magnitude, terms.m))
 
 
 def pieces_add_up(case: Case, backend: Backend) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, pairs, seldom
-from mpsref.images import Array
 from mpsref.kernels import (
     CrossChannelNormalization,
     GroupNormalization,

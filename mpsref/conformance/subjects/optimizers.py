@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, often
-from mpsref.images import Array
-from mpsref.kernels import REFERENCE, TERMS, Adam, RMSProp, StochasticGradientDescent, Terms
+from mpsref.kernels import REFERENCE, TERMS, Adam, ErrorBound, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizer_problems import AdamStep, Step
 from mpsref.kernels.optimizers import REGULARIZATIONS
 from mpsref.registry import Backend, Problem, Spec
@@ -110,7 +110,7 @@ def follow(problem: Problem, inputs: tuple[Array, ...], run: Callable[..., tuple
 
 
 def _tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) and not isinstance(results, Terms) else (results,)
+    return results if isinstance(results, tuple) and not isinstance(results, ErrorBound) else (results,)
 
 
 _PROPERTIES = {"step": (repeatable, any_shape, half_of_the_bound, trajectory)}

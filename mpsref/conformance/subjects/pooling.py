@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
@@ -17,7 +18,6 @@ from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject, often, pairs, seldom
 from mpsref.geometry import EDGE_MODES
-from mpsref.images import Array
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
 from mpsref.registry import Backend, Problem, Spec

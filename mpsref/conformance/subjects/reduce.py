@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.subject import Subject, pairs
 from mpsref.conformance.subjects.linear import adjoint, one_image_at_a_time
-from mpsref.images import Array
 from mpsref.kernels import Reduce
 from mpsref.kernels.reduce import OPERATIONS, OVER, Over, ReduceForward, ReduceGradient, Reduction, is_legal
 from mpsref.registry import Backend, Problem, Spec

@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 from hypothesis import strategies as st
 
+from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.subject import Subject
-from mpsref.images import Array
 from mpsref.kernels import TERMS, LogSoftMax, SoftMax
 from mpsref.registry import Backend, Problem, Spec
 

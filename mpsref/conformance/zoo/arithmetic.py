@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.registry import Spec
 

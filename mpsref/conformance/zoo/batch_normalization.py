@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.neuron import Neuron
 from mpsref.registry import Problem

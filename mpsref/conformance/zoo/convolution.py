@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from mpsref import padding
+from mpsref.arguments.arrays import ImageShape
+from mpsref.arguments.parameters import Pair
 from mpsref.conformance.zoo import pooling
 from mpsref.conformance.zoo.layer import Layer
 from mpsref.geometry import Window, ceil_div
-from mpsref.images import ImageShape
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.padding import Placement
-from mpsref.parameters import Pair
 from mpsref.registry import Spec
 
 __all__ = ["CONVOLUTIONS", "FULLY_CONNECTED", "LAYERS", "NETWORKS", "TRANSPOSES", "WeightedLayer"]

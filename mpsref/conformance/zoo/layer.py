@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from mpsref.arguments.arrays import ImageShape, Shape
 from mpsref.errors import NoGradientError
-from mpsref.images import ImageShape, Shape
 from mpsref.registry import Problem, Spec
 
 __all__ = ["Layer"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import Loss
 
 __all__ = ["LAYERS", "NETWORKS"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import Neuron
 
 __all__ = ["LAYERS", "NETWORKS"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo import pooling
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import (
     CrossChannelNormalization,
     GroupNormalization,

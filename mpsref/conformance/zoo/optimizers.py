@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizers import Optimizer
 from mpsref.registry import Problem

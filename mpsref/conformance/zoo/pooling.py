@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from mpsref import padding
+from mpsref.arguments.arrays import ImageShape
+from mpsref.arguments.parameters import Pair
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.padding import Placement
-from mpsref.parameters import Pair
 
 __all__ = ["AVERAGE_POOLING", "L2_POOLING", "LAYERS", "MAX_POOLING", "NETWORKS"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.zoo.layer import Layer
-from mpsref.images import ImageShape
 from mpsref.kernels import Reduce
 
 __all__ = ["LAYERS", "NETWORKS"]

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag, integer, number
 from mpsref.errors import UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticForward, ArithmeticGradient, Name
 from mpsref.kernels.posing import posed
-from mpsref.kernels.scalars import number
 from mpsref.mps.arithmetic import MPSNNComparisonType
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
@@ -23,7 +23,6 @@ from mpsref.mps.graph.places import MPSNNBinaryGradientStateNode, MPSNNImageNode
 from mpsref.mps.graph.step import Step
 from mpsref.mps.properties import Property, fix
 from mpsref.mps.types import MPSOffset, member, offset
-from mpsref.parameters import flag, integer
 from mpsref.registry import Operation, OperationKey, Spec
 
 __all__ = [

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import OrderError, ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalization

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.registry import Backend, Spec
 
 __all__ = ["Bound", "BoundState", "Call"]

@@ -9,8 +9,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.mps.convolution import MPSCNNConvolution, convolution, rearranged
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel

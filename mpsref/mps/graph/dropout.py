@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.kernels import Dropout
 from mpsref.mps.dropout import _mask_stride
 from mpsref.mps.graph.call import Call

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.mps import operands
 from mpsref.mps.graph.call import Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNTrainingStyle

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode

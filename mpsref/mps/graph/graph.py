@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import choice, flag, integer
 from mpsref.errors import GraphError, SharedDataSourceWarning, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.mps.graph import inspection
 from mpsref.mps.graph.execution import Execution, RunResult
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNTrainingStyle
@@ -33,7 +34,6 @@ from mpsref.mps.graph.shapes import Shapes, bind, source_shapes
 from mpsref.mps.graph.sources import sources
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.trainable import Parameters, TrainableGradientNode, WeightedNode
-from mpsref.parameters import choice, flag, integer
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNGraph", "StepError"]

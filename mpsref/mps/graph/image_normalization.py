@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
 
 if TYPE_CHECKING:
     from mpsref.mps.graph.places import MPSNNImageNode

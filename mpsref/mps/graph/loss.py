@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Loss
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
@@ -21,7 +22,6 @@ from mpsref.mps.graph.step import Step
 from mpsref.mps.loss_descriptor import MPSCNNLossDescriptor
 from mpsref.mps.loss_labels import MPSCNNLossLabels
 from mpsref.mps.properties import Property, fix
-from mpsref.parameters import flag
 
 __all__ = [
     "MPSCNNLossNode",

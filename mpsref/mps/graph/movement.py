@@ -6,10 +6,10 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import number
 from mpsref.errors import ShapeError
-from mpsref.images import Array, Shape
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
-from mpsref.kernels.scalars import number
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode

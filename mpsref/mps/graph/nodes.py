@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
-from mpsref.images import Array, Shape
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.places import (
     MPSNNGradientStateNode,

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from mpsref.images import Array
+from mpsref.arguments.arrays import Array
 from mpsref.mps.graph.nodes import MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import Parameters
 from mpsref.mps.normalization_states import (

@@ -6,8 +6,8 @@ import abc
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
+from mpsref.arguments.parameters import choice, flag
 from mpsref.mps.properties import Property, PropertyHolder, initialize, optional
-from mpsref.parameters import choice, flag
 
 if TYPE_CHECKING:
     from mpsref.mps.graph.nodes import MPSNNFilterNode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
 from mpsref.mps.kernel import ImageKernel
 from mpsref.mps.operands import Operand
 

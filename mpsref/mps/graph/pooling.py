@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from mpsref import mps
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.graph.call import Bound, BoundState, Call
@@ -18,7 +19,6 @@ from mpsref.mps.padding import MPSNNPadding
 from mpsref.mps.pooling import MPSCNNPooling
 from mpsref.mps.properties import Property, at_least, fix
 from mpsref.mps.types import MPSImageEdgeMode
-from mpsref.parameters import integer
 
 __all__ = [
     "MPSCNNDilatedPoolingMaxGradientNode",

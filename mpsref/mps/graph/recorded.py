@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
 from mpsref.mps.kernel import ImageKernel
 from mpsref.mps.state import ForwardRecord, SourceProperties
 from mpsref.mps.types import MTLOrigin, MTLRegion, MTLSize

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mpsref import images
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
-from mpsref.images import Shape
 from mpsref.mps.graph.call import Bound, BoundState
 from mpsref.mps.graph.nodes import MPSNNFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode
@@ -30,7 +30,7 @@ class Shapes(NamedTuple):
 def source_shapes(given: Mapping[MPSNNImageNode, Any]) -> dict[MPSNNImageNode, Shape]:
     """Check the shapes of the inputs: four axes each, and as many images in all."""
     shapes: dict[MPSNNImageNode, Shape] = {
-        image: images.as_shape(f"shape of {image.name!r}", tuple(shape)) for image, shape in given.items()
+        image: arrays.as_shape(f"shape of {image.name!r}", tuple(shape)) for image, shape in given.items()
     }
     if len({shape[0] for shape in shapes.values()}) > 1:
         listed = ", ".join(f"{image.name!r} {shape}" for image, shape in shapes.items())

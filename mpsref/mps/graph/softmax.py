@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mpsref.images import Shape
+from mpsref.arguments.arrays import Shape
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.mps.graph.call import BoundState
 from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.images import Array
 from mpsref.mps.convolution_loading import immutable
 
 __all__ = ["TOGETHER", "fitting"]

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import OrderError, UnsupportedError
-from mpsref.images import Array, Shape
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode, MPSNNTrainableNode, MPSNNTrainingStyle
 from mpsref.mps.graph.recorded import record
 from mpsref.mps.graph.together import TOGETHER

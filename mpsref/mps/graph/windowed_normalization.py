@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from mpsref.images import Array, Shape
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import number
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
-from mpsref.kernels.scalars import number
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode

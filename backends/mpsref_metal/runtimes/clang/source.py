@@ -48,7 +48,7 @@ ATTRIBUTES: dict[str, tuple[str, int, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Token:
+class Codec:
     """A word of the source and where it starts."""
 
     text: str
@@ -85,16 +85,16 @@ class KernelSource:
 class Chunk:
     """A declaration at file scope: its tokens, up to the ``;`` or the ``}`` that ends it."""
 
-    tokens: tuple[Token, ...]
+    tokens: tuple[Codec, ...]
 
     @property
-    def header(self) -> tuple[Token, ...]:
+    def header(self) -> tuple[Codec, ...]:
         """The tokens before the body."""
         texts = [token.text for token in self.tokens]
         return self.tokens[: texts.index("{")] if "{" in texts else self.tokens
 
     @property
-    def body(self) -> tuple[Token, ...]:
+    def body(self) -> tuple[Codec, ...]:
         return self.tokens[len(self.header) :]
 
     @property
@@ -109,16 +109,16 @@ class Chunk:
         return {token.text for token in self.tokens if token.is_name}
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[Codec]:
     """The words of a source, without spaces, comments and preprocessor lines."""
     for match in TOKEN.finditer(text):
         if match.lastgroup != "skip":
-            yield Token(match.group(), match.start(), match.lastgroup == "name")
+            yield Codec(match.group(), match.start(), match.lastgroup == "name")
 
 
 def chunks(text: str) -> Iterator[Chunk]:
     """The declarations of a source at file scope."""
-    depth, found = 0, list[Token]()
+    depth, found = 0, list[Codec]()
     for token in tokens(text):
         found.append(token)
         depth += (token.text in "([{") - (token.text in ")]}")
@@ -129,7 +129,7 @@ def chunks(text: str) -> Iterator[Chunk]:
         yield Chunk(tuple(found))
 
 
-def closing(words: tuple[Token, ...], opening: int) -> int:
+def closing(words: tuple[Codec, ...], opening: int) -> int:
     """The position of the bracket that closes the one at ``opening``."""
     depth = 0
     for position in range(opening, len(words)):
@@ -139,9 +139,9 @@ def closing(words: tuple[Token, ...], opening: int) -> int:
     raise CompileError(f"the bracket {words[opening].text!r} is never closed")
 
 
-def split(words: tuple[Token, ...]) -> Iterator[tuple[Token, ...]]:
+def split(words: tuple[Codec, ...]) -> Iterator[tuple[Codec, ...]]:
     """The parts between commas that are in no bracket."""
-    depth, part = 0, list[Token]()
+    depth, part = 0, list[Codec]()
     for token in words:
         depth += (token.text in "([{<") - (token.text in ")]}>")
         if token.text == "," and depth == 0:
@@ -153,9 +153,9 @@ def split(words: tuple[Token, ...]) -> Iterator[tuple[Token, ...]]:
         yield tuple(part)
 
 
-def attributes(words: tuple[Token, ...]) -> tuple[tuple[Token, ...], dict[str, str]]:
+def attributes(words: tuple[Codec, ...]) -> tuple[tuple[Codec, ...], dict[str, str]]:
     """The words outside ``[[...]]``, and the attributes inside with the text of their argument."""
-    plain, found, position = list[Token](), dict[str, str](), 0
+    plain, found, position = list[Codec](), dict[str, str](), 0
     while position < len(words):
         if [word.text for word in words[position : position + 2]] == ["[", "["]:
             end = closing(words, position)
@@ -168,13 +168,13 @@ def attributes(words: tuple[Token, ...]) -> tuple[tuple[Token, ...], dict[str, s
     return tuple(plain), found
 
 
-def spell(words: Iterable[Token]) -> str:
+def spell(words: Iterable[Codec]) -> str:
     """Words as a reader would write them: ``device const float *in``."""
     text = " ".join(word.text for word in words)
     return re.sub(r" ?(::|<|>) ?", r"\1", re.sub(r"([*&]) (?=\w)", r"\1", text)).replace(">", "> ").strip()
 
 
-def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Parameter:
+def parameter(words: tuple[Codec, ...], kernel: str, taken: set[int]) -> Parameter:
     """Parse one parameter; ``taken`` are the buffer indices that others name or have got, and gets this one's."""
     declaration, marks = attributes(words)
     text = spell(declaration)
@@ -218,7 +218,7 @@ def synchronizing(parts: list[Chunk]) -> set[str]:
     return reached
 
 
-def is_local_declaration(words: tuple[Token, ...], position: int) -> bool:
+def is_local_declaration(words: tuple[Codec, ...], position: int) -> bool:
     """Whether ``threadgroup`` at this position declares a variable, and not a pointer to one."""
     if words[position].text != "threadgroup":
         return False

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import CompileError
 from .headers import parsed
-from .source import Token, chunks, closing, split, tokens
+from .source import Codec, chunks, closing, split, tokens
 from .toolchain import SHIM, Toolchain
 
 __all__ = ["NAME", "check"]
@@ -72,7 +72,7 @@ def forbidden(source: str) -> list[str]:
     """What C++ for OpenCL allows and MSL does not, as diagnostics."""
     words = list(tokens(source))
     found = []
-    for before, word in zip([Token("", 0, False), *words], words, strict=False):
+    for before, word in zip([Codec("", 0, False), *words], words, strict=False):
         if word.text in FORBIDDEN and before.text != ".":
             found.append(diagnostic(source, word, FORBIDDEN[word.text]))
         elif word.text == "[" and before.text in LAMBDA_AFTER and not source.startswith("[[", word.at):
@@ -85,7 +85,7 @@ def forbidden(source: str) -> list[str]:
     return found
 
 
-def diagnostic(source: str, word: Token, message: str) -> str:
+def diagnostic(source: str, word: Codec, message: str) -> str:
     """An error at a word, in clang's form."""
     line = source.count("\n", 0, word.at) + 1
     start = source.rfind("\n", 0, word.at) + 1
@@ -93,13 +93,13 @@ def diagnostic(source: str, word: Token, message: str) -> str:
     return f"{NAME}:{line}:{word.at - start + 1}: error: {message}\n{line:5} | {text}"
 
 
-def is_bare(words: Sequence[Token]) -> bool:
+def is_bare(words: Sequence[Codec]) -> bool:
     """Whether a declaration is of a pointer or a reference and names no address space."""
     texts = {word.text for word in words}
     return bool(texts & {"*", "&"}) and not texts & SPACES and "auto" not in texts
 
 
-def parameters(source: str) -> Iterator[Sequence[Token]]:
+def parameters(source: str) -> Iterator[Sequence[Codec]]:
     """The parameters of functions at file scope that lack an address space."""
     for part in chunks(source):
         header = part.header
@@ -108,7 +108,7 @@ def parameters(source: str) -> Iterator[Sequence[Token]]:
             yield from filter(is_bare, split(header[opening + 1 : closing(header, opening)]))
 
 
-def locals_of(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def locals_of(words: Sequence[Codec]) -> Iterator[Sequence[Codec]]:
     """Declarations like ``float *p = ...``: a product or a bitwise and that starts a statement would be idle."""
     for i, word in enumerate(words):
         if word.text not in ("*", "&") or i + 2 >= len(words) or not words[i + 1].is_name:

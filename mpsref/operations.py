@@ -8,8 +8,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpsref import images, tokens
-from mpsref.images import Array, ImageShape, Shape
+from mpsref import codecs
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, ImageShape, Shape
 
 __all__ = ["ImageProblem", "Operation", "OperationKey", "Problem", "Spec"]
 
@@ -86,11 +87,11 @@ class Problem:
 class ImageProblem(Problem):
     """A problem whose source is an image (N, H, W, C)."""
 
-    source_shape: ImageShape = field(metadata={"token": tokens.shape("nhwc")})
+    source_shape: ImageShape = field(metadata={"codec": codecs.shape("nhwc")})
 
     def __post_init__(self) -> None:
         """Check the shape."""
-        object.__setattr__(self, "source_shape", images.as_shape("x.shape", self.source_shape))
+        object.__setattr__(self, "source_shape", arrays.as_shape("x.shape", self.source_shape))
 
 
 OperationKey: TypeAlias = tuple[type[Any], str]

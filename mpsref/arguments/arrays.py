@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.parameters import integer
 
 __all__ = [
     "DTYPES",

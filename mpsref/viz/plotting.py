@@ -3,7 +3,7 @@
 Needs matplotlib (``pip install "mpsref[plot]"``), which is imported on first use.
 
 >>> import mpsref
->>> from mpsref.plotting import plot
+>>> from mpsref.viz.plotting import plot
 >>> pool = mpsref.PoolingAverage(kernel_size=3, strides=2, edge_mode="clamp")
 >>> figure = plot(pool.problems["forward"](pool, (1, 5, 5, 1)))
 """
@@ -15,14 +15,14 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from mpsref.arguments.parameters import Pair, pair
 from mpsref.errors import UnsupportedError, needs
-from mpsref.explain import of_windows
 from mpsref.geometry import Window, clip, effective_offset
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_average import PoolingAverage
-from mpsref.panels import BLANK, FAINT, Cell, Mark, Panel, Ruler, Style, page, shown
-from mpsref.parameters import Pair, pair
 from mpsref.registry import Problem
+from mpsref.viz.explain import of_windows
+from mpsref.viz.grid_figure import BLANK, FAINT, Cell, Mark, Panel, Ruler, Style, page, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Grids of cells with numbers in them, side by side on one page: what :mod:`mpsref.plotting` draws with.
+"""Grids of cells with numbers in them, side by side on one page: what :mod:`mpsref.viz.plotting` draws with.
 
 A panel is a grid with a title, in array order: y downwards, x to the right. Long axes are cut, with a gap between the
 parts that are shown. Lengths are in cells. Needs matplotlib, imported when a page is drawn.

@@ -14,7 +14,7 @@ from tests.mps.residual import network
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from mpsref import graph_picture
+from mpsref.viz import graph_figure
 
 
 def residual() -> graph.MPSNNGraph:
@@ -24,7 +24,7 @@ def residual() -> graph.MPSNNGraph:
 
 def test_every_step_has_a_place_of_its_own() -> None:
     compiled = residual()
-    places = graph_picture._places(compiled)
+    places = graph_figure._places(compiled)
     assert len(places) == len(compiled.program.steps) + 1
     assert len(set(places.values())) == len(places)
     for step in compiled.program.steps:
@@ -35,7 +35,7 @@ def test_every_step_has_a_place_of_its_own() -> None:
 
 def test_texts_and_arrows() -> None:
     compiled = residual()
-    (axes,) = graph_picture.draw(compiled).axes
+    (axes,) = graph_figure.draw(compiled).axes
     texts = [text.get_text() for text in axes.texts if text.get_text()]
     labels = [compiled.program.labels[step.node] for step in compiled.program.steps]
     assert sorted(texts[: 1 + 2 * len(labels)]) == sorted(
@@ -49,7 +49,7 @@ def test_texts_and_arrows() -> None:
 
 def test_a_graph_without_gradients(tmp_path: Path) -> None:
     relu = graph.MPSCNNNeuronReLUNode(MPSNNImageNode("x"), a=0)
-    graph_picture.draw(graph.MPSNNGraph(relu.result_image), tmp_path / "graph.svg")
+    graph_figure.draw(graph.MPSNNGraph(relu.result_image), tmp_path / "graph.svg")
     assert "<svg" in (tmp_path / "graph.svg").read_text("utf-8")
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from mpsref.errors import needs
-from mpsref.panels import FAINT, INK
+from mpsref.viz.grid_figure import FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

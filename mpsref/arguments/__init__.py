@@ -1,0 +1,1 @@
+"""What users pass to kernels: arrays, numbers, pairs and choices, each converted and checked once."""

@@ -1,0 +1,1 @@
+"""Pictures and texts that show what a kernel computes."""
