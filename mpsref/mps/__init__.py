@@ -35,8 +35,6 @@ from mpsref.mps.batch_normalization_gradient import (
     MPSCNNBatchNormalizationStatisticsGradient,
 )
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
-from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
-from mpsref.mps.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionDataSource
 from mpsref.mps.convolution_descriptor import (
@@ -54,10 +52,29 @@ from mpsref.mps.convolution_types import (
     MPSNNConvolutionAccumulatorPrecisionOption,
 )
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, MPSCNNKernel, MPSCNNMultiaryKernel, MPSKernel
+from mpsref.mps.core.padding import MPSNNDefaultPadding, MPSNNPadding
+from mpsref.mps.core.properties import PropertyError
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.state import MPSNNBinaryGradientState, MPSNNGradientState, MPSNNMultiaryGradientState, MPSState
+from mpsref.mps.core.types import (
+    MPSDataLayout,
+    MPSImageEdgeMode,
+    MPSImageFeatureChannelFormat,
+    MPSNNPaddingMethod,
+    MPSOffset,
+    MPSRectNoClip,
+    MPSRegion,
+    MTLOrigin,
+    MTLRegion,
+    MTLSize,
+)
 from mpsref.mps.crop_and_resize import MPSNNCropAndResizeBilinear
 from mpsref.mps.dropout import MPSCNNDropout, MPSCNNDropoutGradient, MPSCNNDropoutGradientState
 from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.group_normalization import (
     GroupNormalizationDataSource,
     MPSCNNGroupNormalization,
@@ -65,7 +82,6 @@ from mpsref.mps.group_normalization import (
     MPSCNNGroupNormalizationGradient,
     MPSCNNGroupNormalizationGradientState,
 )
-from mpsref.mps.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage
 from mpsref.mps.image_normalization_data_source import (
     InstanceNormalizationDataSource,
     MPSCNNInstanceNormalizationDataSource,
@@ -75,7 +91,6 @@ from mpsref.mps.instance_normalization import (
     MPSCNNInstanceNormalizationGradient,
     MPSCNNInstanceNormalizationGradientState,
 )
-from mpsref.mps.kernel import MPSCNNKernel, MPSKernel
 from mpsref.mps.loss import (
     MPSCNNLoss,
     MPSCNNLossDataDescriptor,
@@ -88,7 +103,6 @@ from mpsref.mps.loss import (
     MPSNNInitialGradient,
     MPSNNLossGradient,
 )
-from mpsref.mps.multiary_kernel import MPSCNNMultiaryKernel
 from mpsref.mps.neuron import (
     MPSCNNNeuron,
     MPSCNNNeuronAbsolute,
@@ -122,7 +136,6 @@ from mpsref.mps.optimizer import (
     MPSNNRegularizationType,
 )
 from mpsref.mps.pad import MPSImageCoordinate, MPSNNPad, MPSNNPadGradient
-from mpsref.mps.padding import MPSNNDefaultPadding, MPSNNPadding
 from mpsref.mps.pooling import (
     MPSCNNDilatedPoolingMax,
     MPSCNNDilatedPoolingMaxGradient,
@@ -135,7 +148,6 @@ from mpsref.mps.pooling import (
     MPSCNNPoolingMax,
     MPSCNNPoolingMaxGradient,
 )
-from mpsref.mps.properties import PropertyError
 from mpsref.mps.reduce import (
     MPSNNReduceColumnMax,
     MPSNNReduceColumnMean,
@@ -160,22 +172,8 @@ from mpsref.mps.reduce_weighted import (
 )
 from mpsref.mps.reshape import MPSNNReshape, MPSNNReshapeGradient
 from mpsref.mps.resize import MPSNNResizeBilinear
-from mpsref.mps.serialization import SecureCoding, secure_coding
 from mpsref.mps.slice_ import MPSNNSlice
 from mpsref.mps.softmax import MPSCNNLogSoftMax, MPSCNNLogSoftMaxGradient, MPSCNNSoftMax, MPSCNNSoftMaxGradient
-from mpsref.mps.state import MPSNNBinaryGradientState, MPSNNGradientState, MPSNNMultiaryGradientState, MPSState
-from mpsref.mps.types import (
-    MPSDataLayout,
-    MPSImageEdgeMode,
-    MPSImageFeatureChannelFormat,
-    MPSNNPaddingMethod,
-    MPSOffset,
-    MPSRectNoClip,
-    MPSRegion,
-    MTLOrigin,
-    MTLRegion,
-    MTLSize,
-)
 from mpsref.mps.upsampling import (
     MPSCNNUpsampling,
     MPSCNNUpsamplingBilinear,

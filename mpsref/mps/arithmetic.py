@@ -30,15 +30,14 @@ from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import Name
 from mpsref.kernels.broadcasting import Broadcasting
 from mpsref.kernels.compare import COMPARISONS
-from mpsref.mps import types
-from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
-from mpsref.mps.kernel import saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.plain import DESTINATION, require_defaults, require_whole, whole
-from mpsref.mps.properties import Property, at_least, fix
-from mpsref.mps.regions import Region, count
-from mpsref.mps.state import ForwardRecord, MPSNNBinaryGradientState
-from mpsref.mps.types import MPSOffset
+from mpsref.mps.core import types
+from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
+from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
+from mpsref.mps.core.types import MPSOffset
+from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole, whole
 from mpsref.registry import Backend
 
 __all__ = [
@@ -175,17 +174,19 @@ class MPSCNNArithmetic(MPSCNNBinaryKernel):
             found[f"{one}_offset"] = offset.y, offset.x, vars(self)[f"{one}_source_feature_channel_offset"]
         return found
 
-    def _result_shape(self, sources: Sequence[Operand]) -> Shape:
+    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         return self._function().result_shape(sources[0].array.shape, sources[1].array.shape)
 
-    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
 
-    def _destination_shape(self, sources: Sequence[Operand], size: Any) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
         n, *_, channels = self._result_shape(sources)
         return n, *size, channels
 
-    def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
+    def _run(
+        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: Any
+    ) -> tuple[Array, Region]:
         require_defaults(self, *FIXED)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
         return super()._run(sources, given, shape, dtype)
@@ -204,7 +205,7 @@ class MPSCNNArithmetic(MPSCNNBinaryKernel):
     def _extras(self) -> Mapping[str, Any]:
         return {"function": self._function(), "mask": None}
 
-    def _record(self, sources: Sequence[Operand], shape: Shape, region: Region) -> ForwardRecord:
+    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
         record, function = super()._record(sources, shape, region), self._function()
         if not isinstance(function, Arithmetic) or not function.clamps:
             return record

@@ -37,9 +37,9 @@ from mpsref.mps.arithmetic import (
     MPSCNNSubtract,
     stride,
 )
-from mpsref.mps.kernel import ImageKernel, saved
-from mpsref.mps.plain import WholeImageGradient
-from mpsref.mps.properties import Property, fix
+from mpsref.mps.core.kernel import ImageKernel, saved
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.whole_image import WholeImageGradient
 from mpsref.registry import Backend, Problem
 
 __all__ = [

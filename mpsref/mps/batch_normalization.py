@@ -32,7 +32,6 @@ from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.neuron import Neuron
 from mpsref.kernels.normalization import real
-from mpsref.mps import operands
 from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource, LoadedParameters, load
 from mpsref.mps.batch_normalization_images import (
     Parts,
@@ -44,18 +43,19 @@ from mpsref.mps.batch_normalization_images import (
     store,
 )
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
-from mpsref.mps.command_buffer import MPSCommandBuffer
-from mpsref.mps.kernel import Encoding, MPSCNNKernel, saved
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.clip_regions import destination_region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
+from mpsref.mps.core.properties import Property, fix, optional
+from mpsref.mps.core.serialization import SecureCoding
+from mpsref.mps.core.state import one_state
+from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.normalization_states import (
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,
 )
-from mpsref.mps.plain import require_defaults
-from mpsref.mps.properties import Property, fix, optional
-from mpsref.mps.regions import destination_region
-from mpsref.mps.serialization import SecureCoding
-from mpsref.mps.state import one_state
 from mpsref.registry import Backend
 
 __all__ = [
@@ -261,7 +261,9 @@ class MPSCNNBatchNormalization(MPSCNNKernel):
             results = []
             for one, target, dtype in zip(parts, given, dtypes, strict=True):
                 array = store(compute, [one.array], target, dtype)
-                results.append(operands.like(one.value, array) if target is None else operands.written(target))
+                results.append(
+                    image_arguments.like(one.value, array) if target is None else image_arguments.written(target)
+                )
             if state is not None and images_in(parts):
                 state.use_statistics()
             return results if is_list_of_arrays(source_image) else results[0]

@@ -21,14 +21,14 @@ from mpsref.arguments.parameters import integer
 from mpsref.errors import OrderError
 from mpsref.kernels.normalization import FLT_MIN, real
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState, closed
-from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.normalization_states import (
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,
     frozen_vector,
     not_negative,
 )
-from mpsref.mps.serialization import SecureCoding, secure_coding
 
 __all__ = ["BatchNormalizationDataSource", "LoadedParameters", "MPSCNNBatchNormalizationDataSource", "load", "pair"]
 

@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpsref.arguments.arrays import Array
-from mpsref.mps import operands
 from mpsref.mps.batch_normalization import (
     MPSCNNBatchNormalization,
     checked_state,
@@ -46,12 +45,13 @@ from mpsref.mps.batch_normalization_images import (
     store,
 )
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
-from mpsref.mps.command_buffer import MPSCommandBuffer
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import Encoding, saved
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.kernel import Encoding, saved
+from mpsref.mps.core.properties import Property, fix, optional
+from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor, neuron_descriptor
-from mpsref.mps.plain import require_defaults
-from mpsref.mps.properties import Property, fix, optional
 from mpsref.registry import Backend
 
 __all__ = ["MPSCNNBatchNormalizationGradient", "MPSCNNBatchNormalizationStatisticsGradient"]
@@ -210,7 +210,9 @@ class MPSCNNBatchNormalizationGradient(BatchGradientKernel):
             results = []
             for g, x, target in zip(gradients, sources, given, strict=True):
                 array = store(compute, [g.array, x.array], target)
-                results.append(operands.like(g.value, array) if target is None else operands.written(target))
+                results.append(
+                    image_arguments.like(g.value, array) if target is None else image_arguments.written(target)
+                )
             if images_in(sources):
                 state.use_sums()
             return results if is_list_of_arrays(source_gradient) else results[0]

@@ -9,12 +9,12 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.mps import operands
-from mpsref.mps.operands import Operand
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.image_arguments import ImageArgument
 
 __all__ = ["Parts", "check_channels", "check_pairs", "destinations", "is_list_of_arrays", "parts_of", "refuse", "store"]
 
-Parts = list[Operand]
+Parts = list[ImageArgument]
 
 
 def parts_of(name: str, value: Any) -> Parts:
@@ -23,13 +23,13 @@ def parts_of(name: str, value: Any) -> Parts:
     Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
     """
     if is_list_of_arrays(value):
-        return [operands.source(f"{name}[{k}]", one) for k, one in enumerate(value)]
-    return [operands.source(name, value)]
+        return [image_arguments.source(f"{name}[{k}]", one) for k, one in enumerate(value)]
+    return [image_arguments.source(name, value)]
 
 
 def is_list_of_arrays(value: Any) -> bool:
     """Tell a list of arrays, also an empty one, from a batch of image objects and from nested lists of numbers."""
-    if not isinstance(value, (list, tuple)) or operands.is_batch(value):
+    if not isinstance(value, (list, tuple)) or image_arguments.is_batch(value):
         return False
     return all(len(getattr(one, "shape", ())) == 4 for one in value)
 
@@ -55,7 +55,9 @@ def check_pairs(gradients: Parts, sources: Parts) -> None:
             raise ShapeError(f"{g.name} has shape {g.array.shape} and {x.name} {x.array.shape}; both must be equal")
 
 
-def store(compute: Callable[..., Array], pictures: Sequence[Array], given: Operand | None, dtype: Any = None) -> Array:
+def store(
+    compute: Callable[..., Array], pictures: Sequence[Array], given: ImageArgument | None, dtype: Any = None
+) -> Array:
     """Return ``compute(*pictures, out=...)``, in the ``given`` destination or in a new image.
 
     Images of several dtypes are computed on in the widest, and rounded once more when they are stored.
@@ -73,7 +75,7 @@ def store(compute: Callable[..., Array], pictures: Sequence[Array], given: Opera
     return given.array
 
 
-def destinations(name: str, value: Any, sources: Sequence[Parts]) -> list[Operand | None]:
+def destinations(name: str, value: Any, sources: Sequence[Parts]) -> list[ImageArgument | None]:
     """Return a destination for each part of the last of ``sources``, whose shape it must have; or ``None`` for each."""
     parts = sources[-1]
     if value is None or not parts:
@@ -82,9 +84,9 @@ def destinations(name: str, value: Any, sources: Sequence[Parts]) -> list[Operan
     names, values = ([name], [value]) if single else ([f"{name}[{k}]" for k in range(len(value))], list(value))
     if len(values) != len(parts):
         raise ShapeError(f"{name} has {len(values)} parts and {parts[0].name} {len(parts)}; both must have as many")
-    given: list[Operand | None] = []
+    given: list[ImageArgument | None] = []
     for key, one, part in zip(names, values, parts, strict=True):
-        target = operands.destination(key, one, [source for each in sources for source in each])
+        target = image_arguments.destination(key, one, [source for each in sources for source in each])
         if target.array.shape != part.array.shape:
             raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {part.array.shape}")
         given.append(target)

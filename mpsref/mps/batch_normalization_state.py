@@ -20,8 +20,8 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchStatistics
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
 
 if TYPE_CHECKING:
     from mpsref.mps.batch_normalization import MPSCNNBatchNormalization

@@ -24,11 +24,11 @@ from mpsref.arguments.parameters import Pair
 from mpsref.kernels import Convolution, Neuron
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
-from mpsref.mps.kernel import saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.regions import Region
-from mpsref.mps.state import SourceProperties
-from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.state import SourceProperties
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 
 __all__ = ["MPSCNNConvolution", "convolution"]
 
@@ -66,7 +66,7 @@ class MPSCNNConvolution(ForwardWeightedKernel):
     def _extras(self) -> Mapping[str, Any]:
         return {"kernel": self}
 
-    def _described(self, sources: Sequence[Operand], shape: Shape) -> tuple[Shape, Any]:
+    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, Any]:
         n, height, width, channels = shape
         factor = self.sub_pixel_scale_factor
         return super()._described(sources, (n, height * factor, width * factor, channels))

@@ -16,7 +16,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
-from mpsref.mps.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
 
 __all__ = ["ArrayConvolutionDataSource", "MPSCNNConvolutionDataSource"]
 

@@ -24,9 +24,9 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
+from mpsref.mps.core.properties import Property, PropertyHolder, at_least, fix, initialize
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
-from mpsref.mps.properties import Property, PropertyHolder, at_least, fix, initialize
-from mpsref.mps.serialization import SecureCoding, secure_coding
 
 __all__ = [
     "InferenceBatchNormalization",

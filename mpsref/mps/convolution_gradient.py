@@ -31,21 +31,21 @@ from mpsref.arguments.parameters import Pair, flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import effective_offset
 from mpsref.kernels.convolution_problems import WeightedKernel as WeightedSpec
-from mpsref.mps import operands, types
-from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution import MPSCNNConvolution, convolution
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
 from mpsref.mps.convolution_loading import LoadedWeights
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_types import MPSCNNConvolutionGradientOption, gradient_option
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.image_descriptor import MPSImageDescriptor
-from mpsref.mps.kernel import Encoding, saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.properties import Property
-from mpsref.mps.regions import Region, count
-from mpsref.mps.state import one_state
-from mpsref.mps.types import MPSImageEdgeMode
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image import MPSImageDescriptor
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import Encoding, saved
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import one_state
+from mpsref.mps.core.types import MPSImageEdgeMode
 
 __all__ = ["MPSCNNConvolutionGradient", "WeightedGradientKernel"]
 
@@ -146,7 +146,12 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         return expected[1]
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         """Compute everything, then write the state: an error before leaves it alone."""
         option, result = self.gradient_option, None
@@ -207,7 +212,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
         ``source_images`` are the source gradient and the source image, ``source_states`` has the one state.
         """
-        g, x = map(operands.source, ("source_gradient", "source_image"), source_images)
+        g, x = map(image_arguments.source, ("source_gradient", "source_image"), source_images)
         state = one_state("source_states", list(source_states), len(source_states))
         self._check_state(state)
         with Encoding(self, None):
@@ -233,7 +238,12 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
         return {"secondary_offset": offset._replace(x=offset.x - x.center, y=offset.y - y.center)}
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         self._check_edge_modes({self.secondary_edge_mode} | ({state.source.edge_mode} if state is not None else set()))
         return super()._run_with_state(state, sources, given, shape, dtype)

@@ -11,20 +11,20 @@ from typing import Any, Self
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
-from mpsref.mps import operands
-from mpsref.mps.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_loading import LoadedWeights, load, rounded, shaped
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption, precision
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.kernel import ImageKernel, MPSCNNKernel
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.clip_regions import destination_region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.serialization import SecureCoding
+from mpsref.mps.core.state import one_state
 from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.regions import destination_region
-from mpsref.mps.serialization import SecureCoding
-from mpsref.mps.state import one_state
 from mpsref.registry import Backend
 
 __all__ = ["ForwardWeightedKernel", "WeightedKernel"]
@@ -280,8 +280,8 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         return self.result_state_for_source_image(source_image, source_states, destination_image)
 
     def _result_state(self, source_image: Any, destination_image: Any) -> Any:
-        source = operands.source("source_image", source_image)
-        given = operands.destination(self.destination_name, destination_image, (source,))
+        source = image_arguments.source("source_image", source_image)
+        given = image_arguments.destination(self.destination_name, destination_image, (source,))
         first, written = self.destination_feature_channel_offset, self._channels_written(self._channels((source,)))
         shape = given.array.shape
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)

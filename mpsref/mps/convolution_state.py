@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.convolution_loading import immutable
 from mpsref.mps.convolution_types import MPSCNNConvolutionWeightsLayout
-from mpsref.mps.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
 
 if TYPE_CHECKING:
     from mpsref.mps.convolution import MPSCNNConvolution

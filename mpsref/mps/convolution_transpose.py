@@ -21,20 +21,20 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import ConvolutionTranspose, Neuron
-from mpsref.mps import operands, types
-from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_gradient import WeightedGradientKernel
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
 from mpsref.mps.convolution_loading import LoadedWeights
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNConvolutionTransposeGradientState
-from mpsref.mps.kernel import Encoding, saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.properties import Property
-from mpsref.mps.regions import Region
-from mpsref.mps.state import one_state
-from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import Encoding, saved
+from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import one_state
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 
 __all__ = ["MPSCNNConvolutionTranspose", "MPSCNNConvolutionTransposeGradient"]
 
@@ -113,7 +113,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         rotated and the channels exchanged, the kernel is its exact adjoint. Raises ``ValueError`` for a convolution
         that does not fit, and for a destination of another size.
         """
-        source = operands.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image)
         images = source.array.shape[0]
         paired = one_state("convolution_gradient_state", convolution_gradient_state, images)
         with Encoding(self, command_buffer):
@@ -165,7 +165,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         )
         return state.source_height, state.source_width
 
-    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         properties = self._source_properties(0)
         shape = sources[0].array.shape
         size, (y, x) = reverse_placement(shape[1:3], properties.windows, suggested_method(self.padding))
@@ -186,7 +186,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 def _checked_size(size: Pair, destination_image: Any, destination_size: Any) -> Any:
     """Return the ``destination_size`` to go on with; the destination must have the size of the convolution's source."""
     if destination_image is not None:
-        found, name = operands.destination("destination_image", destination_image, ()).array.shape[1:3], "image"
+        found, name = image_arguments.destination("destination_image", destination_image, ()).array.shape[1:3], "image"
     elif destination_size is not None:
         found, name = pair("destination_size", destination_size, low=1), "size"
     else:
@@ -217,7 +217,12 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
         return {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         if given is not None:
             expected = state.source_height, state.source_width

@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from mpsref.arguments.parameters import integer
-from mpsref.mps.types import Enumeration, member
+from mpsref.mps.core.types import Enumeration, member
 
 __all__ = [
     "MPSCNNConvolutionGradientOption",
@@ -53,17 +53,17 @@ class MPSCNNConvolutionGradientOption(enum.IntFlag):
 
 
 def weights_layout(name: str, value: Any) -> MPSCNNConvolutionWeightsLayout:
-    """Return ``value`` as a layout of weights; errors are those of :func:`mpsref.mps.types.member`."""
+    """Return ``value`` as a layout of weights; errors are those of :func:`mpsref.mps.core.types.member`."""
     return member(name, value, MPSCNNConvolutionWeightsLayout)
 
 
 def quantization_type(name: str, value: Any) -> MPSCNNWeightsQuantizationType:
-    """Return ``value`` as a quantization of weights; errors are those of :func:`mpsref.mps.types.member`."""
+    """Return ``value`` as a quantization of weights; errors are those of :func:`mpsref.mps.core.types.member`."""
     return member(name, value, MPSCNNWeightsQuantizationType)
 
 
 def precision(name: str, value: Any) -> MPSNNConvolutionAccumulatorPrecisionOption:
-    """Return ``value`` as an accumulator precision; errors are those of :func:`mpsref.mps.types.member`."""
+    """Return ``value`` as an accumulator precision; errors are those of :func:`mpsref.mps.core.types.member`."""
     return member(name, value, MPSNNConvolutionAccumulatorPrecisionOption)
 
 

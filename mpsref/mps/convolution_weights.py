@@ -20,10 +20,10 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_loading import immutable, shaped
-from mpsref.mps.state import MPSState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.state import MPSState
 
 __all__ = ["ConvolutionBuffers", "MPSCNNConvolutionWeightsAndBiasesState"]
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import CropAndResizeBilinear
-from mpsref.mps import types
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageKernel
-from mpsref.mps.properties import Property, at_least, fix
-from mpsref.mps.regions import Region
-from mpsref.mps.types import MPSRegion
+from mpsref.mps.core import types
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.types import MPSRegion
+from mpsref.mps.core.whole_image import WholeImageKernel
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNCropAndResizeBilinear"]

@@ -25,16 +25,16 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import word_of
 from mpsref.kernels.dropout import Dropout, probability
-from mpsref.mps import operands, types
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import Encoding, MPSCNNKernel, saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.plain import IMAGE, require_defaults, require_whole
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.regions import Region
-from mpsref.mps.state import ForwardRecord, MPSNNGradientState
-from mpsref.mps.types import MTLSize
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.core.types import MTLSize
+from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.registry import Backend
 
 __all__ = ["MPSCNNDropout", "MPSCNNDropoutGradient", "MPSCNNDropoutGradientState"]
@@ -141,7 +141,7 @@ class MPSCNNDropout(Described, MPSCNNKernel):
         :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset, clip rectangle and channels alone
         (``UnsupportedError``).
         """
-        source = operands.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
         drop, shape = self.function, source.array.shape
         with Encoding(self, command_buffer):
@@ -204,7 +204,12 @@ class MPSCNNDropoutGradient(Described, MPSCNNGradientKernel):
                 )
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         if state is None:
             raise TypeError(

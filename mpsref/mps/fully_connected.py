@@ -23,12 +23,12 @@ from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.convolution_kernel import WeightedKernel
 from mpsref.mps.convolution_loading import LoadedWeights
-from mpsref.mps.kernel import saved
-from mpsref.mps.padding import MPSNNDefaultPadding, MPSNNPadding, policy
-from mpsref.mps.properties import Property
-from mpsref.mps.regions import Region
-from mpsref.mps.state import SourceProperties
-from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.padding import MPSNNDefaultPadding, MPSNNPadding, policy
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import SourceProperties
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
 
 __all__ = ["MPSCNNFullyConnected", "MPSCNNFullyConnectedGradient"]
 

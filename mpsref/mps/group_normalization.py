@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpsref.kernels import GroupNormalization
+from mpsref.mps.core.kernel import saved
 from mpsref.mps.image_normalization import (
     ImageNormalizationGradient,
     ImageNormalizationGradientState,
@@ -29,7 +30,6 @@ from mpsref.mps.image_normalization_data_source import (
     MPSCNNGroupNormalizationDataSource,
     load,
 )
-from mpsref.mps.kernel import saved
 
 __all__ = [
     "GroupNormalizationDataSource",

@@ -20,16 +20,16 @@ from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels.group_normalization import ImageNormalization
 from mpsref.kernels.normalization import FLT_MIN, real
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.image_lists import ForwardOfLists, GradientOfLists
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.serialization import SecureCoding
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.image_normalization_data_source import InstanceNormalizationDataSource, LoadedParameters
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
-from mpsref.mps.operands import Operand
-from mpsref.mps.plain import IMAGE, require_defaults, require_whole
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.regions import Region
-from mpsref.mps.serialization import SecureCoding
-from mpsref.mps.state import ForwardRecord, MPSNNGradientState
 from mpsref.registry import Backend
 
 __all__ = ["ImageNormalizationGradient", "ImageNormalizationGradientState", "ImageNormalizationKernel"]
@@ -264,7 +264,7 @@ class ImageNormalizationKernel(ForwardOfLists):
             sources, destination_image, destination_size, return_state, destination_state, command_buffer
         )
 
-    def _select(self, sources: Sequence[Operand], shape: Shape) -> tuple[list[Array], Region]:
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *WHOLE)
         parts, region = super()._select(sources, shape)
         if parts[0].shape[3] != self._loaded.channels:
@@ -324,7 +324,12 @@ class ImageNormalizationGradient(GradientOfLists):
         _check_whole("gradient_state", state)
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         """Compute everything, then write the state: an error before leaves it alone."""
         g, x = (one.array for one in sources)

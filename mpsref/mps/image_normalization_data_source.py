@@ -19,9 +19,9 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import integer
 from mpsref.errors import OrderError
 from mpsref.kernels.normalization import FLT_MIN, real
-from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState, frozen_vector
-from mpsref.mps.serialization import SecureCoding, secure_coding
 
 __all__ = [
     "GroupNormalizationDataSource",

@@ -22,6 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 from mpsref.kernels import InstanceNormalization
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import fix
 from mpsref.mps.image_normalization import (
     ImageNormalizationGradient,
     ImageNormalizationGradientState,
@@ -33,8 +35,6 @@ from mpsref.mps.image_normalization_data_source import (
     MPSCNNInstanceNormalizationDataSource,
     load,
 )
-from mpsref.mps.kernel import saved
-from mpsref.mps.properties import fix
 
 __all__ = [
     "InstanceNormalizationDataSource",

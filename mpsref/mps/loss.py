@@ -22,10 +22,13 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, flag, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels.loss import Loss
-from mpsref.mps import operands
-from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
-from mpsref.mps.command_buffer import MPSCommandBuffer
-from mpsref.mps.kernel import Encoding, ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.state import MPSNNGradientState, one_state
+from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.loss_descriptor import (
     MPSCNNLossDataDescriptor,
     MPSCNNLossDescriptor,
@@ -37,10 +40,6 @@ from mpsref.mps.loss_descriptor import (
     loss_descriptor,
 )
 from mpsref.mps.loss_labels import MPSCNNLossLabels
-from mpsref.mps.plain import IMAGE, require_defaults, require_whole
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.regions import Region
-from mpsref.mps.state import MPSNNGradientState, one_state
 from mpsref.registry import Backend
 
 __all__ = [
@@ -179,7 +178,7 @@ class MPSCNNLoss(Described, MPSCNNKernel):
         written. ``validate`` is that of :meth:`mpsref.Loss.forward`. Runs with default offset, clip rectangle and
         channels alone (``UnsupportedError``); nothing is written when an error is raised.
         """
-        source = operands.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image)
         labels = one_state("labels", labels, source.array.shape[0])
         if not isinstance(labels, MPSCNNLossLabels):
             raise TypeError(f"labels is of type {type(labels).__name__}; it must be MPSCNNLossLabels")
@@ -225,7 +224,7 @@ class MPSNNForwardLoss(Settable, MPSCNNKernel):
         :meth:`mpsref.Loss.forward`. Otherwise as in :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset,
         clip rectangle and channels alone (``UnsupportedError``).
         """
-        source = operands.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
         with Encoding(self, command_buffer):
             self._truth = _truth(labels, weights, validate)
@@ -235,7 +234,7 @@ class MPSNNForwardLoss(Settable, MPSCNNKernel):
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
-    def _destination_shape(self, sources: Sequence[operands.Operand], size: Pair) -> Shape:
+    def _destination_shape(self, sources: Sequence[image_arguments.ImageArgument], size: Pair) -> Shape:
         n, height, width, c = sources[0].array.shape
         return self.function.loss_shape((n, height, width, c))
 
@@ -274,7 +273,10 @@ class MPSNNLossGradient(Settable, MPSCNNBinaryKernel):
         ``source_gradient`` has the shape of the loss image. With a ``gradient_state`` of :class:`MPSNNForwardLoss`, its
         four numbers replace those of this kernel. Nothing is written, and no property changed, when an error is raised.
         """
-        sources = operands.source("source_gradient", source_gradient), operands.source("source_image", source_image)
+        sources = (
+            image_arguments.source("source_gradient", source_gradient),
+            image_arguments.source("source_image", source_image),
+        )
         require_defaults(self, "clip_rect", "destination_feature_channel_offset")
         for prefix in self.prefixes:
             require_defaults(self, *(prefix + name for name in IMAGE if name in SOURCE_PROPERTIES))
@@ -294,13 +296,13 @@ class MPSNNLossGradient(Settable, MPSCNNBinaryKernel):
             like = self._truth.labels if self.compute_label_gradients else sources[1].array
             given, shape = None, like.shape
             if destination_gradient is not None:
-                given = operands.destination(self.destination_name, destination_gradient, sources)
+                given = image_arguments.destination(self.destination_name, destination_gradient, sources)
                 shape = given.array.shape
                 if shape != like.shape:
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
             array, _ = self._run(sources, given, shape, sources[0].array.dtype)
             del self._truth
-            return operands.like(source_gradient, array) if given is None else operands.written(given)
+            return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
@@ -336,5 +338,5 @@ class MPSCNNYOLOLoss:
 
 
 def _truth(labels: Any, weights: Any, validate: bool) -> Truth:
-    read = None if weights is None else operands.source("weights", weights).array
-    return Truth(operands.source("labels", labels).array, read, flag("validate", validate))
+    read = None if weights is None else image_arguments.source("weights", weights).array
+    return Truth(image_arguments.source("labels", labels).array, read, flag("validate", validate))

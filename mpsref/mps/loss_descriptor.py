@@ -22,10 +22,10 @@ from mpsref.arguments.parameters import flag, integer, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import REDUCTIONS, Loss
 from mpsref.kernels.loss_formulas import LOSS_TYPES
-from mpsref.mps import types
-from mpsref.mps.properties import Property, fix, initialize, properties_of
-from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.mps.types import Enumeration, MPSDataLayout, MTLSize, member
+from mpsref.mps.core import types
+from mpsref.mps.core.properties import Property, fix, initialize, properties_of
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 
 __all__ = [
     "MPSCNNLossDataDescriptor",

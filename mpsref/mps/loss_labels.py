@@ -15,11 +15,11 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.errors import ShapeError
-from mpsref.mps import operands, types
-from mpsref.mps.command_buffer import SynchronizedState
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.command_buffer import SynchronizedState
+from mpsref.mps.core.state import MPSState
+from mpsref.mps.core.types import MTLSize
 from mpsref.mps.loss_descriptor import MPSCNNLossDataDescriptor
-from mpsref.mps.state import MPSState
-from mpsref.mps.types import MTLSize
 
 __all__ = ["MPSCNNLossLabels"]
 
@@ -112,7 +112,7 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
         self.written()
 
     def _array(self, name: str) -> Array:
-        return operands.source(name, self._labels if name == "labels" else self._weights).array
+        return image_arguments.source(name, self._labels if name == "labels" else self._weights).array
 
     def __repr__(self) -> str:
         weights = "" if self._weights is None else ", weights"
@@ -123,5 +123,5 @@ def _image(name: str, value: Any) -> Any:
     """Return an array of a descriptor's data, or the image itself."""
     if isinstance(value, MPSCNNLossDataDescriptor):
         return value.array
-    operands.source(name, value)  # which refuses what is no image
+    image_arguments.source(name, value)  # which refuses what is no image
     return value

@@ -23,10 +23,10 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import Neuron
-from mpsref.mps.kernel import saved
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
+from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
-from mpsref.mps.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.properties import Property, fix
 from mpsref.registry import Backend
 
 __all__ = [

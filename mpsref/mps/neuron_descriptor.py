@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from mpsref.kernels.neuron import TYPES, Neuron
-from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.mps.types import Enumeration, member
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import Enumeration, member
 
 __all__ = ["MPSCNNNeuronType", "MPSNNNeuronDescriptor", "neuron_descriptor"]
 

@@ -26,8 +26,8 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.kernels.batch_normalization_problems import not_negative
-from mpsref.mps.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.state import MPSState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.state import MPSState
 
 __all__ = [
     "MPSCNNNormalizationGammaAndBetaState",

@@ -23,8 +23,9 @@ from typing import Any, ClassVar, TypeVar
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import flag, number
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
-from mpsref.mps.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.kernel import MPSKernel, saved
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.kernel import MPSKernel, saved
+from mpsref.mps.core.properties import Alias, Property, at_least, fix
 from mpsref.mps.optimizer_descriptor import (
     MPSNNOptimizerDescriptor,
     MPSNNRegularizationType,
@@ -33,7 +34,6 @@ from mpsref.mps.optimizer_descriptor import (
     regularization_type,
 )
 from mpsref.mps.optimizer_operands import Part, form_of, joined_parts
-from mpsref.mps.properties import Alias, Property, at_least, fix
 from mpsref.registry import Backend
 
 __all__ = [

@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 
 from mpsref.arguments.parameters import flag, number
-from mpsref.mps.properties import Property, initialize, properties_of
-from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.mps.types import Enumeration, member
+from mpsref.mps.core.properties import Property, initialize, properties_of
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import Enumeration, member
 
 __all__ = ["MPSNNOptimizerDescriptor", "MPSNNRegularizationType", "clip_bound", "optimizer_descriptor"]
 

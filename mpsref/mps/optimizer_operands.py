@@ -17,9 +17,9 @@ import numpy as np
 from mpsref.arguments.arrays import Array, as_array
 from mpsref.errors import OrderError, ShapeError
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
-from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
 
 __all__ = ["Form", "Part", "form_of", "joined_parts"]

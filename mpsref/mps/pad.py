@@ -19,11 +19,11 @@ from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import integer, number
 from mpsref.kernels import Pad
 from mpsref.kernels.pad import EDGES
-from mpsref.mps import types
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageGradient, WholeImageKernel
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.types import MPSImageEdgeMode
+from mpsref.mps.core import types
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.types import MPSImageEdgeMode
+from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.registry import Backend
 
 __all__ = ["MPSImageCoordinate", "MPSNNPad", "MPSNNPadGradient"]

@@ -29,12 +29,12 @@ from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
-from mpsref.mps import types
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import MPSCNNKernel, saved
-from mpsref.mps.properties import Alias, Property, at_least, fix, optional
-from mpsref.mps.regions import Region, count
-from mpsref.mps.state import SourceProperties
+from mpsref.mps.core import types
+from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.kernel import MPSCNNKernel, saved
+from mpsref.mps.core.properties import Alias, Property, at_least, fix, optional
+from mpsref.mps.core.state import SourceProperties
 from mpsref.registry import Backend
 
 __all__ = [

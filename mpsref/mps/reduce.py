@@ -19,11 +19,11 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import number
 from mpsref.kernels import Reduce
 from mpsref.kernels import reduce as kernels
-from mpsref.mps import types
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageKernel
-from mpsref.mps.properties import Property
-from mpsref.mps.regions import Region, count
+from mpsref.mps.core import types
+from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.whole_image import WholeImageKernel
 
 __all__ = [
     "MPSNNReduceColumnMax",

@@ -27,14 +27,13 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
 from mpsref.kernels import Arithmetic, Reduce
-from mpsref.mps import types
-from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
-from mpsref.mps.kernel import saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.plain import DESTINATION, SOURCE, require_defaults, require_whole, whole
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.regions import Region
-from mpsref.mps.types import MTLRegion
+from mpsref.mps.core import types
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.types import MTLRegion
+from mpsref.mps.core.whole_image import DESTINATION, SOURCE, require_defaults, require_whole, whole
 from mpsref.registry import Backend
 
 __all__ = [
@@ -63,7 +62,7 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
     )
     secondary_source_clip_rect = Property(types.region, None, "The same for the secondary image.")
 
-    def _parts(self, sources: Sequence[Operand]) -> list[Array]:
+    def _parts(self, sources: Sequence[ImageArgument]) -> list[Array]:
         """Return what is read of both images; raise ``ShapeError`` unless that has one shape."""
         rects = self.primary_source_clip_rect, self.secondary_source_clip_rect
         x, w = (
@@ -77,18 +76,18 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
             )
         return [x, w]
 
-    def _result_shape(self, sources: Sequence[Operand]) -> Shape:
+    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         x, _ = self._parts(sources)
         return *x.shape[:3], 1
 
-    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
 
-    def _destination_shape(self, sources: Sequence[Operand], size: Any) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
         n, *_ = self._result_shape(sources)
         return n, *size, 1
 
-    def _select(self, sources: Sequence[Operand], shape: Shape) -> tuple[list[Array], Region]:
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *FIXED)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
         return self._parts(sources), whole(shape)
@@ -104,7 +103,7 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
         """Return the result from the products of each element with its weight."""
 
 
-def _read(name: str, source: Operand, rect: MTLRegion | None) -> Array:
+def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
     """Return the part of an image in ``rect``; raise ``ValueError`` where nothing lies in both."""
     if rect is None:
         return source.array

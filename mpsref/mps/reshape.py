@@ -21,11 +21,11 @@ from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import choice, integer
 from mpsref.kernels import Reshape
 from mpsref.kernels.reshape import ORDERS
-from mpsref.mps import operands
-from mpsref.mps.command_buffer import MPSCommandBuffer
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageGradient, WholeImageKernel
-from mpsref.mps.properties import Property
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 
 __all__ = ["MPSNNReshape", "MPSNNReshapeGradient"]
 
@@ -58,7 +58,7 @@ class MPSNNReshape(WholeImageKernel):
 
         Raises ``ShapeError`` unless both shapes have as many elements.
         """
-        source = operands.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image)
         sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
         height, width, channels = (integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items())
         sized = self.copy()

@@ -14,9 +14,9 @@ from typing import Any
 
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import ResizeBilinear
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageKernel
-from mpsref.mps.properties import Property, at_least, fix
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.whole_image import WholeImageKernel
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNResizeBilinear"]

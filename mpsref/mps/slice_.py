@@ -15,9 +15,9 @@ from typing import Any
 
 from mpsref.arguments.parameters import integer
 from mpsref.kernels import Slice
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageKernel
-from mpsref.mps.properties import Property, at_least, fix, optional
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property, at_least, fix, optional
+from mpsref.mps.core.whole_image import WholeImageKernel
 from mpsref.registry import Backend
 
 __all__ = ["MPSNNSlice"]

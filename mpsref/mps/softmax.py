@@ -23,10 +23,10 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
-from mpsref.mps.kernel import saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.properties import Property
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
+from mpsref.mps.core.properties import Property
 
 __all__ = ["MPSCNNLogSoftMax", "MPSCNNLogSoftMaxGradient", "MPSCNNSoftMax", "MPSCNNSoftMaxGradient"]
 
@@ -68,7 +68,12 @@ class ResultGradient(PixelwiseGradient):
         return self.function.gradient(g, other, out=out, backend=self.backend)
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         if self.validate:
             (_, y), _ = self._select(sources, shape)
@@ -82,7 +87,7 @@ class ResultGradient(PixelwiseGradient):
                 )
         return super()._run_with_state(state, sources, given, shape, dtype)
 
-    def _configure(self, state: Any, g: Operand, x: Operand) -> tuple[Operand, Operand]:
+    def _configure(self, state: Any, g: ImageArgument, x: ImageArgument) -> tuple[ImageArgument, ImageArgument]:
         """As in every gradient kernel; of the result, too, only what lies in the forward clip rectangle counts."""
         g, y = super()._configure(state, g, x)
         (column, row, _), (width, height, _) = state.record.clip_rect

@@ -24,11 +24,11 @@ from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
-from mpsref.mps import types
-from mpsref.mps.kernel import saved
-from mpsref.mps.plain import WholeImageGradient, WholeImageKernel
-from mpsref.mps.properties import Alias, Property, at_least, fix
-from mpsref.mps.types import MPSImageEdgeMode
+from mpsref.mps.core import types
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.types import MPSImageEdgeMode
+from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.registry import Backend
 
 __all__ = [

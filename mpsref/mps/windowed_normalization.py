@@ -29,13 +29,13 @@ from mpsref.errors import ShapeError
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization import real
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from mpsref.mps.image_lists import ForwardOfLists, GradientOfLists
-from mpsref.mps.kernel import ImageKernel, saved
-from mpsref.mps.operands import Operand
-from mpsref.mps.pixelwise import at_sources, read
-from mpsref.mps.properties import Alias, Property, at_least, fix
-from mpsref.mps.regions import Region, count
-from mpsref.mps.types import MPSImageEdgeMode
+from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
+from mpsref.mps.core.kernel import ImageKernel, saved
+from mpsref.mps.core.pixelwise import at_sources, read
+from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.registry import Backend
 
 __all__ = [
@@ -153,7 +153,7 @@ class WindowedForward(Parameters, ForwardOfLists):
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         """Return the functional form for a window size and an offset."""
 
-    def _select(self, sources: Sequence[Operand], shape: Shape) -> tuple[list[Array], Region]:
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("edge_mode", self.edge_mode)
         return super()._select(sources, shape)
 
@@ -181,7 +181,7 @@ class WindowedGradient(Gradient):
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
         """Return the functional form for a window size and an offset."""
 
-    def _select(self, sources: Sequence[Operand], shape: Shape) -> tuple[list[Array], Region]:
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
         return super()._select(sources, shape)
 

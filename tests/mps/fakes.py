@@ -9,9 +9,9 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNBinaryKernel, MPSCNNGradientKernel, MPSCNNKernel, MPSCNNMultiaryKernel
-from mpsref.mps.kernel import saved
-from mpsref.mps.properties import Property, at_least
-from mpsref.mps.regions import Region
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property, at_least
 
 
 def shifted(part: Array, offset: Any, size: tuple[int, int]) -> Array:

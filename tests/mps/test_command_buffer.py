@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpsref.errors import NotSynchronizedError, OrderError
-from mpsref.mps.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, SynchronizedState, encoding
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, SynchronizedState, encoding
 
 NotEnqueued, Committed, Completed = (
     MTLCommandBufferStatus.NotEnqueued,

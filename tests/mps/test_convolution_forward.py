@@ -9,7 +9,6 @@ import pytest
 
 import mpsref
 from mpsref.errors import OrderError, ShapeError
-from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import (
@@ -18,10 +17,11 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNSubPixelConvolutionDescriptor,
 )
 from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption
-from mpsref.mps.image import MPSImage
-from mpsref.mps.kernel import MPSCNNKernel
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image import MPSImage
+from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
-from mpsref.mps.types import MPSImageEdgeMode
 from tests.mps.convolution_layers import EXAMPLES, PlainSource, numbers, require, row
 
 

@@ -18,10 +18,10 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNSubPixelConvolutionDescriptor,
 )
 from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps.core.padding import MPSNNDefaultPadding
+from mpsref.mps.core.types import MPSNNPaddingMethod
 from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
-from mpsref.mps.padding import MPSNNDefaultPadding
-from mpsref.mps.types import MPSNNPaddingMethod
 from tests.mps.convolution_layers import numbers, require, sums
 
 EXAMPLE = MPSCNNConvolutionDescriptor(2, 2, 2, 2)

@@ -19,8 +19,8 @@ from mpsref.mps.convolution_descriptor import (
 )
 from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.convolution_types import MPSCNNConvolutionGradientOption
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.image import MPSImage, MPSImageBatch
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image import MPSImage, MPSImageBatch
 from mpsref.mps.pooling import MPSCNNPoolingAverage
 from tests.mps.convolution_layers import EXAMPLES, layer, numbers, require, row, sums
 

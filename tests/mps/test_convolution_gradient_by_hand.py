@@ -13,13 +13,13 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
-from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution_descriptor import (
     MPSCNNConvolutionDescriptor,
     MPSCNNSubPixelConvolutionDescriptor,
 )
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
-from mpsref.mps.types import MPSImageEdgeMode
 from tests.mps.convolution_layers import EXAMPLES, layer, row, sums
 
 E1 = EXAMPLES["E1"]

@@ -9,7 +9,6 @@ import pytest
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
-from mpsref.mps.command_buffer import MPSCommandBuffer
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor, MPSCNNDepthWiseConvolutionDescriptor
@@ -17,7 +16,8 @@ from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_types import MPSCNNConvolutionWeightsLayout
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.state import MPSNNGradientState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.state import MPSNNGradientState
 from tests.mps.convolution_layers import EXAMPLES, numbers, require, row
 
 E1 = EXAMPLES["E1"]

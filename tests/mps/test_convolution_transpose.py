@@ -24,10 +24,10 @@ from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNC
 from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
 from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import MPSCNNKernel
-from mpsref.mps.padding import MPSNNDefaultPadding
-from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.padding import MPSNNDefaultPadding
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod
 from tests.mps.convolution_layers import PlainSource, numbers, require, row, sums
 
 POWERS = (1, 10, 100)

@@ -11,8 +11,8 @@ import pytest
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Array
 from mpsref.errors import ShapeError
-from mpsref.mps.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage, pixels
-from mpsref.mps.types import MPSImageFeatureChannelFormat
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, MPSImageDescriptor, MPSTemporaryImage, pixels
+from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from tests.mps.image_data import DTYPES, counted, same
 
 Float16, Float32 = MPSImageFeatureChannelFormat.Float16, MPSImageFeatureChannelFormat.Float32

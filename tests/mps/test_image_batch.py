@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.mps.image import MPSImage, MPSImageBatch, pixels
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, pixels
 from tests.mps.image_data import arrays, counted, same
 
 

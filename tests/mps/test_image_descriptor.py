@@ -9,9 +9,9 @@ import pytest
 
 from mpsref.arguments.arrays import AXIS_LIMIT
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.mps import types
-from mpsref.mps.image_descriptor import MPSImageDescriptor
-from mpsref.mps.types import MPSImageFeatureChannelFormat
+from mpsref.mps.core import types
+from mpsref.mps.core.image import MPSImageDescriptor
+from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 
 Float16, Float32 = MPSImageFeatureChannelFormat.Float16, MPSImageFeatureChannelFormat.Float32
 

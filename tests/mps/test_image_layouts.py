@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.mps.image import MPSImage, MPSImageDescriptor
-from mpsref.mps.types import MPSDataLayout
+from mpsref.mps.core.image import MPSImage, MPSImageDescriptor
+from mpsref.mps.core.types import MPSDataLayout
 from tests.mps.image_data import DTYPES, arrays, counted, same
 
 HWC, CHW = MPSDataLayout.HeightxWidthxFeatureChannels, MPSDataLayout.FeatureChannelsxHeightxWidth

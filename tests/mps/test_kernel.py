@@ -19,8 +19,8 @@ from mpsref.mps import (
     MTLRegion,
     MTLSize,
 )
-from mpsref.mps.kernel import MPSKernel
-from mpsref.mps.properties import properties_of
+from mpsref.mps.core.kernel import MPSKernel
+from mpsref.mps.core.properties import properties_of
 from tests.mps.fakes import Difference, Shift, Sum
 
 ZERO, CLAMP = MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp

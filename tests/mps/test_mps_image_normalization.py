@@ -9,13 +9,13 @@ import pytest
 
 from mpsref.errors import NotSynchronizedError, OrderError
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image import MPSImage, MPSImageBatch
 from mpsref.mps.group_normalization import (
     GroupNormalizationDataSource,
     MPSCNNGroupNormalizationDataSource,
     MPSCNNGroupNormalizationGradientState,
 )
-from mpsref.mps.image import MPSImage, MPSImageBatch
 from mpsref.mps.instance_normalization import (
     InstanceNormalizationDataSource,
     MPSCNNInstanceNormalization,

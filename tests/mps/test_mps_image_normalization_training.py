@@ -9,7 +9,7 @@ import pytest
 
 import mpsref
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
-from mpsref.mps.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.group_normalization import (
     MPSCNNGroupNormalization,
 )

@@ -9,9 +9,9 @@ import pytest
 
 import mpsref
 from mpsref.arguments.arrays import Array
-from mpsref.mps.image import MPSImage
-from mpsref.mps.padding import MPSNNDefaultPadding
-from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod
+from mpsref.mps.core.image import MPSImage
+from mpsref.mps.core.padding import MPSNNDefaultPadding
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod
 from mpsref.mps.windowed_normalization import (
     MPSCNNCrossChannelNormalization,
     MPSCNNCrossChannelNormalizationGradient,

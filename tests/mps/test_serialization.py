@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref.arguments.parameters import integer
-from mpsref.mps import types
-from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLRegion
+from mpsref.mps.core import types
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 
 @secure_coding(version=3, arguments=("method",))

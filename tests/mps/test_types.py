@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mpsref.errors import UnsupportedError
-from mpsref.mps import types
-from mpsref.mps.command_buffer import MTLCommandBufferStatus
-from mpsref.mps.types import (
+from mpsref.mps.core import types
+from mpsref.mps.core.command_buffer import MTLCommandBufferStatus
+from mpsref.mps.core.types import (
     Enumeration,
     MPSDataLayout,
     MPSImageEdgeMode,

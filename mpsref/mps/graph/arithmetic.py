@@ -17,12 +17,12 @@ from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticForward, ArithmeticGradient, Name
 from mpsref.kernels.posing import posed
 from mpsref.mps.arithmetic import MPSNNComparisonType
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.types import MPSOffset, member, offset
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNBinaryGradientStateNode, MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.step import Step
-from mpsref.mps.properties import Property, fix
-from mpsref.mps.types import MPSOffset, member, offset
 from mpsref.registry import Operation, OperationKey, Spec
 
 __all__ = [

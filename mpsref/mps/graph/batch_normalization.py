@@ -16,6 +16,8 @@ from mpsref.kernels import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalization
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
 from mpsref.mps.graph.normalization_parameters import SCALE, STATISTICS, NormalizationParameters
@@ -23,8 +25,6 @@ from mpsref.mps.graph.places import MPSNNImageNode
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.together import fitting
 from mpsref.mps.graph.trainable import TrainableGradientNode, WeightedNode, accumulate
-from mpsref.mps.properties import Property
-from mpsref.mps.types import Enumeration, member
 
 __all__ = [
     "MPSCNNBatchNormalizationFlags",

@@ -19,6 +19,9 @@ from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose
 from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption, precision
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import MPSState, SourceProperties
+from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.fully_connected import MPSCNNFullyConnected
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
@@ -27,9 +30,6 @@ from mpsref.mps.graph.placing import placed
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.together import fitting
 from mpsref.mps.graph.trainable import Parameters, TrainableGradientNode, WeightedNode, accumulate, updated
-from mpsref.mps.properties import Property
-from mpsref.mps.state import MPSState, SourceProperties
-from mpsref.mps.types import MPSOffset
 from mpsref.registry import Spec
 
 __all__ = [

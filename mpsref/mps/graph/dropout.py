@@ -7,13 +7,13 @@ from typing import Any
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels import Dropout
+from mpsref.mps.core.types import MTLSize
 from mpsref.mps.dropout import _mask_stride
 from mpsref.mps.graph.call import Call
 from mpsref.mps.graph.function_nodes import FunctionNode
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.step import Step
-from mpsref.mps.types import MTLSize
 
 __all__ = ["MPSCNNDropoutGradientNode", "MPSCNNDropoutNode"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
-from mpsref.mps import operands
+from mpsref.mps.core import image_arguments
 from mpsref.mps.graph.call import Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNTrainingStyle
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
@@ -92,7 +92,7 @@ class Execution:
         self.loss: dict[str, Array] = {}
 
     def _taken_in(self, image: MPSNNImageNode, value: Any) -> Array:
-        array = operands.source(f"source image {image.name!r}", value).array
+        array = image_arguments.source(f"source image {image.name!r}", value).array
         return _stored(array, self.graph._dtypes[image])
 
     def run(self) -> RunResult:

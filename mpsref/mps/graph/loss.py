@@ -15,13 +15,13 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
 from mpsref.kernels import Loss
+from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNLabelsNode, MPSNNStateNode
 from mpsref.mps.graph.step import Step
 from mpsref.mps.loss_descriptor import MPSCNNLossDescriptor
 from mpsref.mps.loss_labels import MPSCNNLossLabels
-from mpsref.mps.properties import Property, fix
 
 __all__ = [
     "MPSCNNLossNode",

@@ -10,14 +10,14 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
+from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.types import MPSImageEdgeMode, edge_mode
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.step import Step
 from mpsref.mps.pad import coordinate
-from mpsref.mps.properties import Property, at_least, fix
-from mpsref.mps.types import MPSImageEdgeMode, edge_mode
 from mpsref.registry import Operation, OperationKey
 
 __all__ = [

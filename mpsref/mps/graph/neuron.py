@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mpsref.kernels import Neuron
+from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor
-from mpsref.mps.properties import Property, fix
 
 __all__ = [
     "MPSCNNNeuronAbsoluteNode",

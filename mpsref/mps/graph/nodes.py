@@ -14,6 +14,9 @@ from typing import Any, ClassVar, Self
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
+from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
+from mpsref.mps.core.properties import Property, initialize, optional
+from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.places import (
     MPSNNGradientStateNode,
@@ -24,9 +27,6 @@ from mpsref.mps.graph.places import (
     image_node,
 )
 from mpsref.mps.graph.step import Step
-from mpsref.mps.padding import DEFAULT_PADDING, MPSNNPadding, policy
-from mpsref.mps.properties import Property, initialize, optional
-from mpsref.mps.types import Enumeration, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
 __all__ = [

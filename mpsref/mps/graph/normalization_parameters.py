@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from mpsref.arguments.arrays import Array
+from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import MPSNNTrainingStyle
 from mpsref.mps.graph.trainable import Parameters
 from mpsref.mps.normalization_states import (
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,
 )
-from mpsref.mps.state import MPSState
 
 __all__ = ["NormalizationParameters"]
 

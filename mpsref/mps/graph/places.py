@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Self
 
 from mpsref.arguments.parameters import choice, flag
-from mpsref.mps.properties import Property, PropertyHolder, initialize, optional
+from mpsref.mps.core.properties import Property, PropertyHolder, initialize, optional
 
 if TYPE_CHECKING:
     from mpsref.mps.graph.nodes import MPSNNFilterNode

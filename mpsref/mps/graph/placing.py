@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Shape
-from mpsref.mps.kernel import ImageKernel
-from mpsref.mps.operands import Operand
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import ImageKernel
 
 __all__ = ["placed"]
 
@@ -17,5 +17,5 @@ def placed(kernel: ImageKernel, *shapes: Shape) -> Shape:
     A policy of the application sees images of the right size whose pixels are 0.
     """
     images = (np.broadcast_to(np.float32(0), shape) for shape in shapes)
-    sources = [Operand(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
+    sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
     return kernel._place(sources)[0]

@@ -11,14 +11,14 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
+from mpsref.mps.core.padding import MPSNNPadding
+from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.placing import placed
-from mpsref.mps.padding import MPSNNPadding
 from mpsref.mps.pooling import MPSCNNPooling
-from mpsref.mps.properties import Property, at_least, fix
-from mpsref.mps.types import MPSImageEdgeMode
 
 __all__ = [
     "MPSCNNDilatedPoolingMaxGradientNode",

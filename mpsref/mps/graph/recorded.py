@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpsref.arguments.arrays import Shape
-from mpsref.mps.kernel import ImageKernel
-from mpsref.mps.state import ForwardRecord, SourceProperties
-from mpsref.mps.types import MTLOrigin, MTLRegion, MTLSize
+from mpsref.mps.core.kernel import ImageKernel
+from mpsref.mps.core.state import ForwardRecord, SourceProperties
+from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
 
 __all__ = ["record"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mpsref.kernels import Reduce
-from mpsref.mps import types
+from mpsref.mps.core import types
+from mpsref.mps.core.properties import Property
 from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
 from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode
-from mpsref.mps.properties import Property
 
 __all__ = [
     "MPSNNReductionColumnMaxNode",

@@ -15,10 +15,10 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import OrderError, UnsupportedError
+from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode, MPSNNTrainableNode, MPSNNTrainingStyle
 from mpsref.mps.graph.recorded import record
 from mpsref.mps.graph.together import TOGETHER
-from mpsref.mps.state import ForwardRecord, MPSState, SourceProperties
 
 __all__ = ["Parameters", "TrainableGradientNode", "WeightedNode"]
 

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import number
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
+from mpsref.mps.core.properties import Property, at_least
 from mpsref.mps.graph.call import Bound, BoundState, Call
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.placing import placed
-from mpsref.mps.properties import Property, at_least
 from mpsref.mps.windowed_normalization import (
     MPSCNNLocalContrastNormalization,
     MPSCNNSpatialNormalization,

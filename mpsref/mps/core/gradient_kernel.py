@@ -12,17 +12,14 @@ from typing import Any, ClassVar
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
-from mpsref.mps import operands, types
-from mpsref.mps.binary_kernel import MPSCNNBinaryKernel
-from mpsref.mps.command_buffer import MPSCommandBuffer
-from mpsref.mps.kernel import Encoding, ImageKernel
-from mpsref.mps.operands import Operand
-from mpsref.mps.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
-from mpsref.mps.properties import Property
-from mpsref.mps.state import MPSNNGradientState, one_state
-from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
-
-__all__ = ["MPSCNNGradientKernel"]
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel
+from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import MPSNNGradientState, one_state
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
 def _zero_edge_mode(name: str, value: Any) -> MPSImageEdgeMode:
@@ -72,14 +69,17 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         does not fit, ``OrderError`` for a committed ``command_buffer``.
         """
         self._check_both_sides()
-        sources = operands.source("source_gradient", source_gradient), operands.source("source_image", source_image)
+        sources = (
+            image_arguments.source("source_gradient", source_gradient),
+            image_arguments.source("source_image", source_image),
+        )
         gradient_state = one_state("gradient_state", gradient_state, sources[0].array.shape[0])
         if gradient_state is not None:
             self._check_state(gradient_state)
         with Encoding(self, command_buffer):
             given, dtype = None, sources[0].array.dtype
             if destination_gradient is not None:
-                given = operands.destination(self.destination_name, destination_gradient, sources)
+                given = image_arguments.destination(self.destination_name, destination_gradient, sources)
                 shape = given.array.shape
             elif gradient_state is not None:
                 sources = self._configure(gradient_state, *sources)
@@ -88,13 +88,18 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 shape, dtype = self._place_reverse(*sources)
             array = self._run_with_state(gradient_state, sources, given, shape, dtype)
             if given is not None:
-                return operands.written(given)
-            return None if array is None else operands.like(source_gradient, array)
+                return image_arguments.written(given)
+            return None if array is None else image_arguments.like(source_gradient, array)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         """Compute the destination; a family may write ``state`` too, and return ``None`` for no destination."""
         return self._run(sources, given, shape, dtype)[0]
@@ -120,7 +125,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
             )
 
-    def _configure(self, state: Any, g: Operand, x: Operand) -> tuple[Operand, Operand]:
+    def _configure(self, state: Any, g: ImageArgument, x: ImageArgument) -> tuple[ImageArgument, ImageArgument]:
         """Set every property that a state with one source determines; return the images to read.
 
         Source: secondary properties, kernel offset for a clip origin of 0 [doc]; the rest follows from the adjoint, or
@@ -181,7 +186,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             own = self.clip_rect
         return MTLRegion(own.origin._replace(z=z), own.size._replace(depth=depth))
 
-    def _place_reverse(self, g: Operand, x: Operand) -> tuple[Shape, Any]:
+    def _place_reverse(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, Any]:
         """Have the padding policy set the offsets; return shape and dtype of the destination."""
         primary = self._source_properties(0)
         size, (y, column) = reverse_placement(g.array.shape[1:3], primary.windows, suggested_method(self.padding))

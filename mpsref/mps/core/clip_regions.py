@@ -11,9 +11,7 @@ from typing import NamedTuple
 from mpsref import geometry
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import Pair
-from mpsref.mps.types import MTLOrigin, MTLRegion, MTLSize
-
-__all__ = ["Region", "channels_read", "count", "destination_region", "images_read"]
+from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
 
 
 class Region(NamedTuple):

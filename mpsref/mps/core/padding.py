@@ -20,9 +20,9 @@ from typing import Any, Self
 
 from mpsref.arguments.parameters import Pair, integer
 from mpsref.geometry import Window
-from mpsref.mps.image import MPSImageDescriptor
-from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.mps.types import MPSImageEdgeMode, MPSNNPaddingMethod, edge_mode
+from mpsref.mps.core.image import MPSImageDescriptor
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, edge_mode
 from mpsref.padding import (
     TENSORFLOW_AVERAGE_POOLING,
     TENSORFLOW_AVERAGE_POOLING_VALID_ONLY,
@@ -30,8 +30,6 @@ from mpsref.padding import (
     policy_forward,
     policy_reverse,
 )
-
-__all__ = ["DEFAULT_PADDING", "MPSNNDefaultPadding", "MPSNNPadding", "forward_placement", "reverse_placement"]
 
 
 class MPSNNPadding:

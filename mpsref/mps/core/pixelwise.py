@@ -17,13 +17,11 @@ import numpy.typing as npt
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import MPSCNNKernel
-from mpsref.mps.operands import Operand
-from mpsref.mps.regions import Region, count
-from mpsref.mps.types import MPSImageEdgeMode
-
-__all__ = ["Pixelwise", "PixelwiseGradient"]
+from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.types import MPSImageEdgeMode
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -96,7 +94,12 @@ class PixelwiseGradient(MPSCNNGradientKernel):
         return g
 
     def _run_with_state(
-        self, state: Any, sources: tuple[Operand, Operand], given: Operand | None, shape: Shape, dtype: Any
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
     ) -> Array | None:
         """Refuse images of several sizes where no offset and no clip rectangle says how they belong together."""
         offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y

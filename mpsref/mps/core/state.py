@@ -27,17 +27,7 @@ from typing import Any, NamedTuple
 from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.mps.types import MPSImageEdgeMode, MPSOffset, MTLRegion
-
-__all__ = [
-    "ForwardRecord",
-    "MPSNNBinaryGradientState",
-    "MPSNNGradientState",
-    "MPSNNMultiaryGradientState",
-    "MPSState",
-    "SourceProperties",
-    "one_state",
-]
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 
 class SourceProperties(NamedTuple):

@@ -13,7 +13,7 @@ import abc
 import copy
 import inspect
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -21,29 +21,36 @@ import numpy as np
 from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, pair
+from mpsref.arguments.parameters import Pair, integer, pair
 from mpsref.errors import ShapeError
-from mpsref.mps import operands, types
-from mpsref.mps.command_buffer import MPSCommandBuffer, encoding
-from mpsref.mps.image import MPSImageDescriptor
-from mpsref.mps.operands import Operand
-from mpsref.mps.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
-from mpsref.mps.properties import (
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, encoding
+from mpsref.mps.core.image import MPSImageDescriptor
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
+from mpsref.mps.core.properties import (
+    PerSource,
     Property,
     PropertyHolder,
     at_least,
+    fix,
     initialize,
     multiple_of_four,
     optional,
     properties_of,
 )
-from mpsref.mps.regions import Region, channels_read, count, destination_region, images_read
-from mpsref.mps.serialization import SecureCoding, secure_coding
-from mpsref.mps.state import ForwardRecord, MPSNNGradientState, RecordedState, SourceProperties
-from mpsref.mps.types import MPSImageEdgeMode, MPSOffset
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.state import (
+    ForwardRecord,
+    MPSNNBinaryGradientState,
+    MPSNNGradientState,
+    MPSNNMultiaryGradientState,
+    RecordedState,
+    SourceProperties,
+)
+from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.registry import Backend
-
-__all__ = ["ImageKernel", "MPSCNNKernel", "MPSKernel", "saved"]
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
 
@@ -190,7 +197,7 @@ class ImageKernel(MPSKernel):
         """Like ``_assign``, for the properties of one source."""
         self._assign(**{self.prefixes[k] + name: value for name, value in values.items()})
 
-    def _channels(self, sources: Sequence[Operand]) -> list[slice]:
+    def _channels(self, sources: Sequence[ImageArgument]) -> list[slice]:
         """Return the channels that are read of each source."""
         read = []
         for k, one in enumerate(sources):
@@ -200,7 +207,7 @@ class ImageKernel(MPSKernel):
             read.append(channels_read(one.name, name, one.array.shape, first, count))
         return read
 
-    def _destination_shape(self, sources: Sequence[Operand], size: Pair) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         """Return the shape of a destination that the kernel makes itself."""
         z, number = self._source_properties(0).offset.z, sources[0].array.shape[0]
         if z > number:
@@ -210,7 +217,7 @@ class ImageKernel(MPSKernel):
         written = self._channels_written(self._channels(sources))
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
-    def _select(self, sources: Sequence[Operand], shape: Shape) -> tuple[list[Array], Region]:
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         """Check everything; return the parts of the sources that are read, and that of the destination."""
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
@@ -223,7 +230,9 @@ class ImageKernel(MPSKernel):
             parts.append(one.array[batch, :, :, read])
         return parts, region
 
-    def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
+    def _run(
+        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: Any
+    ) -> tuple[Array, Region]:
         """Compute into the given destination, or into a new one of zeros."""
         parts, region = self._select(sources, shape)
         if given is not None:
@@ -248,7 +257,7 @@ class ImageKernel(MPSKernel):
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             target[region] = result[region]
 
-    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         """Have the padding policy set offsets and edge mode; return shape and dtype of the destination."""
         method = suggested_method(self.padding)
         sizes = set()
@@ -266,14 +275,14 @@ class ImageKernel(MPSKernel):
             )
         return self._described(sources, self._destination_shape(sources, sizes.pop()))
 
-    def _described(self, sources: Sequence[Operand], shape: Shape) -> tuple[Shape, Any]:
+    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, Any]:
         """Let a custom policy change the suggested shape and dtype, and the kernel."""
         dtype = sources[0].array.dtype.newbyteorder("=")
         if isinstance(self.padding, MPSNNDefaultPadding):
             return shape, dtype
         n, height, width, c = shape
         suggested = MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, c, n)
-        views = [operands.as_image(one) for one in sources]
+        views = [image_arguments.as_image(one) for one in sources]
         chosen = self.padding.destination_image_descriptor_for_source_images(views, (), self, suggested)
         if not isinstance(chosen, MPSImageDescriptor):
             raise TypeError(
@@ -284,7 +293,7 @@ class ImageKernel(MPSKernel):
 
     def _encode(
         self,
-        sources: Sequence[Operand],
+        sources: Sequence[ImageArgument],
         destination_image: Any,
         destination_size: Any,
         return_state: bool,
@@ -305,12 +314,12 @@ class ImageKernel(MPSKernel):
             elif destination_image is None:
                 shape = self._destination_shape(sources, pair("destination_size", destination_size, low=1))
             elif destination_size is None:
-                given = operands.destination(self.destination_name, destination_image, sources)
+                given = image_arguments.destination(self.destination_name, destination_image, sources)
                 shape = given.array.shape
             else:
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
             array, region = self._run(sources, given, shape, dtype)
-            result = operands.like(sources[0].value, array) if given is None else operands.written(given)
+            result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
             if not return_state and destination_state is None:
                 return result
             record = self._record(sources, shape, region)
@@ -320,7 +329,7 @@ class ImageKernel(MPSKernel):
                 destination_state._refresh(record)
             return (result, destination_state) if return_state else result
 
-    def _record(self, sources: Sequence[Operand], shape: Shape, region: Region) -> ForwardRecord:
+    def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
         read = self._channels(sources)
         properties = tuple(
             self._source_properties(k)._replace(source_feature_channel_max_count=count(channels))
@@ -378,9 +387,171 @@ class MPSCNNKernel(ImageKernel):
         returned instead of a new one. Nothing is written, and no property changed, when an error is raised:
         ``ValueError`` or ``TypeError`` for what does not fit, ``OrderError`` for a committed ``command_buffer``.
         """
-        source = operands.source("source_image", source_image)
+        source = image_arguments.source("source_image", source_image)
         return self._encode(
             (source,), destination_image, destination_size, return_state, destination_state, command_buffer
         )
 
     encode_batch = encode
+
+
+class MPSCNNBinaryKernel(ImageKernel):
+    """A kernel with a primary and a secondary source image.
+
+    Each source has its own set of the properties that :class:`mpsref.mps.MPSCNNKernel` has for its one; the first pixel
+    of the clip rectangle belongs to ``primary_offset`` in one and to ``secondary_offset`` in the other.
+    """
+
+    prefixes = ("primary_", "secondary_")
+    state_class: ClassVar[type[RecordedState]] = MPSNNBinaryGradientState
+
+    primary_offset = Property(
+        types.offset, MPSOffset(0, 0, 0), "The primary pixel of the clip's first pixel, MPSOffset."
+    )
+    primary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the primary image.")
+    primary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first primary channel that is read.")
+    primary_source_feature_channel_max_count = Property(optional(at_least(1)), None, "How many, at most; or ``None``.")
+    primary_kernel_width = Property(at_least(1), 1, "Width of the window on the primary image.", read_only=True)
+    primary_kernel_height = Property(at_least(1), 1, "Height of the window on the primary image.", read_only=True)
+    primary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x on the primary image.")
+    primary_stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y on the primary image.")
+    primary_dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x, primary image.", read_only=True)
+    primary_dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y, primary image.", read_only=True)
+
+    secondary_offset = Property(
+        types.offset, MPSOffset(0, 0, 0), "The secondary pixel of the clip's first pixel, MPSOffset."
+    )
+    secondary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the secondary image.")
+    secondary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first secondary channel that is read.")
+    secondary_source_feature_channel_max_count = Property(
+        optional(at_least(1)), None, "How many, at most; or ``None``."
+    )
+    secondary_kernel_width = Property(at_least(1), 1, "Width of the window on the secondary image.", read_only=True)
+    secondary_kernel_height = Property(at_least(1), 1, "Height of the window on the secondary image.", read_only=True)
+    secondary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x on the secondary image.")
+    secondary_stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y on the secondary image.")
+    secondary_dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x, secondary image.", read_only=True)
+    secondary_dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y, secondary image.", read_only=True)
+
+    def encode(
+        self,
+        primary_image: Any,
+        secondary_image: Any,
+        destination_image: Any = None,
+        *,
+        destination_size: Any = None,
+        return_state: bool = False,
+        destination_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Run the kernel on two images and return the destination, of the kind that ``primary_image`` is.
+
+        Everything else is as in :meth:`mpsref.mps.MPSCNNKernel.encode`. A padding policy places the windows of each
+        source; where it gives them different output sizes, ``ShapeError``.
+        """
+        sources = (
+            image_arguments.source("primary_image", primary_image),
+            image_arguments.source("secondary_image", secondary_image),
+        )
+        return self._encode(
+            sources, destination_image, destination_size, return_state, destination_state, command_buffer
+        )
+
+    encode_batch = encode
+
+
+def _at_index(name: str) -> tuple[Callable[[Any, int], Any], Callable[[Any, Any, int], None]]:
+    """Return the methods that read and set one source's value of a property."""
+
+    def value_at_index(self: MPSCNNMultiaryKernel, index: int) -> Any:
+        return getattr(self, name)[self._index(index)]
+
+    def set_value(self: MPSCNNMultiaryKernel, value: Any, at_index: int) -> None:
+        values = list(getattr(self, name))
+        values[self._index(at_index)] = value
+        setattr(self, name, values)
+
+    value_at_index.__doc__ = f"Return ``{name}`` of source ``index``; ``ValueError`` where there is no such source."
+    set_value.__doc__ = f"Set ``{name}`` of source ``at_index``; ``ValueError`` where there is no such source."
+    return value_at_index, set_value
+
+
+class MPSCNNMultiaryKernel(ImageKernel):
+    """A kernel with ``source_count`` source images, each with its own set of properties.
+
+    Read and set them with Apple's pairs of methods, such as ``offset_at_index(index)`` and ``set_offset(value,
+    at_index)``, or all at once: ``offset`` is a tuple with one MPSOffset a source.
+    """
+
+    state_class = MPSNNMultiaryGradientState
+
+    source_count = Property(at_least(1), 1, "How many source images there are.", read_only=True)
+    offset = PerSource(types.offset, MPSOffset(0, 0, 0), "The source pixel of the clip's first pixel.")
+    edge_mode = PerSource(types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the source.")
+    kernel_width = PerSource(at_least(1), 1, "Width of the window.")
+    kernel_height = PerSource(at_least(1), 1, "Height of the window.")
+    stride_in_pixels_x = PerSource(at_least(1), 1, "Distance of two windows in x.")
+    stride_in_pixels_y = PerSource(at_least(1), 1, "Distance of two windows in y.")
+    dilation_rate_x = PerSource(at_least(1), 1, "Distance of two taps in x.")
+    dilation_rate_y = PerSource(at_least(1), 1, "Distance of two taps in y.")
+    source_feature_channel_offset = PerSource(multiple_of_four, 0, "The first channel that is read.")
+    source_feature_channel_max_count = PerSource(optional(at_least(1)), None, "How many, at most; or ``None``.")
+
+    offset_at_index, set_offset = _at_index("offset")
+    edge_mode_at_index, set_edge_mode = _at_index("edge_mode")
+    kernel_width_at_index, set_kernel_width = _at_index("kernel_width")
+    kernel_height_at_index, set_kernel_height = _at_index("kernel_height")
+    stride_in_pixels_x_at_index, set_stride_in_pixels_x = _at_index("stride_in_pixels_x")
+    stride_in_pixels_y_at_index, set_stride_in_pixels_y = _at_index("stride_in_pixels_y")
+    dilation_rate_x_at_index, set_dilation_rate_x = _at_index("dilation_rate_x")
+    dilation_rate_y_at_index, set_dilation_rate_y = _at_index("dilation_rate_y")
+    source_feature_channel_offset_at_index, set_source_feature_channel_offset = _at_index(
+        "source_feature_channel_offset"
+    )
+    source_feature_channel_max_count_at_index, set_source_feature_channel_max_count = _at_index(
+        "source_feature_channel_max_count"
+    )
+
+    def __init__(self, source_count: int, *, backend: str | Backend | None = None, **properties: Any) -> None:
+        """Make a kernel for this number of sources."""
+        fix(self, source_count=source_count)
+        super().__init__(backend=backend, **properties)
+
+    def encode(
+        self,
+        source_images: Sequence[Any],
+        destination_image: Any = None,
+        *,
+        destination_size: Any = None,
+        return_state: bool = False,
+        destination_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Run the kernel on ``source_count`` images; all else is as in :meth:`mpsref.mps.MPSCNNKernel.encode`."""
+        if len(source_images) != self.source_count:
+            raise ValueError(
+                f"source_images has {len(source_images)} images; the kernel has source_count={self.source_count}"
+            )
+        sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
+        return self._encode(
+            sources, destination_image, destination_size, return_state, destination_state, command_buffer
+        )
+
+    encode_batch = encode
+
+    def _index(self, index: int) -> int:
+        number = integer("index", index, low=0)
+        if number >= self.source_count:
+            raise ValueError(f"index is {number}; it must be < source_count={self.source_count}")
+        return number
+
+    def _property_name(self, k: int, name: str) -> str:
+        return f"{name}[{k}]"
+
+    def _source_properties(self, k: int) -> SourceProperties:
+        return SourceProperties._make(getattr(self, name)[k] for name in SourceProperties._fields)
+
+    def _assign_to_source(self, k: int, **values: Any) -> None:
+        for name, value in values.items():
+            known = getattr(self, name)
+            self._assign(**{name: (*known[:k], value, *known[k + 1 :])})

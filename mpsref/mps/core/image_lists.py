@@ -16,10 +16,8 @@ import numpy as np
 
 from mpsref.arguments import arrays
 from mpsref.errors import ShapeError
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import MPSCNNKernel
-
-__all__ = ["ForwardOfLists", "GradientOfLists", "joined", "parted"]
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.kernel import MPSCNNKernel
 
 
 def joined(name: str, value: Any) -> tuple[Any, list[int] | None]:

@@ -19,21 +19,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overlo
 
 from mpsref.arguments.parameters import integer
 
-__all__ = [
-    "Alias",
-    "Check",
-    "PerSource",
-    "Property",
-    "PropertyError",
-    "PropertyHolder",
-    "at_least",
-    "fix",
-    "initialize",
-    "multiple_of_four",
-    "optional",
-    "properties_of",
-]
-
 T = TypeVar("T")
 
 Check: TypeAlias = Callable[[str, Any], T]

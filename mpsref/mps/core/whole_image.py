@@ -16,24 +16,14 @@ from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.mps import operands
-from mpsref.mps.command_buffer import MPSCommandBuffer
-from mpsref.mps.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.kernel import Encoding, MPSCNNKernel
-from mpsref.mps.operands import Operand
-from mpsref.mps.properties import properties_of
-from mpsref.mps.regions import Region
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import Encoding, MPSCNNKernel
+from mpsref.mps.core.properties import properties_of
 from mpsref.registry import Problem, Spec
-
-__all__ = [
-    "DESTINATION",
-    "IMAGE",
-    "WholeImageGradient",
-    "WholeImageKernel",
-    "require_defaults",
-    "require_whole",
-    "whole",
-]
 
 SOURCE = "offset", "edge_mode", "source_feature_channel_offset", "source_feature_channel_max_count"
 DESTINATION = "clip_rect", "destination_feature_channel_offset"
@@ -81,14 +71,16 @@ class WholeImageKernel(MPSCNNKernel):
         shape: Shape = function.problems["forward"](function, source).result_shapes[0]
         return shape
 
-    def _place(self, sources: Sequence[Operand]) -> tuple[Shape, Any]:
+    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         return self._result_shape(sources[0].array.shape), sources[0].array.dtype.newbyteorder("=")
 
-    def _destination_shape(self, sources: Sequence[Operand], size: Any) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
         n, *_, channels = self._result_shape(sources[0].array.shape)
         return n, *size, channels
 
-    def _run(self, sources: Sequence[Operand], given: Operand | None, shape: Shape, dtype: Any) -> tuple[Array, Region]:
+    def _run(
+        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: Any
+    ) -> tuple[Array, Region]:
         require_defaults(self, *self.fixed)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources[0].array.shape))
         target = arrays.empty(self.destination_name, shape, np.dtype(dtype)) if given is None else given.array
@@ -129,7 +121,10 @@ class WholeImageGradient(MPSCNNGradientKernel):
         pass. Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for
         what does not fit, ``OrderError`` for a committed ``command_buffer``.
         """
-        g, source = operands.source("source_gradient", source_gradient), operands.source("source_image", source_image)
+        g, source = (
+            image_arguments.source("source_gradient", source_gradient),
+            image_arguments.source("source_image", source_image),
+        )
         if gradient_state is not None:
             self._check_state(gradient_state)
         with Encoding(self, command_buffer):
@@ -143,14 +138,14 @@ class WholeImageGradient(MPSCNNGradientKernel):
             (shape,) = problem.result_shapes
             given = None
             if destination_gradient is not None:
-                given = operands.destination(self.destination_name, destination_gradient, (g, source))
+                given = image_arguments.destination(self.destination_name, destination_gradient, (g, source))
                 require_whole(self, self.destination_name, whole(given.array.shape), shape)
             result = self._gradient(problem, g.array, source.array, gradient_state)
             if given is None:
-                return operands.like(source_gradient, result)
+                return image_arguments.like(source_gradient, result)
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
                 given.array[...] = result
-            return operands.written(given)
+            return image_arguments.written(given)
 
     encode_batch = encode
 

@@ -19,30 +19,7 @@ import numpy as np
 
 from mpsref.arguments.parameters import integer, number
 from mpsref.errors import UnsupportedError
-from mpsref.padding import PaddingMethod as MPSNNPaddingMethod
-
-__all__ = [
-    "Enumeration",
-    "MPSDataLayout",
-    "MPSImageEdgeMode",
-    "MPSImageFeatureChannelFormat",
-    "MPSNNPaddingMethod",
-    "MPSOffset",
-    "MPSRectNoClip",
-    "MPSRegion",
-    "MTLOrigin",
-    "MTLRegion",
-    "MTLSize",
-    "box",
-    "channel_format",
-    "data_layout",
-    "edge_mode",
-    "member",
-    "offset",
-    "origin",
-    "region",
-    "size",
-]
+from mpsref.padding import PaddingMethod
 
 
 class MPSOffset(NamedTuple):
@@ -84,6 +61,8 @@ class MPSRegion(NamedTuple):
     size: tuple[float, float, float]
     """(width, height, depth)"""
 
+
+MPSNNPaddingMethod = PaddingMethod
 
 MPSRectNoClip: Final = None
 """The clip rectangle that is the whole destination, whatever its size."""

@@ -13,12 +13,10 @@ import numpy as np
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
-from mpsref.mps.image import MPSImage, MPSImageBatch, pixels
-
-__all__ = ["Operand", "as_image", "destination", "like", "source"]
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, pixels
 
 
-class Operand(NamedTuple):
+class ImageArgument(NamedTuple):
     """An image as the user passed it, and its pixels."""
 
     name: str
@@ -37,18 +35,18 @@ def is_batch(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value)
 
 
-def source(name: str, value: Any) -> Operand:
+def source(name: str, value: Any) -> ImageArgument:
     """Take in a source image: an :class:`MPSImage`, a batch, or anything array-like.
 
     Raises ``TypeError`` for another dtype than float16, float32 or, in an array, float64 (for the reference alone),
     ``ShapeError`` for what is not (N, H, W, C).
     """
     if isinstance(value, (MPSImage, list, tuple)):
-        return Operand(name, value, pixels(name, value))
-    return Operand(name, value, arrays.as_image(name, value))
+        return ImageArgument(name, value, pixels(name, value))
+    return ImageArgument(name, value, arrays.as_image(name, value))
 
 
-def destination(name: str, value: Any, sources: Sequence[Operand]) -> Operand:
+def destination(name: str, value: Any, sources: Sequence[ImageArgument]) -> ImageArgument:
     """Take in an image that is written in place: an :class:`MPSImage`, a batch, or a NumPy array.
 
     Raises ``TypeError`` or ``ShapeError`` for another kind, dtype or rank, ``ValueError`` for one that is read-only or
@@ -59,7 +57,7 @@ def destination(name: str, value: Any, sources: Sequence[Operand]) -> Operand:
             f"{name} is of type {type(value).__name__}; it is written in place, so it must be an MPSImage, a batch of "
             "them or a NumPy array"
         )
-    given = Operand(name, value, value if isinstance(value, np.ndarray) else pixels(name, value))
+    given = ImageArgument(name, value, value if isinstance(value, np.ndarray) else pixels(name, value))
     if given.array.ndim != 4:
         raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
     if given.array.dtype.newbyteorder("=").name not in DTYPES:
@@ -73,7 +71,7 @@ def destination(name: str, value: Any, sources: Sequence[Operand]) -> Operand:
     return given
 
 
-def written(given: Operand) -> Any:
+def written(given: ImageArgument) -> Any:
     """Return a destination as the user passed it, with its pixels in place."""
     if is_batch(given.value):
         MPSImageBatch(given.value).write_array(given.array)
@@ -87,6 +85,6 @@ def like(value: Any, array: Array) -> Any:
     return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
 
 
-def as_image(operand: Operand) -> MPSImage:
+def as_image(operand: ImageArgument) -> MPSImage:
     """Return a source as the one image that custom policies and callbacks see."""
     return operand.value if isinstance(operand.value, MPSImage) else MPSImage(arrays.native(operand.array), copy=False)

@@ -29,8 +29,6 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-__all__ = ["SecureCoding", "secure_coding"]
-
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """What JSON has no numbers for; each is saved as ``{"float": word}``."""

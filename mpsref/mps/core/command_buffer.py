@@ -21,9 +21,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from mpsref.errors import NotSynchronizedError, OrderError
-from mpsref.mps.types import Enumeration
-
-__all__ = ["MPSCommandBuffer", "MTLCommandBufferStatus", "SynchronizedState", "check_encodable", "encoding"]
+from mpsref.mps.core.types import Enumeration
 
 
 class MTLCommandBufferStatus(Enumeration):

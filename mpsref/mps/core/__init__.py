@@ -1,0 +1,1 @@
+"""What all kernels build on: base classes, images, states, padding policies, command buffers, archives."""
