@@ -97,23 +97,21 @@ def check(
     cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = CASES,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each core.")] = 0,
-    hardware: Annotated[
-        bool, typer.Option("--hardware", help="Compare with numbers from Apple's own kernels.")
-    ] = False,
+    golden: Annotated[bool, typer.Option("--golden", help="Compare with golden results of Apple hardware.")] = False,
     json: JsonOption = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write one HTML page here.")] = None,
 ) -> None:
     """Check backends against the reference, on layers of published networks and on random cases.
 
-    The exit status is 1 if anything failed, or was compared with nothing. With --hardware, kernels have the names of
+    The exit status is 1 if anything failed, or was compared with nothing. With --golden, kernels have the names of
     Apple's classes.
     """
-    if hardware:
+    if golden:
         others = {"--cases": cases != CASES, "--seed": seed, "--jobs": jobs, "--junit": junit, "--html": html}
         if given := ", ".join(name for name, value in others.items() if value):
-            raise ValueError(f"{given} has no meaning with --hardware; leave it out")
-        return _check_hardware(backend, kernel, json)
+            raise ValueError(f"{given} has no meaning with --golden; leave it out")
+        return _check_golden(backend, kernel, json)
     _check_folders(junit, html)
     from mpsref.conformance import checker
     from mpsref.machine import cores
@@ -180,13 +178,13 @@ def _print_report(report: Any, console: Console) -> None:
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
 
 
-def _check_hardware(backends: list[str] | None, kernels: list[str] | None, json: bool) -> None:
-    """Compare with the published numbers; known differences are no failure, new ones are."""
-    from mpsref.conformance import hardware
+def _check_golden(backends: list[str] | None, kernels: list[str] | None, json: bool) -> None:
+    """Compare with the golden results; only differences that are not known ones fail."""
+    from mpsref.conformance import golden
 
     names = backends or [info.name for info in mpsref.backends() if info.available]
-    results = hardware.run(names, kernels or None)
-    unexpected = hardware.unexpected(results)
+    results = golden.run(names, kernels or None)
+    unexpected = golden.unexpected(results)
     if json:
         rows = [
             {
@@ -203,11 +201,11 @@ def _check_hardware(backends: list[str] | None, kernels: list[str] | None, json:
         ]
         _print_json({"ok": not unexpected, "results": rows})
     else:
-        _print_hardware(hardware.summary(results), names, len(unexpected))
+        _print_golden(golden.summary(results), names, len(unexpected))
     raise typer.Exit(1 if unexpected else 0)
 
 
-def _print_hardware(rows: Any, backends: list[str], unexpected: int) -> None:
+def _print_golden(rows: Any, backends: list[str], unexpected: int) -> None:
     console = _console()
     statuses = ("agree", "disagree", "not applicable", "not implemented yet")
     table = Table("kernel", "kind", *statuses)

@@ -93,21 +93,21 @@ def test_check_with_an_unavailable_backend_says_why_and_fails():
     assert "0 passed, 0 failed" in out
 
 
-def test_check_hardware():
-    status, out, _ = run("check", "--hardware", "-b", "reference", "--json")
+def test_check_golden():
+    status, out, _ = run("check", "--golden", "-b", "reference", "--json")
     form = json.loads(out)
     assert status == 0
     assert form["ok"] is True
     assert len(form["results"]) == 170
     agreeing = [row for row in form["results"] if row["status"] == "agree"]
     assert any(row["kernels"] == ["MPSCNNPoolingAverage"] for row in agreeing)
-    status, out, _ = run("check", "--hardware", "-b", "reference")
+    status, out, _ = run("check", "--golden", "-b", "reference")
     assert status == 0
     assert "0 unexpected" in out
 
 
-def test_check_hardware_of_a_kernel():
-    status, out, _ = run("check", "--hardware", "-b", "reference", "-k", "MPSCNNPoolingMax", "--json")
+def test_check_golden_of_a_kernel():
+    status, out, _ = run("check", "--golden", "-b", "reference", "-k", "MPSCNNPoolingMax", "--json")
     rows = json.loads(out)["results"]
     assert status == 0
     assert rows
@@ -119,20 +119,20 @@ def test_check_hardware_of_a_kernel():
     [
         (["-b", "cpu", "-k", "Nope"], "no published result is of kernel 'Nope'"),
         (["-b", "nothing"], "unknown backend 'nothing'"),
-        (["--junit", "x.xml"], "--junit has no meaning with --hardware"),
-        (["--seed", "1", "--cases", "3"], "--cases, --seed has no meaning with --hardware"),
+        (["--junit", "x.xml"], "--junit has no meaning with --golden"),
+        (["--seed", "1", "--cases", "3"], "--cases, --seed has no meaning with --golden"),
     ],
 )
-def test_check_hardware_refuses_what_it_cannot_do(arguments, words):
-    status, out, error = run("check", "--hardware", *arguments)
+def test_check_golden_refuses_what_it_cannot_do(arguments, words):
+    status, out, error = run("check", "--golden", *arguments)
     assert (status, out) == (2, "")
     assert words in error
 
 
-def test_check_hardware_on_an_unavailable_backend_says_why_and_fails():
+def test_check_golden_on_an_unavailable_backend_says_why_and_fails():
     if {info.name: info.available for info in mpsref.backends()}["metal"]:
         pytest.skip("there is an Apple GPU here")
-    status, out, error = run("check", "--hardware", "-b", "metal")
+    status, out, error = run("check", "--golden", "-b", "metal")
     assert (status, out) == (2, "")
     assert "backend 'metal' is not available: the metal runtime needs macOS" in error
 

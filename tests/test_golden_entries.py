@@ -1,4 +1,4 @@
-"""The published hardware results: the file, and its reader."""
+"""The golden results: the file, and its reader."""
 
 import json
 from collections import Counter
@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.conformance import hardware
-from mpsref.conformance.hardware import entries as hardware_entries
-from mpsref.conformance.hardware.entries import Entry
+from mpsref.conformance import golden, golden_entries
+from mpsref.conformance.golden_entries import Entry
 
-ENTRIES = hardware.load()
+ENTRIES = golden.load()
 
 
 # The file
@@ -42,14 +41,14 @@ def test_entry_is_complete(entry: Entry) -> None:
 
 
 def test_file_is_small() -> None:
-    text = resources.files("mpsref.conformance.hardware").joinpath("hardware.json").read_text("utf-8")
+    text = resources.files("mpsref.conformance").joinpath("golden.json").read_text("utf-8")
     assert len(text) < 250_000
     assert sum(line.startswith('{"id": ') for line in text.splitlines()) == len(ENTRIES)
 
 
 def test_by_id_names_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match="'pool-average-k4'"):
-        hardware.by_id("pool-average-k4")
+        golden.by_id("pool-average-k4")
 
 
 # The reader
@@ -77,7 +76,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def parsed(**changes: Any) -> Entry:
-    (entry,) = hardware.parse(json.dumps(document(**changes)))
+    (entry,) = golden_entries.parse(json.dumps(document(**changes)))
     return entry
 
 
@@ -88,7 +87,7 @@ def test_null_is_not_given_and_words_are_numbers() -> None:
 
 
 def test_cycle_fills_the_shape_in_c_order() -> None:
-    x = hardware.by_id("pool-average-k10-s2-valid-webml").image("x")
+    x = golden.by_id("pool-average-k10-s2-valid-webml").image("x")
     assert x.shape == (1, 200, 180, 1)
     assert x.dtype == np.float16
     np.testing.assert_array_equal(x[0, :, :, 0], np.broadcast_to(np.arange(180) % 2, (200, 180)))
@@ -112,8 +111,8 @@ def test_unknown_dtype_runs_in_float32() -> None:
         ({"source": "elsewhere"}, "source is 'elsewhere'"),
         ({"tolerance": {"absolute": 0}}, r"tolerance: .*missing \['relative'\]"),
         ({"tolerance": {"absolute": 0, "relative": 0, "of": "all"}}, "tolerance of is 'all'"),
-        ({"expected": {"y": [[1, 2], [3]]}}, "expected y is no regular array"),
-        ({"expected": {"y": ["many"]}}, "expected y is no regular array"),
+        ({"expected": {"y": [[1, 2], [3]]}}, "expected y is not a regular array"),
+        ({"expected": {"y": ["many"]}}, "expected y is not a regular array"),
         ({"inputs": {"x": {"shape": [2], "rule": "k"}}}, r"inputs x: unknown fields \['rule'\], missing \['cycle'\]"),
     ],
 )
@@ -127,30 +126,30 @@ def test_reader_wants_sorted_entries_and_each_once() -> None:
     for ids in (["b", "a"], ["a", "a"]):
         entries = [{**once["entries"][0], "id": id} for id in ids]
         with pytest.raises(ValueError, match="not sorted by id"):
-            hardware.parse(json.dumps({**once, "entries": entries}))
+            golden_entries.parse(json.dumps({**once, "entries": entries}))
     with pytest.raises(ValueError, match=r"unknown fields \['more'\]"):
-        hardware.parse(json.dumps({**once, "more": []}))
+        golden_entries.parse(json.dumps({**once, "more": []}))
 
 
 # Relations
 
 
 def test_cases_stay_in_their_ranges_and_repeat() -> None:
-    entry = hardware.by_id("relation-pytorch-conv2d")
+    entry = golden.by_id("relation-pytorch-conv2d")
     first, again = ([(case, draw((3,)).tolist()) for case, draw in entry.cases()] for _ in range(2))
     assert first == again
-    assert len(first) == hardware_entries.RELATION_CASES
+    assert len(first) == golden_entries.RELATION_CASES
     assert all(1 <= case["n"] <= 10 and 1 <= case["h"] <= 300 for case, _ in first)
     assert all(0 <= value < 1 for _, values in first for value in values)
     assert len({case["w"] for case, _ in first}) > 10
 
 
 def test_cases_of_a_list_take_every_choice() -> None:
-    cases = [case for case, _ in hardware.by_id("relation-caffe2-pool").cases()]
+    cases = [case for case, _ in golden.by_id("relation-caffe2-pool").cases()]
     assert {case["kernel"] for case in cases} == {1, 3, 5, "image"}
     assert {(case["pad_top"], case["pad_bottom"]) for case in cases} >= {("none", "half"), ("half", "none")}
 
 
 def test_cases_of_a_range_take_both_ends() -> None:
-    entry = replace(hardware.by_id("relation-caffe2-pool"), choices={"n": {"from": 1, "to": 2}})
+    entry = replace(golden.by_id("relation-caffe2-pool"), choices={"n": {"from": 1, "to": 2}})
     assert {case["n"] for case, _ in entry.cases()} == {1, 2}

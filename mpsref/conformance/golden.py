@@ -1,22 +1,24 @@
-"""What Apple's own kernels gave: published input and output pairs, and how a backend compares with them.
+"""Golden results: input and output pairs of Apple's own kernels, measured on Apple hardware and published by others.
 
-``hardware.json`` holds every numeric result of an MPS CNN kernel that we found in public sources, one entry a line.
-None was measured by this project. How much an entry proves depends on its ``kind``:
+``golden.json`` holds every numeric result of an MPS CNN kernel found in public sources, one entry a line. None was
+measured by this project. The strength of an entry as evidence depends on its ``kind``:
 
-measured   the source prints what MPS wrote
-asserted   a public test demands it of MPS, and is reported or maintained as passing: its tolerance is what is proven
+measured   the source prints the output of MPS
+asserted   a public test requires it of MPS, and is reported or maintained as passing: its tolerance is what is proven
 relation   no numbers; random data within stated ranges agree with a CPU result within a tolerance: good evidence for
            geometry, weak for digits
 
 and on the ``origin`` of its numbers: "printed", "literal" (of a test), "comment", or "formula" (the source reports the
-largest distance between MPS and this formula on these inputs; the numbers are the formula's). Entries of dtype ``None``
-do not say whether their images were float16 or float32; they run in float32.
+largest distance between MPS and this formula on these inputs; the numbers are those of the formula). Entries of dtype
+``None`` do not say whether their images were float16 or float32; they run in float32.
 
->>> from mpsref.conformance import hardware
->>> entry = hardware.by_id("pool-average-k2-default-edge-dest2")
+Each family of :mod:`mpsref.conformance` has an adapter for each MPS class, which turns an entry into calls.
+
+>>> from mpsref.conformance import golden
+>>> entry = golden.by_id("pool-average-k2-default-edge-dest2")
 >>> entry.expected["y"].array[0, :, :, 0].tolist()
 [[0.25, 0.75], [1.25, 3.0]]
->>> hardware.compare(entry, "reference").status
+>>> golden.compare(entry, "reference").status
 'agree'
 """
 
@@ -30,15 +32,13 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref.conformance.hardware.adapters import ADAPTERS, Compared
-from mpsref.conformance.hardware.entries import KINDS, Entry, Kind, Tolerance, by_id, load, parse
+from mpsref.conformance.golden_adapters import ADAPTERS
+from mpsref.conformance.golden_entries import KINDS, Comparison, Entry, Kind, Tolerance, by_id, load
 from mpsref.errors import UnsupportedError
 from mpsref.registry import Backend, get_available, get_backend
 
 __all__ = [
-    "ADAPTERS",
     "KNOWN_DIFFERENCES",
-    "STATUSES",
     "Entry",
     "Result",
     "Row",
@@ -46,7 +46,6 @@ __all__ = [
     "by_id",
     "compare",
     "load",
-    "parse",
     "run",
     "summary",
     "unexpected",
@@ -55,7 +54,7 @@ __all__ = [
 Status: TypeAlias = Literal["agree", "disagree", "not implemented yet", "not applicable"]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""In the order of the table's columns."""
+"""In the order of the columns of the table."""
 
 _PADDING_CHANNEL = (
     "padding channels are 0 here; on the hardware the last one of a source with one or two channels reads 1, "
@@ -72,34 +71,46 @@ KNOWN_DIFFERENCES: dict[str, str] = {
     "upsampling-bilinear-2x-macos-10.13": "macOS 10.13 sampled at half-pixel centres; here, as since macOS 10.14, "
     "output i reads position i / scale",
 }
-"""Entries that mpsref departs from on purpose, by id, and why."""
+"""Entries from which mpsref differs on purpose, by id, each with the reason."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one entry on one backend."""
+    """The outcome of one entry on one backend."""
 
     entry: Entry
     backend: str
     status: Status
     reason: str = ""
-    """Of a disagreement, the known reason or the worst element; else what was left out, if anything."""
+    """For a disagreement, the known reason or the worst element; otherwise the kernels left out, if any."""
     worst: float | None = None
     """The largest difference as a fraction of the tolerance; ``None`` where nothing was compared."""
 
     unexpected: bool = False
-    """Whether it disagrees and is not known to, or agrees although it is known not to."""
+    """Whether it disagrees without being a known difference, or agrees although it is one."""
 
 
 def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
-    """Run ``entry`` on a backend and compare within the tolerance that the source proves.
+    """Run a golden entry on a backend and compare within the tolerance that its source proves.
 
-    Elements that the source does not give are skipped, on Metal backends also those that are NaN or infinite.
+    Elements that the source does not give are skipped. A backend with fast math also skips NaN and infinite ones.
+
+    Parameters
+    ----------
+    entry
+        A golden entry, as :func:`load` and :func:`by_id` return it.
+    backend
+        The backend, or its name; ``None`` is the current default.
+
+    Returns
+    -------
+    Result
+        Status, reason, and the largest difference as a fraction of the tolerance.
     """
     chosen = get_backend(backend)
     result = functools.partial(Result, entry, chosen.name)
     if entry.absent:
-        return result("not applicable", f"input {entry.absent[0]!r} is a data file that is no part of this package")
+        return result("not applicable", f"input {entry.absent[0]!r} is a data file that is not part of this package")
     if (dtype := entry.dtype or "float32") not in chosen.dtypes:
         return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
     differences: list[_Difference] = []
@@ -136,11 +147,11 @@ class _Difference(NamedTuple):
     text: str
     compared: int
     of_numbers: bool
-    """Whether the shape is right, and whatever is finite there is finite here."""
+    """Whether the shape is right, and every element that is finite there is finite here."""
 
 
-def _difference(pair: Compared, tolerance: Tolerance, finite_only: bool) -> _Difference:
-    """Find the element that is furthest off, as a fraction of what is allowed there."""
+def _difference(pair: Comparison, tolerance: Tolerance, finite_only: bool) -> _Difference:
+    """Find the element with the largest difference, as a fraction of its tolerance."""
     where, got, (expected, given) = pair
     if got.shape != expected.shape:
         return _Difference(np.inf, f"{where} has shape {got.shape} here, {expected.shape} on the hardware", 1, False)
@@ -161,9 +172,26 @@ def _difference(pair: Compared, tolerance: Tolerance, finite_only: bool) -> _Dif
 
 
 def run(backends: str | Backend | Iterable[str | Backend], kernels: Iterable[str] | None = None) -> list[Result]:
-    """Compare every entry on each of the backends, or those of some ``kernels``, by the names of Apple's classes.
+    """Compare golden entries on each of the backends.
 
-    Raises ``ValueError`` for a kernel without an entry, ``UnsupportedError`` for a backend that is not available.
+    Parameters
+    ----------
+    backends
+        Backends, or their names.
+    kernels
+        Names of Apple's classes; ``None`` stands for all.
+
+    Returns
+    -------
+    list of Result
+        One for each backend and entry.
+
+    Raises
+    ------
+    ValueError
+        A kernel has no entry.
+    UnsupportedError
+        A backend is not available.
     """
     entries, chosen = load(), get_available(backends)
     if kernels is not None:
@@ -178,25 +206,25 @@ def run(backends: str | Backend | Iterable[str | Backend], kernels: Iterable[str
 
 
 def unexpected(results: Iterable[Result]) -> list[Result]:
-    """Return what must fail a run: disagreements that are not listed, and listed ones that agree."""
+    """Return the results that must fail a run: unlisted disagreements, and listed differences that agree."""
     return [result for result in results if result.unexpected]
 
 
 class Row(NamedTuple):
-    """A line of the table: how many entries of a kernel and kind ended how, all backends taken together."""
+    """A line of the table: the number of entries of a kernel and kind by status, over all backends."""
 
     kernel: str
     kind: Kind
     counts: Mapping[Status, int]
     reasons: tuple[str, ...]
-    """Of what disagrees or does not apply: the entry, its backends, why."""
+    """For each entry that disagrees or does not apply: its id, its backends and the reason."""
 
 
 def summary(results: Iterable[Result]) -> list[Row]:
     """Count entries by kernel and kind.
 
-    An entry that was run on several backends counts once: as disagreeing if one of them disagrees, else as agreeing if
-    one of them agrees.
+    An entry that ran on several backends counts once: as disagreeing if it disagrees on one of them, else as agreeing
+    if it agrees on one of them.
     """
     by_entry: dict[str, list[Result]] = defaultdict(list)
     for result in results:

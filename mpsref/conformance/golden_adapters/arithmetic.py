@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.kernels import Arithmetic
 from mpsref.kernels.arithmetic import Name
 from mpsref.registry import Backend
-
-__all__ = ["ADAPTERS"]
 
 CHAINS: dict[str, tuple[Name, str]] = {
     "graph-add-then-add": ("add", "y"),
@@ -24,13 +21,13 @@ CHAINS: dict[str, tuple[Name, str]] = {
 def forward(operation: Name) -> Adapter:
     """Return the adapter of an operation of two images."""
 
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         x, y = entry.image("x"), entry.image("y")
         if entry.id in CHAINS:
             before, other = CHAINS[entry.id]
             x, y = Arithmetic(before).forward(x, y, backend=backend), entry.image(other)
         r = Arithmetic(operation, **entry.parameters).forward(x, y, backend=backend)
-        yield Compared("r", r, entry.expected["r"])
+        yield Comparison("r", r, entry.expected["r"])
 
     return adapter
 
@@ -38,13 +35,13 @@ def forward(operation: Name) -> Adapter:
 def gradient(operation: Name) -> Adapter:
     """Return the adapter of a gradient node. Which of its two results an entry is about stands in its numbers."""
 
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         g = entry.image("g")
         sources: list[Any] = [entry.image(name) if name in entry.inputs else g.shape for name in ("x", "y")]
         dx, dy = Arithmetic(operation).gradient(g, *sources, backend=backend)
         for name, got in (("dx", dx), ("dy", dy), ("d", dx), ("d", dy)):
             if name in entry.expected:
-                yield Compared(name, got, entry.expected[name])
+                yield Comparison(name, got, entry.expected[name])
 
     return adapter
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.kernels import Loss
 from mpsref.registry import Backend
-
-__all__ = ["ADAPTERS"]
 
 
 def _loss(entry: Entry) -> Loss:
@@ -20,16 +17,16 @@ def _loss(entry: Entry) -> Loss:
     return Loss(**words)
 
 
-def forward(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def forward(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Run the loss alone."""
     loss = _loss(entry).forward(entry.image("y"), entry.image("labels"), backend=backend)
-    yield Compared("loss", loss, entry.expected["loss"])
+    yield Comparison("loss", loss, entry.expected["loss"])
 
 
-def node(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Run what the node's result image holds: the gradient."""
     gradient = _loss(entry).gradient(None, entry.image("y"), entry.image("labels"), backend=backend)
-    yield Compared("result_image", gradient, entry.expected["result_image"])
+    yield Comparison("result_image", gradient, entry.expected["result_image"])
 
 
 ADAPTERS: dict[str, Adapter] = {"MPSNNForwardLoss": forward, "MPSCNNLossNode": node}

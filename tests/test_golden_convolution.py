@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpsref.conformance import hardware
-from mpsref.conformance.hardware import convolution
-from mpsref.conformance.hardware.convolution import ADAPTERS, LARGEST
+from mpsref.conformance import golden
+from mpsref.conformance.golden_adapters import convolution
+from mpsref.conformance.golden_adapters.convolution import ADAPTERS, LARGEST
 from mpsref.kernels import Neuron
 
-ENTRIES = [entry for entry in hardware.load() if set(entry.kernels) & set(ADAPTERS)]
+ENTRIES = [entry for entry in golden.load() if set(entry.kernels) & set(ADAPTERS)]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
-def test_entries_agree(backend: str, entry: hardware.Entry) -> None:
-    result = hardware.compare(entry, backend)
+def test_entries_agree(backend: str, entry: golden.Entry) -> None:
+    result = golden.compare(entry, backend)
     assert result.status == "agree", result.reason
 
 
@@ -24,7 +24,7 @@ def test_every_class_has_an_entry() -> None:
 
 
 def test_cases_differ_between_axes_and_sides() -> None:
-    entry = hardware.by_id("relation-caffe2-conv")
+    entry = golden.by_id("relation-caffe2-conv")
     cases = [convolution._read(words, entry.parameters) for words, _ in entry.cases()]
     assert any(case.strides[0] != case.strides[1] for case in cases)
     assert any(case.pads[0] != case.pads[2] for case in cases)
@@ -33,7 +33,7 @@ def test_cases_differ_between_axes_and_sides() -> None:
 
 
 def test_large_images_are_cut_but_hold_a_window() -> None:
-    entry = hardware.by_id("relation-pytorch-conv2d")
+    entry = golden.by_id("relation-pytorch-conv2d")
     for words, _ in entry.cases():
         case = convolution._read(words, entry.parameters)
         for length, extent, before, after in zip(case.source, case.kernel, case.pads[:2], case.pads[2:], strict=True):
@@ -42,7 +42,7 @@ def test_large_images_are_cut_but_hold_a_window() -> None:
 
 
 def test_depthwise_and_neurons_in_the_words_of_a_source() -> None:
-    entry = hardware.by_id("relation-forge-depthwise")
+    entry = golden.by_id("relation-forge-depthwise")
     cases = [convolution._read(words, entry.parameters) for words, _ in entry.cases()]
     assert all(case.groups == case.channels[0] == case.channels[1] for case in cases)
     assert {case.neuron for case in cases} == {None, Neuron("relu"), Neuron("sigmoid")}

@@ -11,14 +11,11 @@ import numpy as np
 from mpsref import padding
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry, Values
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.kernels import Convolution, FullyConnected, Neuron
 from mpsref.kernels.neuron_curves import value
 from mpsref.padding import PaddingMethod
 from mpsref.registry import Backend
-
-__all__ = ["ADAPTERS"]
 
 LARGEST = 24
 """Relations hold for images of any size; larger ones are cut to this height and width, and to two images."""
@@ -29,7 +26,7 @@ UNNAMED = 2.0**-4
 SPEC = ("kernel_size", "strides", "offset", "groups", "edge_mode")
 
 
-def convolution(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def convolution(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare a forward pass, or for a gradient entry dx."""
     if entry.kind == "relation":
         yield from _relation(entry, backend)
@@ -41,21 +38,21 @@ def convolution(entry: Entry, backend: Backend) -> Iterator[Compared]:
     if entry.direction == "gradient":
         dx = entry.expected["dx"]
         weights = _weights(entry)
-        yield Compared("dx", spec.gradient_data(entry.image("g"), weights, dx.array.shape, backend=backend), dx)
+        yield Comparison("dx", spec.gradient_data(entry.image("g"), weights, dx.array.shape, backend=backend), dx)
         return
     output_size = entry.parameters["output_size"]
     y = spec.forward(entry.image("x"), _weights(entry), _biases(entry), output_size, backend=backend)
-    yield Compared("y", y, entry.expected["y"])
+    yield Comparison("y", y, entry.expected["y"])
 
 
-def _size(entry: Entry) -> Compared:
+def _size(entry: Entry) -> Comparison:
     """Compare the size of a result; MPS's policy "same" gives it for every kernel size alike."""
     source, strides = entry.inputs["source_size"].array.astype(int), entry.parameters["strides"]
     placed = padding.mps(source.tolist(), 3, strides, policy=PaddingMethod.SizeSame)
-    return Compared("output size", np.array(placed.output_size), entry.expected["output_size"])
+    return Comparison("output size", np.array(placed.output_size), entry.expected["output_size"])
 
 
-def fully_connected(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def fully_connected(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare a forward pass."""
     if entry.kind == "relation":
         for case, draw in entry.cases():
@@ -64,10 +61,10 @@ def fully_connected(entry: Entry, backend: Backend) -> Iterator[Compared]:
             biases = draw((case["out_channels"],))
             y = _connected(entry, x, weights, biases, backend)
             expected = x.reshape(len(x), -1) @ weights.reshape(len(weights), -1).T + biases
-            yield Compared(f"{case}: y", y, _all(expected.reshape(y.shape)))
+            yield Comparison(f"{case}: y", y, Values.all_given(expected.reshape(y.shape)))
         return
     y = _connected(entry, entry.inputs["x"].array, _weights(entry), _biases(entry), backend)
-    yield Compared("y", y, entry.expected["y"])
+    yield Comparison("y", y, entry.expected["y"])
 
 
 def _connected(entry: Entry, x: Array, weights: Array, biases: Array, backend: Backend) -> Array:
@@ -76,20 +73,20 @@ def _connected(entry: Entry, x: Array, weights: Array, biases: Array, backend: B
     return layer.forward(x.astype(dtype), weights.astype(np.float32), biases.astype(np.float32), backend=backend)
 
 
-def matrix(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def matrix(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare a product of matrices: rows are images of one pixel, and ``alpha`` is a factor of the weights."""
     alpha, layer = entry.parameters["alpha"], FullyConnected(1)
     columns = entry.inputs["weights_in_out"].array.T
     weights = (alpha * columns[:, None, None]).astype(np.float32)
     if entry.direction == "forward":
         y = layer.forward(entry.image("x"), weights, _biases(entry), backend=backend)
-        yield Compared("y", y, entry.expected["y"])
+        yield Comparison("y", y, entry.expected["y"])
         return
     g, x = entry.image("g"), entry.image("x")
     dw, db = layer.gradient_weights(g, x, backend=backend)
-    yield Compared("dx", layer.gradient_data(g, weights, x.shape, backend=backend), entry.expected["dx"])
-    yield Compared("dweights", alpha * dw[:, 0, 0].T, entry.expected["dweights_in_out"])
-    yield Compared("dbiases", db, entry.expected["dbiases"])
+    yield Comparison("dx", layer.gradient_data(g, weights, x.shape, backend=backend), entry.expected["dx"])
+    yield Comparison("dweights", alpha * dw[:, 0, 0].T, entry.expected["dweights_in_out"])
+    yield Comparison("dbiases", db, entry.expected["dbiases"])
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class _Case:
     neuron: Neuron | None
 
 
-def _relation(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def _relation(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     for words, draw in entry.cases():
         case = _read(words, entry.parameters)
         n, (inputs, outputs) = min(words.get("n", 1), 2), case.channels
@@ -121,7 +118,7 @@ def _relation(entry: Entry, backend: Backend) -> Iterator[Compared]:
             expected.shape[1:3],
             backend=backend,
         )
-        yield Compared(f"{case}: y", y, _all(expected))
+        yield Comparison(f"{case}: y", y, Values.all_given(expected))
 
 
 def _read(words: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Case:
@@ -190,10 +187,6 @@ def _neuron(words: Any) -> Neuron | None:
     if isinstance(words, str):
         return Neuron(words.lower())
     return Neuron(words["neuron_type"].lower(), words.get("a"))
-
-
-def _all(expected: Array) -> Values:
-    return Values(expected, np.ones(expected.shape, bool))
 
 
 ADAPTERS: dict[str, Adapter] = {

@@ -1,8 +1,8 @@
-"""The published results of Apple's kernels, read from ``hardware.json`` and checked field by field.
+"""The golden results of Apple's kernels, read from ``golden.json`` and checked field by field.
 
 The file has two parts. ``sources`` names the public repositories by key; ``entries`` holds one result a line, sorted by
-id. Arrays are nested lists in which ``null`` was not published or not asserted and "NaN", "Infinity", "-Infinity" are
-themselves; a large regular one is a cycle of values that fills a shape in C order.
+id. Arrays are nested lists in which ``null`` was not published or not asserted and "NaN", "Infinity", "-Infinity"
+stand for themselves; a large regular array is a cycle of values that fills a shape in C order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-
-__all__ = ["KINDS", "Entry", "Kind", "Source", "Tolerance", "Values", "by_id", "load", "parse"]
+from mpsref.registry import Backend
 
 Kind: TypeAlias = Literal["measured", "asserted", "relation"]
 
@@ -27,7 +26,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """From the strongest to the weakest evidence."""
 
 RELATION_CASES = 20
-"""How many random cases stand for a relation."""
+"""Random cases drawn for a relation."""
 
 
 class Source(NamedTuple):
@@ -40,10 +39,15 @@ class Source(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Numbers of an entry in float64, and which of them are given; the others were not published or not asserted."""
+    """Numbers of an entry in float64, and which of them are given: the others were not published or not asserted."""
 
     array: Array
     given: Array
+
+    @classmethod
+    def all_given(cls, array: Array) -> Values:
+        """Return values that are all given."""
+        return cls(array, np.ones(array.shape, bool))
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,12 @@ class Entry:
 
     id: str
     kernels: tuple[str, ...]
-    """Names of MPS classes; several where a source states one thing of several kernels."""
+    """Names of MPS classes; more than one where a source states the same of several kernels."""
     direction: Literal["forward", "gradient", "size", "property"]
     kind: Kind
     dtype: Literal["float16", "float32"] | None
     parameters: Mapping[str, Any]
-    """In the names and the order (y, x) of mpsref; what the source leaves at its default is left out."""
+    """In the names and the order (y, x) of mpsref, without those that the source leaves at their defaults."""
     tolerance: Tolerance
     device: str | None
     source: Source
@@ -79,11 +83,11 @@ class Entry:
     inputs: Mapping[str, Values] = field(default_factory=dict)
     """Images (N, H, W, C), weights OHWI."""
     absent: tuple[str, ...] = ()
-    """Inputs that are data files of the source and no part of this package."""
+    """Inputs that are data files of the source, not included in this package."""
     expected: Mapping[str, Values] = field(default_factory=dict)
     origin: Literal["printed", "literal", "comment", "formula", ""] = ""
     choices: Mapping[str, Any] = field(default_factory=dict)
-    """What each case of a relation is drawn from: a list of values, or {"from", "to"} for a range of integers."""
+    """The choices of each case of a relation: a list of values, or {"from", "to"} for a range of integers."""
     data: Mapping[str, list[float]] | None = None
     """Distribution of the values of a relation: {"uniform": [low, high]} or {"normal": [mean, deviation]}."""
     relation: str = ""
@@ -129,12 +133,12 @@ def _values(where: str, value: Any) -> Values:
     if isinstance(value, dict):
         cycle = _fields(where, value, {"shape", "cycle"})
         array = np.resize(np.array(cycle["cycle"], np.float64), cycle["shape"])
-        return Values(array, np.ones(array.shape, bool))
+        return Values.all_given(array)
     nested = np.array(value, dtype=object)
     try:
         flat = [0.0 if number is None else float(number) for number in nested.flat]  # float reads "NaN", "-Infinity"
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where} is no regular array of numbers: {error}") from error
+        raise ValueError(f"{where} is not a regular array of numbers: {error}") from error
     given = np.array([number is not None for number in nested.flat], bool)
     return Values(np.array(flat, np.float64).reshape(nested.shape), given.reshape(nested.shape))
 
@@ -165,7 +169,7 @@ def _entry(raw: Any, sources: Mapping[str, Source]) -> Entry:
 
 
 def parse(text: str) -> tuple[Entry, ...]:
-    """Read the entries of a JSON text; raise ``ValueError`` for anything that the format does not know."""
+    """Read the entries of a JSON text; raise ``ValueError`` for anything outside the format."""
     document = _fields("the document", json.loads(text), {"sources", "entries"})
     sources = {}
     for key, raw in document["sources"].items():
@@ -174,14 +178,14 @@ def parse(text: str) -> tuple[Entry, ...]:
     entries = tuple(_entry(raw, sources) for raw in document["entries"])
     ids = [entry.id for entry in entries]
     if ids != sorted(set(ids)):
-        raise ValueError("entries are not sorted by id, or an id stands twice")
+        raise ValueError("entries are not sorted by id, or an id occurs twice")
     return entries
 
 
 @functools.cache
 def load() -> tuple[Entry, ...]:
-    """Return every entry, sorted by id."""
-    return parse(resources.files(__package__).joinpath("hardware.json").read_text(encoding="utf-8"))
+    """Return all entries, sorted by id."""
+    return parse(resources.files(__package__).joinpath("golden.json").read_text(encoding="utf-8"))
 
 
 def by_id(id: str) -> Entry:
@@ -189,4 +193,17 @@ def by_id(id: str) -> Entry:
     for entry in load():
         if entry.id == id:
             return entry
-    raise ValueError(f"no hardware entry is called {id!r}; hardware.load() lists them all")
+    raise ValueError(f"no golden entry is called {id!r}; golden.load() lists them all")
+
+
+class Comparison(NamedTuple):
+    """A result of a backend and the golden values."""
+
+    name: str
+    got: Array
+    expected: Values
+
+
+Adapter: TypeAlias = Callable[[Entry, Backend], Iterator[Comparison]]
+"""Runs an entry of one MPS class on a backend. For a relation, the adapter computes the CPU side without the code under
+test."""

@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry, Values
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.kernels import Neuron
 from mpsref.registry import Backend
-
-__all__ = ["ADAPTERS"]
 
 SOURCE_SHAPE = 1, 12, 12, 4
 """Where a relation names no image size."""
@@ -23,17 +20,13 @@ def _neuron(entry: Entry) -> Neuron:
     return Neuron(str(entry.parameters["neuron_type"]).lower(), **parameters)
 
 
-def _all(expected: Array) -> Values:
-    return Values(expected, np.ones(expected.shape, bool))
-
-
 def images(relations: Mapping[Neuron, Callable[[Array], Array]]) -> Adapter:
     """Return the adapter of a neuron class, forward; ``relations`` are what a CPU computes for some neurons."""
 
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         if entry.kind != "relation":
             y = _neuron(entry).forward(entry.image("x"), backend=backend)
-            yield Compared("y", y, entry.expected["y"])
+            yield Comparison("y", y, entry.expected["y"])
             return
         for case, draw in entry.cases():
             shape = tuple(
@@ -42,7 +35,7 @@ def images(relations: Mapping[Neuron, Callable[[Array], Array]]) -> Adapter:
             x = draw(shape).astype(entry.dtype or "float32")
             for neuron, on_the_cpu in relations.items():
                 y = neuron.forward(x, backend=backend)
-                yield Compared(f"{neuron}: y", y, _all(on_the_cpu(x.astype(np.float64))))
+                yield Comparison(f"{neuron}: y", y, Values.all_given(on_the_cpu(x.astype(np.float64))))
 
     return adapter
 
@@ -53,17 +46,17 @@ def _argument(entry: Entry) -> Array:
     return np.asarray(entry.parameters["alpha"] * entry.inputs["x"].array + bias, entry.dtype or "float32")
 
 
-def matrix(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def matrix(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare ``MPSMatrixNeuron``: y = f(alpha*x + bias)."""
-    yield Compared("y", _neuron(entry).forward(_argument(entry), backend=backend), entry.expected["y"])
+    yield Comparison("y", _neuron(entry).forward(_argument(entry), backend=backend), entry.expected["y"])
 
 
-def matrix_gradient(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def matrix_gradient(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare ``MPSMatrixNeuronGradient``: dx = alpha * g * f'(u), and the sum of g * f'(u) over the rows."""
     slopes = _neuron(entry).gradient(entry.image("g"), _argument(entry), backend=backend)
     found = {"dx": entry.parameters["alpha"] * slopes, "dbias": slopes.sum((0, 1, 2))}
     for name, expected in entry.expected.items():
-        yield Compared(name, found[name].astype(slopes.dtype), expected)
+        yield Comparison(name, found[name].astype(slopes.dtype), expected)
 
 
 def _leaky(a: float) -> Callable[[Array], Array]:

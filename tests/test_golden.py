@@ -1,4 +1,4 @@
-"""The comparison with published hardware results, with planted disagreements, and its table."""
+"""The comparison with golden results, with planted disagreements, and its table."""
 
 from collections import Counter
 from dataclasses import fields, replace
@@ -10,14 +10,13 @@ import pytest
 import mpsref
 from mpsref import PoolingAverage, PoolingMax, kernels
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import hardware
-from mpsref.conformance.hardware import KNOWN_DIFFERENCES
-from mpsref.conformance.hardware.entries import Entry, Tolerance, Values
+from mpsref.conformance import golden
+from mpsref.conformance.golden_entries import Entry, Tolerance, Values
 from mpsref.registry import Backend
 
 BACKENDS = [info.name for info in mpsref.backends() if info.available]
-ENTRIES = hardware.load()
-ALIVE = [entry for entry in ENTRIES if not set(entry.kernels).isdisjoint(hardware.ADAPTERS)]
+ENTRIES = golden.load()
+ALIVE = [entry for entry in ENTRIES if not set(entry.kernels).isdisjoint(golden.ADAPTERS)]
 CORNER = "pool-average-k2-default-edge-dest2"
 
 
@@ -52,7 +51,7 @@ def with_expected(entry: Entry, *values: float) -> Entry:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("entry", ALIVE, ids=lambda entry: entry.id)
 def test_entries_of_the_kernels_that_exist(entry: Entry, backend: str) -> None:
-    result = hardware.compare(entry, backend)
+    result = golden.compare(entry, backend)
     assert not result.unexpected, result.reason
     if result.status == "not implemented yet" and not backend.startswith("reference"):
         pytest.skip(result.reason)
@@ -99,18 +98,18 @@ def test_the_living_entries_are_at_least_these() -> None:
     ids=str,
 )
 def test_planted_faults_disagree(fault: dict[str, Any], caught_by: str) -> None:
-    result = hardware.compare(hardware.by_id(caught_by), planted(**fault))
+    result = golden.compare(golden.by_id(caught_by), planted(**fault))
     assert (result.status, result.unexpected) == ("disagree", True)
 
 
 def test_a_disagreement_says_where() -> None:
-    result = hardware.compare(hardware.by_id(CORNER), planted(edge_mode="clamp"))
+    result = golden.compare(golden.by_id(CORNER), planted(edge_mode="clamp"))
     assert result.reason == "y[0, 0, 0, 0] is 1 here, 0.25 on the hardware: inf times the tolerance"
 
 
 def test_tolerance_is_a_limit() -> None:
-    entry = replace(with_expected(hardware.by_id(CORNER), 8, 8, 8, 8), tolerance=Tolerance(0.25, 0.125))
-    inside, outside = (hardware.compare(entry, answering(value)) for value in (9.25, 9.375))
+    entry = replace(with_expected(golden.by_id(CORNER), 8, 8, 8, 8), tolerance=Tolerance(0.25, 0.125))
+    inside, outside = (golden.compare(entry, answering(value)) for value in (9.25, 9.375))
     assert (inside.status, inside.worst) == ("agree", 1)
     assert (outside.status, outside.worst) == ("disagree", 1.1)
 
@@ -135,33 +134,33 @@ def test_tolerance_of_the_largest_value() -> None:
     ],
 )
 def test_nan_and_infinity(expected: float, got: float, status: str) -> None:
-    entry = replace(with_expected(hardware.by_id(CORNER), *[expected] * 4), tolerance=Tolerance(1, 1))
-    assert hardware.compare(entry, answering(got)).status == status
+    entry = replace(with_expected(golden.by_id(CORNER), *[expected] * 4), tolerance=Tolerance(1, 1))
+    assert golden.compare(entry, answering(got)).status == status
 
 
 def test_metal_skips_nan_and_infinity_alone() -> None:
-    entry = hardware.by_id(CORNER)
+    entry = golden.by_id(CORNER)
     metal = replace(answering(0), fast_math=True)
-    nothing = hardware.compare(with_expected(entry, np.nan, np.inf, -np.inf, np.nan), metal)
+    nothing = golden.compare(with_expected(entry, np.nan, np.inf, -np.inf, np.nan), metal)
     assert (nothing.status, nothing.worst) == ("not applicable", None)
     right, wrong = (with_expected(entry, np.nan, np.inf, -np.inf, value) for value in (0.0, 1.0))
-    assert hardware.compare(right, metal).status == "agree"
-    assert hardware.compare(wrong, metal).status == "disagree"
-    assert hardware.compare(right, answering(0)).status == "disagree"
+    assert golden.compare(right, metal).status == "agree"
+    assert golden.compare(wrong, metal).status == "disagree"
+    assert golden.compare(right, answering(0)).status == "disagree"
 
 
 def test_values_that_are_not_given_are_skipped() -> None:
-    entry = with_expected(hardware.by_id(CORNER), 7, 7, 7, 0)
+    entry = with_expected(golden.by_id(CORNER), 7, 7, 7, 0)
     given = np.array([0, 0, 0, 1], bool).reshape(1, 2, 2, 1)
     entry = replace(entry, expected={"y": Values(entry.expected["y"].array, given)})
-    assert hardware.compare(entry, answering(0)).status == "agree"
-    assert hardware.compare(entry, answering(7)).status == "disagree"
+    assert golden.compare(entry, answering(0)).status == "agree"
+    assert golden.compare(entry, answering(7)).status == "disagree"
 
 
 def test_another_shape_disagrees() -> None:
-    entry = hardware.by_id(CORNER)
+    entry = golden.by_id(CORNER)
     wider = replace(entry, parameters={**entry.parameters, "output_size": (2, 3)})
-    result = hardware.compare(wider, "reference")
+    result = golden.compare(wider, "reference")
     assert (result.status, result.unexpected) == ("disagree", True)
     assert result.reason == "y has shape (1, 2, 3, 1) here, (1, 2, 2, 1) on the hardware"
 
@@ -170,69 +169,69 @@ def test_another_shape_disagrees() -> None:
 
 
 def test_known_differences_are_entries() -> None:
-    assert set(KNOWN_DIFFERENCES) <= {entry.id for entry in ENTRIES}
-    assert len(KNOWN_DIFFERENCES) == 10
+    assert set(golden.KNOWN_DIFFERENCES) <= {entry.id for entry in ENTRIES}
+    assert len(golden.KNOWN_DIFFERENCES) == 10
 
 
 def test_a_listed_entry_that_disagrees_is_excused_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KNOWN_DIFFERENCES, CORNER, "planted reason")
-    entry = replace(hardware.by_id(CORNER), tolerance=Tolerance(1e-6, 0))
-    result = hardware.compare(entry, planted(edge_mode="clamp"))
+    monkeypatch.setitem(golden.KNOWN_DIFFERENCES, CORNER, "planted reason")
+    entry = replace(golden.by_id(CORNER), tolerance=Tolerance(1e-6, 0))
+    result = golden.compare(entry, planted(edge_mode="clamp"))
     assert (result.status, result.reason, result.unexpected) == ("disagree", "planted reason", False)
     for broken in (answering(np.nan), answering(np.inf)):
-        result = hardware.compare(entry, broken)
+        result = golden.compare(entry, broken)
         assert (result.status, result.unexpected) == ("disagree", True)
         assert "on the hardware" in result.reason
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_listed_entry_that_agrees_is_unexpected(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KNOWN_DIFFERENCES, CORNER, "planted reason")
-    result = hardware.compare(hardware.by_id(CORNER), backend)
+    monkeypatch.setitem(golden.KNOWN_DIFFERENCES, CORNER, "planted reason")
+    result = golden.compare(golden.by_id(CORNER), backend)
     assert (result.status, result.unexpected) == ("agree", True)
     assert "take it off the list" in result.reason
 
 
 def test_every_entry_has_a_counterpart() -> None:
-    assert {kernel for entry in ENTRIES for kernel in entry.kernels} <= set(hardware.ADAPTERS)
+    assert {kernel for entry in ENTRIES for kernel in entry.kernels} <= set(golden.ADAPTERS)
 
 
 def test_what_has_no_counterpart_is_not_implemented_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(hardware.ADAPTERS, "MPSCNNConvolutionTransposeNode")
-    result = hardware.compare(hardware.by_id("size-convolution-transpose-k3-s1-metaltensors"), "reference")
+    monkeypatch.delitem(golden.ADAPTERS, "MPSCNNConvolutionTransposeNode")
+    result = golden.compare(golden.by_id("size-convolution-transpose-k3-s1-metaltensors"), "reference")
     assert (result.status, result.unexpected) == ("not implemented yet", False)
     assert result.reason.startswith("MPSCNNConvolutionTransposeNode has no counterpart")
 
 
 def test_an_entry_of_two_kernels_names_the_one_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(hardware.ADAPTERS, "MPSCNNPoolingMax")
-    result = hardware.compare(hardware.by_id("relation-caffe2-pool"), "reference")
+    monkeypatch.delitem(golden.ADAPTERS, "MPSCNNPoolingMax")
+    result = golden.compare(golden.by_id("relation-caffe2-pool"), "reference")
     assert result.status == "agree"
     assert result.reason == "only in part: MPSCNNPoolingMax has no counterpart here yet"
     monkeypatch.undo()
     average_alone = Backend("half", {(PoolingAverage, "forward"): planted().implementations[PoolingAverage, "forward"]})
-    result = hardware.compare(hardware.by_id("relation-caffe2-pool"), average_alone)
+    result = golden.compare(golden.by_id("relation-caffe2-pool"), average_alone)
     assert result.status == "agree"
     assert result.reason == "only in part: backend 'half' does not implement PoolingMax.forward"
 
 
 def test_an_entry_of_two_kernels_runs_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    average = hardware.ADAPTERS["MPSCNNPoolingAverage"]
-    monkeypatch.setitem(hardware.ADAPTERS, "MPSCNNPoolingMax", lambda entry, _: average(entry, answering(1)))
-    assert hardware.compare(hardware.by_id("relation-caffe2-pool"), "reference").status == "disagree"
+    average = golden.ADAPTERS["MPSCNNPoolingAverage"]
+    monkeypatch.setitem(golden.ADAPTERS, "MPSCNNPoolingMax", lambda entry, _: average(entry, answering(1)))
+    assert golden.compare(golden.by_id("relation-caffe2-pool"), "reference").status == "disagree"
 
 
 def test_a_backend_without_the_operation_has_not_implemented_it() -> None:
-    result = hardware.compare(hardware.by_id(CORNER), Backend("empty", {}))
+    result = golden.compare(golden.by_id(CORNER), Backend("empty", {}))
     assert result.status == "not implemented yet"
     assert result.reason == "backend 'empty' does not implement PoolingAverage.forward"
 
 
 def test_a_backend_without_the_dtype_and_an_entry_without_its_data_do_not_apply() -> None:
     narrow = replace(answering(0), dtypes=("float32",))
-    result = hardware.compare(hardware.by_id("pool-average-k10-s2-valid-webml"), narrow)
+    result = golden.compare(golden.by_id("pool-average-k10-s2-valid-webml"), narrow)
     assert (result.status, result.reason) == ("not applicable", "backend 'planted' takes float32, not float16")
-    result = hardware.compare(hardware.by_id("resize-bilinear-aligned-mse"), "reference")
+    result = golden.compare(golden.by_id("resize-bilinear-aligned-mse"), "reference")
     assert (result.status, result.worst) == ("not applicable", None)
 
 
@@ -240,13 +239,13 @@ def test_a_backend_without_the_dtype_and_an_entry_without_its_data_do_not_apply(
 
 
 def test_run_finds_nothing_unexpected() -> None:
-    results = hardware.run(BACKENDS)
+    results = golden.run(BACKENDS)
     assert len(results) == len(ENTRIES) * len(BACKENDS)
-    assert not hardware.unexpected(results)
+    assert not golden.unexpected(results)
 
 
 def test_summary_counts_each_entry_once() -> None:
-    rows = hardware.summary(hardware.run(["reference", "reference:input-dtype"]))
+    rows = golden.summary(golden.run(["reference", "reference:input-dtype"]))
     by_kind = Counter[str]()
     for row in rows:
         by_kind[row.kind] += sum(row.counts.values())
@@ -260,13 +259,13 @@ def test_summary_counts_each_entry_once() -> None:
 
 
 def test_summary_shows_a_disagreement_of_one_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = hardware.by_id(CORNER)
+    entry = golden.by_id(CORNER)
     agrees, lacks, wrong = (
-        hardware.compare(entry, backend) for backend in ("reference", Backend("empty", {}), answering(1, "wrong"))
+        golden.compare(entry, backend) for backend in ("reference", Backend("empty", {}), answering(1, "wrong"))
     )
-    (row,) = hardware.summary([agrees, lacks])
+    (row,) = golden.summary([agrees, lacks])
     assert (row.counts["agree"], sum(row.counts.values()), row.reasons) == (1, 1, ())
-    (row,) = hardware.summary([agrees, lacks, wrong])
+    (row,) = golden.summary([agrees, lacks, wrong])
     assert (row.counts["disagree"], sum(row.counts.values())) == (1, 1)
     assert row.reasons == (f"{CORNER} (wrong): {wrong.reason}",)
-    assert hardware.unexpected([agrees, lacks, wrong]) == [wrong]
+    assert golden.unexpected([agrees, lacks, wrong]) == [wrong]

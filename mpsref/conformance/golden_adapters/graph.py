@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.registry import Backend
 
 if TYPE_CHECKING:
     from mpsref.mps.graph import MPSNNFilterNode
 
-__all__ = ["ADAPTERS"]
-
 
 def pooling_node(name: str) -> Adapter:
     """Return the adapter of a pooling node: the size of its result with its default padding policy."""
 
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         from mpsref.mps import graph  # only these entries need it
 
         (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
@@ -30,7 +27,7 @@ def pooling_node(name: str) -> Adapter:
     return adapter
 
 
-def convolution_transpose_node(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def convolution_transpose_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare the size of the result of a transposed convolution with its default padding policy."""
     from mpsref import mps
     from mpsref.mps import graph
@@ -44,7 +41,7 @@ def convolution_transpose_node(entry: Entry, backend: Backend) -> Iterator[Compa
     yield _size(entry, graph.MPSCNNConvolutionTransposeNode(source, None, weights), backend)
 
 
-def _size(entry: Entry, node: MPSNNFilterNode, backend: Backend) -> Compared:
+def _size(entry: Entry, node: MPSNNFilterNode, backend: Backend) -> Comparison:
     """Compare the size of the result of a node on one source."""
     from mpsref.mps import graph
 
@@ -52,17 +49,17 @@ def _size(entry: Entry, node: MPSNNFilterNode, backend: Backend) -> Compared:
     height, width = entry.inputs["source_size"].array.astype(int)
     shapes = graph.MPSNNGraph(node.result_image, backend=backend).infer_shapes({source: (1, height, width, 1)})
     size = np.array(shapes[node.result_image][1:3], np.float64)
-    return Compared(f"{type(node).__name__}: output size", size, entry.expected["output_size"])
+    return Comparison(f"{type(node).__name__}: output size", size, entry.expected["output_size"])
 
 
-def fresh_image(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def fresh_image(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare what an image holds before anything is written to it."""
     from mpsref import mps
 
     height, width = entry.parameters["size"]
     channel_format, channels = entry.parameters["channel_format"], entry.parameters["feature_channels"]
     image = mps.MPSImage(mps.MPSImageDescriptor(channel_format, width, height, channels))
-    yield Compared("pixels", image.array, entry.expected["y"])
+    yield Comparison("pixels", image.array, entry.expected["y"])
 
 
 ADAPTERS: dict[str, Adapter] = {

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.registry import Backend
-
-__all__ = ["ADAPTERS"]
 
 Windowed = type[SpatialNormalization] | type[LocalContrastNormalization] | type[CrossChannelNormalization]
 
@@ -17,9 +14,9 @@ Windowed = type[SpatialNormalization] | type[LocalContrastNormalization] | type[
 def forward_of(spec_type: Windowed) -> Adapter:
     """Return the adapter of a class, forward."""
 
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         y = spec_type(**entry.parameters).forward(entry.image("x"), backend=backend)
-        yield Compared("y", y, entry.expected["y"])
+        yield Comparison("y", y, entry.expected["y"])
 
     return adapter
 

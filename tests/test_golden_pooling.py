@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.conformance import hardware
-from mpsref.conformance.hardware import pooling as hardware_pooling
-from mpsref.conformance.hardware.pooling import over_windows, pooling_cases
+from mpsref.conformance import golden
+from mpsref.conformance.golden_adapters import pooling as golden_pooling
+from mpsref.conformance.golden_adapters.pooling import over_windows, pooling_cases
 
 
 def test_pooling_cases_differ_between_axes_and_sides() -> None:
-    cases = list(pooling_cases(hardware.by_id("relation-caffe2-pool")))
+    cases = list(pooling_cases(golden.by_id("relation-caffe2-pool")))
     assert any(strides[0] != strides[1] for _, strides, _, _ in cases)
     assert any(pads[0] != pads[2] for _, _, pads, _ in cases)
     assert any(kernel == (8, 13) for kernel, *_ in cases)
@@ -19,7 +19,7 @@ def test_pooling_cases_differ_between_axes_and_sides() -> None:
 
 
 def test_pooling_cases_in_words_of_pytorch() -> None:
-    cases = list(pooling_cases(hardware.by_id("relation-pytorch-max-pool")))
+    cases = list(pooling_cases(golden.by_id("relation-pytorch-max-pool")))
     assert {(kernel, strides, *pads, x.shape) for kernel, strides, pads, x in cases} == {
         ((2, 2), (2, 2), 0, 0, 0, 0, (1, 4, 4, 3)),
         ((2, 2), (2, 2), 1, 1, 1, 1, (1, 4, 4, 3)),
@@ -28,7 +28,7 @@ def test_pooling_cases_in_words_of_pytorch() -> None:
 
 
 def test_pooling_cases_without_a_size() -> None:
-    cases = list(pooling_cases(hardware.by_id("relation-bnns-pool-offset")))
+    cases = list(pooling_cases(golden.by_id("relation-bnns-pool-offset")))
     assert {(kernel, strides, *pads, x.shape) for kernel, strides, pads, x in cases} == {
         ((2, 2), (2, 2), 0, 0, 0, 0, (1, 8, 12, 4))
     }
@@ -51,7 +51,7 @@ def test_room_at_the_end_is_the_ceil_mode_of_pytorch(length: int) -> None:
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((1, length, length, 2))
     words = {"kernel": 3, "stride": 2, "pad": 0, "ceil_mode": True}
-    ours = over_windows(np.max, x, *hardware_pooling._in_words_of_pytorch(words))
+    ours = over_windows(np.max, x, *golden_pooling._in_words_of_pytorch(words))
     theirs = torch.nn.functional.max_pool2d(torch.tensor(x.transpose(0, 3, 1, 2)), 3, 2, ceil_mode=True)
     np.testing.assert_array_equal(ours, theirs.numpy().transpose(0, 2, 3, 1))
 

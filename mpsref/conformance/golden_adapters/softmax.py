@@ -7,33 +7,30 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.hardware.adapter import Adapter, Compared
-from mpsref.conformance.hardware.entries import Entry, Values
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.registry import Backend
-
-__all__ = ["ADAPTERS"]
 
 
 def forward(kernel: SoftMax | LogSoftMax, on_the_cpu: Callable[[Array], Array]) -> Adapter:
     """Return the adapter of a forward kernel; a relation is to what a CPU computes, over pixels of one row."""
 
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Compared]:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         if entry.kind != "relation":
-            yield Compared("y", kernel.forward(entry.image("x"), backend=backend), entry.expected["y"])
+            yield Comparison("y", kernel.forward(entry.image("x"), backend=backend), entry.expected["y"])
             return
         for case, draw in entry.cases():
             x = draw((case["n"], 1, 1, case["c"])).astype(entry.dtype or "float32")
             expected = on_the_cpu(x.astype(np.float64))
-            yield Compared("y", kernel.forward(x, backend=backend), Values(expected, np.ones(expected.shape, bool)))
+            yield Comparison("y", kernel.forward(x, backend=backend), Values.all_given(expected))
 
     return adapter
 
 
-def gradient(entry: Entry, backend: Backend) -> Iterator[Compared]:
+def gradient(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare the gradient of softmax; the entry gives the source of the forward pass, whose result it reads."""
     y = SoftMax().forward(entry.image("x_of_forward"), backend=backend)
-    yield Compared("dx", SoftMax().gradient(entry.image("g"), y, backend=backend), entry.expected["dx"])
+    yield Comparison("dx", SoftMax().gradient(entry.image("g"), y, backend=backend), entry.expected["dx"])
 
 
 def _softmax(x: Array) -> Array:
