@@ -1,0 +1,76 @@
+"""Development tasks: ``nox -l`` lists them, ``nox -s lint`` runs one.
+
+The tasks run in the current environment (``python -m pip install -e ".[dev,docs]"``). Arguments after ``--`` are passed
+on: ``nox -s test -- tests/test_softmax.py -n0``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "types", "test-quick"]
+
+QUICK = [
+    "mpsref/geometry.py",
+    "mpsref/padding.py",
+    "mpsref/viz",
+    "tests/test_geometry.py",
+    "tests/test_tables.py",
+    "tests/test_padding.py",
+    "tests/test_parameters.py",
+    "tests/test_registry.py",
+    "tests/test_pooling_average.py",
+    "tests/test_softmax.py",
+    "tests/test_explain.py",
+    "tests/test_readme.py",
+]
+"""A cross-section of the layers that runs in less than a minute on two cores."""
+
+
+def python(session: nox.Session, *arguments: str) -> None:
+    """Run a module of the current environment."""
+    session.run(sys.executable, "-m", *arguments, external=True)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format (ruff)."""
+    python(session, "ruff", "check", ".", *session.posargs)
+    python(session, "ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types (mypy, strict)."""
+    python(session, "mypy", *session.posargs)
+
+
+@nox.session(name="test-quick")
+def test_quick(session: nox.Session) -> None:
+    """Run a cross-section of the tests, in less than a minute."""
+    python(session, "pytest", "-q", *QUICK, *session.posargs)
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """Run all tests on all cores."""
+    python(session, "pytest", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation and execute its pages; a warning is an error."""
+    python(session, "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "docs", "docs/_build/html", *session.posargs)
+
+
+@nox.session(name="bench-quick")
+def bench_quick(session: nox.Session) -> None:
+    """Time one layer of four families on the cpu backend."""
+    layers = ["alexnet.pool1", "alexnet.conv1", "resnet50.bn1", "alexnet.relu1"]
+    named = [word for layer in layers for word in ("--layer", layer)]
+    command = [sys.executable, "-c", "from mpsref.cli import main; main()", "bench", "--rounds", "3", "--no-scaling"]
+    session.run(*command, *named, *session.posargs, external=True)
