@@ -18,9 +18,9 @@ from mpsref.conformance.checker import cases
 from mpsref.conformance.runner import run_case
 from mpsref.conformance.subjects import SUBJECTS
 from mpsref_cpu import backend
-from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import load_lanes, put, zeros
-from mpsref_cpu.pooling_average import _tables
+from mpsref_cpu.pooling.average import _tables
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.vectors import load_lanes, put, zeros
 
 OPERATIONS = [registry.Operation(PoolingAverage, method) for method in ("forward", "gradient")]
 FAR = 2**60

@@ -26,7 +26,7 @@ from mpsref.conformance import checker
 from mpsref.conformance.case import operations
 from mpsref.conformance.runner import compute
 from mpsref.registry import Operation
-from mpsref_cpu import backend, mailbox, parallel
+from mpsref_cpu import backend, spin_pool, threads
 from mpsref_cpu.compiling import compiled
 
 POOL = PoolingAverage(3, 2, edge_mode="clamp")
@@ -45,17 +45,17 @@ def forward_and_gradient(seed: int, dtype: str = "float32") -> list[bytes]:
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Any:
+def set_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that sets how many threads a kernel may use, on any machine."""
-    return lambda count: monkeypatch.setattr(parallel, "thread_count", lambda: count)
+    return lambda count: monkeypatch.setattr(threads, "thread_count", lambda: count)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_bits_do_not_depend_on_the_number_of_threads(threads: Any, dtype: str) -> None:
-    threads(1)
+def test_bits_do_not_depend_on_the_number_of_threads(set_threads: Any, dtype: str) -> None:
+    set_threads(1)
     alone = forward_and_gradient(0, dtype)
     for count in (2, 3, 7):
-        threads(count)
+        set_threads(count)
         for _ in range(5):
             assert forward_and_gradient(0, dtype) == alone
 
@@ -76,9 +76,9 @@ def add_to(begin: int, end: int, values: Any, sums: Any) -> None:
 @compiled
 def meet(begin: int, end: int, inside: Any, met: Any) -> None:
     """Wait until both parts have begun; give up after some seconds."""
-    mailbox._set(inside, begin, 1)
+    spin_pool._set(inside, begin, 1)
     for _ in range(5_000_000_000):
-        if mailbox._seen(inside, 0) + mailbox._seen(inside, 1) == 2:
+        if spin_pool._seen(inside, 0) + spin_pool._seen(inside, 1) == 2:
             met[begin] = 1
             break
 
@@ -92,47 +92,47 @@ def fail(begin: int, end: int, row: int, seen: Any) -> None:
             raise ValueError("that row")
 
 
-def test_the_kernel_runs_in_several_threads(threads: Any) -> None:
-    threads(2)
-    parallel.for_rows(meet, 2, 2 * parallel.GRAIN, *np.ones((2, 2), np.int64))  # compiles it
+def test_the_kernel_runs_in_several_threads(set_threads: Any) -> None:
+    set_threads(2)
+    threads.for_rows(meet, 2, 2 * threads.GRAIN, *np.ones((2, 2), np.int64))  # compiles it
     inside, met = np.zeros((2, 2), np.int64)
-    parallel.for_rows(meet, 2, 2 * parallel.GRAIN, inside, met)
+    threads.for_rows(meet, 2, 2 * threads.GRAIN, inside, met)
     assert met.tolist() == [1, 1]
 
 
-def test_little_work_stays_in_the_calling_thread(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads(2)
-    monkeypatch.setattr(parallel, "_shared", None)
+def test_little_work_stays_in_the_calling_thread(set_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_threads(2)
+    monkeypatch.setattr(threads, "_shared", None)
     seen = np.zeros(100, np.int64)
-    parallel.for_rows(mark, 100, 2 * parallel.GRAIN - 1, seen)
+    threads.for_rows(mark, 100, 2 * threads.GRAIN - 1, seen)
     assert seen.all()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 1000])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_every_row_is_computed_once(threads: Any, rows: int, count: int) -> None:
-    threads(count)
-    for nbytes in (10 * parallel.GRAIN, 1000 * parallel.GRAIN):
+def test_every_row_is_computed_once(set_threads: Any, rows: int, count: int) -> None:
+    set_threads(count)
+    for nbytes in (10 * threads.GRAIN, 1000 * threads.GRAIN):
         seen = np.zeros(rows, np.int64)
-        parallel.for_rows(mark, rows, nbytes, seen)
+        threads.for_rows(mark, rows, nbytes, seen)
         assert (seen == 1).all()
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_steps_follow_each_other(threads: Any, count: int) -> None:
-    threads(count)
+def test_steps_follow_each_other(set_threads: Any, count: int) -> None:
+    set_threads(count)
     first, second = np.zeros(50, np.int64), np.zeros(50, np.int64)
-    parallel.in_steps([(mark, (first,)), (add_to, (first, second)), (mark, (first,))], 50, 10 * parallel.GRAIN)
+    threads.in_steps([(mark, (first,)), (add_to, (first, second)), (mark, (first,))], 50, 10 * threads.GRAIN)
     assert (first == 2).all()
     assert (second == 1).all(), "the second step saw what the first one wrote, and not what the third did"
 
 
 @pytest.mark.parametrize("row", [0, 50, 99])
-def test_a_failure_in_any_part_reaches_the_caller(threads: Any, row: int) -> None:
-    threads(2)
+def test_a_failure_in_any_part_reaches_the_caller(set_threads: Any, row: int) -> None:
+    set_threads(2)
     seen = np.zeros(100, np.int64)
     with pytest.raises(MemoryError, match="workspace of fail"):
-        parallel.for_rows(fail, 100, 10 * parallel.GRAIN, row, seen)
+        threads.for_rows(fail, 100, 10 * threads.GRAIN, row, seen)
     later = seen.copy()
     time.sleep(0.01)
     assert (seen == later).all(), "a part was still running when the exception arrived"
@@ -140,64 +140,64 @@ def test_a_failure_in_any_part_reaches_the_caller(threads: Any, row: int) -> Non
     assert forward_and_gradient(0)  # and the threads go on working
 
 
-def test_busy_helpers_are_not_waited_for(threads: Any) -> None:
-    threads(2)
+def test_busy_helpers_are_not_waited_for(set_threads: Any) -> None:
+    set_threads(2)
     expected = forward_and_gradient(0)
-    assert parallel._team is not None
-    parallel._team.mailbox[mailbox.OWNED] = 1  # as if another thread had work for them that lasts forever
+    assert threads._team is not None
+    threads._team.pool[spin_pool.OWNED] = 1  # as if another thread had work for them that lasts forever
     try:
         results: list[list[bytes]] = []
         caller = threading.Thread(target=lambda: results.append(forward_and_gradient(0)), daemon=True)
         caller.start()
         caller.join(30)
     finally:
-        parallel._team.mailbox[mailbox.OWNED] = 0
+        threads._team.pool[spin_pool.OWNED] = 0
     assert results == [expected]
 
 
-def test_sleeping_helpers_wake_up(threads: Any) -> None:
-    threads(2)
+def test_sleeping_helpers_wake_up(set_threads: Any) -> None:
+    set_threads(2)
     for _ in range(20):
         inside, met = np.zeros((2, 2), np.int64)
-        parallel.for_rows(meet, 2, 2 * parallel.GRAIN, inside, met)
+        threads.for_rows(meet, 2, 2 * threads.GRAIN, inside, met)
         assert met.tolist() == [1, 1]
-        assert parallel._team is not None
+        assert threads._team is not None
         deadline = time.monotonic() + 30
-        while not parallel._team.asleep and time.monotonic() < deadline:
+        while not threads._team.asleep and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert parallel._team.asleep == {0}
+        assert threads._team.asleep == {0}
 
 
 @pytest.mark.parametrize("operation", [*operations()], ids=str)
 def test_no_kernel_depends_on_the_number_of_threads(
-    threads: Any, monkeypatch: pytest.MonkeyPatch, operation: Operation
+    set_threads: Any, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
     """Work that is cut into single rows, and handed to other threads, has the bits of work that is not cut.
 
     Kernels whose rows are larger than these layers have tests of their own.
     """
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     found = [case for _, case in checker.layer_cases(operation)][:3]
     assert found
     for case in found:
-        threads(1)
+        set_threads(1)
         alone = [result.tobytes() for result in compute(case.problem, backend, *case.inputs())]
         for count in (2, 3, 50):
-            threads(count)
+            set_threads(count)
             results = compute(case.problem, backend, *case.inputs())
             assert [result.tobytes() for result in results] == alone, (str(case), count)
 
 
 @pytest.mark.parametrize("optimizer", [StochasticGradientDescent(0.1, 0.9), RMSProp(0.1), Adam(0.1)], ids=str)
 def test_no_step_depends_on_the_number_of_threads(
-    threads: Any, monkeypatch: pytest.MonkeyPatch, optimizer: Any
+    set_threads: Any, monkeypatch: pytest.MonkeyPatch, optimizer: Any
 ) -> None:
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     gradient, value, first, second = np.abs(image(0, 4, 100_007))
     moments = (first, second) if isinstance(optimizer, Adam) else (first,)
     results = []
     for count in (1, 2, 50):
-        threads(count)
+        set_threads(count)
         made = optimizer.step(gradient, value, *moments, backend=backend)
         results.append([array.tobytes() for array in made if array is not None])
     assert results[0] == results[1] == results[2]
@@ -207,11 +207,11 @@ def test_numba_sets_the_number_of_threads() -> None:
     most = numba.config.NUMBA_NUM_THREADS
     numba.set_num_threads(1)
     try:
-        assert parallel.thread_count() == 1
+        assert threads.thread_count() == 1
         assert backend.device() == "CPU, 1 thread"
     finally:
         numba.set_num_threads(most)
-    assert parallel.thread_count() == most
+    assert threads.thread_count() == most
 
 
 def test_many_threads_at_once() -> None:
@@ -250,13 +250,13 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 
 @needs_fork
-def test_a_forked_child_computes(threads: Any) -> None:
-    threads(2)
+def test_a_forked_child_computes(set_threads: Any) -> None:
+    set_threads(2)
     expected = forward_and_gradient(0)  # the parent has its threads now
 
     def child() -> bool:
-        inherited = parallel._team
-        return forward_and_gradient(0) == expected and inherited is None and parallel._team is not None
+        inherited = threads._team
+        return forward_and_gradient(0) == expected and inherited is None and threads._team is not None
 
     for _ in range(3):
         assert in_child(child) == 0
@@ -265,13 +265,13 @@ def test_a_forked_child_computes(threads: Any) -> None:
 
 
 @needs_fork
-def test_forking_while_other_threads_compute(threads: Any) -> None:
-    threads(2)
+def test_forking_while_other_threads_compute(set_threads: Any) -> None:
+    set_threads(2)
     expected, stop = forward_and_gradient(0), threading.Event()
 
     def busy() -> None:
         while not stop.is_set():
-            parallel.thread_count()
+            threads.thread_count()
             forward_and_gradient(1)
 
     others = [threading.Thread(target=busy) for _ in range(3)]

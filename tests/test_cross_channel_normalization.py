@@ -142,7 +142,7 @@ def test_a_base_that_is_0_or_negative_follows_ieee(ieee_backend: str) -> None:
 @pytest.mark.parametrize("beta", [*(k / 4 for k in range(-12, 41)), 0.1, -2.3, 40.0])
 def test_powers_of_the_cpu_backend(beta: float) -> None:
     """Roots and products for multiples of 1/4, and the general power: all well within 16 ulp."""
-    from mpsref_cpu.powers import raise_to_minus
+    from mpsref_cpu.simd.powers import raise_to_minus
 
     base = np.linspace(0.3, 3, 1000, dtype=np.float32)
     power = np.empty_like(base)
@@ -155,7 +155,7 @@ def test_powers_of_the_cpu_backend(beta: float) -> None:
 @pytest.mark.parametrize("step", [1, 3])
 def test_sums_over_windows(kernel: int, step: int) -> None:
     """On integers the sums are exact, however they are put together."""
-    from mpsref_cpu.window_sums import sum_line, sum_rows
+    from mpsref_cpu.normalization.window_sums import sum_line, sum_rows
 
     rows = np.random.default_rng(0).integers(-9, 9, (40 + kernel, 5)).astype(np.float32)
     due = np.array([rows[i : i + kernel].sum(axis=0) for i in range(3, 38)])
@@ -172,13 +172,13 @@ def test_sums_over_windows(kernel: int, step: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    from mpsref_cpu import parallel
+    from mpsref_cpu import threads
 
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     x, g = noise((3, 20, 17, 24), 0, dtype), noise((3, 20, 17, 24), 1, dtype)
     norm, seen = CrossChannelNormalization(beta=0.75), set()
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+    for number in (1, 2, 5):
+        monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
         results = norm.forward(x, backend="cpu"), norm.gradient(g, x, backend="cpu")
         seen.add(b"".join(result.tobytes() for result in results))
     assert len(seen) == 1

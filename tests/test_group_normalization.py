@@ -252,14 +252,14 @@ def test_out_takes_the_results(backend: str) -> None:
 def test_bits_do_not_depend_on_the_number_of_threads(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: str
 ) -> None:
-    from mpsref_cpu import parallel
+    from mpsref_cpu import threads
 
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     x, g = noise(shape, dtype=dtype), noise(shape, 1, dtype)
     norm = InstanceNormalization(1e-3)
     seen = set()
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+    for number in (1, 2, 5):
+        monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
         results = norm.forward(x, backend="cpu"), *norm.gradient(g, x, backend="cpu")
         seen.add(b"".join(result.tobytes() for result in results))
     assert len(seen) == 1

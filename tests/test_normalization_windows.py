@@ -328,14 +328,14 @@ def test_a_window_of_one_pixel(backend: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bits_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    from mpsref_cpu import parallel
+    from mpsref_cpu import threads
 
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     x, g = noise((3, 50, 37, 5), 0, dtype), noise((3, 50, 37, 5), 1, dtype)
     for norm in (SpatialNormalization(4, beta=0.75), LocalContrastNormalization(4, alpha=1.0, delta=1.0)):
         seen = set()
-        for threads in (1, 2, 5):
-            monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+        for number in (1, 2, 5):
+            monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
             results = norm.forward(x, backend="cpu"), norm.gradient(g, x, backend="cpu")
             seen.add(b"".join(result.tobytes() for result in results))
         assert len(seen) == 1

@@ -29,9 +29,9 @@ from mpsref_cpu.broadcasting import (
 )
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.folding import Line, Plan, Total, fold_line
-from mpsref_cpu.half import as_storage, load, store
 from mpsref_cpu.movement import copy
-from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
 
 __all__ = ["IMPLEMENTATIONS", "combine_images"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba import types
 
-from mpsref_cpu.stamps import stamp_of
+from mpsref_cpu.cache_fingerprint import fingerprint
 
 __all__ = ["compiled", "inlined", "internal", "uncounted"]
 
@@ -21,7 +21,7 @@ def compiled(function: Function) -> Function:
     Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, in a division
     by zero, whose check in Python's way would keep loops from being vectorized. Where there is no
     directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
-    is for the code that there is now, see :mod:`mpsref_cpu.stamps`.
+    is for the code that there is now, see :mod:`mpsref_cpu.cache_fingerprint`.
     """
     return _compiled(function)
 
@@ -54,12 +54,12 @@ def uncounted(function: Function) -> Function:
 
 def _compiled(function: Function, **more: bool) -> Function:
     options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-    options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: parallel.py calls the function itself
+    options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: threads.py calls the function itself
     options |= more
     try:
         result: Any = numba.njit(cache=True, **options)(function)
         if function.__module__.startswith("mpsref_cpu."):
-            result._cache._cache_file._source_stamp = stamp_of(function.__module__)  # numba has no public way
+            result._cache._cache_file._source_stamp = fingerprint(function.__module__)  # numba has no public way
     except (RuntimeError, OSError):  # "cannot cache function: no locator available"; or there is no source
         result = numba.njit(**options)(function)
     _without_literals(result)

@@ -8,9 +8,9 @@ from typing import Any
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.half import as_storage
 from mpsref_cpu.movement import copy_channels
-from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.simd.half import as_storage
+from mpsref_cpu.threads import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -14,7 +14,7 @@ from numba.extending import overload
 
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import inlined
-from mpsref_cpu.half import load
+from mpsref_cpu.simd.half import load
 
 __all__ = ["Greatest", "Least", "Line", "Plan", "Total", "fold_line"]
 

@@ -17,9 +17,9 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling, Weighted
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.lanes import all_equal, load_lanes, plus_product, put, times, zeros_like
-from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.vectors import all_equal, load_lanes, plus_product, put, times, zeros_like
+from mpsref_cpu.threads import for_rows
 
 __all__ = ["resample"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.half import as_storage, load, store
-from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
 
 __all__ = ["copy", "copy_channels", "gather", "gather_sums"]
 

@@ -11,8 +11,8 @@ from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.folding import Greatest, Least, Line, Plan, Total, fold_line
-from mpsref_cpu.half import as_storage, load
-from mpsref_cpu.parallel import for_rows
+from mpsref_cpu.simd.half import as_storage, load
+from mpsref_cpu.threads import for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
 

@@ -10,8 +10,8 @@ import pytest
 from mpsref.arguments.arrays import Array
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import BatchNormalization
-from mpsref_cpu import batch_normalization as kernels
-from mpsref_cpu import parallel
+from mpsref_cpu import threads
+from mpsref_cpu.normalization import batch as kernels
 
 SHAPES = [
     (4, 64, 64, 48),  # several pixels a strip, several strips a block
@@ -46,19 +46,19 @@ def step(shape: tuple[int, ...], dtype: str, neuron: Any = None) -> list[Array]:
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Any:
+def set_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that sets how many threads a kernel uses, however small the work is."""
-    monkeypatch.setattr(parallel, "GRAIN", 1)
-    return lambda count: monkeypatch.setattr(parallel, "thread_count", lambda: count)
+    monkeypatch.setattr(threads, "GRAIN", 1)
+    return lambda count: monkeypatch.setattr(threads, "thread_count", lambda: count)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_bits_do_not_depend_on_the_number_of_threads(threads: Any, shape: tuple[int, ...], dtype: str) -> None:
-    threads(1)
+def test_bits_do_not_depend_on_the_number_of_threads(set_threads: Any, shape: tuple[int, ...], dtype: str) -> None:
+    set_threads(1)
     alone = [result.tobytes() for result in step(shape, dtype)]
     for count in (2, 3, 7):
-        threads(count)
+        set_threads(count)
         assert [result.tobytes() for result in step(shape, dtype)] == alone
 
 

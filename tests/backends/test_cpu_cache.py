@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import mpsref_cpu
-from mpsref_cpu import stamps
+from mpsref_cpu import cache_fingerprint
+from mpsref_cpu.cache_fingerprint import fingerprint
 
 PROGRAM = """
 import numpy as np
-from mpsref_cpu import convolution_biases as family
+from mpsref_cpu.convolution import bias_gradient as family
 sums = np.empty(2, np.float32)
 family.bias_gradient(np.arange(6, dtype=np.float32).reshape(1, 1, 3, 2), sums)
 print(sums.tolist(), sum(family._add_pixels.stats.cache_hits.values()))
@@ -41,7 +42,7 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
     shutil.copytree(Path(mpsref_cpu.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
     assert outcome(tmp_path) == "[6.0, 9.0] 0"
     assert outcome(tmp_path) == "[6.0, 9.0] 1"
-    helper = copied / "half.py"
+    helper = copied / "simd" / "half.py"
     text = helper.read_text("utf-8")
     assert text.count("        return pixel\n") == 1
     helper.write_text(text.replace("        return pixel\n", "        return 2 * pixel\n"), "utf-8")
@@ -52,14 +53,14 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["mpsref_cpu.dropout", "mpsref_cpu.half", "mpsref_cpu.compiling", "mpsref.kernels.philox"]
+    "part", ["mpsref_cpu.training.dropout", "mpsref_cpu.simd.half", "mpsref_cpu.compiling", "mpsref.kernels.philox"]
 )
 def test_what_the_mask_is_made_of(part: str) -> None:
-    assert part in stamps._parts("mpsref_cpu.dropout")
+    assert part in cache_fingerprint._parts("mpsref_cpu.training.dropout")
 
 
 def test_what_runs_kernels_is_no_part_of_them() -> None:
-    assert stamps._parts("mpsref_cpu.dropout").isdisjoint(
-        {"mpsref_cpu.parallel", "mpsref_cpu.neuron", "mpsref.arguments.arrays"}
+    assert cache_fingerprint._parts("mpsref_cpu.training.dropout").isdisjoint(
+        {"mpsref_cpu.threads", "mpsref_cpu.activation.neuron", "mpsref.arguments.arrays"}
     )
-    assert stamps.stamp_of("mpsref_cpu.dropout") != stamps.stamp_of("mpsref_cpu.half")
+    assert fingerprint("mpsref_cpu.training.dropout") != fingerprint("mpsref_cpu.simd.half")

@@ -16,8 +16,10 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.guards import GuardedArray
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
 from mpsref.registry import Problem
-from mpsref_cpu import backend, convolution_plan, convolution_weights, parallel
-from mpsref_cpu.convolution_tiles import LANES
+from mpsref_cpu import backend, threads
+from mpsref_cpu.convolution import plan as convolution_plan
+from mpsref_cpu.convolution import weight_gradient as convolution_weights
+from mpsref_cpu.convolution.microkernels import LANES
 
 METHODS = "forward", "gradient_data", "gradient_weights"
 
@@ -69,10 +71,10 @@ def run(problem: Problem, inputs: list[Array], where: Any = backend, out: Any = 
 
 
 @pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def set_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Return a function that sets how many threads a kernel may use, on any machine, however little there is to do."""
-    monkeypatch.setattr(parallel, "GRAIN", 1)
-    return lambda count: monkeypatch.setattr(parallel, "thread_count", lambda: count)
+    monkeypatch.setattr(threads, "GRAIN", 1)
+    return lambda count: monkeypatch.setattr(threads, "thread_count", lambda: count)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -137,19 +139,21 @@ def test_biases_and_neurons(layer: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_bits_do_not_depend_on_the_number_of_threads(layer: str, method: str, threads: Callable[[int], None]) -> None:
+def test_bits_do_not_depend_on_the_number_of_threads(
+    layer: str, method: str, set_threads: Callable[[int], None]
+) -> None:
     problem = problem_of(layer, method)
     generator = np.random.default_rng(1)
     inputs = [generator.standard_normal(shape).astype(np.float32) for shape in problem.input_shapes.values()]
-    threads(1)
+    set_threads(1)
     alone = [result.tobytes() for result in run(problem, inputs)]
     for count in (2, 3, 16):
-        threads(count)
+        set_threads(count)
         assert [result.tobytes() for result in run(problem, inputs)] == alone
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_work_is_cut_and_its_pieces_fit_together(method: str, threads: Callable[[int], None]) -> None:
+def test_work_is_cut_and_its_pieces_fit_together(method: str, set_threads: Callable[[int], None]) -> None:
     """Layers large enough for several blocks of rows, parts of pixels and slices of channels."""
     generator = np.random.default_rng(2)
     for spec, shape, channels in (
@@ -159,7 +163,7 @@ def test_work_is_cut_and_its_pieces_fit_together(method: str, threads: Callable[
     ):
         problem = spec.problems[method](spec, shape, channels, shape[1:3])
         inputs = [generator.integers(-2, 3, s).astype(np.float32) for s in problem.input_shapes.values()]
-        threads(3)
+        set_threads(3)
         for result, expected in zip(run(problem, inputs), run(problem, inputs, "reference"), strict=True):
             np.testing.assert_array_equal(result, expected)
 
@@ -223,7 +227,7 @@ def test_skipped_taps_are_not_multiplied() -> None:
 
 
 def test_read_only_inputs_are_not_compiled_for_again() -> None:
-    from mpsref_cpu.convolution_dense import dense
+    from mpsref_cpu.convolution.dense import dense
 
     problem = problem_of("channels of every width", "forward")
     inputs = integers(problem)
@@ -294,14 +298,15 @@ SETUP = """
 import sys
 import numpy as np
 from mpsref.kernels import Convolution, FullyConnected
-from mpsref_cpu import backend, parallel
-parallel.thread_count = lambda: 2
+from mpsref_cpu import backend
+from mpsref_cpu import threads
+threads.thread_count = lambda: 2
 """
 
 
 def test_importing_the_backend_loads_neither_its_kernels_nor_blas() -> None:
     """Compiling loads SciPy's BLAS, as numba does for every function; no kernel calls it, nor sets its threads."""
-    modules = "scipy.linalg", "mpsref_cpu.convolution"
+    modules = "scipy.linalg", "mpsref_cpu.convolution.convolution"
     assert script(SETUP + f"print([name in sys.modules for name in {modules}])") == "[False, False]\n"
 
 

@@ -15,7 +15,9 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron
 from mpsref.kernels.neuron import slope as slope_of
 from mpsref.kernels.neuron import value as value_of
-from mpsref_cpu import elementary, neuron, neuron_curves, parallel, reductions
+from mpsref_cpu import threads
+from mpsref_cpu.activation import functions, neuron
+from mpsref_cpu.simd import elementary, reductions
 
 jit = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")
 
@@ -134,12 +136,12 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_fused_use_in_place(spec: Neuron | None) -> None:
     """What other kernels call: on whole pixels in the middle of a vector, nothing else is touched."""
-    form = neuron_curves.compiled_form(spec)
+    form = functions.compiled_form(spec)
 
     @jit  # type: ignore[untyped-decorator]
     def run(form: Any, pixels: Any, gradient: Any) -> None:
-        neuron_curves.apply_slope(form, gradient, 3, pixels, 6, 600)
-        neuron_curves.apply(form, pixels, 6, 600)
+        functions.apply_slope(form, gradient, 3, pixels, 6, 600)
+        functions.apply(form, pixels, 6, 600)
 
     rng = np.random.default_rng(1)
     x, g = rng.uniform(-4, 4, 609).astype(np.float32), rng.standard_normal(606).astype(np.float32)
@@ -166,7 +168,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(
     prelu = Neuron("prelu", data=rng.standard_normal(channels))
     results = []
     for count in (1, 2, 3, 7):
-        monkeypatch.setattr(parallel, "thread_count", lambda count=count: count)
+        monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
         found = prelu.forward(x, backend="cpu"), prelu.gradient(g, x, backend="cpu")
         results.append([one.tobytes() for one in (*found, prelu.parameter_gradient(g, x, backend="cpu"))])
     assert all(one == results[0] for one in results)
@@ -200,7 +202,7 @@ def test_reductions(count: int) -> None:
 
 
 def test_every_type_is_compiled() -> None:
-    assert set(neuron_curves.VALUE) == set(neuron_curves.SLOPE)
-    assert {type(neuron_curves.compiled_form(spec)) for spec in SPECS} <= set(neuron_curves.VALUE)
+    assert set(functions.VALUE) == set(functions.SLOPE)
+    assert {type(functions.compiled_form(spec)) for spec in SPECS} <= set(functions.VALUE)
     assert neuron.block_of(Neuron("prelu", data=[1.0] * 300)) == 300
     assert neuron.block_of(Neuron("prelu", data=[1.0] * 3)) == 258

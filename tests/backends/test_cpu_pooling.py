@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from mpsref import PoolingMax
-from mpsref_cpu import backend, parallel, pooling
+from mpsref_cpu import backend, threads
+from mpsref_cpu.pooling import windows
 
 
 def test_no_part_of_the_channels_is_narrower_than_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its channels would be computed one by one, and in a wider part not: zeros have another sign then."""
-    for threads, channels in itertools.product((1, 2, 3, 7, 50), range(1, 400)):
-        monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
-        part = pooling.part_width(1, channels, 1 << 30, 4096)
+    for number, channels in itertools.product((1, 2, 3, 7, 50), range(1, 400)):
+        monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
+        part = windows.part_width(1, channels, 1 << 30, 4096)
         assert 0 < part <= channels
-        assert part == channels or channels % part == 0 or channels % part >= pooling.VECTOR
+        assert part == channels or channels % part == 0 or channels % part >= windows.VECTOR
 
 
 @pytest.mark.parametrize("channels", [100, 161])
@@ -25,12 +26,12 @@ def test_no_part_of_the_channels_is_narrower_than_a_vector(monkeypatch: pytest.M
 def test_parts_of_the_channels_have_the_bits_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, channels: int, kernel: int
 ) -> None:
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     generator = np.random.default_rng(channels)
     x = generator.integers(-2, 3, (1, 6, 6, channels)).astype(np.float32)
     g = np.copysign(generator.integers(0, 2, x.shape), generator.choice([-1, 1], x.shape)).astype(np.float32)
     results = []
-    for threads in (1, 3, 50):
-        monkeypatch.setattr(parallel, "thread_count", lambda count=threads: count)
+    for number in (1, 3, 50):
+        monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
         results.append(PoolingMax(kernel, 1, 1, "clamp").gradient(g, x, backend=backend).tobytes())
     assert len(set(results)) == 1

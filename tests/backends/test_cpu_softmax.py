@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import LogSoftMax, SoftMax
-from mpsref_cpu import parallel
+from mpsref_cpu import threads
 
 SHAPES = [(3, 41, 43, 21), (1, 700, 1, 1000), (2, 97, 89, 3), (1, 3, 1, 100_001), (5, 11, 13, 64), (1, 2, 2, 2048)]
 
@@ -19,12 +19,12 @@ SHAPES = [(3, 41, 43, 21), (1, 700, 1, 1000), (2, 97, 89, 3), (1, 3, 1, 100_001)
 def test_bits_do_not_depend_on_the_number_of_threads(
     monkeypatch: pytest.MonkeyPatch, kernel: Any, shape: tuple[int, ...], dtype: str
 ) -> None:
-    monkeypatch.setattr(parallel, "GRAIN", 1)
+    monkeypatch.setattr(threads, "GRAIN", 1)
     rng = np.random.default_rng(1)
     x, g = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
     results = []
     for count in (1, 2, 3, 7):
-        monkeypatch.setattr(parallel, "thread_count", lambda count=count: count)
+        monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
         y = kernel.forward(x, backend="cpu")
         results.append((y.tobytes(), kernel.gradient(g, y, backend="cpu").tobytes()))
     assert all(one == results[0] for one in results)

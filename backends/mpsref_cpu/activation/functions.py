@@ -1,0 +1,252 @@
+"""The functions of the neurons in compiled code, each in its own loop: the type is chosen while compiling.
+
+:func:`compiled_form` turns a neuron into a tuple of its parameters, whose class says which function it is. It goes
+into compiled code as one argument, and there :func:`value` and :func:`slope` evaluate it; :func:`apply` and
+:func:`apply_slope` do that for a whole block of pixels. Arithmetic is float32, without a branch, so that LLVM turns
+the loops into vector instructions; see :mod:`mpsref_cpu.simd.elementary` for exp, log and their errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numba.extending import overload
+
+from mpsref_cpu.activation.parameters import (
+    Absolute,
+    CompiledForm,
+    Elu,
+    Exponential,
+    Gelu,
+    HardSigmoid,
+    Identity,
+    Linear,
+    Logarithm,
+    Power,
+    Prelu,
+    Relu,
+    Relu6,
+    ReluN,
+    Sigmoid,
+    SoftPlus,
+    SoftSign,
+    TanH,
+    ToAny,
+    ToThe0,
+    ToThe1,
+    ToThe2,
+    ToThe3,
+    ToTheMinus1,
+    compiled_form,
+)
+from mpsref_cpu.compiling import inlined
+from mpsref_cpu.simd.elementary import Float, exp, exp_below, expm1, log, log1p, normal, power, quotient, sigmoid, tanh
+
+__all__ = ["CompiledForm", "Prelu", "apply", "apply_slope", "compiled_form", "slope", "value"]
+
+real: Any = np.float32
+ZERO, ONE, TWO, FOUR = real(0), real(1), real(2), real(4)
+
+
+@inlined
+def _keeping_nan(x: Float, found: Float) -> Float:
+    """Return what was found, and NaN where x is: a comparison with NaN is false, and would have selected something."""
+    return x if x != x else found
+
+
+@inlined
+def _relu(a: Float, x: Float) -> Float:
+    return x if x >= ZERO else real(a * x)
+
+
+@inlined
+def _relu_step(a: Float, x: Float) -> Float:
+    return ONE if x >= ZERO else a
+
+
+@inlined
+def _relu_slope(a: Float, x: Float) -> Float:
+    return _keeping_nan(x, _relu_step(a, x))
+
+
+@inlined
+def _relun_slope(n: Any, x: Float) -> Float:
+    return _keeping_nan(x, ZERO if _relu(n.a, x) >= n.b else _relu_step(n.a, x))
+
+
+@inlined
+def _relu6_slope(n: Any, x: Float) -> Float:
+    return _keeping_nan(x, ZERO if x >= n.b else _relu_step(n.a, x))
+
+
+@inlined
+def _between(low: Float, x: Float, high: Float) -> Float:
+    x = low if x < low else x
+    return high if x > high else x
+
+
+@inlined
+def _hard_slope(n: Any, x: Float) -> Float:
+    u = real(n.a * x + n.b)
+    return _keeping_nan(u, n.a if _between(ZERO, u, ONE) == u else ZERO)
+
+
+@inlined
+def _sign(x: Float) -> Float:
+    above = ONE if x > ZERO else ZERO
+    return _keeping_nan(x, -ONE if x < ZERO else above)
+
+
+@inlined
+def _sigmoid_slope(x: Float) -> Float:
+    z = exp_below(-abs(x))
+    t = quotient(ONE, real(ONE + z))
+    return real(z * t * t)
+
+
+@inlined
+def _softplus(n: Any, x: Float) -> Float:
+    u = real(n.b * x)
+    above = ZERO if u < ZERO else u  # NaN stays
+    return real(n.a * real(above + log1p(exp_below(-abs(u)))))
+
+
+@inlined
+def _softsign_slope(x: Float) -> Float:
+    t = quotient(ONE, real(ONE + abs(x)))
+    return real(t * t)
+
+
+@inlined
+def _elu(a: Float, x: Float) -> Float:
+    below = real(a * expm1(ZERO if x > ZERO else x))
+    return x if x >= ZERO else below
+
+
+@inlined
+def _elu_slope(a: Float, x: Float) -> Float:
+    below = real(a * exp_below(ZERO if x > ZERO else x))
+    return ONE if x >= ZERO else below
+
+
+@inlined
+def _gelu_slope(x: Float) -> Float:
+    share, density = normal(x)
+    return real(share + x * density)
+
+
+RAISED: Mapping[type, Callable[..., Any]] = {
+    ToThe0: lambda exponent, u: _keeping_nan(u, ONE),
+    ToThe1: lambda exponent, u: u,
+    ToThe2: lambda exponent, u: real(u * u),
+    ToThe3: lambda exponent, u: real(u * u * u),
+    ToTheMinus1: lambda exponent, u: quotient(ONE, u),
+    ToAny: lambda exponent, u: power(u, exponent.exponent, exponent.below),
+}
+
+
+def _raised(exponent: CompiledForm, u: Float) -> Float:
+    """Return u to the power of an exponent."""
+    raise NotImplementedError("for compiled code only")
+
+
+VALUE: Mapping[type, Callable[..., Any]] = {
+    Identity: lambda neuron, x, channel: x,
+    Relu: lambda neuron, x, channel: _relu(neuron.a, x),
+    Linear: lambda neuron, x, channel: real(neuron.a * x + neuron.b),
+    Sigmoid: lambda neuron, x, channel: sigmoid(x),
+    HardSigmoid: lambda neuron, x, channel: _between(ZERO, real(neuron.a * x + neuron.b), ONE),
+    TanH: lambda neuron, x, channel: real(neuron.a * tanh(real(neuron.b * x))),
+    Absolute: lambda neuron, x, channel: abs(x),
+    SoftPlus: lambda neuron, x, channel: _softplus(neuron, x),
+    SoftSign: lambda neuron, x, channel: quotient(x, real(ONE + abs(x))),
+    Elu: lambda neuron, x, channel: _elu(neuron.a, x),
+    Prelu: lambda neuron, x, channel: _relu(neuron.slopes[np.uintp(channel)], x),
+    ReluN: lambda neuron, x, channel: neuron.b if _relu(neuron.a, x) > neuron.b else _relu(neuron.a, x),
+    Relu6: lambda neuron, x, channel: neuron.b if x > neuron.b else _relu(neuron.a, x),
+    Power: lambda neuron, x, channel: _raised(neuron.exponent, real(neuron.a * x + neuron.b)),
+    Exponential: lambda neuron, x, channel: exp(real(neuron.rate * real(neuron.a * x + neuron.b))),
+    Logarithm: lambda neuron, x, channel: real(neuron.scale * log(real(neuron.a * x + neuron.b))),
+    Gelu: lambda neuron, x, channel: real(x * normal(x)[0]),
+}
+SLOPE: Mapping[type, Callable[..., Any]] = {
+    Identity: lambda neuron, x, channel: ONE,
+    Relu: lambda neuron, x, channel: _relu_slope(neuron.a, x),
+    Linear: lambda neuron, x, channel: neuron.a,
+    Sigmoid: lambda neuron, x, channel: _sigmoid_slope(x),
+    HardSigmoid: lambda neuron, x, channel: _hard_slope(neuron, x),
+    TanH: lambda neuron, x, channel: real(real(FOUR * neuron.a * neuron.b) * _sigmoid_slope(real(TWO * neuron.b * x))),
+    Absolute: lambda neuron, x, channel: _sign(x),
+    SoftPlus: lambda neuron, x, channel: real(real(neuron.a * neuron.b) * sigmoid(real(neuron.b * x))),
+    SoftSign: lambda neuron, x, channel: _softsign_slope(x),
+    Elu: lambda neuron, x, channel: _elu_slope(neuron.a, x),
+    Prelu: lambda neuron, x, channel: _relu_slope(neuron.slopes[np.uintp(channel)], x),
+    ReluN: lambda neuron, x, channel: _relun_slope(neuron, x),
+    Relu6: lambda neuron, x, channel: _relu6_slope(neuron, x),
+    Power: lambda neuron, x, channel: real(neuron.gain * _raised(neuron.lower, real(neuron.a * x + neuron.b))),
+    Exponential: lambda neuron, x, channel: real(neuron.gain * exp(real(neuron.rate * real(neuron.a * x + neuron.b)))),
+    Logarithm: lambda neuron, x, channel: quotient(neuron.gain, real(neuron.a * x + neuron.b)),
+    Gelu: lambda neuron, x, channel: _gelu_slope(x),
+}
+
+
+def value(neuron: CompiledForm, x: Float, channel: int) -> Float:
+    """Return f(x), float32, of a pixel's ``channel`` >= 0; only PReLU looks at that."""
+    raise NotImplementedError("for compiled code only")
+
+
+def slope(neuron: CompiledForm, x: Float, channel: int) -> Float:
+    """Return f'(x), float32, of a pixel's ``channel`` >= 0."""
+    raise NotImplementedError("for compiled code only")
+
+
+def period(neuron: CompiledForm) -> int:
+    """Return how many values in a row, from channel 0 on, may be given their place as their channel."""
+    raise NotImplementedError("for compiled code only")
+
+
+OPTIONS: Any = {"fastmath": {"contract"}, "forceinline": True}
+
+
+@overload(value, jit_options=OPTIONS, strict=False)
+def _value(neuron: Any, x: Any, channel: Any) -> Any:
+    return VALUE[neuron.instance_class]
+
+
+@overload(slope, jit_options=OPTIONS, strict=False)
+def _slope(neuron: Any, x: Any, channel: Any) -> Any:
+    return SLOPE[neuron.instance_class]
+
+
+@overload(_raised, jit_options=OPTIONS, strict=False)
+def _raised_to(exponent: Any, u: Any) -> Any:
+    return RAISED[exponent.instance_class]
+
+
+@overload(period, strict=False)
+def _period(neuron: Any) -> Any:
+    if neuron.instance_class is Prelu:
+        return lambda neuron: neuron.slopes.size
+    return lambda neuron: 1 << 62
+
+
+@inlined
+def apply(neuron: Any, pixels: Any, first: int, count: int) -> None:
+    """Replace ``pixels[first : first + count]``, whole pixels in a float32 vector, by their values."""
+    long = period(neuron)
+    for start in range(0, count, long):
+        at = np.uintp(first + start)
+        for i in range(np.uintp(min(long, count - start))):
+            pixels[at + i] = value(neuron, pixels[at + i], i)
+
+
+@inlined
+def apply_slope(neuron: Any, gradient: Any, first: int, pixels: Any, source: int, count: int) -> None:
+    """Multiply ``gradient[first : first + count]`` by the slopes at ``pixels[source : source + count]``."""
+    long = period(neuron)
+    for start in range(0, count, long):
+        at, x = np.uintp(first + start), np.uintp(source + start)
+        for i in range(np.uintp(min(long, count - start))):
+            gradient[at + i] *= slope(neuron, pixels[x + i], i)

@@ -1,0 +1,1 @@
+"""Convolution, transposed convolution and fully connected layers: forward pass, data gradient, weight gradient."""

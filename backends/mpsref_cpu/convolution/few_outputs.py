@@ -1,0 +1,103 @@
+"""Sums over taps and many channels for a few results a pixel: the data gradient of a network's first layer, for one.
+
+Where a pixel has fewer results than a register has lanes, vectors run along the channels that are summed over, of six
+pixels and of the weights of one result. In the end the lanes of each pixel are added up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.convolution.index_lists import (
+    SEQUENCE,
+    Sizes,
+    Units,
+    list_pixels,
+    list_term_runs,
+    most_taps,
+    room,
+    rows_of,
+)
+from mpsref_cpu.convolution.microkernels import ROWS, add_lanes, empty, places, sums_of_rows
+from mpsref_cpu.convolution.tap_groups import Parts
+
+__all__ = ["dots"]
+
+
+@compiled
+def dots(
+    begin: int,
+    end: int,
+    lanes: Any,
+    units: Units,
+    source: Any,
+    result: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    weights: Any,
+    biases: Any,
+    blocks: Any,
+    starts: Any,
+) -> None:
+    """Compute what :func:`mpsref_cpu.convolution.dense.dense` computes; each block is a channel of the result.
+
+    The terms of a tap are a multiple of the lanes.
+    """
+    for unit in range(begin, end):
+        first, last, share = rows_of(units, unit)
+        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
+        _dots_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own)
+
+
+@inlined
+def _dots_block(
+    lanes: Any,
+    rows: Any,
+    source: Any,
+    result: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    weights: Any,
+    biases: Any,
+    blocks: Any,
+) -> None:
+    width = len(lanes)
+    zeros = empty(ROWS, lanes)
+    of, into = room(rows, sizes)
+    runs = np.empty((most_taps(y) * most_taps(x), 3), np.int64)
+    totals = np.empty(ROWS, np.float32)
+    for a in range(y.start.size - 1):
+        for b in range(x.start.size - 1):
+            count = list_pixels(sizes, y, x, a, b, rows, of, into)
+            if count == 0:
+                continue
+            _, terms = list_term_runs(sizes, y, x, a, b, kernel, runs)
+            for p in range(0, count, ROWS):
+                starts = places(zeros, of, p)
+                for m in range(blocks.shape[0]):
+                    channel, source_channel, at, _ = blocks[m]
+                    totals[:] = biases[channel]
+                    run, done, left = 0, 0, terms // width
+                    while left > 0:
+                        tile, steps = zeros, min(left, SEQUENCE)
+                        left -= steps
+                        while steps > 0:
+                            n = min(steps, runs[run, 2] // width - done)
+                            w = at + runs[run, 1] + done * width
+                            shift = source_channel + runs[run, 0] + done * width
+                            tile = add_lanes(tile, source, starts, shift, weights, w, n, width, width)
+                            steps, done = steps - n, done + n
+                            if done * width == runs[run, 2]:
+                                run, done = run + 1, 0
+                        sums = sums_of_rows(tile)
+                        for row in range(ROWS):
+                            totals[row] += sums[row]
+                    for row in range(min(ROWS, count - p)):
+                        result[into[p + row] + channel] = totals[row]

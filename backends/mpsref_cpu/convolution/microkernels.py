@@ -1,0 +1,362 @@
+"""Tiles for compiled code: a few rows of float32 vectors that stay in registers while products are added to them.
+
+A tile of R rows and L lanes is R * L sums. The inner loops of convolution are one of three kinds of steps, each spelled
+out below because LLVM does not find it in a plain loop:
+
+=================== =============================================================================================
+:func:`add_scaled`  each row adds one number times a vector that all rows share: R * L products from R + L numbers
+:func:`add_lanes`   each row adds its own vector times one that all rows share
+:func:`add_taps`    the same, but the vectors are not evenly spaced: a list says where each product begins
+:func:`add_row`      the same for neighbouring pixels, which share most of the vectors that they read
+=================== =============================================================================================
+
+Where the rows begin is a tuple of R places in an array, from :func:`places`. All are for use inside compiled functions;
+nothing is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import extending, types
+from numba.core import cgutils
+from numba.extending import models, register_model
+
+from mpsref_cpu.simd.vectors import spread_out
+
+__all__ = [
+    "LANES",
+    "ROWS",
+    "add_lanes",
+    "add_row",
+    "add_scaled",
+    "add_taps",
+    "add_to",
+    "copy",
+    "empty",
+    "filled",
+    "places",
+    "prefetch",
+    "put",
+    "sums_of_rows",
+]
+
+intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
+
+INT = ir.IntType(32)
+LONG = ir.IntType(64)
+FLOAT = ir.FloatType()
+
+CACHE_LINE = 64
+"""Bytes."""
+
+ROWS = 6
+"""Rows of a tile. Six rows of two registers, two registers of the shared vector and one for a number are 15 of 16."""
+
+LANES = 32 if binding.get_host_cpu_features().get("avx512f", False) else 16
+"""Lanes of the widest tile: two registers, or four where they are narrow and there are 32 of them (ARM)."""
+
+
+class Tile(types.Type):
+    """``rows`` vectors of ``lanes`` float32 numbers that compiled code treats as one value."""
+
+    def __init__(self, rows: int, lanes: int) -> None:
+        """Name the type after its size."""
+        self.rows, self.lanes = rows, lanes
+        super().__init__(f"Tile({rows}, {lanes})")
+
+    @property
+    def vector(self) -> ir.VectorType:
+        """The type of a row."""
+        return ir.VectorType(FLOAT, self.lanes)
+
+
+@register_model(Tile)
+class _TileModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, tile: Tile) -> None:
+        super().__init__(manager, tile, ir.ArrayType(tile.vector, tile.rows))
+
+
+@intrinsic(prefer_literal=True)
+def empty(typing: Any, rows: Any, lanes: Any) -> Any:
+    """Return a tile of zeros with ``rows`` rows, a literal, and as many lanes as the tuple ``lanes`` has elements."""
+    if not isinstance(rows, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Tile(rows.literal_value, len(lanes))(rows, lanes), generate
+
+
+@intrinsic
+def filled(typing: Any, like: Any, array: Any, index: Any) -> Any:
+    """Return a tile like ``like`` with ``array[index:]`` in every row."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = _load(builder, _at(context, builder, array, *arguments[1:]), like.vector)
+        return _packed(builder, like, [vector] * like.rows)
+
+    return like(like, array, types.intp), generate
+
+
+@intrinsic
+def copy(typing: Any, lanes: Any, source: Any, start: Any, target: Any, at: Any) -> Any:
+    """Copy as many numbers from ``source[start:]`` to ``target[at:]`` as the tuple ``lanes`` has elements."""
+    vector = ir.VectorType(FLOAT, len(lanes))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, source_, start_, target_, at_ = arguments
+        value = _load(builder, _at(context, builder, source, source_, start_), vector)
+        pointer = _vector_pointer(builder, _at(context, builder, target, target_, at_), vector)
+        builder.store(value, pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(lanes, source, types.intp, target, types.intp), generate
+
+
+@intrinsic
+def places(typing: Any, like: Any, array: Any, index: Any) -> Any:
+    """Return ``array[index], array[index + 1], ...`` as a tuple, one for each row of a tile like ``like``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = _at(context, builder, array, *arguments[1:])
+        values = [builder.load(builder.gep(first, [LONG(row)])) for row in range(like.rows)]
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return types.UniTuple(types.intp, like.rows)(like, array, types.intp), generate
+
+
+@intrinsic
+def add_scaled(
+    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, w: Any, at: Any, count: Any, x_step: Any, w_step: Any
+) -> Any:
+    """Add ``x[starts[row] + shift + k * x_step] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, x_, starts_, shift_, w_, at_, count_, x_step_, w_step_ = arguments
+        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
+
+        def factors(k: Any) -> list[Any]:
+            place = builder.mul(k, x_step_)
+            return [spread_out(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
+
+        shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
+        return _loop(builder, tile, tile_, shared, count_, factors)
+
+    numbers = [types.intp] * 3
+    return tile(tile, x, starts, types.intp, w, types.intp, *numbers), generate
+
+
+@intrinsic
+def add_lanes(
+    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, w: Any, at: Any, count: Any, x_step: Any, w_step: Any
+) -> Any:
+    """Add ``x[starts[row] + shift + k * x_step:] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, x_, starts_, shift_, w_, at_, count_, x_step_, w_step_ = arguments
+        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
+
+        def factors(k: Any) -> list[Any]:
+            place = builder.mul(k, x_step_)
+            return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
+
+        shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
+        return _loop(builder, tile, tile_, shared, count_, factors)
+
+    numbers = [types.intp] * 3
+    return tile(tile, x, starts, types.intp, w, types.intp, *numbers), generate
+
+
+@intrinsic
+def add_taps(
+    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, shifts: Any, w: Any, at: Any, terms: Any, taps: Any
+) -> Any:
+    """Add ``x[starts[row] + shift + shifts[k]:] * w[at + terms[k]:]`` to each row, for some k.
+
+    ``taps`` are the first k, and how many there are.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, x_, starts_, shift_, shifts_, w_, at_, terms_, taps_ = arguments
+        first, count = cgutils.unpack_tuple(builder, taps_)
+        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
+        places_, terms_ = (_at(context, builder, *table, first) for table in ((shifts, shifts_), (terms, terms_)))
+        weights = _at(context, builder, w, w_, at_)
+
+        def shared(k: Any) -> Any:
+            return builder.gep(weights, [builder.load(builder.gep(terms_, [k]))])
+
+        def factors(k: Any) -> list[Any]:
+            place = builder.load(builder.gep(places_, [k]))
+            return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
+
+        return _loop(builder, tile, tile_, shared, count, factors)
+
+    return tile(tile, x, starts, types.intp, shifts, w, types.intp, terms, types.UniTuple(types.intp, 2)), generate
+
+
+@intrinsic
+def add_row(
+    typing: Any, tile: Any, x: Any, start: Any, step: Any, w: Any, at: Any, terms: Any, k: Any, taps: Any, stride: Any
+) -> Any:
+    """Add ``x[start + (row * S + t) * step:] * w[at + terms[k + t]:]`` to each row, for t = 0 ... T - 1.
+
+    The tuples ``taps`` and ``stride`` have T and S elements. A vector that several rows read is loaded once.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, x_, start_, step_, w_, at_, terms_, k_, *_ = arguments
+        first, term = _at(context, builder, w, w_, at_), _at(context, builder, terms, terms_, k_)
+        starts = [builder.load(builder.gep(term, [LONG(t)])) for t in range(len(taps))]
+        weights = [_load(builder, builder.gep(first, [place]), tile.vector) for place in starts]
+        sums = [builder.extract_value(tile_, row) for row in range(tile.rows)]
+        pixel = _at(context, builder, x, x_, start_)
+        for place in range((tile.rows - 1) * len(stride) + len(taps)):
+            vector = _load(builder, pixel, tile.vector)
+            for row in range(tile.rows):
+                t = place - row * len(stride)
+                if 0 <= t < len(taps):
+                    product = builder.fmul(vector, weights[t], flags=("contract",))
+                    sums[row] = builder.fadd(product, sums[row], flags=("contract",))
+            pixel = builder.gep(pixel, [step_])
+        return _packed(builder, tile, sums)
+
+    return tile(tile, x, types.intp, types.intp, w, types.intp, terms, types.intp, taps, stride), generate
+
+
+@intrinsic
+def prefetch(typing: Any, like: Any, x: Any, start: Any) -> Any:
+    """Have the first numbers of ``x[start:]``, as many as a tile has, brought into the cache; they may lie outside."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.bitcast(_at(context, builder, x, *arguments[1:]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [first.type, INT, INT, INT])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for at in range(0, 4 * like.rows * like.lanes, CACHE_LINE):
+            builder.call(function, [builder.gep(first, [LONG(at)]), INT(0), INT(3), INT(1)])
+        return context.get_dummy_value()
+
+    return types.void(like, x, types.intp), generate
+
+
+@intrinsic
+def put(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
+    """Set ``y[starts[row] + shift:]`` to each row."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, y_, starts_, shift_ = arguments
+        first = _at(context, builder, y, y_, shift_)
+        for row, start in enumerate(cgutils.unpack_tuple(builder, starts_)):
+            pointer = _vector_pointer(builder, builder.gep(first, [start]), tile.vector)
+            builder.store(builder.extract_value(tile_, row), pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(tile, y, starts, types.intp), generate
+
+
+@intrinsic
+def add_to(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
+    """Add each row to ``y[starts[row] + shift:]``; rows that begin at one place must be equal, and are added once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, y_, starts_, shift_ = arguments
+        first = _at(context, builder, y, y_, shift_)
+        places = [builder.gep(first, [start]) for start in cgutils.unpack_tuple(builder, starts_)]
+        sums = [
+            builder.fadd(_load(builder, place, tile.vector), builder.extract_value(tile_, row))
+            for row, place in enumerate(places)
+        ]
+        for place, total in zip(places, sums, strict=True):  # after all loads
+            builder.store(total, _vector_pointer(builder, place, tile.vector), align=4)
+        return context.get_dummy_value()
+
+    return types.void(tile, y, starts, types.intp), generate
+
+
+@intrinsic
+def sums_of_rows(typing: Any, tile: Any) -> Any:
+    """Return the sum of the lanes of each row, as a tuple; halves are added to halves."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sums = []
+        for row in range(tile.rows):
+            value = builder.extract_value(arguments[0], row)
+            while value.type.count > 1:
+                half = value.type.count // 2
+                indices = ir.VectorType(INT, half)
+                low, high = (
+                    builder.shuffle_vector(value, value, ir.Constant(indices, list(range(start, start + half))))
+                    for start in (0, half)
+                )
+                value = builder.fadd(low, high)
+            sums.append(builder.extract_element(value, INT(0)))
+        return context.make_tuple(builder, signature.return_type, sums)
+
+    return types.UniTuple(types.float32, tile.rows)(tile), generate
+
+
+def _evenly(builder: Any, first: Any, step: Any) -> Callable[[Any], Any]:
+    """Return the function that gives the address ``first + k * step``."""
+    return lambda k: builder.gep(first, [builder.mul(k, step)])
+
+
+def _loop(
+    builder: Any, tile: Tile, start: Any, shared: Callable[[Any], Any], count: Any, factors: Callable[[Any], list[Any]]
+) -> Any:
+    """Generate a loop that adds ``factors(k)[row]`` times the vector at ``shared(k)`` to each row."""
+    before = builder.block
+    body, after = builder.append_basic_block("step"), builder.append_basic_block("stepped")
+    old = [builder.extract_value(start, row) for row in range(tile.rows)]
+    builder.cbranch(builder.icmp_signed(">", count, LONG(0)), body, after)
+    builder.position_at_end(body)
+    k = builder.phi(LONG)
+    sums = [builder.phi(tile.vector) for _ in range(tile.rows)]
+    vector = _load(builder, shared(k), tile.vector)
+    new = [
+        builder.fadd(builder.fmul(factor, vector, flags=("contract",)), total, flags=("contract",))
+        for factor, total in zip(factors(k), sums, strict=True)
+    ]
+    following = builder.add(k, LONG(1))
+    for phi, first, next_ in [(k, LONG(0), following), *zip(sums, old, new, strict=True)]:
+        phi.add_incoming(first, before)
+        phi.add_incoming(next_, body)
+    builder.cbranch(builder.icmp_signed("<", following, count), body, after)
+    builder.position_at_end(after)
+    results = [builder.phi(tile.vector) for _ in range(tile.rows)]
+    for phi, unchanged, total in zip(results, old, new, strict=True):
+        phi.add_incoming(unchanged, before)
+        phi.add_incoming(total, body)
+    return _packed(builder, tile, results)
+
+
+def _row_pointers(builder: Any, tile: Tile, first: Any, starts: Any) -> list[Any]:
+    """Return where each row begins.
+
+    The empty assembler text keeps LLVM from computing the addresses anew at each step: it would need more registers
+    for that than there are, and keep sums in memory.
+    """
+    opaque = ir.InlineAsm(ir.FunctionType(first.type, [first.type]), "", "=r,0")
+    return [builder.call(opaque, [builder.gep(first, [start])]) for start in cgutils.unpack_tuple(builder, starts)]
+
+
+def _packed(builder: Any, tile: Tile, rows: list[Any]) -> Any:
+    value = ir.Constant(ir.ArrayType(tile.vector, tile.rows), ir.Undefined)
+    for row, vector in enumerate(rows):
+        value = builder.insert_value(value, vector, row)
+    return value
+
+
+def _at(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+def _vector_pointer(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
+    return builder.bitcast(pointer, vector.as_pointer())
+
+
+def _load(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
+    return builder.load(_vector_pointer(builder, pointer, vector), align=4)

@@ -1,0 +1,55 @@
+"""Weights in the order in which they are read: for each block of channels, tap and term a vector of the channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.simd.half import load
+
+__all__ = ["pack", "unpack"]
+
+
+@compiled
+def pack(
+    begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, weights: Any, packed: Any
+) -> None:
+    """Copy the weights of some blocks: for each tap and term a vector of their channels, zeros in lanes without one.
+
+    ``counts`` is (taps, terms of a tap), ``steps`` how far the weights of neighbouring (blocks' channels, taps, terms)
+    are apart. ``flipped`` starts with the last tap. A block's first column is where its weights begin.
+    """
+    taps, terms = counts
+    lane_step, tap_step, term_step = steps
+    for m in range(begin, end):
+        first, at, channels = blocks[m]
+        for t in range(taps):
+            tap = first + (taps - 1 - t if flipped else t) * tap_step
+            for k in range(terms):
+                to, of = np.uintp(at + (t * terms + k) * lanes), np.uintp(tap + k * term_step)
+                for lane in range(np.uintp(channels)):
+                    packed[to + lane] = load(weights[of + lane * np.uintp(lane_step)])
+                for lane in range(np.uintp(channels), np.uintp(lanes)):
+                    packed[to + lane] = 0
+
+
+@compiled
+def unpack(
+    begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, sums: Any, weights: Any
+) -> None:
+    """Fill ``weights`` from the totals of all rows of ``sums``: undo :func:`pack`."""
+    taps, terms = counts
+    lane_step, tap_step, term_step = steps
+    for m in range(begin, end):
+        first, at, channels = blocks[m]
+        for t in range(taps):
+            tap = first + (taps - 1 - t if flipped else t) * tap_step
+            for lane in range(channels):
+                to, of = np.uintp(tap + lane * lane_step), np.uintp(at + t * terms * lanes + lane)
+                for k in range(np.uintp(terms)):
+                    total = np.float32(0)
+                    for part in range(sums.shape[0]):
+                        total += sums[part, of + k * np.uintp(lanes)]
+                    weights[to + k * np.uintp(term_step)] = total

@@ -1,0 +1,250 @@
+"""What there is to know of an image-valued convolution before its pixels: which pixels meet, and how the work is cut.
+
+Forward and data gradient of convolution and transposed convolution are one sum over taps and channels. They differ in
+the pixels that a tap joins, which the problem's tables say, and in the axis of the weights that is summed over.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData
+from mpsref.kernels.convolution_problems import Forward, GradientData, Weighted
+from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
+from mpsref.kernels.posing import remembered
+from mpsref_cpu.convolution.index_lists import Block, Sizes
+from mpsref_cpu.convolution.microkernels import LANES
+from mpsref_cpu.convolution.tap_groups import Parts, Span, Table, span, whole
+
+__all__ = [
+    "PRODUCTS_A_BYTE",
+    "UNITS",
+    "UNIT_PRODUCTS",
+    "Packing",
+    "Plan",
+    "by_lanes",
+    "cut",
+    "layout",
+    "path_of",
+    "plan",
+]
+
+WIDTHS = tuple(lanes for lanes in (32, 16, 8, 4) if lanes <= LANES)
+
+PIXELS = 1024
+"""Pixels of a block of rows, about: weights are read once a block, and source rows at its edge twice."""
+
+DEPTHWISE_BYTES = 1 << 19
+"""Bytes of results of a block of rows of a depthwise kernel, about: it passes over their channels one by one."""
+
+UNITS = 16
+"""Pieces that the work is cut into, at least, if it is long enough: more than there are threads, usually."""
+
+UNIT_PRODUCTS = 1 << 21
+"""Products of a piece, at least: 20 microseconds or more."""
+
+PRODUCTS_A_BYTE = 8
+"""Products that take as long as a byte that is read or written, about."""
+
+MOST_MULTIPLIED = 4
+"""Up to so many results of each channel, a kernel with one input channel a group runs as a depthwise one."""
+
+NEAR_TAPS, NEAR_LANES = (3, 5, 7), 16
+"""For so many taps of a depthwise kernel's row and at least so many lanes, code of its own is compiled."""
+
+FEW_RESULTS = 4
+"""Up to so many results a pixel and group, vectors run along the channels that are summed over."""
+
+
+class Packing(NamedTuple):
+    """How weights are copied, for :func:`mpsref_cpu.convolution.packing.pack`."""
+
+    size: int
+    """All numbers of the copy."""
+    blocks: tuple[tuple[int, Array], ...]
+    """For each number of lanes its blocks as (first weight, where the copy begins, channels)."""
+    steps: tuple[int, int, int]
+    """How far the weights of neighbouring channels, taps and terms are apart."""
+    counts: tuple[int, int]
+    """Taps, and terms of a tap."""
+    flipped: bool
+    """Whether the copy begins with the last tap."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a problem is computed."""
+
+    path: str
+    """Which compiled code runs it, see :func:`path_of`."""
+    sizes: Sizes
+    """Of the images as they are computed: with repeated channels, if :attr:`repeats` or :attr:`adds` says so."""
+    y: Parts
+    x: Parts
+    span: Span
+    kernel: tuple[int, int]
+    """Taps of a kernel row, and terms of a tap."""
+    repeats: int
+    """How often each source channel is taken."""
+    adds: int
+    """How many computed channels are added up for one of the result."""
+    packing: Packing
+    blocks: tuple[tuple[Any, ...], ...]
+    """For each number of lanes its blocks of channels, share by share, and where those of each share begin; for
+    depthwise kernels also two tuples as long as most columns have taps side by side, and as their pixels are apart.
+    """
+    bounds: Array
+    """The channels of the result are cut into shares here."""
+    rows: int
+    """Rows of a block, counted through all images; there are :attr:`all_rows`."""
+    all_rows: int
+    products: int
+
+
+@remembered
+def plan(problem: Forward | GradientData) -> Plan:
+    """Return how ``problem`` is computed."""
+    forward = isinstance(problem, Forward)
+    images, height, width, channels = problem.result_shapes[0]
+    _, source_height, source_width, source_channels = next(iter(problem.input_shapes.values()))
+    path = path_of(problem, not forward)
+    multiplier = problem.output_channels // problem.spec.groups if path == "depthwise" else 1
+    repeats, adds = (multiplier, 1) if forward else (1, multiplier)
+    blocks, packing = layout(problem, not forward, path)
+    products = images * height * width * channels * adds * math.prod(packing.counts)
+    pixels = PIXELS
+    if path == "depthwise":
+        pixels = min(PIXELS, max(1, DEPTHWISE_BYTES // (4 * channels * adds)))
+    rows, parts = _units(images * height, width, pixels, len(blocks) if adds == 1 else 1, products)
+    edges = [len(blocks) * k // parts for k in range(parts + 1)]
+    y, x = _pixels(problem)
+    columns = whole(x)
+    tables = _by_share(blocks, edges)
+    if path == "depthwise":
+        tables = tuple((*table, _near(columns, table[0])) for table in tables)
+    return Plan(
+        path,
+        Sizes(height, width, channels * adds, source_height, source_width, source_channels * repeats),
+        whole(y),
+        columns,
+        span(y),
+        (problem.spec.size[1], packing.counts[1]),
+        repeats,
+        adds,
+        packing,
+        tables,
+        np.array([*(blocks[k][1].channel for k in edges[:-1]), channels * adds]) // adds,
+        rows,
+        images * height,
+        products,
+    )
+
+
+def path_of(problem: Weighted, back: bool) -> str:
+    """Return which compiled code runs a problem: "dense", "depthwise" or "dots"; ``back`` as for :func:`layout`."""
+    groups, inputs = problem.spec.groups, problem.weights_shape[3]
+    outputs = problem.output_channels // groups
+    if groups > 1 and inputs == 1 and outputs <= MOST_MULTIPLIED:
+        return "depthwise"
+    results, terms = (inputs, outputs) if back else (outputs, inputs)
+    return "dots" if results <= FEW_RESULTS and terms >= LANES and terms % WIDTHS[-1] == 0 else "dense"
+
+
+def layout(problem: Weighted, back: bool, path: str) -> tuple[list[tuple[int, Block]], Packing]:
+    """Return blocks of result channels, each with its lanes, and how their weights are packed.
+
+    ``back`` is for results that have the kernel's input channels, and sum over its output channels.
+    """
+    groups, outputs, (_, *size, inputs) = problem.spec.groups, problem.output_channels, problem.weights_shape
+    taps, outputs = math.prod(size), outputs // groups
+    terms, into, steps = inputs, outputs, (taps * inputs, inputs, 1)
+    if path == "depthwise":
+        groups, into, outputs = 1, problem.output_channels, problem.output_channels
+    elif back:
+        terms, into, steps = outputs, inputs, (1, inputs, taps * inputs)
+    vectors = next(lanes for lanes in WIDTHS if terms % lanes == 0) if path == "dots" else 0
+    blocks: list[tuple[int, Block]] = []
+    packed: list[tuple[int, tuple[int, int, int]]] = []
+    end = 0
+    for group in range(groups):
+        for first, count, lanes in cut(into, path):
+            channel = group * into + first
+            blocks.append(
+                (vectors or lanes, Block(channel, channel if path == "depthwise" else group * terms, end, count))
+            )
+            packed.append((lanes, (group * outputs * taps * inputs + first * steps[0], end, count)))
+            end += lanes * taps * terms
+    return blocks, Packing(end, by_lanes(packed), steps, (taps, terms), back)
+
+
+def _pixels(problem: Forward | GradientData) -> tuple[Table, Table]:
+    """Return, for y and x, the source pixel of each position and tap, in the order in which weights are packed."""
+    joined = problem.convolution if isinstance(problem, (TransposeForward, TransposeGradientData)) else problem
+    if isinstance(joined, ConvolutionGradientData):  # from the last tap to the first, its pixels ascend
+        y, x = (table[:, ::-1] for table in joined.windows())
+        return y, x
+    assert isinstance(joined, ConvolutionForward)
+    return joined.pixels()
+
+
+def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
+    """Cut channels into blocks (first, channels, lanes), the widest first.
+
+    A rest is a block like those before it, or, alone, of the fewest lanes that hold it: another number of lanes is
+    another pass over the image. But depthwise kernels, which read vectors of the source, have no lanes beyond its
+    channels, and dots are one channel each.
+
+    >>> cut(11, "dense"), cut(11, "depthwise"), cut(2, "dots")
+    ([(0, 11, 16)], [(0, 8, 8), (8, 2, 2), (10, 1, 1)], [(0, 1, 1), (1, 1, 1)])
+    """
+    if path == "dots":
+        return [(channel, 1, 1) for channel in range(channels)]
+    blocks, first = [], 0
+    while first < channels:
+        rest = channels - first
+        fitting = [lanes for lanes in (*WIDTHS, 2, 1) if lanes <= rest]
+        lanes = fitting[0]
+        if path == "dense" and rest < LANES:
+            lanes = LANES if first else min(lanes for lanes in WIDTHS if lanes >= rest)
+        blocks.append((first, min(lanes, rest), lanes))
+        first += lanes
+    return blocks
+
+
+def _near(x: Parts, lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return tuples as long as the largest part of the columns has taps, and as its columns are apart in the source."""
+    most = int(np.diff(x.start).argmax())
+    taps, first = int(np.diff(x.tap_start)[most]), int(x.start[most])
+    step = int(x.base[first + 1] - x.base[first]) if np.diff(x.start)[most] > 1 else 0
+    if lanes < NEAR_LANES or taps not in NEAR_TAPS or not 1 <= step <= 2:
+        taps = step = 1
+    return (0,) * taps, (0,) * step
+
+
+def _units(rows: int, width: int, pixels: int, blocks: int, products: int) -> tuple[int, int]:
+    """Return how many rows are a block, and how many parts the blocks of channels are cut into."""
+    units = min(UNITS, max(1, products // UNIT_PRODUCTS))
+    row_blocks = max(1, -(-rows * width // pixels))
+    parts = max(1, min(blocks, units // row_blocks))
+    row_blocks = min(rows, max(row_blocks, -(-units // parts)))
+    return -(-rows // row_blocks), parts
+
+
+def _by_share(blocks: list[tuple[int, Block]], edges: list[int]) -> tuple[tuple[Any, ...], ...]:
+    """Return the blocks of each number of lanes as a table, and where each share's begin; shares begin at ``edges``."""
+    tables = []
+    for lanes, table in by_lanes(blocks):
+        before = np.cumsum([0, *(of_block == lanes for of_block, _ in blocks)])
+        tables.append((lanes, table, before[edges]))
+    return tuple(tables)
+
+
+def by_lanes(rows: list[tuple[int, Block]] | list[tuple[int, tuple[int, int, int]]]) -> tuple[tuple[int, Array], ...]:
+    """Return the rows of each number of lanes as a table."""
+    lanes = dict.fromkeys(lanes for lanes, _ in rows)
+    return tuple((n, np.array([row for lanes, row in rows if lanes == n], np.int64)) for n in lanes)

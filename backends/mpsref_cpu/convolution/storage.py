@@ -1,0 +1,95 @@
+"""Between images as they are stored and the float32 rows that convolution computes with.
+
+float32 images are computed in place. Of others, and where the channels of a depthwise kernel meet several of the
+result, some rows at a time are copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref_cpu.activation.functions import value
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.convolution.index_lists import Sizes, Units, rows_of
+from mpsref_cpu.convolution.tap_groups import Span
+from mpsref_cpu.simd.half import load, store
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["finish", "slabs", "source_rows", "widened"]
+
+
+SLABS = 4
+"""Images that are not computed in place are copied in about so many parts, one after the other."""
+
+
+def slabs(rows: int, block: int) -> list[tuple[int, int]]:
+    """Cut rows, in blocks of so many, into the parts of which copies are made at a time: (first, after the last)."""
+    step = block * -(-rows // (SLABS * block))
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+def source_rows(stored: Array, span: Span, sizes: Sizes, repeats: int, begin: int, end: int) -> tuple[Array, int]:
+    """Return the source rows that result rows ``begin`` to ``end`` read, in float32, and the number of the first.
+
+    Rows are counted through all images; each channel comes ``repeats`` times, as ``sizes`` say.
+    """
+    images, rows = np.divmod(np.arange(begin, end), sizes.height)
+    used = span.high[rows] >= 0
+    if not used.any():
+        return np.empty(0, np.float32), 0
+    above = images[used] * sizes.source_height
+    first = int((above + span.low[rows[used]]).min())
+    count = int((above + span.high[rows[used]]).max()) + 1 - first
+    pitch = sizes.source_width * sizes.source_pitch
+    return widened(stored, first * pitch // repeats, count * pitch, repeats), first
+
+
+def widened(stored: Array, first: int, size: int, repeats: int) -> Array:
+    """Return ``size`` numbers from ``stored[first:]`` in float32, each ``repeats`` times in a row."""
+    wide = np.empty(size, np.float32)
+    for_rows(_widen, size // repeats, wide.nbytes, stored, first, wide, repeats)
+    return wide
+
+
+@compiled
+def _widen(begin: int, end: int, stored: Any, first: int, wide: Any, times: int) -> None:
+    """Fill ``wide`` with the numbers ``begin`` to ``end`` of ``stored[first:]``, each so many times."""
+    if times == 1:
+        start = np.uintp(first)
+        for i in range(np.uintp(begin), np.uintp(end)):
+            wide[i] = load(stored[start + i])
+    else:
+        for i in range(begin, end):
+            number = load(stored[first + i])
+            for k in range(times):
+                wide[i * times + k] = number
+
+
+@compiled
+def finish(
+    begin: int, end: int, units: Units, width: int, bounds: Any, many: int, neuron: Any, sums: Any, result: Any
+) -> None:
+    """Store ``neuron`` of the sum of each ``many`` neighbours of ``sums`` as channels of the result, piece by piece.
+
+    The channels of a piece's share are ``bounds[share]`` to ``bounds[share + 1]``; ``width`` is that of a row.
+    """
+    channels = bounds[-1]
+    for unit in range(begin, end):
+        first_row, last_row, share = rows_of(units, unit)
+        first: Any = np.uintp(bounds[share])
+        count = np.uintp(bounds[share + 1]) - first
+        for pixel in range(first_row * width, last_row * width):
+            p = np.uintp((pixel - units.row * width) * channels * many) + first * np.uintp(many)
+            q = np.uintp(pixel * channels) + first
+            if many == 1:
+                for c in range(count):
+                    result[q + c] = store(value(neuron, sums[p + c], c + first), result[q + c])
+            else:
+                for c in range(count):
+                    total = np.float32(0)
+                    for k in range(np.uintp(many)):
+                        total += sums[p + c * np.uintp(many) + k]
+                    result[q + c] = store(value(neuron, total, c + first), result[q + c])

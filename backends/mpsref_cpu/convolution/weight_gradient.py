@@ -1,0 +1,165 @@
+"""The gradients for weights and biases of convolution and transposed convolution.
+
+Pixels are cut into parts, each with sums of its own, and the sums of a part into slices; how many of each depends on
+the problem alone. In the end the parts are added up. Workspace: the sums, and for each thread some rows. Large groups
+are computed one after the other, from copies of their channels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.convolution import ConvolutionGradientWeights
+from mpsref.kernels.convolution_problems import GradientWeights
+from mpsref.kernels.convolution_transpose import TransposeGradientWeights
+from mpsref.kernels.posing import remembered
+from mpsref_cpu.convolution.bias_gradient import bias_gradient
+from mpsref_cpu.convolution.depthwise import reduce_depthwise
+from mpsref_cpu.convolution.index_lists import SEQUENCE, Rows, Sizes
+from mpsref_cpu.convolution.microkernels import ROWS
+from mpsref_cpu.convolution.packing import unpack
+from mpsref_cpu.convolution.plan import PRODUCTS_A_BYTE, UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
+from mpsref_cpu.convolution.storage import slabs, source_rows, widened
+from mpsref_cpu.convolution.tap_groups import Parts, Span, by_tap, span, whole
+from mpsref_cpu.convolution.weight_gradient_dense import reduce_dense
+from mpsref_cpu.simd.half import as_storage
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["Plan", "gradient_weights", "plan"]
+
+PIXELS = 256
+"""Pixels that are added up at a time, about: vectors of a block for so many fill half of a first-level cache."""
+
+FEW_CHANNELS = 16
+"""Up to so many, the taps inside the image share tiles."""
+
+MANY_OUTPUTS = 128
+"""With so many, the source is read often enough for a copy of it to pay."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a problem is computed, in terms of the convolution that takes "source" to "gradient"."""
+
+    depthwise: bool
+    exchanged: bool
+    """Whether x is the gradient, as in a transposed convolution."""
+    sizes: Sizes
+    y: Parts
+    x: Parts
+    span: Span
+    kernel: tuple[int, int]
+    """Taps of a kernel row, and terms of a tap."""
+    multiplier: int
+    """How often each channel of x is taken."""
+    blocks: tuple[tuple[int, Array], ...]
+    packing: Packing
+    all_rows: int
+    rows: int
+    """Rows that are added up at a time."""
+    parts: int
+    slices: int
+    copies: bool
+    """Whether the source is copied too, for many outputs that read it."""
+    products: int
+
+
+@remembered
+def plan(problem: GradientWeights) -> Plan:
+    """Return how ``problem`` is computed."""
+    exchanged = isinstance(problem, TransposeGradientWeights)
+    joined = problem.convolution if isinstance(problem, TransposeGradientWeights) else problem
+    assert isinstance(joined, ConvolutionGradientWeights)
+    images, height, width, channels = joined.result_image
+    _, source_height, source_width, source_channels = joined.source_shape
+    depthwise = path_of(problem, exchanged) == "depthwise"
+    multiplier = problem.output_channels // problem.spec.groups if depthwise else 1
+    blocks, packing = layout(problem, exchanged, "depthwise" if depthwise else "dense")
+    y, x = joined.pixels()
+    cut = whole if depthwise or packing.counts[1] <= FEW_CHANNELS else by_tap
+    if exchanged:
+        channels *= multiplier
+    else:
+        source_channels *= multiplier
+    rows = max(1, PIXELS // width)
+    all_rows, pixels = images * height, images * height * width
+    products = pixels * problem.weights_shape[0] * math.prod(problem.weights_shape[1:])
+    operand = max(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
+    units = min(UNITS, max(1, products // UNIT_PRODUCTS))
+    parts = max(1, min(units, operand // packing.size, all_rows // rows))
+    parts = max(parts, -(-all_rows // (rows * SEQUENCE)))
+    slices = min(-(-units // parts), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
+    return Plan(
+        depthwise,
+        exchanged,
+        Sizes(height, width, channels, source_height, source_width, source_channels),
+        cut(y),
+        cut(x),
+        span(y),
+        (problem.spec.size[1], packing.counts[1]),
+        multiplier,
+        by_lanes(blocks),
+        packing,
+        all_rows,
+        rows,
+        parts,
+        slices,
+        cut is by_tap and problem.spec.groups == 1 and channels >= MANY_OUTPUTS,
+        products,
+    )
+
+
+def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Array, Array]) -> None:
+    """Fill ``out`` with dw and db."""
+    dw, db = out
+    bias_gradient(g, db)
+    if problem.spec.groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
+        _weights(plan(problem), g, x, dw)
+        return
+    p = plan(_of_a_group(problem))  # far apart, as they lie, the pixels of a group would throw each other out of caches
+    parts = [np.split(array, problem.spec.groups, axis) for array, axis in ((g, 3), (x, 3), (dw, 0))]
+    for of_g, of_x, of_weights in zip(*parts, strict=True):
+        _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
+
+
+@remembered
+def _of_a_group(problem: GradientWeights) -> GradientWeights:
+    """Return the problem of one group."""
+    (n, height, width, channels), groups = problem.source_shape, problem.spec.groups
+    return replace(
+        problem,
+        spec=replace(problem.spec, groups=1),  # type: ignore[call-arg]  # both kernels have the field
+        source_shape=(n, height, width, channels // groups),
+        output_channels=problem.output_channels // groups,
+    )
+
+
+def _weights(p: Plan, g: Array, x: Array, dw: Array) -> None:
+    """Fill ``dw``."""
+    source, gradient = (g, x) if p.exchanged else (x, g)
+    stored, gradients = as_storage(source), as_storage(gradient)
+    repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
+    in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
+    sums = np.zeros((p.parts, p.packing.size), np.float32)
+    add = reduce_depthwise if p.depthwise else reduce_dense
+    nbytes = g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE
+    pitch = p.sizes.width * p.sizes.pitch
+    for first, last in [(0, p.all_rows)] if in_place else slabs(p.all_rows, p.rows):
+        values, slopes, first_source, first_row = stored, gradients, 0, 0
+        if not in_place:
+            values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], first, last)
+            slopes = widened(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
+            first_row = first
+        rows = Rows(first, last, p.rows, p.all_rows, p.parts, p.slices, first_source, first_row)
+        for lanes, blocks in p.blocks:
+            tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
+            for_rows(add, p.parts * p.slices, nbytes * (last - first) // p.all_rows, *tables)
+    weights = dw.reshape(-1)
+    packing = p.packing
+    for lanes, blocks in packing.blocks:
+        how = blocks, lanes, packing.steps, packing.counts, packing.flipped
+        for_rows(unpack, len(blocks), sums.nbytes + dw.nbytes, *how, sums, weights)

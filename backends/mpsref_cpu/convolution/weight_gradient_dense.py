@@ -1,0 +1,184 @@
+"""Dense sums over pixels: the gradient for the weights.
+
+A *job* is a part of the rows and one of the columns (see :mod:`mpsref_cpu.convolution.tap_groups`): it owns the
+products of its pixels with its taps. With many channels there is a job for each tap; with few, jobs are the image's
+middle and its
+borders, whose taps and channels together fill tiles.
+
+A tile is six terms, pairs of a tap and a channel, and the output channels of a block. The source is read one number at
+a time, where it lies or from a copy in the order of the tiles; the gradient from a copy of some rows, in vectors of a
+block. Sums lie in the order of packed weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.convolution.index_lists import SEQUENCE, Rows, Sizes, list_pixel_runs, list_terms, most_taps, part_of
+from mpsref_cpu.convolution.microkernels import ROWS, add_scaled, add_to, copy, empty, places
+from mpsref_cpu.convolution.tap_groups import Parts
+
+__all__ = ["reduce_dense"]
+
+ROW = (0,) * ROWS
+
+SHARED, SHORT = 8, 32
+"""Pixels of shorter runs are copied one after the other for each job, if so many tiles share the copy."""
+
+
+@compiled
+def reduce_dense(
+    begin: int,
+    end: int,
+    lanes: Any,
+    rows: Rows,
+    source: Any,
+    gradient: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    blocks: Any,
+    sums: Any,
+    copies: bool,
+) -> None:
+    """Add the products of the pieces ``begin`` to ``end`` of ``rows`` to ``sums`` (parts, packed weights).
+
+    ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
+    ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.Block`.
+    """
+    for unit in range(begin, end):
+        _reduce_dense_unit(lanes, unit, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
+
+
+@inlined
+def _reduce_dense_unit(
+    lanes: Any,
+    unit: int,
+    rows: Rows,
+    source: Any,
+    gradient: Any,
+    sizes: Sizes,
+    y: Parts,
+    x: Parts,
+    kernel: Any,
+    blocks: Any,
+    sums: Any,
+    copies: bool,
+) -> None:
+    begin, end, part, slice_ = part_of(rows, unit)
+    at, step = part * sums.shape[1], rows.step
+    width = len(lanes)
+    zeros = empty(ROWS, lanes)
+    rows_of_copy = places(zeros, np.arange(ROWS), 0)
+    runs = np.empty((step * sizes.width + 1, 4), np.int64)
+    panel = np.empty(blocks.shape[0] * step * sizes.width * width, np.float32)
+    most = most_taps(y) * most_taps(x) * kernel[1] + ROWS
+    of, into = np.empty(most, np.int64), np.empty(most, np.int64)
+    whole_rows = np.zeros((1, 4), np.int64)
+    copied = np.empty((most // (ROWS * rows.slices) + 2) * ROWS * step * sizes.width if copies else 0, np.float32)
+    for row in range(begin, end, step):
+        last = min(row + step, end)
+        first = (row - rows.row) * sizes.width
+        all_pixels = 0
+        for a in range(y.start.size - 1):
+            for b in range(x.start.size - 1):
+                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows.source_row, runs)
+                if listed == 0:
+                    continue
+                terms = list_terms(sizes, y, x, a, b, kernel, width, ROWS, of, into)
+                tiles = -(-terms // ROWS)
+                low, high = tiles * slice_ // rows.slices, tiles * (slice_ + 1) // rows.slices
+                pixels = 0
+                for r in range(listed):
+                    pixels += runs[r, 2]
+                if copies:
+                    _copy_terms(source, runs, listed, of, low, high, pixels, copied)
+                if high - low >= SHARED and listed * SHORT > pixels:
+                    _copy_pixels(lanes, gradient, first, sizes.pitch, runs, listed, blocks, panel)
+                    all_pixels = 0
+                    if copies:
+                        listed = _join(runs, pixels)
+                elif all_pixels == 0:
+                    all_pixels = (last - row) * sizes.width
+                    whole_rows[0, 2] = all_pixels
+                    _copy_pixels(lanes, gradient, first, sizes.pitch, whole_rows, 1, blocks, panel)
+                for m in range(blocks.shape[0]):
+                    _, source_channel, block_at, _ = blocks[m]
+                    vectors = m * (all_pixels if all_pixels else pixels) * width
+                    for k in range(low, high):
+                        starts, targets = places(zeros, of, k * ROWS), places(zeros, into, k * ROWS)
+                        tile, added, done = zeros, 0, (k - low) * pixels * ROWS
+                        for r in range(listed):
+                            shift, pixel, count, x_step = runs[r]
+                            if added + count > SEQUENCE:
+                                add_to(tile, sums, targets, at + block_at)
+                                tile, added = zeros, 0
+                            w = vectors + pixel * width
+                            if copies:
+                                tile = add_scaled(tile, copied, rows_of_copy, done, panel, w, count, ROWS, width)
+                                done += count * ROWS
+                            else:
+                                shift += source_channel
+                                tile = add_scaled(tile, source, starts, shift, panel, w, count, x_step, width)
+                            added += count
+                        add_to(tile, sums, targets, at + block_at)
+
+
+@inlined
+def _join(runs: Any, pixels: int) -> int:
+    """Replace all runs by as few as there may be: their pixels follow each other now."""
+    listed = -(-pixels // SEQUENCE)
+    for r in range(listed):
+        runs[r, 1], runs[r, 2] = r * SEQUENCE, min(SEQUENCE, pixels - r * SEQUENCE)
+    return listed
+
+
+@inlined
+def _copy_pixels(
+    lanes: Any, gradient: Any, first: int, pitch: int, runs: Any, listed: int, blocks: Any, panel: Any
+) -> None:
+    """Fill ``panel``: for each block its channels of the pixels of all runs, zeros in lanes without one.
+
+    Runs then say where their pixels are in the panel.
+    """
+    width, at = len(lanes), 0
+    for m in range(blocks.shape[0]):
+        channel, channels = blocks[m, 0], blocks[m, 3]
+        for r in range(listed):
+            start = (first + runs[r, 1]) * pitch + channel
+            for _ in range(runs[r, 2]):
+                if channels == width:
+                    copy(lanes, gradient, start, panel, at)
+                else:
+                    for lane in range(width):
+                        panel[at + lane] = gradient[start + lane] if lane < channels else np.float32(0)
+                start += pitch
+                at += width
+    at = 0
+    for r in range(listed):
+        runs[r, 1] = at
+        at += runs[r, 2]
+
+
+@inlined
+def _copy_terms(source: Any, runs: Any, listed: int, of: Any, low: int, high: int, pixels: int, copied: Any) -> None:
+    """Copy the terms of tiles ``low`` to ``high``: for each tile the pixels of all runs, ROWS numbers of each.
+
+    The terms of a tile are neighbours in the source, but for those that repeat the last one.
+    """
+    done = 0
+    for r in range(listed):
+        for i in range(runs[r, 2]):
+            pixel = runs[r, 0] + i * runs[r, 3]
+            for k in range(low, high):
+                at, term = ((k - low) * pixels + done) * ROWS, k * ROWS
+                if of[term + ROWS - 1] - of[term] == ROWS - 1:
+                    copy(ROW, source, pixel + of[term], copied, at)
+                else:
+                    for t in range(ROWS):
+                        copied[at + t] = source[pixel + of[term + t]]
+            done += 1

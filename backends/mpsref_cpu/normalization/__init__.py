@@ -1,0 +1,1 @@
+"""Batch, instance, group, spatial, local contrast and cross-channel normalization."""

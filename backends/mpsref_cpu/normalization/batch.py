@@ -1,0 +1,373 @@
+"""Batch normalization: two reductions and two pointwise passes, each of which reads its images once.
+
+Loops run over *strips*: as many whole pixels as have about 512 numbers, so that few channels are as fast as many; the
+vectors (C,) are repeated to the length of a strip. Reductions cut the pixels into blocks whose size depends on the
+shape alone, add each block up in float32, four strips at a time, and join the blocks in float64, in their order:
+results do not depend on the number of threads.
+
+A block's sums of ``d = x - shift`` and ``d * d`` give its mean and m2 in one pass. That loses digits only where the
+shift, the block's first pixel, is far from the mean; then the block, which is still in cache, is added up again.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.batch_normalization import BatchNormalization
+from mpsref.kernels.batch_normalization_problems import (
+    BatchProblem,
+    Forward,
+    Gradient,
+    Inputs,
+    Reduction,
+    Statistics,
+    StatisticsGradient,
+)
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+STRIP = 512
+"""About how many numbers a strip has; at least one pixel."""
+
+TILE = 512
+"""A longer strip is worked on in pieces of so many numbers, several strips at a time: their vectors stay in cache."""
+
+ROWS = 16
+"""So many strips at a time."""
+
+PARTS, FEWEST, MOST = 16, 64, 1024
+"""The pixels are cut into 16 blocks, of at least 64 pixels and at most 1,024 strips: joining blocks takes time, too."""
+
+FAR = 64
+"""A shift is far where its squared distance from the mean is more than so many variances."""
+
+
+def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
+    """Fill mean and m2."""
+    pixels, block, parts = as_storage(x), _block(problem), _parts(problem)
+    for_rows(_statistics, len(parts), x.nbytes, pixels, block, _strip(problem), parts)
+    before = np.array(state, np.float64) if problem.count else parts[0]
+    _merge(parts, block, problem.pixels, problem.count, before, *out)
+
+
+def forward(problem: Forward, *inputs: Array, out: Array) -> None:
+    """Fill y."""
+    given, neuron = problem.named(inputs), _neuron(problem)
+    x, y, vectors = as_storage(given.x), as_storage(out), _vectors(problem, given)
+    for_rows(_forward, -(-x.size // vectors.shape[1]), given.x.nbytes + out.nbytes, x, vectors, neuron, y)
+
+
+def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]) -> None:
+    """Fill dbeta and dgamma."""
+    given, neuron = problem.named(inputs), _neuron(problem)
+    g, x, vectors = as_storage(given.g), as_storage(given.x), _vectors(problem, given)
+    block, parts = _block(problem), _parts(problem)
+    nbytes = given.g.nbytes + given.x.nbytes
+    for_rows(_statistics_gradient, len(parts), nbytes, g, x, vectors, neuron, block, parts)
+    before = np.array((given.dbeta, given.dgamma), np.float64) if problem.count else parts[0]
+    _total(parts, problem.count, before, *out)
+
+
+def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
+    """Fill dx; with frozen statistics and no neuron x is not read."""
+    given, neuron = problem.named(inputs), _neuron(problem)
+    g, x, dx = as_storage(given.g), as_storage(given.x), as_storage(out)
+    vectors = _vectors(problem, given, problem.count)
+    nbytes = given.g.nbytes + given.x.nbytes + out.nbytes
+    kernel = _gradient if problem.count else _frozen
+    for_rows(kernel, -(-x.size // vectors.shape[1]), nbytes, g, x, vectors, neuron, dx)
+
+
+def _strip(problem: BatchProblem) -> int:
+    return problem.channels * max(1, STRIP // problem.channels)
+
+
+def _block(problem: Reduction) -> int:
+    """Return how many pixels a block has."""
+    return min(max(FEWEST, -(-problem.pixels // PARTS)), MOST * _strip(problem) // problem.channels)
+
+
+def _neuron(problem: BatchProblem) -> Any:
+    """Return the neuron for compiled code; PReLU with a slope for each place in a strip."""
+    form = compiled_form(problem.spec.neuron)
+    return form._replace(slopes=np.resize(form.slopes, _strip(problem))) if isinstance(form, Prelu) else form
+
+
+def _parts(problem: Reduction) -> Array:
+    """Return memory for two float64 sums of each channel and block."""
+    return np.empty((-(-problem.pixels // _block(problem)), 2, problem.channels))
+
+
+MEAN, ROOT, GAMMA, BETA, DBETA, DGAMMA, SCALE = range(7)
+"""The vectors of a strip; ROOT is r, SCALE is gamma * r, and the two sums, if there are any, are divided by n."""
+
+
+def _vectors(problem: BatchProblem, given: Inputs, count: int = 0) -> Array:
+    """Return the vectors, a row each, repeated to the length of a strip; with sums over ``count`` pixels, if any."""
+    ones, zeros = _constants(problem.channels)
+    gamma, beta = ones if given.gamma is None else given.gamma, zeros if given.beta is None else given.beta
+    rows = (given.mean, given.variance, gamma, beta, *((given.dbeta, given.dgamma) if count else ()))
+    vectors: Array = _completed(np.concatenate(rows), len(rows), _strip(problem), problem.spec.epsilon, count)
+    return vectors
+
+
+@lru_cache(maxsize=64)
+def _constants(channels: int) -> tuple[Array, Array]:
+    return np.ones(channels, np.float32), np.zeros(channels, np.float32)
+
+
+# Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
+
+
+@compiled
+def _completed(given: Any, rows: int, strip: int, epsilon: float, n: int) -> Any:
+    """Return all vectors from those that are ``given``, one after the other: the first ``rows`` of them."""
+    channels = given.size // rows
+    vectors = np.empty((SCALE + 1, strip), np.float32)
+    for c in range(channels):
+        for row in range(rows):
+            vectors[row, c] = given[row * channels + c]
+        vectors[ROOT, c] = 1 / np.sqrt(np.float64(vectors[ROOT, c]) + epsilon)
+        vectors[SCALE, c] = vectors[GAMMA, c] * vectors[ROOT, c]
+        for row in range(DBETA, rows):
+            vectors[row, c] = np.float64(vectors[row, c]) / n
+    for row in range(rows):
+        _repeat(vectors[row], channels)
+    _repeat(vectors[SCALE], channels)
+    return vectors
+
+
+@compiled
+def _statistics(begin: int, end: int, x: Any, block: int, strip: int, parts: Any) -> None:
+    """Set mean and m2 of the blocks ``begin`` to ``end``; ``x`` is a vector of pixels as they are stored."""
+    channels = parts.shape[2]
+    shift, first, second = np.empty(strip, np.float32), np.empty(strip, np.float32), np.empty(strip, np.float32)
+    for k in range(begin, end):
+        start = k * block * channels
+        stop = min(start + block * channels, x.size)
+        for c in range(channels):
+            shift[c] = load(x[start + c])
+        _repeat(shift, channels)
+        _add_up(x, start, stop, shift, first, second)
+        mean, m2 = parts[k, 0], parts[k, 1]
+        if _centre((stop - start) // channels, shift, first, second, mean, m2):
+            for c in range(channels):
+                shift[c] = mean[c]
+            _repeat(shift, channels)
+            _add_up(x, start, stop, shift, first, second)
+            _centre((stop - start) // channels, shift, first, second, mean, m2)
+
+
+@inlined
+def _add_up(x: Any, start: int, stop: int, shift: Any, first: Any, second: Any) -> None:
+    """Set ``first`` and ``second`` to the sums of x - shift and of its square, for each place in a strip."""
+    first[:] = 0
+    second[:] = 0
+    strip, end = np.uintp(shift.size), np.uintp(stop)
+    for tile in range(np.uintp(0), strip, np.uintp(TILE)):
+        a, edge = np.uintp(start), min(tile + np.uintp(TILE), strip)
+        while a + np.uintp(4) * strip <= end:
+            b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
+            for i in range(tile, edge):
+                k = shift[i]
+                p, q, r, s = load(x[a + i]) - k, load(x[b + i]) - k, load(x[c + i]) - k, load(x[d + i]) - k
+                first[i] += (p + q) + (r + s)
+                second[i] += (p * p + q * q) + (r * r + s * s)
+            a = d + strip
+        while a < end:
+            for i in range(tile, min(edge, end - a)):
+                p = load(x[a + i]) - shift[i]
+                first[i] += p
+                second[i] += p * p
+            a += strip
+
+
+@inlined
+def _centre(n: int, shift: Any, first: Any, second: Any, mean: Any, m2: Any) -> bool:
+    """Set ``mean`` and ``m2`` from the sums of a block of n pixels; return whether a shift was far from a mean."""
+    far, share = np.int64(0), 1 / np.float64(n)
+    _over_strip(first, mean)
+    _over_strip(second, m2)
+    for c in range(np.uintp(mean.size)):
+        total = mean[c]
+        distance = total * share
+        rest = m2[c] - total * distance
+        far += np.int64(total * distance > FAR * rest)
+        mean[c] = shift[c] + distance
+        m2[c] = 0 if rest < 0 else rest  # a NaN stays
+    return bool(far > 0)
+
+
+@inlined
+def _over_strip(sums: Any, totals: Any) -> None:
+    """Set ``totals`` (C,) to the sums over each channel's places in a strip."""
+    totals[:] = 0
+    for start in range(0, sums.size, totals.size):
+        for c in range(np.uintp(totals.size)):
+            totals[c] += sums[np.uintp(start) + c]
+
+
+@inlined
+def _repeat(vector: Any, channels: int) -> None:
+    """Repeat the first ``channels`` numbers up to the end."""
+    for i in range(channels, vector.size):
+        vector[i] = vector[i - channels]
+
+
+@compiled
+def _merge(parts: Any, block: int, pixels: int, count: int, before: Any, to_mean: Any, to_m2: Any) -> None:
+    """Merge mean and m2 of all blocks, one after the other, and those of ``count`` pixels ``before``."""
+    mean, m2 = parts[0, 0], parts[0, 1]
+    n = np.float64(min(block, pixels))
+    for k in range(1, parts.shape[0]):
+        b = np.float64(min(block, pixels - k * block))
+        _merge_one(n, mean, m2, b, parts[k, 0], parts[k, 1])
+        n += b
+    if count > 0:
+        _merge_one(n, mean, m2, np.float64(count), before[0], before[1])
+    _copy(mean, to_mean)
+    _copy(m2, to_m2)
+
+
+# Loops, because numba brings along texts of errors for operations of whole arrays, which take seconds to compile.
+
+
+@inlined
+def _copy(vector: Any, to: Any) -> None:
+    for c in range(np.uintp(to.size)):
+        to[c] = vector[c]
+
+
+@inlined
+def _add(vector: Any, to: Any) -> None:
+    for c in range(np.uintp(to.size)):
+        to[c] += vector[c]
+
+
+@inlined
+def _merge_one(n: float, mean: Any, m2: Any, b: float, mean_b: Any, m2_b: Any) -> None:
+    """Add b pixels to the mean and m2 of n pixels."""
+    share = b / (n + b)
+    weight = n * share
+    for c in range(np.uintp(mean.size)):
+        delta = mean_b[c] - mean[c]
+        mean[c] += delta * share
+        m2[c] += m2_b[c] + delta * delta * weight
+
+
+@compiled
+def _total(parts: Any, count: int, before: Any, to_dbeta: Any, to_dgamma: Any) -> None:
+    """Add up the sums of all blocks, one after the other, and those of ``count`` pixels ``before``."""
+    dbeta, dgamma = parts[0, 0], parts[0, 1]
+    for k in range(1, parts.shape[0]):
+        _add(parts[k, 0], dbeta)
+        _add(parts[k, 1], dgamma)
+    if count > 0:
+        _add(before[0], dbeta)
+        _add(before[1], dgamma)
+    _copy(dbeta, to_dbeta)
+    _copy(dgamma, to_dgamma)
+
+
+@compiled
+def _forward(begin: int, end: int, x: Any, vectors: Any, neuron: Any, y: Any) -> None:
+    """Set the strips ``begin`` to ``end`` of y."""
+    strip = vectors.shape[1]
+    mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
+    for rows in range(begin, end, ROWS):
+        for tile in range(0, strip, TILE):
+            for k in range(rows, min(rows + ROWS, end)):
+                a = np.uintp(k * strip)
+                for i in range(np.uintp(tile), np.uintp(min(tile + TILE, strip, x.size - k * strip))):
+                    z = (load(x[a + i]) - mean[i]) * root[i] * gamma[i] + beta[i]
+                    y[a + i] = store(value(neuron, z, i), y[a + i])
+
+
+@compiled
+def _statistics_gradient(
+    begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, block: int, parts: Any
+) -> None:
+    """Set the sums of g' and of g' * xhat of the blocks ``begin`` to ``end``."""
+    channels, strip = parts.shape[2], np.uintp(vectors.shape[1])
+    mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
+    first, second = np.empty(strip, np.float32), np.empty(strip, np.float32)
+    for k in range(begin, end):
+        first[:] = 0
+        second[:] = 0
+        end_of_block = np.uintp(min((k + 1) * block * channels, x.size))
+        for tile in range(np.uintp(0), strip, np.uintp(TILE)):
+            a, edge = np.uintp(k * block * channels), min(tile + np.uintp(TILE), strip)
+            while a + np.uintp(4) * strip <= end_of_block:
+                b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
+                for i in range(tile, edge):
+                    m, r, s, t = mean[i], root[i], gamma[i], beta[i]
+                    ga, xa = _upstream(neuron, g, x, a + i, m, r, s, t, i)
+                    gb, xb = _upstream(neuron, g, x, b + i, m, r, s, t, i)
+                    gc, xc = _upstream(neuron, g, x, c + i, m, r, s, t, i)
+                    gd, xd = _upstream(neuron, g, x, d + i, m, r, s, t, i)
+                    first[i] += (ga + gb) + (gc + gd)
+                    second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
+                a = d + strip
+            while a < end_of_block:
+                for i in range(tile, min(edge, end_of_block - a)):
+                    ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
+                    first[i] += ga
+                    second[i] += ga * xa
+                a += strip
+        _over_strip(first, parts[k, 0])
+        _over_strip(second, parts[k, 1])
+        for channel in range(np.uintp(channels)):
+            parts[k, 1, channel] *= root[channel]
+
+
+@inlined
+def _upstream(neuron: Any, g: Any, x: Any, at: Any, mean: Any, root: Any, gamma: Any, beta: Any, place: Any) -> Any:
+    """Return g' of the pixel at ``at``, which has this place in a strip, and how far the pixel is from the mean."""
+    distance = load(x[at]) - mean
+    return load(g[at]) * slope(neuron, distance * root * gamma + beta, place), distance
+
+
+@compiled
+def _gradient(begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, dx: Any) -> None:
+    """Set the strips ``begin`` to ``end`` of dx."""
+    strip = vectors.shape[1]
+    mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
+    scale, dbeta, dgamma = vectors[SCALE], vectors[DBETA], vectors[DGAMMA]
+    for rows in range(begin, end, ROWS):
+        for tile in range(0, strip, TILE):
+            for k in range(rows, min(rows + ROWS, end)):
+                a = np.uintp(k * strip)
+                for i in range(np.uintp(tile), np.uintp(min(tile + TILE, strip, x.size - k * strip))):
+                    xhat = (load(x[a + i]) - mean[i]) * root[i]
+                    dz = load(g[a + i]) * slope(neuron, xhat * gamma[i] + beta[i], i)
+                    dx[a + i] = store(scale[i] * (dz - dbeta[i] - xhat * dgamma[i]), dx[a + i])
+
+
+@compiled
+def _frozen(begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, dx: Any) -> None:
+    """Set the strips ``begin`` to ``end`` of dx where the statistics are constants."""
+    strip = vectors.shape[1]
+    mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
+    scale = vectors[SCALE]
+    for k in range(begin, end):
+        a = np.uintp(k * strip)
+        for i in range(np.uintp(min(strip, x.size - k * strip))):
+            z = (load(x[a + i]) - mean[i]) * root[i] * gamma[i] + beta[i]
+            dx[a + i] = store(scale[i] * (load(g[a + i]) * slope(neuron, z, i)), dx[a + i])
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (BatchNormalization, "statistics"): statistics,
+    (BatchNormalization, "forward"): forward,
+    (BatchNormalization, "statistics_gradient"): statistics_gradient,
+    (BatchNormalization, "gradient"): gradient,
+}

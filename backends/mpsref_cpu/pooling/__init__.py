@@ -1,0 +1,1 @@
+"""Average, max and L2-norm pooling: forward pass and gradient."""

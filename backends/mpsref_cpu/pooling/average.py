@@ -1,0 +1,259 @@
+"""Average pooling: forward and gradient are one gather.
+
+Both are ``target[j, i] = scale[j, i] * sum of weight[a, b] * source[a, b]``, over a run of rows a and one of columns b.
+The forward pass sums the pixels of a window and scales the result by ``1/Ny * 1/Nx``; the gradient gives each gradient
+pixel that weight and sums over the windows that read a pixel. Runs and factors are products of the two axes, so the
+sum is separable: first the rows of the run are added up, as long vectors, into a row of sums, then columns of that row,
+block by block so that the sums stay in cache. An element costs one multiply-add for each row and one for each column.
+
+Sums are float32, and float64 where they have more than 1,024 terms. Workspace: a row of sums a thread, and a row of
+results where they are not computed in the dtype that they are stored in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.pooling_average import AverageForward, AverageGradient, PoolingAverage
+from mpsref.kernels.posing import remembered
+from mpsref.registry import Implementation, OperationKey
+from mpsref.tables import Runs
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+MOST_FLOAT32_TERMS = 1024
+
+BLOCK = 4096
+"""About how many elements of a row are worked on at once: 16 KB, half of a usual first-level cache."""
+
+LONG_PIXEL = 128
+"""From so many channels on it pays to write target columns in their order, whatever else it costs."""
+
+
+class Rows(NamedTuple):
+    """The y axis: target row j sums ``terms[j]`` source rows from ``first[j]`` on."""
+
+    first: npt.NDArray[np.int64]
+    terms: npt.NDArray[np.int64]
+    weight: Array
+    """A factor for each source row."""
+    scale: Array
+    """A factor for each target row."""
+
+
+class Columns(NamedTuple):
+    """The x axis, as segments of target columns that are computed alike.
+
+    Segment k has ``length[k]`` target columns: ``start[k]`` and others ``step`` apart. Each sums ``terms[k]`` source
+    columns; the run of the first one begins at ``first[k]``, that of each next one ``advance`` further on.
+    """
+
+    start: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    terms: npt.NDArray[np.int64]
+    step: int
+    advance: int
+    weight: Array
+    """A factor for each source column."""
+    scale: Array
+    """A factor for each segment."""
+
+
+def average(problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
+    """Fill ``out``: with the means of windows of ``source``, or with an image's gradient from that of such means."""
+    rows, columns = _tables(problem)
+    n, height, width, channels = out.shape
+    sizes = (*source.shape[1:3], height, width, channels)
+    pixels, results = as_storage(source), as_storage(out)
+    row = results if results.dtype == rows.scale.dtype else rows.scale[:0]
+    for_rows(_gather, n * height, source.nbytes + out.nbytes, pixels, row, results, sizes, rows, columns)
+
+
+@remembered
+def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
+    """Return the two axes of a problem, as compiled code reads them."""
+    y, x = problem.runs()
+    most = int(y.count.max()) * int(x.count.max())
+    dtype = np.float32 if most <= MOST_FLOAT32_TERMS else np.float64
+    inverse_y, inverse_x = (inverse.astype(dtype) for inverse in problem.reciprocals())
+    _, height, width, channels = problem.result_shapes[0]
+    (_, source_height, source_width, _), *_ = problem.input_shapes.values()
+    stride = problem.spec.windows[1].stride
+    first, terms = y.first.astype(np.int64), y.count.astype(np.int64)
+    if isinstance(problem, AverageForward):
+        rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)
+        return rows, _segments(x, channels, 1, stride, weight=np.ones(source_width, dtype), scale=inverse_x)
+    rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
+    # Each of the next windows reads the pixel a stride further on; meanwhile, neighbours are read by the same windows.
+    strided, same = (
+        _segments(x, channels, step, advance, weight=inverse_x, scale=np.ones(width, dtype))
+        for step, advance in ((stride, 1), (1, 0))
+    )
+    ordered = same.start.size <= strided.start.size or (stride > 1 and channels >= LONG_PIXEL)
+    return rows, same if ordered else strided
+
+
+def _segments(runs: Runs, channels: int, step: int, advance: int, weight: Array, scale: Array) -> Columns:
+    """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal lengths and weights."""
+    step, advance = min(step, runs.first.size), min(advance, weight.size)  # longer ones never come to a second column
+    order = np.argsort(np.arange(runs.first.size) % step, kind="stable")
+    first, terms, scale = runs.first[order].astype(np.int64), runs.count[order].astype(np.int64), scale[order]
+    changes = np.concatenate([[0], np.cumsum(weight[1:] != weight[:-1])])  # of the weights before each source column
+    last = np.maximum(first + terms - 1, 0)
+    moved = (np.diff(first) == advance) & (changes[last[1:]] == changes[first[:-1]])
+    # Windows whose equal runs are a whole stride apart are all inside the image, so their scales are equal too.
+    alike = (np.diff(order) == step) & (np.diff(terms) == 0) & (moved | (terms[1:] == 0))
+    alike &= np.arange(1, order.size) % max(1, BLOCK // channels) != 0
+    start = np.flatnonzero(np.concatenate([[True], ~alike]))
+    length = np.diff(start, append=order.size)
+    return Columns(order[start], length, first[start], terms[start], step, advance, weight, scale[start])
+
+
+@compiled
+def _gather(
+    begin: int,
+    end: int,
+    source: Any,
+    results: Any,
+    target: Any,
+    sizes: Any,
+    rows: Rows,
+    columns: Columns,
+) -> None:
+    """Compute rows ``begin`` to ``end`` of the target, counted through all images.
+
+    ``source`` and ``target`` are vectors of pixels as they are stored. ``results``, in which rows are computed, is the
+    target itself, or an empty vector: then each is computed in one of its dtype.
+    """
+    source_height, source_width, height, width, channels = sizes
+    pitch = source_width * channels
+    in_place = results.size > 0
+    if not in_place:
+        results = np.empty(width * channels, results.dtype)
+    sums = np.empty(pitch, rows.scale.dtype)
+    one = rows.scale.dtype.type(1)
+    step, advance = columns.step * channels, columns.advance * channels
+    for row in range(begin, end):
+        image, j = divmod(row, height)
+        first, terms, scale = rows.first[j], rows.terms[j], rows.scale[j]
+        start = (image * source_height + first) * pitch
+        at = row * width * channels if in_place else 0
+        if terms <= 1:  # nothing to add up: the columns are read from the source itself
+            scale *= rows.weight[first]
+        done = 0  # elements of the row of sums
+        for k in range(columns.start.size):
+            b, count, factor = columns.first[k], columns.terms[k] if terms else 0, scale * columns.scale[k]
+            blocks, size = columns.length[k], channels
+            if step == channels == advance:  # neighbours from neighbours: one long block
+                blocks, size = 1, blocks * channels
+            walk = (blocks, size, step, advance, channels)
+            q, p = at + columns.start[k] * channels, b * channels
+            if terms > 1:
+                needed = (b + columns.advance * (columns.length[k] - 1) + count) * channels
+                if count > 0 and needed > done:
+                    part = (1, needed - done, pitch, pitch, pitch)
+                    _weighted_sum(sums, done, source, start + done, part, rows.weight, first, terms, one)
+                    done = needed
+                _weighted_sum(results, q, sums, p, walk, columns.weight, b, count, factor)
+            else:
+                _weighted_sum(results, q, source, start + p, walk, columns.weight, b, count, factor)
+        if not in_place:
+            stored = target[row * width * channels : (row + 1) * width * channels]
+            for i in range(stored.size):
+                stored[i] = store(results[i], stored[i])
+
+
+# A *walk* is (blocks, size, step, advance, tap): block b of ``size`` elements begins at ``into[at + b * step]``, and
+# its term t at ``source[start + b * advance + t * tap]``. Each function below goes over the blocks once. Indices are
+# unsigned, because a signed one makes numba ask each time whether it counts from the end.
+
+
+@inlined
+def _weighted_sum(
+    into: Any, at: Any, source: Any, start: int, walk: Any, weight: Any, first: int, count: int, scale: Any
+) -> None:
+    """Set each block to ``scale`` times the sum of ``count`` terms, term t with the factor ``weight[first + t]``."""
+    if count == 0:
+        _set_0(into, at, walk)
+    elif count == 1:
+        _set_1(into, at, source, start, walk, scale * weight[first])
+    elif count % 2 == 0:
+        _set_2(into, at, source, start, walk, scale * weight[first], scale * weight[first + 1])
+    else:
+        w0, w1, w2 = scale * weight[first], scale * weight[first + 1], scale * weight[first + 2]
+        _set_3(into, at, source, start, walk, w0, w1, w2)
+    for t in range(2 + count % 2, count, 2):
+        w0, w1 = scale * weight[first + t], scale * weight[first + t + 1]
+        _add_2(into, at, source, start + t * walk[4], walk, w0, w1)
+
+
+@inlined
+def _set_0(into: Any, at: int, walk: Any) -> None:
+    blocks, n, step, _, _ = walk
+    q = np.uintp(at)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = 0
+        q += np.uintp(step)
+
+
+@inlined
+def _set_1(into: Any, at: int, source: Any, start: int, walk: Any, w0: float) -> None:
+    blocks, n, step, advance, _ = walk
+    q, x = np.uintp(at), np.uintp(start)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = w0 * load(source[x + i])
+        q += np.uintp(step)
+        x += np.uintp(advance)
+
+
+@inlined
+def _set_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float) -> None:
+    blocks, n, step, advance, tap = walk
+    q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i])
+        q += np.uintp(step)
+        x += np.uintp(advance)
+        y += np.uintp(advance)
+
+
+@inlined
+def _set_3(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float, w2: float) -> None:
+    blocks, n, step, advance, tap = walk
+    q, x, y, z = np.uintp(at), np.uintp(start), np.uintp(start + tap), np.uintp(start + 2 * tap)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i]) + w2 * load(source[z + i])
+        q += np.uintp(step)
+        x += np.uintp(advance)
+        y += np.uintp(advance)
+        z += np.uintp(advance)
+
+
+@inlined
+def _add_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float) -> None:
+    blocks, n, step, advance, tap = walk
+    q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] += w0 * load(source[x + i]) + w1 * load(source[y + i])
+        q += np.uintp(step)
+        x += np.uintp(advance)
+        y += np.uintp(advance)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (PoolingAverage, "forward"): average,
+    (PoolingAverage, "gradient"): average,
+}

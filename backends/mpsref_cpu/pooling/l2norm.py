@@ -1,0 +1,322 @@
+"""L2-norm pooling.
+
+Forward: the sum of squares is separable. For a row of windows the squares of its source rows are added up, as one long
+vector, then columns of that. An element costs a multiply-add for each row of its window and one for each column.
+
+Gradient: ``dx = x * sum of g / norm over the windows that read the pixel``. Down the image, the ratios ``g / norm`` of
+each row of windows are computed when the first pixel needs them, as above, and kept as long as others do. Their sum is
+separable again: whole rows first, then columns. Where one window reads a pixel, its ratio is the sum.
+
+Columns are added up in registers, some channels of all terms at a time, and written once. Sums are float32, and float64
+where they have more than 1,024 terms. Workspace of a thread: a row of squares, one of sums, and for the gradient as
+many rows of ratios as windows of a column read one pixel, and one more.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels.pooling_l2norm import PoolingL2Norm
+from mpsref.kernels.posing import remembered
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled, inlined, uncounted
+from mpsref_cpu.pooling.windows import (
+    MOST_FLOAT32_TERMS,
+    Groups,
+    Indices,
+    Pixels,
+    Windows,
+    band_height,
+    first_row,
+    groups_of_pixels,
+    groups_of_windows,
+    list_reads,
+)
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.vectors import load_lanes, plus_product, put, times, zeros_like
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+
+class Reading(NamedTuple):
+    """What windows read."""
+
+    rows: Windows
+    columns: Windows
+    groups: Groups
+    """Window columns that are alike."""
+    most: int
+    """The longest sum of either axis."""
+    no_sums: Any
+    """An empty vector of the dtype of the sums."""
+
+
+class Touched(NamedTuple):
+    """Which windows the pixels of a gradient are read by."""
+
+    rows: Pixels
+    columns: Pixels
+    groups: Groups
+    """Columns that are alike."""
+    runs: Indices
+    """Columns [begin, end) that are read."""
+    read: int
+    """How many there are."""
+
+
+def forward(problem: PoolingForward, x: Array, out: Array) -> None:
+    """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
+    n, height, width, channels = out.shape
+    sizes = (*x.shape[1:3], height, width, channels)
+    arguments = as_storage(x), as_storage(out), sizes, _reading(problem, 0, width)
+    for_rows(_forward, n * height, x.nbytes + out.nbytes, *arguments)
+
+
+def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
+    reading, touched = _gradient_tables(problem)
+    n, height, width, channels = out.shape
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    band = band_height(n, height, min(problem.spec.windows[0].extent, height), nbytes)
+    sizes = (*g.shape[1:3], height, width, channels, band)
+    arguments = as_storage(g), as_storage(x), as_storage(out), sizes, reading, touched
+    for_rows(_gradient, n * -(-height // band), nbytes, *arguments)
+
+
+@lru_cache(maxsize=256)
+def _reading(
+    problem: PoolingForward | PoolingGradient, begin: int, end: int, rows_most: int = 1, columns_most: int = 1
+) -> Reading:
+    """Return what the windows read, grouped between two columns; so many of an axis may read a pixel."""
+    rows, columns = (Windows.of(reads) for reads in problem.reads())
+    alone = (columns.before > 0) | (columns.after > 0)
+    groups = groups_of_windows(columns, problem.spec.windows[1].stride, alone, begin, end)
+    terms = max(rows.most * columns.most, rows_most * columns_most)
+    no_sums = np.empty(0, np.float32 if terms <= MOST_FLOAT32_TERMS else np.float64)
+    return Reading(rows, columns, groups, max(rows.most, columns.most, rows_most, columns_most), no_sums)
+
+
+@remembered
+def _gradient_tables(problem: PoolingGradient) -> tuple[Reading, Touched]:
+    """Return what windows read, and by which the pixels are read."""
+    y, x = (Pixels.of(touching) for touching in problem.touching())
+    reading = _reading(problem, x.begin, x.end, y.most, x.most)
+    low, high = reading.columns.low, reading.columns.high
+    alone = (x.pixel >= 0) & ((x.pixel == low) | (x.pixel == high))  # read several times by some windows
+    runs = np.flatnonzero(np.diff(x.count > 0, prepend=False, append=False)).reshape(-1, 2)
+    return reading, Touched(
+        y, x, groups_of_pixels(x, alone, problem.spec.windows[1].stride), runs, int((x.count > 0).sum())
+    )
+
+
+@compiled
+def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, reading: Reading) -> None:
+    """Compute rows ``begin`` to ``end`` of y, counted through all images."""
+    source_height, source_width, height, width, channels = sizes
+    size = width * channels
+    sums, squares = np.empty(size, reading.no_sums.dtype), np.empty(source_width * channels, reading.no_sums.dtype)
+    terms = np.empty(reading.most, np.int64), np.empty(reading.most, sums.dtype)
+    for row in range(begin, end):
+        image, a = divmod(row, height)
+        start = image * source_height * source_width * channels
+        _sums_of_squares(sums, 0, x, start, a, squares, terms, channels, reading)
+        stored = y[row * size : (row + 1) * size]
+        for i in range(stored.size):
+            stored[i] = store(np.sqrt(sums[i]), stored[i])
+
+
+@compiled
+def _gradient(begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched) -> None:
+    """Compute bands ``begin`` to ``end`` of dx, counted through all images.
+
+    ``ratios`` holds some rows of windows, row a in slot ``a % slots``, and in one more slot the sum of some.
+    """
+    _, gradient_width, _, width, channels, _ = sizes
+    slots, dtype = touched.rows.most, reading.no_sums.dtype
+    ratios, squares = np.empty((slots + 1) * gradient_width * channels, dtype), np.empty(width * channels, dtype)
+    terms = np.empty(reading.most, np.int64), np.empty(reading.most, dtype)
+    workspace = ratios, squares, np.empty(width * channels, dtype), terms, np.empty(slots, np.int64)
+    _bands(begin, end, g, x, dx, sizes, reading, touched, workspace)
+
+
+@uncounted
+def _bands(
+    begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched, workspace: Any
+) -> None:
+    """Do it, with the vectors that it needs."""
+    gradient_height, gradient_width, height, width, channels, band = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    ratios, squares, totals, terms, held = workspace
+    (starts, factors), zero = terms, ratios.dtype.type(0)
+    slots, pitch, size = held.size, gradient_width * channels, width * channels
+    used, used_end = touched.columns.begin * channels, touched.columns.end * channels
+    for row in range(begin, end):
+        image, j = divmod(row, height)
+        if row == begin or j == 0:
+            held[:] = -1
+        pixel, first, count = touched.rows.pixel[j], touched.rows.first[j], touched.rows.count[j]
+        for a in range(first, first + count):
+            if held[a % slots] != a:
+                held[a % slots] = a
+                at = a % slots * pitch
+                _sums_of_squares(ratios, at, x, image * height * size, a, squares, terms, channels, reading)
+                p, shares = (image * gradient_height + a) * pitch, ratios[at + used : at + used_end]
+                given = g[p + used : p + used_end]
+                for i in range(shares.size):
+                    share = np.true_divide(load(given[i]), np.sqrt(shares[i]))  # "/" would stop to raise an error
+                    shares[i] = share if shares[i] != 0 else zero
+
+        windows = _list_windows(reading.rows, first, count, pixel, terms)
+        for t in range(windows):
+            starts[t] = starts[t] % slots * pitch + used
+        line = starts[0]
+        if windows != 1 or factors[0] != 1:
+            line = slots * pitch + used
+            whole = np.int64(1), used_end - used, line, line  # a literal 1 is a type of its own: all compiled once more
+            _sum(ratios, line, ratios, terms, windows, whole)
+
+        stored = dx[row * size : (row + 1) * size]
+        if count == 0 or touched.read < width:
+            stored[:] = 0
+        if count == 0:
+            continue
+        for k in range(touched.groups.start.size):
+            q = touched.groups.start[k]
+            column, first = touched.columns.pixel[q], touched.columns.first[q]
+            windows = _list_windows(reading.columns, first, touched.columns.count[q], column, terms)
+            for t in range(windows):
+                starts[t] = line + starts[t] * channels - used
+            _sum(totals, q * channels, ratios, terms, windows, _walk(touched.groups, k, channels))
+        for k in range(touched.runs.shape[0]):
+            q, q_end = touched.runs[k, 0] * channels, touched.runs[k, 1] * channels
+            p = (image * height + pixel) * size + touched.columns.pixel[touched.runs[k, 0]] * channels
+            pixels, sums, results = x[p : p + q_end - q], totals[q:q_end], stored[q:q_end]
+            for i in range(results.size):
+                results[i] = store(sums[i] * load(pixels[i]), results[i])
+
+
+@inlined
+def _times(windows: Windows, i: int, pixel: int) -> float:
+    """Return how many taps of window i read a pixel."""
+    times = 0.0
+    if pixel == windows.low:
+        times += windows.before[i]
+    if pixel == windows.high:
+        times += windows.after[i]
+    if 0 <= pixel - windows.first[i] < windows.count[i]:
+        times += 1.0
+    return times
+
+
+@uncounted
+def _sums_of_squares(
+    into: Any, at: int, x: Any, start: int, a: int, squares: Any, terms: Any, channels: int, reading: Reading
+) -> None:
+    """Compute the sums of the windows of row a into ``into[at:]``, from the image at ``x[start:]``."""
+    groups = reading.groups
+    starts, factors = terms
+    count = _list_pixels(reading.rows, a, terms, squares.size)
+    n, i = np.uintp(squares.size), np.uintp(0)
+    while i + np.uintp(32) <= n:
+        total = zeros_like(squares, 32)
+        for t in range(np.uintp(count)):
+            value = load_lanes(x, np.uintp(start + starts[t]) + i, total)
+            total = plus_product(total, factors[t], times(value, value))
+        put(squares, i, total)
+        i += np.uintp(32)
+    while i < n:
+        squares[i] = 0
+        for t in range(np.uintp(count)):
+            single = load(x[np.uintp(start + starts[t]) + i])
+            squares[i] += factors[t] * (single * single)
+        i += np.uintp(1)
+    for k in range(groups.start.size):
+        b = groups.start[k]
+        count = _list_pixels(reading.columns, b, terms, channels)
+        _sum(into, at + b * channels, squares, terms, count, _walk(groups, k, channels))
+
+
+# The *terms* of a sum are two vectors: where each begins, and its factor.
+
+
+@uncounted
+def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
+    """Write down the pixels that window i reads, each ``pitch`` long; return how many."""
+    starts, factors = terms
+    count = 0
+    for t in range(list_reads(windows, i, starts, factors)):
+        if starts[t] >= 0:
+            starts[count], factors[count] = starts[t] * pitch, factors[t]
+            count += 1
+    return count
+
+
+@uncounted
+def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: Any) -> int:
+    """Write down those of ``count`` windows that read a pixel, by their numbers; return how many."""
+    starts, factors = terms
+    reading = 0
+    for i in range(first, first + count):
+        starts[reading], factors[reading] = i, _times(windows, i, pixel)
+        if factors[reading] > 0:
+            reading += 1
+    return reading
+
+
+# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written ``b * step`` further on, and its
+# terms are read ``b * advance`` further on. Indices are unsigned, because a signed one makes numba ask each time
+# whether it counts from the end.
+
+
+@uncounted
+def _walk(groups: Groups, k: int, channels: int) -> Any:
+    """Return the walk over a group of pixels; neighbours from neighbours are one long block."""
+    if groups.step == groups.advance == 1:
+        return 1, groups.length[k] * channels, 0, 0
+    return groups.length[k], channels, groups.step * channels, groups.advance * channels
+
+
+@uncounted
+def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> None:
+    """Set each block to the sum of so many terms."""
+    blocks, size, step, advance = walk
+    starts, factors = terms
+    n, q, moved = np.uintp(size), np.uintp(at), np.uintp(0)
+    for _ in range(blocks):
+        i = np.uintp(0)
+        while i + np.uintp(32) <= n:
+            _sum_lanes(into, q + i, source, terms, count, moved + i, zeros_like(factors, 32))
+            i += np.uintp(32)
+        while i < n and n >= np.uintp(8):
+            i = min(i, n - np.uintp(8))  # the last vector may repeat some of the one before
+            _sum_lanes(into, q + i, source, terms, count, moved + i, zeros_like(factors, 8))
+            i += np.uintp(8)
+        while i < n:
+            total = factors.dtype.type(0)
+            for t in range(count):
+                total += factors[t] * source[np.uintp(starts[t]) + moved + i]
+            into[q + i] = total
+            i += np.uintp(1)
+        q += np.uintp(step)
+        moved += np.uintp(advance)
+
+
+@inlined
+def _sum_lanes(into: Any, q: Any, source: Any, terms: Any, count: int, moved: Any, zero: Any) -> None:
+    """Do it for as many elements as ``zero`` has lanes."""
+    (starts, factors), total = terms, zero
+    for t in range(np.uintp(count)):
+        total = plus_product(total, factors[t], load_lanes(source, np.uintp(starts[t]) + moved, zero))
+    put(into, q, total)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (PoolingL2Norm, "forward"): forward,
+    (PoolingL2Norm, "gradient"): gradient,
+}

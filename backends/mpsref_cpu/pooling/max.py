@@ -1,0 +1,183 @@
+"""Max pooling: the forward pass, and which of two ways its gradient takes.
+
+Forward: the largest value of a window is the largest of its columns' largest values. First the rows of the window are
+compared, as one long vector each, then columns of the result: an element costs a comparison for each row of its window
+and one for each of its columns. NaN is larger than everything.
+
+Gradient: neither variant stores an index image. Windows of few taps scatter their gradient tap by tap
+(:mod:`mpsref_cpu.pooling.max_gradient_small`), larger ones process one axis after the other
+(:mod:`mpsref_cpu.pooling.max_gradient_large`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.pooling import PoolingForward, PoolingGradient
+from mpsref.kernels.pooling_max import PoolingMax
+from mpsref.kernels.posing import remembered
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled, internal
+from mpsref_cpu.pooling import max_gradient_large, max_gradient_small
+from mpsref_cpu.pooling.windows import Groups, Windows, groups_of_windows, list_reads
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+MOST_TAPS = 16
+"""Of a window whose gradient is handed out tap by tap."""
+
+
+def forward(problem: PoolingForward, x: Array, out: Array) -> None:
+    """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
+    rows, columns, groups = _tables(problem)
+    n, height, width, channels = out.shape
+    sizes = (x.shape[1], x.shape[2], height, width, channels)
+    pixels, results = as_storage(x), as_storage(out)
+    for_rows(_forward, n * height, x.nbytes + out.nbytes, pixels, results, sizes, rows, columns, groups)
+
+
+def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
+    height, width = (window.kernel for window in problem.spec.windows)
+    way = max_gradient_small if height * width <= MOST_TAPS else max_gradient_large
+    way.gradient(problem, g, x, out)
+
+
+@remembered
+def _tables(problem: PoolingForward) -> tuple[Windows, Windows, Groups]:
+    rows, columns = (Windows.of(reads).distinct() for reads in problem.reads())
+    alone = (columns.before > 0) | (columns.after > 0)
+    return rows, columns, groups_of_windows(columns, problem.spec.windows[1].stride, alone, 0, columns.first.size)
+
+
+@compiled
+def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, rows: Windows, columns: Windows, groups: Groups) -> None:
+    """Compute rows ``begin`` to ``end`` of y, counted through all images."""
+    source_height, source_width, height, width, channels = sizes
+    pitch = source_width * channels
+    tallest = np.empty(pitch, np.float32)  # of each source column, the largest value in the rows of the window
+    largest = np.empty(width * channels, np.float32)
+    reads = np.empty(max(rows.most, columns.most), np.int64)
+    times = np.empty(reads.size, np.float64)
+    for row in range(begin, end):
+        image, a = divmod(row, height)
+        count = list_reads(rows, a, reads, times)
+        for k in range(count):
+            if reads[k] >= 0:
+                reads[k] = (image * source_height + reads[k]) * pitch
+        _largest(tallest, 0, x, reads, count, (1, pitch, 0, 0))
+        for k in range(groups.start.size):
+            b = groups.start[k]
+            count = list_reads(columns, b, reads, times)
+            for t in range(count):
+                reads[t] = max(-1, reads[t] * channels)
+            walk = (groups.length[k], channels, channels, groups.advance * channels)
+            if groups.advance == 1:  # neighbours from neighbours: one long block
+                walk = (1, groups.length[k] * channels, 0, 0)
+            _largest(largest, b * channels, tallest, reads, count, walk)
+        stored = y[row * width * channels : (row + 1) * width * channels]
+        for i in range(stored.size):
+            stored[i] = store(largest[i], stored[i])
+
+
+# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written ``b * step`` further on and read
+# ``b * advance`` further on. Each of these functions goes over the blocks once. Indices are unsigned, because a signed
+# one makes numba ask each time whether it counts from the end.
+
+
+@internal
+def _largest(into: Any, at: int, source: Any, starts: Any, count: int, walk: Any) -> None:
+    """Set each block to the largest of ``count`` reads, from ``source[starts[t]]`` on; a start of -1 reads zeros."""
+    if starts[0] < 0:
+        _set_0(into, at, walk)
+        done = 1
+    elif count >= 3 and starts[1] >= 0 and starts[2] >= 0:
+        _set_3(into, at, source, starts[0], starts[1], starts[2], walk)
+        done = 3
+    else:
+        second = starts[min(1, count - 1)]
+        _set_2(into, at, source, starts[0], second if second >= 0 else starts[0], walk)
+        done = 2 if second >= 0 else 1
+    while done < count:
+        if starts[done] < 0:
+            _raise_0(into, at, walk)
+            done += 1
+        else:
+            second = starts[min(done + 1, count - 1)]
+            _raise_2(into, at, source, starts[done], second if second >= 0 else starts[done], walk)
+            done += 2 if second >= 0 else 1
+
+
+@internal
+def _larger(best: Any, value: Any) -> Any:
+    """Return the larger of two, NaN if one of them is."""
+    return value if (value > best) | (value != value) else best
+
+
+@internal
+def _set_0(into: Any, at: int, walk: Any) -> None:
+    blocks, n, step, _ = walk
+    q = np.uintp(at)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = 0
+        q += np.uintp(step)
+
+
+@internal
+def _raise_0(into: Any, at: int, walk: Any) -> None:
+    blocks, n, step, _ = walk
+    q = np.uintp(at)
+    zero = np.float32(0)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = _larger(into[q + i], zero)
+        q += np.uintp(step)
+
+
+@internal
+def _set_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any) -> None:
+    blocks, n, step, advance = walk
+    q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = _larger(load(source[x0 + i]), load(source[x1 + i]))
+        q += np.uintp(step)
+        x0 += np.uintp(advance)
+        x1 += np.uintp(advance)
+
+
+@internal
+def _set_3(into: Any, at: int, source: Any, start0: int, start1: int, start2: int, walk: Any) -> None:
+    blocks, n, step, advance = walk
+    q, x0, x1, x2 = np.uintp(at), np.uintp(start0), np.uintp(start1), np.uintp(start2)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = _larger(_larger(load(source[x0 + i]), load(source[x1 + i])), load(source[x2 + i]))
+        q += np.uintp(step)
+        x0 += np.uintp(advance)
+        x1 += np.uintp(advance)
+        x2 += np.uintp(advance)
+
+
+@internal
+def _raise_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any) -> None:
+    blocks, n, step, advance = walk
+    q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
+    for _ in range(blocks):
+        for i in range(np.uintp(n)):
+            into[q + i] = _larger(_larger(into[q + i], load(source[x0 + i])), load(source[x1 + i]))
+        q += np.uintp(step)
+        x0 += np.uintp(advance)
+        x1 += np.uintp(advance)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (PoolingMax, "forward"): forward,
+    (PoolingMax, "gradient"): gradient,
+}

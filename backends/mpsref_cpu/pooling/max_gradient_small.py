@@ -1,0 +1,397 @@
+"""The gradient of max pooling with small windows: each hands its gradient out tap by tap.
+
+Rows of dx are taken in turn, and each window is looked at once, when the first row that it reads is: some channels at a
+time, it finds its largest value and then gives ``g`` to the first tap in raster order that equals it; what is given is
+taken away from what is left, so that later taps get nothing. An element of g costs, for each of the K * K taps, a
+maximum and an addition to find the value, and a comparison, two masks and an addition to place it, all on whole
+vectors. Where channels fill no whole number of vectors, the last one repeats some of the one before, and adds nothing
+to those. Windows that reach into the rows of another thread are looked at there too.
+
+NaN is larger than everything and equals nothing. It shows in the sum of the values of a window (as some infinities do);
+then, and for images of fewer channels than a vector has, the selected tap is looked up as ``numpy.argmax`` does.
+
+Every element of dx adds up its windows in raster order, whatever the threads, in float32, and in float64 where there
+may be more than 1,024. Workspace: as many rows of sums as a window is high, where dx is not stored in their dtype.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.pooling import PoolingGradient
+from mpsref.kernels.posing import remembered
+from mpsref_cpu.compiling import compiled, inlined, uncounted
+from mpsref_cpu.pooling.windows import (
+    MOST_FLOAT32_TERMS,
+    VECTOR,
+    Groups,
+    Indices,
+    Pixels,
+    Windows,
+    band_height,
+    first_row,
+    groups_of_windows,
+    list_reads,
+    part_width,
+    places,
+)
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.vectors import (
+    add_to,
+    any_nan,
+    from_lane,
+    load_lanes,
+    maximum,
+    plus,
+    put,
+    where_equal,
+    without,
+    zeros,
+)
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["gradient"]
+
+
+UNKNOWN = -1
+
+
+class Tables(NamedTuple):
+    """The geometry of a gradient. A source row or column has a *place*, its row or column in dx, or -1."""
+
+    row_windows: Windows
+    column_windows: Windows
+    rows: Pixels
+    columns: Pixels
+    row_places: Indices
+    column_places: Indices
+    regular: npt.NDArray[np.bool_]
+    """Whether a window column reads nothing outside the image, and pixels that all have a place."""
+    groups: Groups
+    """Regular window columns that are alike; others are alone."""
+    dense: bool
+    """Whether every window that may read a pixel does: then the first one sets it, and those after it add."""
+    gaps: Indices
+    """Columns [begin, end) of dx that no window sets."""
+    tall: int
+    """Source rows from the first that a window reads to the last, at most."""
+    no_sums: Any
+    """An empty vector of the dtype of the sums."""
+
+
+@remembered
+def _tables(problem: PoolingGradient) -> Tables:
+    row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
+    rows, columns = (Pixels.of(touching) for touching in problem.touching())
+    row_places, column_places = places(rows), places(columns)
+    y, x = problem.spec.windows
+    first = column_windows.first
+    last = first + (np.maximum(column_windows.count, 1) - 1) * column_windows.step
+    regular = (column_places[first] >= 0) & (column_places[last] - column_places[first] == last - first)
+    regular &= (column_windows.before == 0) & (column_windows.after == 0)
+    sets = np.bincount(columns.first[columns.count > 0], minlength=first.size)  # columns that each window is first at
+    groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end, sets)
+    dense = y.dilation == x.dilation == 1
+    unset = np.flatnonzero(np.diff((columns.count == 0) | (not dense), prepend=False, append=False))
+    return Tables(
+        row_windows,
+        column_windows,
+        rows,
+        columns,
+        row_places,
+        column_places,
+        regular,
+        groups,
+        dense,
+        gaps=unset.reshape(-1, 2),
+        tall=min(y.extent, problem.source_shape[1]),
+        no_sums=np.empty(0, np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64),
+    )
+
+
+def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
+    """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
+    tables = _tables(problem)
+    n, height, width, channels = out.shape
+    nbytes = g.nbytes + x.nbytes + out.nbytes
+    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
+    sums = results if results.dtype == tables.no_sums.dtype else tables.no_sums
+    part = part_width(n, channels, nbytes, 0 if sums is results else width * tables.tall * sums.itemsize)
+    units = n * -(-channels // part)
+    band = band_height(units, height, tables.tall, nbytes)
+    sizes = (*g.shape[1:3], height, width, channels, part, band)
+    for_rows(_gradient, units * -(-height // band), nbytes, gradients, pixels, sums, results, sizes, tables)
+
+
+@compiled
+def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: Any, tables: Tables) -> None:
+    """Compute bands ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
+
+    ``sums``, where windows add what they give, is dx itself, or an empty vector: then there is one of its dtype for the
+    rows that windows in progress touch, row j of dx in slot ``j % tall``.
+    """
+    _, _, height, width, _, part, _ = sizes
+    in_place = sums.size > 0
+    if not in_place:
+        sums = np.empty(tables.tall * width * part, sums.dtype)
+    most_rows, most_columns = tables.row_windows.most, tables.column_windows.most
+    most = max(most_rows, most_columns)
+    workspace = (
+        (np.empty(most, np.int64), np.empty(most, np.float64)),
+        (np.empty(most_rows, np.int64), np.empty(most_rows, np.int64), np.empty(most_rows, np.bool_)),
+        (np.empty(most_columns, np.int64), np.empty(most_columns, np.int64), np.empty(most_columns, np.bool_)),
+        (np.empty(height, np.int8), np.array([[0, width]])),
+    )
+    _bands(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace)
+
+
+@uncounted
+def _bands(
+    begin: int,
+    end: int,
+    g: Any,
+    x: Any,
+    sums: Any,
+    in_place: bool,
+    dx: Any,
+    sizes: Any,
+    tables: Tables,
+    workspace: Any,
+) -> None:
+    """Do it, with the vectors that it needs."""
+    gradient_height, gradient_width, height, width, channels, part, band = sizes
+    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    (reads, times), (x_rows, sum_rows, row_sets), (x_columns, sum_columns, column_sets), (nan_rows, whole_row) = (
+        workspace
+    )
+    parts = -(-channels // part)
+    unit, following, clear = -1, 0, 0
+    for row in range(begin, end):
+        j = row % height
+        if row // height != unit:
+            unit, following, clear = row // height, 0, j
+            nan_rows[:] = UNKNOWN
+        last = min(end - unit * height, height)
+        image, c = unit // parts, unit % parts * part
+        n = min(part, channels - c)
+        pitch = channels if in_place else n
+        slots = height if in_place else tables.tall
+        x_image = image * height * width * channels + c
+        sum_image = x_image if in_place else 0
+
+        for a in range(max(tables.rows.first[j], following), tables.rows.first[j] + tables.rows.count[j]):
+            following, found_nan = a + 1, False
+            row_count = list_reads(tables.row_windows, a, reads, times)
+            for k in range(row_count):
+                x_rows[k], sum_rows[k], row_sets[k] = -1, -1, False
+                if reads[k] >= 0:
+                    x_rows[k] = x_image + reads[k] * width * channels
+                    if nan_rows[reads[k]] == UNKNOWN:
+                        nan_rows[reads[k]] = _has_nan(x, x_rows[k], width, channels, n)
+                    found_nan |= nan_rows[reads[k]] != 0
+                    place = tables.row_places[reads[k]]
+                    if max(0, begin - unit * height) <= place < last:
+                        sum_rows[k] = sum_image + place % slots * width * pitch
+                        row_sets[k] = tables.dense and tables.rows.first[place] == a
+                        for r in range(clear, place + 1):
+                            _clear(sums, sum_image + r % slots * width * pitch, tables.gaps, pitch, n)
+                        clear = max(clear, place + 1)
+            rows = row_count, x_rows, sum_rows, row_sets
+            for k in range(tables.groups.start.size):
+                b, length = tables.groups.start[k], tables.groups.length[k]
+                column_count = list_reads(tables.column_windows, b, reads, times)
+                for t in range(column_count):
+                    x_columns[t], sum_columns[t], column_sets[t] = -1, -1, False
+                    if reads[t] >= 0:
+                        x_columns[t] = reads[t] * channels
+                        place = tables.column_places[reads[t]]
+                        if place >= 0:
+                            sum_columns[t] = place * pitch
+                            column_sets[t] = tables.dense and tables.columns.first[place] == b
+                columns = column_count, x_columns, sum_columns, column_sets
+                at = ((image * gradient_height + a) * gradient_width + b) * channels + c
+                moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch
+                if tables.regular[b] and column_count == 2:
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, (0, 0))
+                elif tables.regular[b] and column_count == 3:
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, (0, 0, 0))
+                else:
+                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, None)
+        if clear <= j:  # no window came here
+            _clear(sums, sum_image + j % slots * width * pitch, whole_row, pitch, n)
+            clear = j + 1
+        if not in_place:
+            p, q = x_image + j * width * channels, j % slots * width * n
+            for k in range(width):
+                stored = dx[p + k * channels : p + k * channels + n]
+                for i in range(n):
+                    stored[i] = store(sums[q + k * n + i], stored[i])
+
+
+@uncounted
+def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
+    """Set ``n`` channels of some columns of the row of sums that begins at ``at`` to 0."""
+    for k in range(columns.shape[0]):
+        for q in range(columns[k, 0], columns[k, 1]):
+            sums[at + q * pitch : at + q * pitch + n] = 0
+
+
+@uncounted
+def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
+    """Return whether ``n`` channels of the row at ``x[start]`` hold a NaN, or infinities of both signs."""
+    blocks, size = (1, width * n) if n == channels else (width, n)
+    total, rest = zeros(32), np.float32(0)
+    for b in range(blocks):
+        p = start + b * channels
+        for i in range(0, size - 31, 32):
+            total = plus(total, load_lanes(x, np.uintp(p + i), zeros(32)))
+        for i in range(p + size // 32 * 32, p + size):
+            rest += load(x[i])
+    return bool(any_nan(total) or rest != rest)
+
+
+# Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and gives to the sum at
+# ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is nothing; the first window to give to a sum sets it. Along a
+# group of windows, columns move on. ``unroll`` is a tuple as long as a regular window is wide, or None.
+
+
+@uncounted
+def _hand_out(
+    g: Any,
+    at: int,
+    x: Any,
+    sums: Any,
+    n: int,
+    rows: Any,
+    columns: Any,
+    moves: Any,
+    length: int,
+    found_nan: bool,
+    unroll: Any,
+) -> None:
+    """For each of ``length`` windows, give each of ``n`` gradients from ``g[at]`` on to the tap that it selects."""
+    moved = 0, 0
+    _, x_columns, sum_columns, column_sets = columns
+    taps = 1 if unroll is None else len(unroll)
+    old = taps - column_sets[:taps].sum()
+    for _ in range(length):
+        walk = (
+            x_columns[0] + moved[0],
+            x_columns[taps - 1] - x_columns[taps - 2],
+            sum_columns[0] + moved[1],
+            sum_columns[taps - 1] - sum_columns[taps - 2],
+            old,
+        )
+        c = 0
+        if unroll is not None:
+            while c + 16 <= n and not found_nan:
+                _hand_out_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(16))
+                c += 16
+        while c < n and n >= VECTOR and not found_nan:
+            done = max(0, c + VECTOR - n)  # channels that the last vector has in common with the one before
+            c -= done
+            if unroll is None:
+                _hand_out_irregular(g, at, x, sums, c, done, rows, columns, moved, zeros(VECTOR))
+            else:
+                _hand_out_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(VECTOR))
+            c += VECTOR
+        if c < n:
+            _hand_out_argmax(g, at, x, sums, c, n, rows, columns, moved)
+        at += moves[0]
+        moved = moved[0] + moves[1], moved[1] + moves[2]
+
+
+@inlined
+def _hand_out_regular(
+    g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, moved: Any, unroll: Any, zero: Any
+) -> None:
+    """Do it for as many channels from ``c`` on as ``zero`` has lanes; so many of them are ``done``: set, not added."""
+    row_count, x_rows, sum_rows, row_sets = rows
+    taps = len(unroll)
+    x_first, x_step, sum_first, sum_step, old = moved
+    best = zero
+    if x_rows[0] >= 0:
+        best = load_lanes(x, np.uintp(x_rows[0] + x_first + c), zero)
+    for ty in range(np.uintp(row_count)):
+        if x_rows[ty] < 0:
+            best = maximum(zero, best)
+        else:
+            p = np.uintp(x_rows[ty] + x_first + c)
+            for tx in range(taps):
+                best = maximum(load_lanes(x, np.uintp(p + tx * x_step), zero), best)
+    left = load_lanes(g, np.uintp(at + c), zero)
+    for ty in range(np.uintp(row_count)):
+        if x_rows[ty] < 0:
+            left = without(left, where_equal(zero, best, left))
+        else:
+            p, q = np.uintp(x_rows[ty] + x_first + c), np.uintp(sum_rows[ty] + sum_first + c)
+            added = old if row_sets[ty] else taps
+            for tx in range(taps):
+                value = load_lanes(x, np.uintp(p + tx * x_step), zero)
+                given = where_equal(value, best, left)
+                left = without(left, given)
+                if sum_rows[ty] >= 0:
+                    if tx < added:
+                        add_to(sums, np.uintp(q + tx * sum_step), from_lane(given, done))
+                    else:
+                        put(sums, np.uintp(q + tx * sum_step), given)
+
+
+@inlined
+def _hand_out_irregular(
+    g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, columns: Any, moved: Any, zero: Any
+) -> None:
+    """As :func:`_hand_out_regular`, where any column may be outside the image or have no place."""
+    row_count, x_rows, sum_rows, row_sets = rows
+    column_count, x_columns, sum_columns, column_sets = columns
+    x_first, sum_first = moved[0] + c, moved[1] + c
+    best = zero
+    if x_rows[0] >= 0 and x_columns[0] >= 0:
+        best = load_lanes(x, np.uintp(x_rows[0] + x_columns[0] + x_first), zero)
+    for ty in range(row_count):
+        for tx in range(column_count):
+            value = zero
+            if x_rows[ty] >= 0 and x_columns[tx] >= 0:
+                value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
+            best = maximum(value, best)
+    left = load_lanes(g, np.uintp(at + c), zero)
+    for ty in range(row_count):
+        for tx in range(column_count):
+            value = zero
+            if x_rows[ty] >= 0 and x_columns[tx] >= 0:
+                value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
+            given = where_equal(value, best, left)
+            left = without(left, given)
+            if sum_rows[ty] >= 0 and sum_columns[tx] >= 0:
+                q = np.uintp(sum_rows[ty] + sum_columns[tx] + sum_first)
+                if row_sets[ty] and column_sets[tx]:
+                    put(sums, q, given)
+                else:
+                    add_to(sums, q, from_lane(given, done))
+
+
+@uncounted
+def _hand_out_argmax(
+    g: Any, at: int, x: Any, sums: Any, begin: int, end: int, rows: Any, columns: Any, moved: Any
+) -> None:
+    """Do it for the channels from ``begin`` to ``end``, one by one; the first NaN is selected."""
+    row_count, x_rows, sum_rows, row_sets = rows
+    column_count, x_columns, sum_columns, column_sets = columns
+    for c in range(begin, end):
+        best, selected = np.float32(0), -1
+        for ty in range(row_count):
+            for tx in range(column_count):
+                value, p, q = np.float32(0), x_rows[ty] + moved[0] + c, sum_rows[ty] + moved[1] + c
+                if x_rows[ty] >= 0 and x_columns[tx] >= 0:
+                    value = load(x[p + x_columns[tx]])
+                receives = sum_rows[ty] >= 0 and sum_columns[tx] >= 0
+                if receives and row_sets[ty] and column_sets[tx]:
+                    sums[q + sum_columns[tx]] = 0
+                if (ty == 0 and tx == 0) or (best == best and not value <= best):
+                    best, selected = value, q + sum_columns[tx] if receives else -1
+        if selected >= 0:
+            sums[selected] += load(g[at + c])

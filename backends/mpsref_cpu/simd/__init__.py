@@ -1,0 +1,1 @@
+"""SIMD for compiled code: vectors, reductions over them, elementary functions, float16."""

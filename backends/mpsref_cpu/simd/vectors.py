@@ -1,0 +1,313 @@
+"""Vectors of float32 for compiled code: several channels of a pixel at once, spelled out.
+
+LLVM turns most loops into vector instructions by itself, but not one that updates several places of one array: it
+cannot know that they do not overlap. Where such a loop matters, kernels say what they mean with these functions, and a
+vector of any number of lanes becomes whatever registers the machine has. All are for use inside compiled functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.extending import models, register_model
+
+__all__ = [
+    "add_to",
+    "all_equal",
+    "any_nan",
+    "from_lane",
+    "load_lanes",
+    "maximum",
+    "minus",
+    "plus",
+    "plus_product",
+    "put",
+    "spread_out",
+    "times",
+    "where_equal",
+    "without",
+    "zeros",
+    "zeros_like",
+]
+
+intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
+
+INT = ir.IntType(32)
+FLOAT = ir.FloatType()
+DOUBLE = ir.DoubleType()
+
+REGISTER = 8
+"""Lanes of a vector register, about."""
+
+
+class Lanes(types.Type):
+    """``width`` numbers, float32 or float64, that compiled code treats as one value."""
+
+    def __init__(self, width: int, element: Any = types.float32) -> None:
+        """Name the type after what it holds."""
+        self.width, self.element = width, element
+        super().__init__(f"Lanes({width}, {element})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: Lanes) -> None:
+        element = manager[lanes.element].get_value_type()
+        super().__init__(manager, lanes, ir.VectorType(element, lanes.width))
+
+
+def _constant(vector: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Return the address of ``array[index]`` as that of a vector."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+
+def _align(array_type: Any) -> int:
+    return int(array_type.dtype.bitwidth) // 8
+
+
+@intrinsic(prefer_literal=True)
+def zeros(typing: Any, width: Any) -> Any:
+    """Return ``width`` zeros; ``width`` is a literal."""
+    if not isinstance(width, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Lanes(width.literal_value)(width), generate
+
+
+@intrinsic(prefer_literal=True)
+def zeros_like(typing: Any, array: Any, width: Any) -> Any:
+    """Return ``width`` zeros of the dtype of ``array``, float32 or float64; ``width`` is a literal."""
+    if not isinstance(width, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), None)
+
+    return Lanes(width.literal_value, array.dtype)(array, width), generate
+
+
+def spread_out(builder: Any, value: Any, vector: ir.VectorType) -> Any:
+    """Return a vector that is ``value`` in all lanes."""
+    one = builder.insert_element(ir.Constant(vector, None), value, ir.Constant(INT, 0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT, vector.count), None))
+
+
+@intrinsic
+def all_equal(typing: Any, value: Any, like: Any) -> Any:
+    """Return as many lanes as ``like`` has, all of them ``value``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return spread_out(builder, arguments[0], arguments[1].type)
+
+    return like(like.element, like), generate
+
+
+@intrinsic
+def load_lanes(typing: Any, array: Any, index: Any, like: Any) -> Any:
+    """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements.
+
+    The array is float32 or float64, or holds the bits of float16.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        element = context.get_data_type(array.dtype)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1], ir.VectorType(element, like.width))
+        stored = builder.load(pointer, align=_align(array))
+        numbers = _widened(builder, stored) if isinstance(element, ir.IntType) else stored
+        return _converted(builder, numbers, context.get_value_type(like))
+
+    return like(array, types.uintp, like), generate
+
+
+def _widened(builder: Any, half: Any) -> Any:
+    """Return float16 bits as float32 numbers, with the steps of :func:`mpsref_cpu.simd.half.load`."""
+    words, floats = ir.VectorType(INT, half.type.count), ir.VectorType(FLOAT, half.type.count)
+    bits = builder.zext(half, words)
+    magnitude = builder.shl(builder.and_(bits, _constant(words, 0x7FFF)), _constant(words, 13))
+    bias = _constant(words, (127 - 15) << 23)
+    normal = builder.add(magnitude, bias)
+    shifted = builder.bitcast(builder.add(normal, _constant(words, 1 << 23)), floats)
+    subnormal = builder.bitcast(builder.fsub(shifted, _constant(floats, 2.0**-14)), words)
+    special = builder.add(normal, bias)
+    result = builder.select(builder.icmp_unsigned("<", magnitude, _constant(words, 1 << 23)), subnormal, normal)
+    result = builder.select(builder.icmp_unsigned(">=", magnitude, _constant(words, 0x7C00 << 13)), special, result)
+    sign = builder.shl(builder.and_(bits, _constant(words, 0x8000)), _constant(words, 16))
+    return builder.bitcast(builder.or_(result, sign), floats)
+
+
+def _converted(builder: Any, value: Any, to: ir.VectorType) -> Any:
+    """Return float32 or float64 numbers as those of ``to``."""
+    if value.type.element == to.element:
+        return value
+    return builder.fpext(value, to) if to.element == DOUBLE else builder.fptrunc(value, to)
+
+
+@intrinsic
+def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+    """Add ``lanes`` to the elements of ``array``, float32 or float64, from ``index`` on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
+        term = _converted(builder, arguments[2], vector)
+        total = builder.fadd(builder.load(pointer, align=_align(array)), term)
+        builder.store(total, pointer, align=_align(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp, lanes), generate
+
+
+@intrinsic
+def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+    """Set the elements of ``array``, float32, float64 or the bits of float16, from ``index`` on to ``lanes``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
+        value = arguments[2]
+        if isinstance(array.dtype, types.Integer):
+            value = _narrowed(builder, _converted(builder, value, ir.VectorType(FLOAT, lanes.width)), vector)
+        else:
+            value = _converted(builder, value, vector)
+        builder.store(value, pointer, align=_align(array))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp, lanes), generate
+
+
+def _narrowed(builder: Any, value: Any, half: Any) -> Any:
+    """Return the bits of the nearest float16, with the steps of :func:`mpsref_cpu.simd.half.store`."""
+    floats, words = value.type, ir.VectorType(INT, value.type.count)
+    bits = builder.bitcast(value, words)
+    magnitude = builder.and_(bits, _constant(words, 0x7FFFFFFF))
+    odd = builder.and_(builder.lshr(magnitude, _constant(words, 13)), _constant(words, 1))
+    rounded = builder.add(builder.sub(magnitude, _constant(words, ((127 - 15) << 23) - 0xFFF)), odd)
+    result = builder.lshr(rounded, _constant(words, 13))
+    shifted = builder.fadd(builder.bitcast(magnitude, floats), _constant(floats, 0.5))
+    subnormal = builder.sub(builder.bitcast(shifted, words), _constant(words, 126 << 23))
+    for relation, limit, other in (
+        ("<", (127 - 14) << 23, subnormal),
+        (">=", (127 + 16) << 23, _constant(words, 0x7C00)),
+        (">", 0x7F800000, _constant(words, 0x7E00)),
+    ):
+        result = builder.select(builder.icmp_unsigned(relation, magnitude, _constant(words, limit)), other, result)
+    sign = builder.and_(builder.lshr(bits, _constant(words, 16)), _constant(words, 0x8000))
+    return builder.trunc(builder.or_(result, sign), half)
+
+
+@intrinsic
+def any_nan(typing: Any, lanes: Any) -> Any:
+    """Return whether any lane is NaN; also where infinities of both signs meet."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (value,) = arguments
+        while value.type.count > REGISTER:  # a NaN survives in sums of halves; only one register is looked at
+            half = value.type.count // 2
+            parts = [
+                builder.shuffle_vector(
+                    value, value, ir.Constant(ir.VectorType(INT, half), list(range(start, start + half)))
+                )
+                for start in (0, half)
+            ]
+            value = builder.fadd(*parts)
+        bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(value.type.count))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+
+    return types.boolean(lanes), generate
+
+
+def _elementwise(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what types and compiles a function of vectors to a vector of the same type."""
+
+    def typed(typing: Any, lanes: Any, *others: Any) -> Any:
+        def call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return generate(builder, *arguments)
+
+        return lanes(lanes, *others), call
+
+    return typed
+
+
+@intrinsic
+def maximum(typing: Any, value: Any, best: Any) -> Any:
+    """Return the larger of each pair, and ``best`` where one is NaN."""
+    return _elementwise(lambda builder, v, b: builder.select(builder.fcmp_ordered(">", v, b), v, b))(
+        typing, value, best
+    )
+
+
+@intrinsic
+def plus(typing: Any, value: Any, other: Any) -> Any:
+    """Return the sums of each pair."""
+    return _elementwise(lambda builder, v, w: builder.fadd(v, w))(typing, value, other)
+
+
+@intrinsic
+def minus(typing: Any, value: Any, other: Any) -> Any:
+    """Return the differences of each pair."""
+    return _elementwise(lambda builder, v, w: builder.fsub(v, w))(typing, value, other)
+
+
+@intrinsic
+def times(typing: Any, value: Any, other: Any) -> Any:
+    """Return the products of each pair."""
+    return _elementwise(lambda builder, v, w: builder.fmul(v, w))(typing, value, other)
+
+
+@intrinsic
+def plus_product(typing: Any, total: Any, factor: Any, value: Any) -> Any:
+    """Return ``total + factor * value``, rounded once where the machine can; ``factor`` is a number or lanes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        total, factor, value = arguments
+        if not isinstance(factor.type, ir.VectorType):
+            factor = spread_out(builder, factor, value.type)
+        product = builder.fmul(factor, value, flags=("contract",))
+        return builder.fadd(total, product, flags=("contract",))
+
+    return total(total, factor if isinstance(factor, Lanes) else total.element, value), generate
+
+
+@intrinsic
+def from_lane(typing: Any, lanes: Any, first: Any) -> Any:
+    """Return ``lanes`` with zeros in place of those before lane ``first``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes, first = arguments
+        numbers = ir.Constant(ir.VectorType(INT, lanes.type.count), list(range(lanes.type.count)))
+        taken = builder.icmp_signed(">=", numbers, spread_out(builder, builder.trunc(first, INT), numbers.type))
+        return builder.select(taken, lanes, ir.Constant(lanes.type, None))
+
+    return lanes(lanes, types.int64), generate
+
+
+@intrinsic
+def where_equal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
+    """Return ``amount`` where ``value`` equals ``best``, and 0 elsewhere."""
+
+    def generate(builder: Any, v: Any, b: Any, amount: Any) -> Any:
+        return builder.select(builder.fcmp_ordered("==", v, b), amount, ir.Constant(amount.type, None))
+
+    return _elementwise(generate)(typing, value, best, amount)
+
+
+@intrinsic
+def without(typing: Any, amount: Any, taken: Any) -> Any:
+    """Return ``amount`` where ``taken`` is 0, and 0 where it is ``amount``; there is no other."""
+
+    def generate(builder: Any, amount: Any, taken: Any) -> Any:
+        words = ir.VectorType(INT, amount.type.count)
+        return builder.bitcast(builder.xor(builder.bitcast(amount, words), builder.bitcast(taken, words)), amount.type)
+
+    return _elementwise(generate)(typing, amount, taken)

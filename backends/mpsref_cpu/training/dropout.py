@@ -1,0 +1,151 @@
+"""Dropout: random words a block of four at a time, and images scaled or zeroed by a mask.
+
+An image is cut into lines along which the mask is read without a gap, or is one value: pieces of the whole image where
+each element has a value of its own, else its rows, else its pixels.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.dropout import BLOCK, Dropout, DropoutProblem, MaskProblem
+from mpsref.kernels.philox import MULTIPLIERS, ROUNDS, WEYL
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+word, product, real = np.uint32, np.uint64, np.float32
+
+FIRST, SECOND = map(product, MULTIPLIERS)
+FIRST_WEYL, SECOND_WEYL = map(word, WEYL)
+SHIFT = product(32)
+
+GROUP = 1024
+"""Blocks that are a piece of work."""
+
+LONG = 1 << 14
+"""Elements of a line where the whole image could be one."""
+
+
+class Lines(NamedTuple):
+    """An image in rows of ``pixels`` lines of ``length`` elements, and where in the mask they are.
+
+    The other numbers are the distances, in the mask, of images, of their ``height`` rows, of the lines of a row and of
+    the elements of a line; the last is 0 or 1.
+    """
+
+    length: int
+    pixels: int
+    height: int
+    of_image: int
+    of_row: int
+    of_pixel: int
+    of_element: int
+
+
+def mask(problem: MaskProblem, out: Array) -> None:
+    """Fill ``out`` with 1 where the random word is below the threshold, else 0."""
+    images, groups = problem.source_shape[0], -(-problem.blocks // GROUP)
+    words = np.array([*problem.words, problem.spec.threshold], np.uint32)
+    bits = out.reshape(images, problem.elements)
+    nbytes = 8 * out.nbytes  # about what a byte costs beside one that is copied
+    for_rows(_mask, images * groups, nbytes, groups, problem.first_image_index, words, bits)
+
+
+def apply(problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
+    """Fill ``out`` with the image, scaled where the mask is 1 and 0 elsewhere."""
+    source, target, kept, scale = as_storage(image), as_storage(out), as_storage(mask), problem.spec.scale
+    lines, rows = _lines(mask, image)
+    for_rows(_apply, rows, image.nbytes + mask.nbytes + out.nbytes, lines, source, kept, scale, target)
+
+
+def _lines(mask: Array, image: Array) -> tuple[Lines, int]:
+    """Cut an image into lines; return them, and how many rows they come in."""
+    n, height, width, channels = image.shape
+    if mask.size == image.size:
+        return Lines(LONG, 1, 1, LONG, 0, 0, 1), -(-image.size // LONG)
+    of_image, of_row, of_pixel, of_channel = np.broadcast_to(mask, image.shape).strides
+    if channels == 1:
+        of_channel = of_pixel
+    if width == 1:
+        of_pixel = of_channel * channels
+    length, pixels = (width * channels, 1) if of_pixel == of_channel * channels else (channels, width)
+    return Lines(length, pixels, height, of_image, of_row, of_pixel, of_channel), n * height
+
+
+@compiled
+def _mask(begin: int, end: int, groups: int, first: int, words: Any, bits: Any) -> None:
+    """Compute groups of blocks from ``begin`` to ``end``, counted through all images."""
+    size = bits.shape[1]
+    low, high, k0, k1, threshold = words[0], words[1], words[2], words[3], words[4]
+    first_word, second_word, third_word, fourth_word = (
+        np.empty(GROUP, word),
+        np.empty(GROUP, word),
+        np.empty(GROUP, word),
+        np.empty(GROUP, word),
+    )
+    for group in range(begin, end):
+        image, part = divmod(group, groups)
+        block, number = word(part * GROUP), word(first + image)
+        line, at = bits[image], part * GROUP * BLOCK
+        for i in range(np.uintp(min(GROUP, -(-(size - at) // BLOCK)))):
+            c0, c1, c2, c3 = _philox(word(block + word(i)), number, low, high, k0, k1)
+            first_word[i], second_word[i], third_word[i], fourth_word[i] = c0, c1, c2, c3
+        whole = min(GROUP, (size - at) // BLOCK)
+        for i in range(np.uintp(whole)):
+            q = np.uintp(at) + np.uintp(BLOCK) * i
+            line[q] = first_word[i] < threshold
+            line[q + np.uintp(1)] = second_word[i] < threshold
+            line[q + np.uintp(2)] = third_word[i] < threshold
+            line[q + np.uintp(3)] = fourth_word[i] < threshold
+        if whole < GROUP:
+            last = (first_word[whole], second_word[whole], third_word[whole])
+            for k in range(size - at - whole * BLOCK):
+                line[at + whole * BLOCK + k] = last[k] < threshold
+
+
+@inlined
+def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the four words of a counter, as :func:`mpsref.kernels.philox.philox4x32` does."""
+    for _ in range(ROUNDS):
+        p0, p1 = product(FIRST * product(c0)), product(SECOND * product(c2))
+        c0, c1 = word(word(p1 >> SHIFT) ^ c1 ^ k0), word(p1)
+        c2, c3 = word(word(p0 >> SHIFT) ^ c3 ^ k1), word(p0)
+        k0, k1 = word(k0 + FIRST_WEYL), word(k1 + SECOND_WEYL)
+    return c0, c1, c2, c3
+
+
+@compiled
+def _apply(begin: int, end: int, lines: Lines, source: Any, mask: Any, scale: Any, target: Any) -> None:
+    """Compute rows of lines from ``begin`` to ``end``."""
+    for row in range(begin, end):
+        image, y = divmod(row, lines.height)
+        at, kept = row * lines.pixels * lines.length, image * lines.of_image + y * lines.of_row
+        for _ in range(lines.pixels):
+            n = np.uintp(min(lines.length, source.size - at))
+            q, m = np.uintp(at), np.uintp(kept)
+            if lines.of_element == 1:
+                for i in range(n):
+                    scaled = real(load(source[q + i]) * scale)
+                    target[q + i] = store(scaled if mask[m + i] else real(0), target[q + i])
+            elif mask[m]:
+                for i in range(n):
+                    target[q + i] = store(real(load(source[q + i]) * scale), target[q + i])
+            else:
+                for i in range(n):
+                    target[q + i] = store(real(0), target[q + i])
+            at += lines.length
+            kept += lines.of_pixel
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (Dropout, "mask"): mask,
+    (Dropout, "forward"): apply,
+    (Dropout, "gradient"): apply,
+}

@@ -1,0 +1,200 @@
+"""Losses: one pass over predictions and labels, a block at a time, whose values are stored or summed up.
+
+Sums of blocks are float64; which blocks there are depends on the shapes alone, so results do not depend on the number
+of threads. The formulas are in :mod:`mpsref_cpu.training.loss_formulas` and :mod:`mpsref_cpu.training.loss_softmax`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.loss import Loss
+from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.threads import for_rows
+from mpsref_cpu.training.loss_formulas import (
+    ELEMENT,
+    LABEL_SLOPE,
+    LANES,
+    SLOPE,
+    SoftMaxCrossEntropy,
+    compiled_form,
+    element,
+    known,
+    label_slope,
+    slope,
+    total_of,
+)
+from mpsref_cpu.training.loss_softmax import fill_pixels, pixels_of
+
+__all__ = ["IMPLEMENTATIONS"]
+
+BLOCK = 2048
+"""Elements of a block, about: a block of softmax is at least a pixel."""
+
+real = np.float32
+
+
+class Cut(NamedTuple):
+    """How each image of ``size`` elements is cut into blocks of ``long`` elements, all but the last."""
+
+    size: int
+    long: int
+    channels: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of an image."""
+        return -(-self.size // self.long)
+
+
+def forward(problem: LossForward, y: Array, t: Array, weights: Array | None = None, *, out: Array) -> None:
+    """Fill ``out`` with the loss image."""
+    if problem.spec.reduction == "none":
+        _run(problem, ELEMENT, None, y, t, weights, out)
+        return
+    sums = _run(problem, ELEMENT, None, y, t, weights, None) * problem.spec.weight
+    with np.errstate(over="ignore"):
+        out[...] = problem.loss_image(sums, weights)
+
+
+def gradient(problem: LossGradient, *inputs: Array, out: Array) -> None:
+    """Fill ``out`` with dy."""
+    _run(problem, SLOPE, *problem.named_inputs(inputs), out)
+
+
+def gradient_labels(problem: LossGradient, *inputs: Array, out: Array) -> None:
+    """Fill ``out`` with dt."""
+    channels = problem.source_shape[3]
+    read = out if problem.label_channels == channels else np.empty(problem.source_shape, out.dtype)
+    _run(problem, LABEL_SLOPE, *problem.named_inputs(inputs), read)
+    if read is not out:
+        out[..., :channels] = read
+        out[..., channels:] = 0
+
+
+def _run(
+    problem: LossProblem, what: int, g: Array | None, y: Array, t: Array, weights: Array | None, out: Array | None
+) -> Array:
+    """Fill ``out`` with what ``what`` asks for, times all that it is multiplied by.
+
+    Without ``out``, return its sum over each image, float64, times the weights image alone.
+    """
+    n, *_, channels = y.shape
+    form, images = compiled_form(problem.spec), n
+    factor: Any = problem.spec.weight * (form.a if what == LABEL_SLOPE else 1)
+    if g is not None and problem.spec.reduction != "none":
+        assert isinstance(problem, LossGradient)
+        factor = np.full(n, factor) * problem.source_gradient(g).ravel()
+        g = None
+    elif out is not None:
+        images = 1  # one factor for all of them
+    pixels = max(1, BLOCK // channels) * channels
+    cut = Cut(y.size // images, pixels if problem.formula.over_channels else BLOCK, channels)
+    # An empty array stands for what is not there: to compile code without it would take time for each combination.
+    y, t = as_storage(y), as_storage(t if t.shape == y.shape else np.ascontiguousarray(t[..., :channels]))
+    g, weights, stored = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))
+    factors, sums = np.empty(images, real), np.zeros(images * cut.blocks)
+    factors[:] = factor
+    nbytes = g.nbytes + y.nbytes + t.nbytes + weights.nbytes + stored.nbytes
+    for_rows(_compute, images * cut.blocks, nbytes, cut, what, form, factors, g, y, t, weights, stored, sums)
+    return sums if out is not None else np.add.reduce(sums.reshape(images, -1), axis=1)
+
+
+@compiled
+def _compute(
+    begin: int,
+    end: int,
+    cut: Cut,
+    what: int,
+    form: Any,
+    factors: Any,
+    g: Any,
+    y: Any,
+    t: Any,
+    weights: Any,
+    out: Any,
+    sums: Any,
+) -> None:
+    """Compute blocks from ``begin`` to ``end``, counted through all images; each of these has a factor of its own."""
+    values, lanes = np.empty(cut.long, real), np.empty(LANES, real)
+    memory = memory_for(form, cut.long, cut.channels)
+    blocks = -(-cut.size // cut.long)
+    for row in range(begin, end):
+        image, block = divmod(row, blocks)
+        at, count = np.uintp(image * cut.size + block * cut.long), min(cut.long, cut.size - block * cut.long)
+        fill(values, what, form, memory, y, t, at, count, cut.channels)
+        n = np.uintp(count)
+        if weights.size:
+            for i in range(n):
+                values[i] *= load(weights[at + i])
+        if g.size:
+            for i in range(n):
+                values[i] *= load(g[at + i])
+        if out.size:
+            factor = factors[image]
+            for i in range(n):
+                out[at + i] = store(real(factor * values[i]), out[at + i])
+        else:
+            sums[row] = total_of(values, np.uintp(0), count, lanes)
+
+
+def memory_for(form: Any, size: int, channels: int) -> Any:
+    """Return what a loss needs to compute a block."""
+    raise NotImplementedError("for compiled code only")
+
+
+@overload(memory_for)
+def _memory_for(form: Any, size: int, channels: int) -> Any:
+    def nothing(form: Any, size: int, channels: int) -> Any:
+        return None
+
+    def pixels(form: Any, size: int, channels: int) -> Any:
+        return pixels_of(size, channels)
+
+    return pixels if form.instance_class is SoftMaxCrossEntropy else nothing
+
+
+def fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> None:
+    """Set ``values`` to what ``what`` asks for of the ``count`` elements from ``at`` on."""
+    raise NotImplementedError("for compiled code only")
+
+
+@overload(fill)
+def _fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> Any:
+    def elements(
+        values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int
+    ) -> None:
+        n = np.uintp(count)
+        if what == ELEMENT:
+            for i in range(n):
+                prediction, label = load(y[at + i]), load(t[at + i])
+                values[i] = known(element(form, prediction, form.a * label + form.b), prediction, label)
+        elif what == SLOPE:
+            for i in range(n):
+                prediction, label = load(y[at + i]), load(t[at + i])
+                values[i] = known(slope(form, prediction, form.a * label + form.b), prediction, label)
+        else:
+            for i in range(n):
+                prediction, label = load(y[at + i]), load(t[at + i])
+                values[i] = known(label_slope(form, prediction, form.a * label + form.b), prediction, label)
+
+    def pixels(
+        values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int
+    ) -> None:
+        fill_pixels(values, what, form, memory, y, t, at, count, channels)
+
+    return pixels if form.instance_class is SoftMaxCrossEntropy else elements
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (Loss, "forward"): forward,
+    (Loss, "gradient"): gradient,
+    (Loss, "gradient_labels"): gradient_labels,
+}

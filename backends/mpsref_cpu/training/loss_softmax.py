@@ -1,0 +1,99 @@
+"""Softmax cross entropy: a block of whole pixels at a time, in memory that stays in the cache.
+
+The exponentials of all values of a block are one loop, however few channels there are, and so are the logarithms.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref_cpu.compiling import inlined
+from mpsref_cpu.simd.elementary import exp, log, quotient
+from mpsref_cpu.simd.half import load
+from mpsref_cpu.training.loss_formulas import ELEMENT, LANES, SLOPE, times, total_of
+
+__all__ = ["Pixels", "fill_pixels", "pixels_of"]
+
+SHORT = 64
+"""Exponentials of so many channels are added up one after the other."""
+
+real = np.float32
+ZERO, NAN = real(0), real(np.nan)
+
+
+class Pixels(NamedTuple):
+    """What is known of a block before a result is formed."""
+
+    shifted: Any
+    """Of an element: the prediction less the largest of its pixel,"""
+    exponential: Any
+    """and e to that."""
+    total: Any
+    """Of a pixel: the sum of its exponentials,"""
+    logarithm: Any
+    """the logarithm of that,"""
+    unknown: Any
+    """and NaN if a prediction or label is NaN, else 0."""
+
+
+@inlined
+def pixels_of(size: int, channels: int) -> Any:
+    """Return memory for a block of ``size`` elements."""
+    count = size // channels
+    return Pixels(
+        np.empty(size, real), np.empty(size, real), np.empty(count, real), np.empty(count, real), np.empty(count, real)
+    )
+
+
+@inlined
+def fill_pixels(
+    values: Any, what: int, form: Any, pixels: Any, y: Any, t: Any, at: Any, count: int, channels: int
+) -> None:
+    """Set ``values`` to what ``what`` asks for of the ``count`` elements from ``at`` on."""
+    _prepare(pixels, y, t, at, count, channels)
+    n = np.uintp(channels)
+    for p in range(np.uintp(count // channels)):
+        total, logarithm, unknown = pixels.total[p], pixels.logarithm[p], pixels.unknown[p]
+        first, last = p * n, p * n + n
+        if what == ELEMENT:
+            for i in range(first, last):
+                label = form.a * load(t[at + i]) + form.b
+                values[i] = times(label, logarithm - pixels.shifted[i]) + unknown
+        elif what == SLOPE:
+            for i in range(first, last):
+                label = form.a * load(t[at + i]) + form.b
+                values[i] = quotient(pixels.exponential[i], total) - label + unknown
+        else:
+            for i in range(first, last):
+                values[i] = logarithm - pixels.shifted[i] + unknown
+
+
+@inlined
+def _prepare(pixels: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> None:
+    """Fill in what is known of a block."""
+    number, n = np.uintp(count // channels), np.uintp(channels)
+    for p in range(number):
+        start = p * n
+        most, known = load(y[at + start]), True
+        for c in range(n):
+            value, label = load(y[at + start + c]), load(t[at + start + c])
+            most = value if value > most else most
+            known &= (value == value) & (label == label)
+        pixels.unknown[p] = ZERO if known else NAN
+        for c in range(n):
+            pixels.shifted[start + c] = load(y[at + start + c]) - most
+    for i in range(np.uintp(count)):
+        pixels.exponential[i] = exp(pixels.shifted[i])
+    lanes = np.empty(LANES, real)
+    for p in range(number):
+        total = ZERO
+        if channels <= SHORT:
+            for c in range(n):
+                total += pixels.exponential[p * n + c]
+        else:
+            total = real(total_of(pixels.exponential, p * n, channels, lanes))
+        pixels.total[p] = total
+    for p in range(number):
+        pixels.logarithm[p] = log(pixels.total[p])

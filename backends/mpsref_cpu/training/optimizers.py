@@ -1,0 +1,221 @@
+"""Optimizers: one pass over all arrays; a block's gradient is prepared in the cache, then the update is one loop.
+
+Constants are computed in float64 and rounded once. Divisions and square roots are those of IEEE 754.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
+from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
+from mpsref.kernels.posing import kept
+from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.simd.half import as_storage
+from mpsref_cpu.threads import for_rows
+
+__all__ = ["IMPLEMENTATIONS"]
+
+BLOCK = 4096
+"""Elements that are a piece of work: 16 KB of an array."""
+
+real = np.float32
+ZERO, ONE = real(0), real(1)
+
+
+class Preparation(NamedTuple):
+    """How a gradient is clipped (to infinite bounds if it is not), rescaled, and joined with a penalty."""
+
+    low: Any
+    high: Any
+    rescale: Any
+    penalty: int
+    scale: Any
+
+    @classmethod
+    def of(cls, optimizer: Optimizer) -> Preparation:
+        """Return the preparation of ``optimizer`` in float32."""
+        bounds = optimizer.gradient_clip_min, optimizer.gradient_clip_max
+        low, high = bounds if optimizer.apply_gradient_clipping else (-math.inf, math.inf)
+        penalty = ("none", "l1", "l2").index(optimizer.regularization_type)
+        rescale, scale = real(optimizer.gradient_rescale), real(optimizer.regularization_scale)
+        return cls(real(low), real(high), rescale, penalty, scale)
+
+
+def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...], arrays: Any) -> None:
+    """Call ``update`` on parts of all ``arrays``."""
+    flat = [as_storage(array) for array in arrays]
+    preparation, numbers = kept(Preparation.of, problem.spec), np.array(constants, np.float32)
+    for_rows(update, -(-flat[0].size // BLOCK), sum(array.nbytes for array in flat), preparation, numbers, *flat)
+
+
+def sgd(problem: SGDStep, *inputs: Array, out: Array | tuple[Array, ...]) -> None:
+    """Fill ``out`` with the new values, and the new momentum where there is one."""
+    spec = problem.spec
+    constants = spec.learning_rate, spec.momentum_scale
+    outs = out if isinstance(out, tuple) else (out,)
+    update = (_nesterov if spec.use_nesterov_momentum else _momentum) if problem.momentum else _plain
+    _run(update, problem, constants, (*inputs, *outs))
+
+
+def rmsprop(problem: RMSPropStep, *inputs: Array, out: tuple[Array, ...]) -> None:
+    """Fill ``out`` with the new values and sums of squares."""
+    spec = problem.spec
+    _run(_rmsprop, problem, (spec.learning_rate, spec.decay, 1 - spec.decay, spec.epsilon), (*inputs, *out))
+
+
+def adam(problem: AdamStep, *inputs: Array, out: tuple[Array, ...]) -> None:
+    """Fill ``out`` with the new values, momentum and velocities."""
+    spec = problem.spec
+    rate = spec.corrected_rate(problem.time_step)
+    constants = rate, spec.beta1, 1 - spec.beta1, spec.beta2, 1 - spec.beta2, spec.epsilon
+    _run(_amsgrad if problem.maximum else _adam, problem, constants, (*inputs, *out))
+
+
+@inlined
+def _prepare(prepared: Any, p: Preparation, gradient: Any, value: Any, at: int, n: int) -> None:
+    """Set ``prepared`` to the gradients from ``at`` on as the update uses them."""
+    for i in range(n):
+        g = gradient[at + i]
+        g = p.low if g < p.low else (p.high if g > p.high else g)
+        prepared[i] = g * p.rescale
+    if p.penalty == 1:
+        for i in range(n):
+            v = value[at + i]
+            prepared[i] += p.scale if v > ZERO else (-p.scale if v < ZERO else v)  # NaN stays
+    elif p.penalty == 2:
+        for i in range(n):
+            prepared[i] += p.scale * value[at + i]
+
+
+@inlined
+def _part(row: int, size: int) -> tuple[Any, Any]:
+    """Return where a block begins and how many elements it has."""
+    at = row * BLOCK
+    return np.uintp(at), np.uintp(min(BLOCK, size - at))
+
+
+@compiled
+def _plain(begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, new_value: Any) -> None:
+    prepared, lr = np.empty(BLOCK, real), c[0]
+    for row in range(begin, end):
+        at, n = _part(row, value.size)
+        _prepare(prepared, p, gradient, value, at, n)
+        for i in range(n):
+            new_value[at + i] = value[at + i] - lr * prepared[i]
+
+
+@compiled
+def _momentum(
+    begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, m: Any, new_value: Any, new_m: Any
+) -> None:
+    prepared, lr, scale = np.empty(BLOCK, real), c[0], c[1]
+    for row in range(begin, end):
+        at, n = _part(row, value.size)
+        _prepare(prepared, p, gradient, value, at, n)
+        for i in range(n):
+            moved = scale * m[at + i] + lr * prepared[i]
+            new_m[at + i] = moved
+            new_value[at + i] = value[at + i] - moved
+
+
+@compiled
+def _nesterov(
+    begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, m: Any, new_value: Any, new_m: Any
+) -> None:
+    prepared, lr, scale = np.empty(BLOCK, real), c[0], c[1]
+    for row in range(begin, end):
+        at, n = _part(row, value.size)
+        _prepare(prepared, p, gradient, value, at, n)
+        for i in range(n):
+            moved = scale * m[at + i] + prepared[i]
+            new_m[at + i] = moved
+            new_value[at + i] = value[at + i] - lr * (prepared[i] + scale * moved)
+
+
+@compiled
+def _rmsprop(
+    begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, s: Any, new_value: Any, new_s: Any
+) -> None:
+    prepared, lr, decay, rest, epsilon = np.empty(BLOCK, real), c[0], c[1], c[2], c[3]
+    for row in range(begin, end):
+        at, n = _part(row, value.size)
+        _prepare(prepared, p, gradient, value, at, n)
+        for i in range(n):
+            mean = decay * s[at + i] + rest * prepared[i] * prepared[i]
+            new_s[at + i] = mean
+            new_value[at + i] = value[at + i] - lr * prepared[i] / (np.sqrt(mean) + epsilon)
+
+
+@inlined
+def _move(c: Any, prepared: Any, m: Any, u: Any, new_m: Any, new_u: Any, at: int, n: int) -> None:
+    """Compute momentum and velocity: a loop each, as the compiler gives up on loops over many arrays."""
+    beta1, rest1, beta2, rest2 = c[1], c[2], c[3], c[4]
+    for i in range(n):
+        new_m[at + i] = beta1 * m[at + i] + rest1 * prepared[i]
+    for i in range(n):
+        new_u[at + i] = beta2 * u[at + i] + rest2 * prepared[i] * prepared[i]
+
+
+@compiled
+def _adam(
+    begin: int,
+    end: int,
+    p: Preparation,
+    c: Any,
+    gradient: Any,
+    value: Any,
+    m: Any,
+    u: Any,
+    new_value: Any,
+    new_m: Any,
+    new_u: Any,
+) -> None:
+    prepared, rate, epsilon = np.empty(BLOCK, real), c[0], c[5]
+    for row in range(begin, end):
+        at, n = _part(row, value.size)
+        _prepare(prepared, p, gradient, value, at, n)
+        _move(c, prepared, m, u, new_m, new_u, at, n)
+        for i in range(n):
+            new_value[at + i] = value[at + i] - rate * new_m[at + i] / (np.sqrt(new_u[at + i]) + epsilon)
+
+
+@compiled
+def _amsgrad(
+    begin: int,
+    end: int,
+    p: Preparation,
+    c: Any,
+    gradient: Any,
+    value: Any,
+    m: Any,
+    u: Any,
+    umax: Any,
+    new_value: Any,
+    new_m: Any,
+    new_u: Any,
+    new_umax: Any,
+) -> None:
+    prepared, rate, epsilon = np.empty(BLOCK, real), c[0], c[5]
+    for row in range(begin, end):
+        at, n = _part(row, value.size)
+        _prepare(prepared, p, gradient, value, at, n)
+        _move(c, prepared, m, u, new_m, new_u, at, n)
+        for i in range(n):
+            fresh, kept = new_u[at + i], umax[at + i]
+            new_umax[at + i] = fresh if (fresh > kept) | (fresh != fresh) else kept
+        for i in range(n):
+            new_value[at + i] = value[at + i] - rate * new_m[at + i] / (np.sqrt(new_umax[at + i]) + epsilon)
+
+
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
+    (StochasticGradientDescent, "step"): sgd,
+    (RMSProp, "step"): rmsprop,
+    (Adam, "step"): adam,
+}
