@@ -40,7 +40,7 @@ from mpsref.mps.core.properties import (
     optional,
     properties_of,
 )
-from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.serialization import SecureCoding, import_families, secure_coding
 from mpsref.mps.core.state import (
     ForwardRecord,
     MPSNNBinaryGradientState,
@@ -88,6 +88,7 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse abstract classes."""
         if inspect.isabstract(cls):
+            import_families()
             names = sorted(kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind))
             raise TypeError(
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"

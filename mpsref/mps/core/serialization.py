@@ -20,6 +20,8 @@ says where.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -106,7 +108,7 @@ def secure_coding(
     """
 
     def register(cls: _C) -> _C:
-        name, other = cls.__name__, _registered.get(cls.__name__)
+        name, other = cls.__name__, _lookup(cls.__name__)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"class name {name!r} is taken by {other.__module__}.{other.__qualname__}; choose another")
         base = cls._coding
@@ -115,6 +117,21 @@ def secure_coding(
         return cls
 
     return register
+
+
+def _lookup(name: str) -> type[SecureCoding] | None:
+    """Return the class that is registered under ``name``; a public one of ``mpsref.mps`` is imported for it."""
+    if name not in _registered:
+        getattr(importlib.import_module("mpsref.mps"), name, None)
+    return _registered.get(name)
+
+
+@functools.cache
+def import_families() -> None:
+    """Import all of ``mpsref.mps``, whose exports are lazy: for messages that list classes."""
+    mps = importlib.import_module("mpsref.mps")
+    for name in mps.__all__:
+        getattr(mps, name)
 
 
 def _check_registered(cls: type[SecureCoding]) -> None:
@@ -169,8 +186,9 @@ def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, An
         raise ValueError(f"{where} is {data!r}; it must be a dictionary with the keys {', '.join(KEYS)}")
     _check_keys(where, "key", data, KEYS)
     name, version, properties = data["class"], data["version"], data["properties"]
-    cls = _registered.get(name) if isinstance(name, str) else None
+    cls = _lookup(name) if isinstance(name, str) else None
     if cls is None or not issubclass(cls, base):
+        import_families()
         known = sorted(known for known, other in _registered.items() if issubclass(other, base))
         raise ValueError(f"{where} has the class {name!r}; it must be one of {', '.join(known) or '(none)'}")
     if type(version) is not int or version != cls._coding.version:

@@ -12,258 +12,28 @@
 Source: ``MPSNNGraphNodes.h``, ``MPSNNGraph.h`` [doc].
 """
 
-from mpsref.mps.graph.arithmetic import (
-    MPSNNAdditionGradientNode,
-    MPSNNAdditionNode,
-    MPSNNArithmeticGradientNode,
-    MPSNNArithmeticGradientStateNode,
-    MPSNNBinaryArithmeticNode,
-    MPSNNComparisonNode,
-    MPSNNDivisionNode,
-    MPSNNMultiplicationGradientNode,
-    MPSNNMultiplicationNode,
-    MPSNNSubtractionGradientNode,
-    MPSNNSubtractionNode,
-)
-from mpsref.mps.graph.batch_normalization import (
-    MPSCNNBatchNormalizationFlags,
-    MPSCNNBatchNormalizationGradientNode,
-    MPSCNNBatchNormalizationNode,
-)
-from mpsref.mps.graph.convolution import (
-    MPSCNNConvolutionGradientNode,
-    MPSCNNConvolutionGradientStateNode,
-    MPSCNNConvolutionNode,
-    MPSCNNConvolutionTransposeGradientNode,
-    MPSCNNConvolutionTransposeGradientStateNode,
-    MPSCNNConvolutionTransposeNode,
-    MPSCNNFullyConnectedGradientNode,
-    MPSCNNFullyConnectedNode,
-)
-from mpsref.mps.graph.dropout import MPSCNNDropoutGradientNode, MPSCNNDropoutNode
-from mpsref.mps.graph.execution import RunResult
-from mpsref.mps.graph.graph import MPSNNGraph, StepError
-from mpsref.mps.graph.image_normalization import (
-    MPSCNNGroupNormalizationGradientNode,
-    MPSCNNGroupNormalizationNode,
-    MPSCNNInstanceNormalizationGradientNode,
-    MPSCNNInstanceNormalizationNode,
-)
-from mpsref.mps.graph.initial_gradient import MPSNNInitialGradientNode
-from mpsref.mps.graph.loss import MPSCNNLossNode, MPSNNForwardLossNode, MPSNNLossGradientNode
-from mpsref.mps.graph.movement import (
-    MPSNNConcatenationGradientNode,
-    MPSNNConcatenationNode,
-    MPSNNPadGradientNode,
-    MPSNNPadNode,
-    MPSNNReshapeGradientNode,
-    MPSNNReshapeNode,
-)
-from mpsref.mps.graph.neuron import (
-    MPSCNNNeuronAbsoluteNode,
-    MPSCNNNeuronELUNode,
-    MPSCNNNeuronExponentialNode,
-    MPSCNNNeuronGeLUNode,
-    MPSCNNNeuronGradientNode,
-    MPSCNNNeuronHardSigmoidNode,
-    MPSCNNNeuronLinearNode,
-    MPSCNNNeuronLogarithmNode,
-    MPSCNNNeuronNode,
-    MPSCNNNeuronPowerNode,
-    MPSCNNNeuronPReLUNode,
-    MPSCNNNeuronReLUNNode,
-    MPSCNNNeuronReLUNode,
-    MPSCNNNeuronSigmoidNode,
-    MPSCNNNeuronSoftPlusNode,
-    MPSCNNNeuronSoftSignNode,
-    MPSCNNNeuronTanHNode,
-)
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode, MPSNNTrainableNode, MPSNNTrainingStyle
-from mpsref.mps.graph.not_built import (
-    MPSCNNBinaryConvolutionNode,
-    MPSCNNBinaryFullyConnectedNode,
-    MPSCNNYOLOLossNode,
-    MPSNNBilinearScaleNode,
-    MPSNNGramMatrixCalculationNode,
-    MPSNNLanczosScaleNode,
-)
-from mpsref.mps.graph.places import (
-    MPSNNBinaryGradientStateNode,
-    MPSNNGradientStateNode,
-    MPSNNImageNode,
-    MPSNNLabelsNode,
-    MPSNNMultiaryGradientStateNode,
-    MPSNNStateNode,
-)
-from mpsref.mps.graph.pooling import (
-    MPSCNNDilatedPoolingMaxGradientNode,
-    MPSCNNDilatedPoolingMaxNode,
-    MPSCNNPoolingAverageGradientNode,
-    MPSCNNPoolingAverageNode,
-    MPSCNNPoolingGradientNode,
-    MPSCNNPoolingL2NormGradientNode,
-    MPSCNNPoolingL2NormNode,
-    MPSCNNPoolingMaxGradientNode,
-    MPSCNNPoolingMaxNode,
-    MPSCNNPoolingNode,
-)
-from mpsref.mps.graph.reduce import (
-    MPSNNReductionColumnMaxNode,
-    MPSNNReductionColumnMeanNode,
-    MPSNNReductionColumnMinNode,
-    MPSNNReductionColumnSumNode,
-    MPSNNReductionFeatureChannelsArgumentMaxNode,
-    MPSNNReductionFeatureChannelsArgumentMinNode,
-    MPSNNReductionFeatureChannelsMaxNode,
-    MPSNNReductionFeatureChannelsMeanNode,
-    MPSNNReductionFeatureChannelsMinNode,
-    MPSNNReductionFeatureChannelsSumNode,
-    MPSNNReductionRowMaxNode,
-    MPSNNReductionRowMeanNode,
-    MPSNNReductionRowMinNode,
-    MPSNNReductionRowSumNode,
-    MPSNNReductionSpatialMeanGradientNode,
-    MPSNNReductionSpatialMeanNode,
-)
-from mpsref.mps.graph.softmax import (
-    MPSCNNLogSoftMaxGradientNode,
-    MPSCNNLogSoftMaxNode,
-    MPSCNNSoftMaxGradientNode,
-    MPSCNNSoftMaxNode,
-)
-from mpsref.mps.graph.training_graph import TrainingGraph, training_graph
-from mpsref.mps.graph.upsampling import (
-    MPSCNNUpsamplingBilinearGradientNode,
-    MPSCNNUpsamplingBilinearNode,
-    MPSCNNUpsamplingNearestGradientNode,
-    MPSCNNUpsamplingNearestNode,
-)
-from mpsref.mps.graph.windowed_normalization import (
-    MPSCNNCrossChannelNormalizationGradientNode,
-    MPSCNNCrossChannelNormalizationNode,
-    MPSCNNLocalContrastNormalizationGradientNode,
-    MPSCNNLocalContrastNormalizationNode,
-    MPSCNNNormalizationNode,
-    MPSCNNSpatialNormalizationGradientNode,
-    MPSCNNSpatialNormalizationNode,
-)
+import ast
+import importlib
+import pathlib
+from typing import Any
 
-__all__ = [
-    "MPSCNNBatchNormalizationFlags",
-    "MPSCNNBatchNormalizationGradientNode",
-    "MPSCNNBatchNormalizationNode",
-    "MPSCNNBinaryConvolutionNode",
-    "MPSCNNBinaryFullyConnectedNode",
-    "MPSCNNConvolutionGradientNode",
-    "MPSCNNConvolutionGradientStateNode",
-    "MPSCNNConvolutionNode",
-    "MPSCNNConvolutionTransposeGradientNode",
-    "MPSCNNConvolutionTransposeGradientStateNode",
-    "MPSCNNConvolutionTransposeNode",
-    "MPSCNNCrossChannelNormalizationGradientNode",
-    "MPSCNNCrossChannelNormalizationNode",
-    "MPSCNNDilatedPoolingMaxGradientNode",
-    "MPSCNNDilatedPoolingMaxNode",
-    "MPSCNNDropoutGradientNode",
-    "MPSCNNDropoutNode",
-    "MPSCNNFullyConnectedGradientNode",
-    "MPSCNNFullyConnectedNode",
-    "MPSCNNGroupNormalizationGradientNode",
-    "MPSCNNGroupNormalizationNode",
-    "MPSCNNInstanceNormalizationGradientNode",
-    "MPSCNNInstanceNormalizationNode",
-    "MPSCNNLocalContrastNormalizationGradientNode",
-    "MPSCNNLocalContrastNormalizationNode",
-    "MPSCNNLogSoftMaxGradientNode",
-    "MPSCNNLogSoftMaxNode",
-    "MPSCNNLossNode",
-    "MPSCNNNeuronAbsoluteNode",
-    "MPSCNNNeuronELUNode",
-    "MPSCNNNeuronExponentialNode",
-    "MPSCNNNeuronGeLUNode",
-    "MPSCNNNeuronGradientNode",
-    "MPSCNNNeuronHardSigmoidNode",
-    "MPSCNNNeuronLinearNode",
-    "MPSCNNNeuronLogarithmNode",
-    "MPSCNNNeuronNode",
-    "MPSCNNNeuronPReLUNode",
-    "MPSCNNNeuronPowerNode",
-    "MPSCNNNeuronReLUNNode",
-    "MPSCNNNeuronReLUNode",
-    "MPSCNNNeuronSigmoidNode",
-    "MPSCNNNeuronSoftPlusNode",
-    "MPSCNNNeuronSoftSignNode",
-    "MPSCNNNeuronTanHNode",
-    "MPSCNNNormalizationNode",
-    "MPSCNNPoolingAverageGradientNode",
-    "MPSCNNPoolingAverageNode",
-    "MPSCNNPoolingGradientNode",
-    "MPSCNNPoolingL2NormGradientNode",
-    "MPSCNNPoolingL2NormNode",
-    "MPSCNNPoolingMaxGradientNode",
-    "MPSCNNPoolingMaxNode",
-    "MPSCNNPoolingNode",
-    "MPSCNNSoftMaxGradientNode",
-    "MPSCNNSoftMaxNode",
-    "MPSCNNSpatialNormalizationGradientNode",
-    "MPSCNNSpatialNormalizationNode",
-    "MPSCNNUpsamplingBilinearGradientNode",
-    "MPSCNNUpsamplingBilinearNode",
-    "MPSCNNUpsamplingNearestGradientNode",
-    "MPSCNNUpsamplingNearestNode",
-    "MPSCNNYOLOLossNode",
-    "MPSNNAdditionGradientNode",
-    "MPSNNAdditionNode",
-    "MPSNNArithmeticGradientNode",
-    "MPSNNArithmeticGradientStateNode",
-    "MPSNNBilinearScaleNode",
-    "MPSNNBinaryArithmeticNode",
-    "MPSNNBinaryGradientStateNode",
-    "MPSNNComparisonNode",
-    "MPSNNConcatenationGradientNode",
-    "MPSNNConcatenationNode",
-    "MPSNNDivisionNode",
-    "MPSNNFilterNode",
-    "MPSNNForwardLossNode",
-    "MPSNNGradientFilterNode",
-    "MPSNNGradientStateNode",
-    "MPSNNGramMatrixCalculationNode",
-    "MPSNNGraph",
-    "MPSNNImageNode",
-    "MPSNNInitialGradientNode",
-    "MPSNNLabelsNode",
-    "MPSNNLanczosScaleNode",
-    "MPSNNLossGradientNode",
-    "MPSNNMultiaryGradientStateNode",
-    "MPSNNMultiplicationGradientNode",
-    "MPSNNMultiplicationNode",
-    "MPSNNPadGradientNode",
-    "MPSNNPadNode",
-    "MPSNNReductionColumnMaxNode",
-    "MPSNNReductionColumnMeanNode",
-    "MPSNNReductionColumnMinNode",
-    "MPSNNReductionColumnSumNode",
-    "MPSNNReductionFeatureChannelsArgumentMaxNode",
-    "MPSNNReductionFeatureChannelsArgumentMinNode",
-    "MPSNNReductionFeatureChannelsMaxNode",
-    "MPSNNReductionFeatureChannelsMeanNode",
-    "MPSNNReductionFeatureChannelsMinNode",
-    "MPSNNReductionFeatureChannelsSumNode",
-    "MPSNNReductionRowMaxNode",
-    "MPSNNReductionRowMeanNode",
-    "MPSNNReductionRowMinNode",
-    "MPSNNReductionRowSumNode",
-    "MPSNNReductionSpatialMeanGradientNode",
-    "MPSNNReductionSpatialMeanNode",
-    "MPSNNReshapeGradientNode",
-    "MPSNNReshapeNode",
-    "MPSNNStateNode",
-    "MPSNNSubtractionGradientNode",
-    "MPSNNSubtractionNode",
-    "MPSNNTrainableNode",
-    "MPSNNTrainingStyle",
-    "RunResult",
-    "StepError",
-    "TrainingGraph",
-    "training_graph",
-]
+_MODULES = {
+    alias.name: "." * node.level + (node.module or "")
+    for node in ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text()).body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
+"""The module of each name, from the stub; lazy_loader imports from within one package only."""
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -207,8 +207,8 @@ class MPSNNFilterNode(Node, abc.ABC):
     def training_graph_with_source_gradient(
         self, gradient_image: MPSNNImageNode | None = None, node_handler: Any = None
     ) -> list[MPSNNFilterNode]:
-        """Return the last nodes of the training graph from here; see :func:`~mpsref.mps.graph.training_graph`."""
-        from mpsref.mps.graph.training_graph import training_graph  # it builds on the nodes
+        """Return the last nodes of the training graph from here; see :func:`~mpsref.mps.graph.training`."""
+        from mpsref.mps.graph.training import training_graph  # it builds on the nodes
 
         return training_graph(self, gradient_image, node_handler).termini
 

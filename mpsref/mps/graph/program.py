@@ -22,7 +22,7 @@ from mpsref.mps.graph.nodes import (
 from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
 from mpsref.mps.graph.step import Step
 from mpsref.mps.graph.trainable import TrainableGradientNode
-from mpsref.mps.graph.training_graph import label, post_order
+from mpsref.mps.graph.training import label, post_order
 
 __all__ = ["Program"]
 

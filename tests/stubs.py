@@ -1,0 +1,84 @@
+"""The stubs ``__init__.pyi`` of the lazy packages: generated from the classes that their modules define.
+
+``python tests/stubs.py`` writes them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+OWN = {
+    "mpsref.mps": {
+        "mpsref.mps.core.properties": ["PropertyError"],
+        "mpsref.mps.core.serialization": ["SecureCoding", "secure_coding"],
+        "mpsref.mps.core.types": ["MPSNNPaddingMethod", "MPSRectNoClip"],
+    },
+    "mpsref.mps.graph": {
+        "mpsref.mps.graph.execution": ["RunResult"],
+        "mpsref.mps.graph.graph": ["StepError"],
+        "mpsref.mps.graph.training": ["TrainingGraph", "training_graph"],
+    },
+}
+"""Public names of the base modules that are not Apple's, or no classes."""
+
+
+def package_of(module: str, name: str) -> str | None:
+    """Return the package that exports a class; ``None`` for a private one.
+
+    Apple's classes are public, and data sources. Nodes and their flags belong to graphs, whichever module has them.
+    """
+    if not name.startswith(("MPS", "MTL")) and not name.endswith("DataSource"):
+        return None
+    in_graph = module.startswith("mpsref.mps.graph.") or name.endswith(("Node", "Flags"))
+    return "mpsref.mps.graph" if in_graph else "mpsref.mps"
+
+
+def defined() -> dict[str, dict[str, str]]:
+    """Return, for each package, the module that defines each exported name."""
+    found = {package: {n: m for m, names in own.items() for n in names} for package, own in OWN.items()}
+    root = importlib.import_module("mpsref.mps")
+    for info in pkgutil.walk_packages(root.__path__, "mpsref.mps."):
+        for name, value in vars(importlib.import_module(info.name)).items():
+            if isinstance(value, type) and value.__module__ == info.name and not name.startswith("_"):
+                package = package_of(info.name, name)
+                if package is not None:
+                    found[package][name] = info.name
+    return found
+
+
+def stub_path(package: str) -> Path:
+    """Return the file of a package's stub."""
+    return Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi")
+
+
+def declared(package: str) -> dict[str, str]:
+    """Return the module of each name that a package's stub imports."""
+    found = {}
+    for node in ast.parse(stub_path(package).read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = f"{package}.{node.module}" if node.level else node.module
+            found |= {alias.name: module for alias in node.names}
+    return found
+
+
+def text(package: str, names: dict[str, str]) -> str:
+    """Return the stub; ``import X as X`` exports a name again."""
+    local = f"{package}."
+    imports = [
+        f"from {'.' + module.removeprefix(local) if module.startswith(local) else module} import {name} as {name}"
+        for name, module in names.items()
+    ]
+    return "\n".join([*imports, ""])
+
+
+if __name__ == "__main__":
+    for package, names in defined().items():
+        path = stub_path(package)
+        path.write_text(text(package, names))
+        for command in (["format"], ["check", "--select", "I", "--fix"], ["format"]):
+            subprocess.run([sys.executable, "-m", "ruff", *command, "--quiet", str(path)], check=True)
