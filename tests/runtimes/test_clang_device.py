@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 
 from mpsref_metal.runtimes import LaunchError, clang
-from mpsref_metal.runtimes.clang import cache, toolchain
+from mpsref_metal.runtimes.frontend import cache, toolchain
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
@@ -384,7 +385,7 @@ def test_headers_of_another_time(tmp_path, folder):
     roots = os.pathsep.join([str(tmp_path), str(tmp_path / "backends")])
     for number in range(2):
         assert python(RUN.replace("copy", f"copy_{number}"), PYTHONPATH=roots) == "15.0"
-        for header in (tmp_path / "backends/mpsref_metal/runtimes/clang/shim").rglob("*"):
+        for header in (tmp_path / "backends/mpsref_metal/runtimes/frontend/shim").rglob("*"):
             os.utime(header, (0, 0))
     assert len(list(folder.glob("*.pch"))) == 2
 
@@ -429,9 +430,9 @@ def test_reasons_why_it_is_unavailable(monkeypatch):
     monkeypatch.setattr(toolchain, "wheel", lambda: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
     assert clang.unavailable() == "no clang found: `pip install ziglang`, or put a clang on the PATH"
-    monkeypatch.setattr(toolchain.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert "not 'riscv64'" in str(clang.unavailable())
-    monkeypatch.setattr(toolchain.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     assert "use WSL on Windows" in str(clang.unavailable())
 
 

@@ -27,6 +27,6 @@ from __future__ import annotations
 
 from .. import CompileError, LaunchError
 from .device import Buffer, Device, Function, Handle, Kernel
-from .toolchain import unavailable
+from .flags import unavailable
 
 __all__ = ["Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError", "unavailable"]

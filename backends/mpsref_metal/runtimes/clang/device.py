@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 import platform
 import zlib
 from ctypes import POINTER, byref, cast
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import LaunchError
+from ..frontend.signature import Signature, bytes_of
+from ..frontend.toolchain import find
+from .flags import unavailable
 from .launcher import BufferRecord, Launcher, LaunchRecord, Library, Report, compile_source, launcher
 from .report import explain
-from .toolchain import find, unavailable
-
-__all__ = ["Buffer", "Device", "Function", "Handle", "Kernel"]
 
 MAX_BYTES = 1 << 46  # beyond what a process can map anyway
 
@@ -25,6 +23,7 @@ class Memory:
     """Guarded memory, as NumPy's array interface; released when the last array over it is gone."""
 
     def __init__(self, runtime: Launcher, nbytes: int) -> None:
+        """Allocate; the bytes are zero."""
         self._runtime, self._nbytes = runtime, nbytes
         self._pages, self.address = runtime.allocate(nbytes)
         self.__array_interface__ = {"data": (self.address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
@@ -65,18 +64,13 @@ class Function:
     def __init__(self, device: Device, library: Library, name: str) -> None:
         """Made by :meth:`Kernel.function`."""
         number, about = library.kernels[name]
+        buffers = sum(parameter["index"] is not None for parameter in about["parameters"])
+        known = library.numbers(f"mpsref_about_{number}", 1 + 2 * buffers)
         self._device, self._library, self._name = device, library, name
-        self._parameters = {p["index"]: p["text"] for p in about["parameters"] if p["index"] is not None}
-        known = library.numbers(f"mpsref_about_{number}", 1 + 2 * len(self._parameters))
-        self._threads = known[0]
-        self._needs = dict(zip(self._parameters, zip(known[1::2], known[2::2], strict=True), strict=True))
-        self._expected = max(self._parameters, default=-1) + 1
-        if self._threads not in range(32, 1025, 32):  # metalcompute launches whole simdgroups, or divides by zero
-            raise LaunchError(
-                f"kernel `{name}` asks for max_total_threads_per_threadgroup({self._threads}); "
-                "legal are the multiples of 32 from 32 to 1024"
-            )
-        self._record = LaunchRecord(size=self._threads, buffer_count=self._expected)
+        self._signature = signature = Signature.of(about, known)
+        signature.check_threads()
+        self._threads = signature.threads
+        self._record = LaunchRecord(size=self._threads, buffer_count=signature.buffers)
         if about["synchronizes"]:
             self._record.run_thread = library.address(f"mpsref_thread_{number}")
         else:
@@ -84,10 +78,7 @@ class Function:
         self._is_exclusive = about["has_threadgroup_memory"]
         if self._is_exclusive:
             first, end = library.addresses(f"mpsref_local_{number}", 2)
-            if end - first > 32768:
-                raise LaunchError(
-                    f"kernel `{name}` has {end - first} bytes of threadgroup memory; a threadgroup has 32768"
-                )
+            signature.check_local(end - first)
             self._record.local, self._record.local_bytes = first, end - first
         self._seed = zlib.crc32(f"{device.seed} {name}".encode())
 
@@ -96,17 +87,13 @@ class Function:
 
         Raises :class:`LaunchError` for arguments that do not fit and for what the kernel did wrong.
         """
-        groups = self._groups(count)
-        if len(arguments) != self._expected:
-            raise LaunchError(
-                f"kernel `{self._name}` takes {self._expected} buffers, not {len(arguments)}: "
-                + ", ".join(f"buffer({i}) is `{text}`" for i, text in sorted(self._parameters.items()))
-            )
+        groups = self._signature.groups(count, self._threads)
+        self._signature.check_arguments(len(arguments))
         buffers = [self._bind(index, argument) for index, argument in enumerate(arguments)]
         records = (BufferRecord * max(len(buffers), 1))()
         for index, (record, buffer) in enumerate(zip(records, buffers, strict=False)):
             record.data, record.bytes = buffer.memory.address, buffer.nbytes  # type: ignore[union-attr]
-            record.writable = self._needs.get(index, (0, 0))[1]
+            record.writable = self._signature.is_written(index)
         launch = LaunchRecord.from_buffer_copy(self._record)
         launch.buffers = cast(records, POINTER(BufferRecord))
         launch.groups, launch.seed = groups, self._seed + count
@@ -118,18 +105,8 @@ class Function:
         else:
             self._device.runtime.run(byref(launch), byref(report))
         if report.kind:
-            raise LaunchError(explain(report, self._name, self._threads, count, self._parameters, buffers))
+            raise LaunchError(explain(report, self._name, self._threads, count, self._signature.parameters, buffers))
         return Handle(buffers)
-
-    def _groups(self, count: int) -> int:
-        try:
-            threads = operator.index(count)
-        except TypeError:
-            raise TypeError(f"count={count!r}: the number of threads is an integer") from None
-        groups = -(-threads // self._threads)
-        if not 0 < groups * self._threads <= 2**32:
-            raise LaunchError(f"count={count}: the number of threads is 1 to 2**32 after rounding up to threadgroups")
-        return groups
 
     def _bind(self, index: int, argument: Any) -> Buffer:
         if isinstance(argument, Buffer) and argument.memory is not None:
@@ -139,12 +116,7 @@ class Function:
                 buffer = self._device.buffer(argument)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"buffer({index}) of kernel `{self._name}`: {error}") from None
-        needed = self._needs.get(index, (0, 0))[0]
-        if buffer.nbytes < needed:
-            raise LaunchError(
-                f"buffer({index}) of kernel `{self._name}`, `{self._parameters[index]}`, needs {needed} bytes "
-                f"and has {buffer.nbytes}"
-            )
+        self._signature.check_size(index, buffer.nbytes)
         return buffer
 
     def __str__(self) -> str:
@@ -235,18 +207,3 @@ class Device:
 
     def __str__(self) -> str:
         return f"clang.Device({self.name})"
-
-
-def bytes_of(argument: Any) -> NDArray[np.uint8] | None:
-    """The bytes of an object with the buffer protocol; None for an integer."""
-    try:
-        view = memoryview(argument)
-    except TypeError:
-        if hasattr(argument, "__index__"):
-            return None
-        raise TypeError(
-            f"an argument is an object with the buffer protocol or the length of a new buffer, not {argument!r}"
-        ) from None
-    if not view.c_contiguous:
-        raise LaunchError("the array is not C-contiguous: pass numpy.ascontiguousarray(...)")
-    return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""The launcher library (``shim/runtime.c``) and the libraries of kernels, as Python sees them."""
+"""The launcher library (``native/runtime.c``) and the libraries of kernels, as Python sees them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .. import CompileError
-from . import cache
-from .headers import parsed
-from .source import translate
-from .strict import NAME, check
-from .toolchain import KERNEL_FLAGS, RUNTIME_FLAGS, SHIM, Toolchain
+from ..frontend import cache
+from ..frontend.program import translated
+from ..frontend.source import KernelSource, about, call
+from ..frontend.toolchain import Toolchain
+from .flags import HEADER_FLAGS, KERNEL_FLAGS, LAUNCHER_FLAGS, fingerprint
 
-__all__ = ["BufferRecord", "LaunchRecord", "Library", "Report", "compile_source", "launcher"]
+LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
 IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # how many blocks of a size wait for reuse, and up to which size
 
@@ -67,9 +66,10 @@ class Launcher:
     """The functions of the launcher library."""
 
     def __init__(self, path: Path) -> None:
+        """Load it."""
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # musl has no separate one
-                ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # what kernels call, see toolchain.LIBRARIES
+                ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # what kernels call, see flags.LIBRARIES
         library = ctypes.CDLL(str(path))
         self.run = library.mpsref_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(Report))
@@ -134,10 +134,10 @@ def launcher(toolchain: Toolchain) -> Launcher:
     """The launcher library, compiled when it is not in the cache."""
 
     def build(output: Path) -> None:
-        toolchain.compile(RUNTIME_FLAGS, SHIM / "runtime.c", output, cache.directory() / "zig")
+        toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
 
     with _loading:
-        path, _ = cache.fetch(cache.key("launcher", toolchain.fingerprint), build)
+        path, _ = cache.fetch(cache.key("launcher", fingerprint(toolchain)), build)
         return Launcher(path)
 
 
@@ -174,23 +174,30 @@ def compile_source(toolchain: Toolchain, source: str) -> Library:
     """The library of an MSL source: from this process, from the disk, or from the compiler."""
 
     def build(output: Path) -> list[dict[str, Any]]:
-        scratch = cache.directory() / "zig"
-        check(toolchain, source, scratch)
-        status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', scratch)
-        if status:
-            raise CompileError(text)
-        translated, found = translate(text)
-        if not found:
-            raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
+        cpp, found = translated(toolchain, source, entry)
         file = output.with_suffix(".cpp")
-        file.write_text(translated)
-        toolchain.compile((*KERNEL_FLAGS, "-include-pch", str(parsed(toolchain, "running"))), file, output, scratch)
+        file.write_text(cpp)
+        headers = toolchain.parsed_headers((*toolchain.driver, *HEADER_FLAGS), fingerprint(toolchain))
+        command = (*toolchain.driver, *KERNEL_FLAGS, "-include-pch", str(headers))
+        toolchain.make([*command, str(file), "-o", str(output)])
         return [kernel.describe() for kernel in found]
 
-    key = cache.key(source, toolchain.fingerprint)
+    key = cache.key(source, fingerprint(toolchain))
     with _loading:
         if key not in _libraries:
             runtime = launcher(toolchain)
             path, about = cache.fetch(key, build)
             _libraries[key] = Library(path, about, runtime.sync_functions)
         return _libraries[key]
+
+
+def entry(number: int, kernel: KernelSource) -> str:
+    """The C++ that lets the launcher call a kernel, and what the compiler knows of it.
+
+    ``mpsref_group_N`` runs all threads of a group, ``mpsref_thread_N`` one, where threads wait for each other.
+    """
+    form = "THREAD" if kernel.synchronizes else "GROUP"
+    lines = [f"MPSREF_{form}_ENTRY({number}, {call(kernel)})", about(number, kernel)]
+    if kernel.has_threadgroup_memory:
+        lines.append(f"MPSREF_LOCAL_EXTENT({number})")
+    return "\n".join(lines)

@@ -8,8 +8,6 @@ from typing import Any
 
 from .launcher import Report
 
-__all__ = ["explain"]
-
 FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, UNEXPECTED = range(1, 8)
 
 

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "mpsref/abi.h"
-#include "mpsref/fibre.h"
-#include "mpsref/memory.h"
+#include "fibre.h"
+#include "memory.h"
 
 enum { READY, AT_SIMD, AT_BARRIER, DONE };
 

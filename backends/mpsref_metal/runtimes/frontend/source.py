@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import CompileError
-
-__all__ = ["KernelSource", "Parameter", "kernels", "translate"]
 
 TOKEN = re.compile(
     r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#[^\n]*)
@@ -95,6 +93,7 @@ class Chunk:
 
     @property
     def body(self) -> tuple[Codec, ...]:
+        """The tokens from the brace on."""
         return self.tokens[len(self.header) :]
 
     @property
@@ -270,12 +269,11 @@ def kernels(text: str) -> list[KernelSource]:
     return found
 
 
-def translate(text: str) -> tuple[str, list[KernelSource]]:
-    """C++ for this processor, to stand after the shim's headers, from a preprocessed source, and the kernels in it.
+def translate(text: str, entry: Callable[[int, KernelSource], str]) -> tuple[str, list[KernelSource]]:
+    """C++ to stand after the shim's headers, from a preprocessed source, and the kernels in it.
 
-    Threadgroup variables become static ones in a section of their kernel, so that the launcher can find and fill
-    them; each kernel gets an entry point, ``mpsref_group_N`` that runs all threads of a group, or
-    ``mpsref_thread_N`` that runs one where threads wait for each other.
+    Threadgroup variables become static ones with the macro ``MPSREF_LOCAL`` of their kernel; ``entry`` writes the entry
+    point of each kernel for the machine that runs it.
     """
     found = kernels(text)
     edits = []
@@ -288,23 +286,24 @@ def translate(text: str) -> tuple[str, list[KernelSource]]:
             ]
     for at, kernel in reversed(edits):
         text = text[:at] + f"static MPSREF_LOCAL({kernel})" + text[at + len("threadgroup") :]
-    entries = "".join(entry(i, kernel) for i, kernel in enumerate(found))
+    entries = "".join(f"{entry(i, kernel)}\n" for i, kernel in enumerate(found))
     return f"{text}\n{entries}", found
 
 
-def entry(number: int, kernel: KernelSource) -> str:
-    """The C++ that lets the launcher call a kernel, and what the compiler knows of it."""
-    arguments, about = [], []
-    for position, known in enumerate(kernel.parameters):
+def call(kernel: KernelSource) -> str:
+    """The C++ that calls a kernel, in terms of the group ``g`` and the thread ``t`` (see abi.h)."""
+    arguments = []
+    for known in kernel.parameters:
         if known.index is None:
             arguments.append(known.value)
         else:
             proxy = "reference" if known.is_reference else "pointer"
             arguments.append(f"mpsref::{proxy}{{g->buffers[{known.index}]}}")
-            about.append(f"MPSREF_PARAMETER({position}, ::{kernel.name})")
-    form = "THREAD" if kernel.synchronizes else "GROUP"
-    lines = [f"MPSREF_{form}_ENTRY({number}, ::{kernel.name}({', '.join(arguments)}))"]
-    lines.append(f"MPSREF_ABOUT({number}, {', '.join([kernel.threads, *about])})")
-    if kernel.has_threadgroup_memory:
-        lines.append(f"MPSREF_LOCAL_EXTENT({number})")
-    return "\n".join(lines) + "\n"
+    return f"::{kernel.name}({', '.join(arguments)})"
+
+
+def about(number: int, kernel: KernelSource) -> str:
+    """The C++ that keeps what the compiler knows of a kernel: its threads, and of each buffer bytes and writing."""
+    buffers = [position for position, known in enumerate(kernel.parameters) if known.index is not None]
+    known = [kernel.threads, *(f"MPSREF_PARAMETER({position}, ::{kernel.name})" for position in buffers)]
+    return f"MPSREF_ABOUT({number}, {', '.join(known)})"

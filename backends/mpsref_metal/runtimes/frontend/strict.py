@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from .. import CompileError
-from .headers import parsed
 from .source import Codec, chunks, closing, split, tokens
-from .toolchain import SHIM, Toolchain
-
-__all__ = ["NAME", "check"]
+from .toolchain import Toolchain
 
 NAME = "<msl>"
 """What the source is called in diagnostics."""
@@ -29,13 +25,10 @@ FORBIDDEN = {"goto": "MSL has no goto", "asm": "MSL has no inline assembly", "__
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, source: str, scratch: Path) -> None:
+def check(toolchain: Toolchain, source: str) -> None:
     """Raise :class:`CompileError` with clang's diagnostics when the source breaks a rule of MSL."""
-    if STANDARD.match(source):
-        include = "-include-pch", str(parsed(toolchain, "strict"))
-    else:  # what comes before the library must not use it
-        include = "-include", str(SHIM / "mpsref" / "prelude.h")
-    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', scratch, include)
+    # What comes before the library must not use it.
+    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', STANDARD.match(source) is not None)
     found = diagnostics(text) if status else []
     found += forbidden(source)
     if found:

@@ -1,8 +1,8 @@
 """What was compiled, on disk, for the next process.
 
-A library is ``<key>.so``, parsed headers ``<key>.pch``, with ``<key>.json`` beside it: its SHA-256 and what Python must
-know about it. Both are written to a temporary name and moved into place, the description last; a pair that does not fit
-together (two writers at once, a full disk, damage) counts as absent and is made again.
+A library is ``<key>.so``, PTX ``<key>.ptx``, parsed headers ``<key>.pch``, with ``<key>.json`` next to it: its SHA-256
+and what Python must know about it. Both are written to a temporary name and moved into place, the description last; a
+pair that does not fit together (two writers at once, a full disk, damage) counts as absent and is made again.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-__all__ = ["directory", "fetch", "key"]
 
 Build = Callable[[Path], Any]
 """Makes the file at the given path and returns its description, which must survive JSON."""

@@ -1,0 +1,138 @@
+"""Finding a clang, and running it.
+
+The order is fixed: the executable that ``MPSREF_CLANG`` names, then the wheel ``ziglang`` (a clang in a wheel, with a
+linker and the C library's headers), then ``clang`` on the ``PATH``.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import CompileError
+from . import cache
+
+FRONTEND = Path(__file__).parent
+SHIM = FRONTEND / "shim"
+"""The headers of Metal's library, in C++."""
+
+PREPROCESS_FLAGS = (
+    *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w", "-D__METAL__=1", "-D__METAL_VERSION__=230"),
+    *("-DMPSREF_PREPROCESS", "-isystem", str(SHIM / "metal")),
+)
+# C++ for OpenCL has the address spaces and most of the restrictions of MSL 2.3.
+STRICT_FLAGS = (
+    *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
+    *("-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space", "-cl-single-precision-constant", "-w"),
+    *("-ferror-limit", "20"),
+    *("-D__METAL__=1", "-D__METAL_VERSION__=230", "-DMPSREF_STRICT", "-isystem", str(SHIM / "metal")),
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A clang: how to call its driver and its front end, and what tells it apart from another one."""
+
+    name: str
+    driver: tuple[str, ...]
+    front: tuple[str, ...]
+    version: str = ""
+    """Where it is known it tells this clang apart, wherever it lies; else its path and its time do."""
+
+    def fingerprint(self, *flags: object, runtime: Path | None = None) -> str:
+        """Changes with the compiler, the front end, ``flags`` and the files of a runtime's folder."""
+        return _fingerprint(self, flags, runtime)
+
+    def make(self, command: Iterable[str]) -> None:
+        """Run a command that writes a file; :class:`CompileError` with the compiler's text where it fails."""
+        status, text = self._run([*command], "")
+        if status != 0:
+            raise CompileError(f"{self.name} failed with status {status}:\n{text}")
+
+    def parsed_headers(self, command: tuple[str, ...], *key: str) -> Path:
+        """The shim's headers as ``command`` parses them, from the disk or from clang.
+
+        A source itself takes a tenth of that time. Clang looks for the headers where it found them at first, so another
+        installation parses its own; they are good as long as their text is (see ``fingerprint``), whatever their time.
+        """
+        header = str(SHIM / "mpsref" / "library.h")
+
+        def build(output: Path) -> None:
+            self.make([*command, header, "-o", str(output)])
+
+        return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch")[0]
+
+    def preprocess(self, source: str) -> tuple[int, str]:
+        """Expand the macros of a source; the includes of Metal stay out. Returns the status and the text."""
+        return self._run([*self.front, *PREPROCESS_FLAGS, "-"], source)
+
+    def check(self, source: str, uses_library: bool) -> tuple[int, str]:
+        """Parse a source as the strict pass does, after the headers. Returns the status and the diagnostics."""
+        if uses_library:
+            command = (*self.front, *STRICT_FLAGS, "-emit-pch", "-fno-pch-timestamp")
+            include = "-include-pch", str(self.parsed_headers(command, self.fingerprint()))
+        else:
+            include = "-include", str(SHIM / "mpsref" / "prelude.h")
+        return self._run([*self.front, *STRICT_FLAGS, "-fsyntax-only", *include, "-"], source)
+
+    def _run(self, command: list[str], text: str) -> tuple[int, str]:
+        scratch = str(cache.directory() / "zig")
+        environment = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch} | os.environ
+        done = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, check=False)
+        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+
+
+def find() -> Toolchain | None:
+    """The clang to use, or None."""
+    named = os.environ.get("MPSREF_CLANG")
+    if named:
+        path = shutil.which(named)
+        return Toolchain(path, (path,), (path,)) if path else None
+    found = wheel()
+    if found:
+        return found
+    path = shutil.which("clang")
+    return Toolchain(path, (path,), (path,)) if path else None
+
+
+@functools.cache
+def wheel() -> Toolchain | None:
+    """The clang of the wheel ``ziglang``, or None where it is not installed."""
+    package = importlib.util.find_spec("ziglang")
+    if not package or not package.origin:
+        return None
+    zig = str(Path(package.origin).with_name("zig"))
+    return Toolchain("ziglang", (zig, "cc"), (zig, "clang"), importlib.metadata.version("ziglang"))
+
+
+def missing() -> str | None:
+    """None when there is a clang, else the reason and what to do."""
+    if find() is not None:
+        return None
+    named = os.environ.get("MPSREF_CLANG")
+    if named:
+        return f"MPSREF_CLANG={named!r} is not an executable: name a clang or unset the variable"
+    return "no clang found: `pip install ziglang`, or put a clang on the PATH"
+
+
+@functools.cache
+def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path | None) -> str:
+    digest = hashlib.sha256()
+    status = os.stat(toolchain.driver[0])
+    which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
+    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, *flags)
+    digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
+    # The Python too: it writes C++, and what it rejects must not be kept.
+    for folder in (FRONTEND, *([runtime] if runtime else [])):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
