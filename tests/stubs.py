@@ -19,7 +19,7 @@ OWN = {
         "mpsref.mps.core.types": ["MPSNNPaddingMethod", "MPSRectNoClip"],
     },
     "mpsref.mps.graph": {
-        "mpsref.mps.graph.execution": ["RunResult"],
+        "mpsref.mps.graph.execute": ["RunResult"],
         "mpsref.mps.graph.graph": ["StepError"],
         "mpsref.mps.graph.training": ["TrainingGraph", "training_graph"],
     },

@@ -20,8 +20,8 @@ from mpsref import kernels, registry
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.mps import MPSCNNLossLabels
-from mpsref.mps.graph.execution import RunResult
-from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.execute import RunResult
+from mpsref.mps.graph.nodes import Step
 from mpsref.registry import Operation
 from mpsref.training import Settings, Trainer
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mpsref.arguments.arrays import Array
-from mpsref.mps.graph.execution import Execution
-from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.execute import Execution
+from mpsref.mps.graph.nodes import Step
 from mpsref.training import Settings, Trainer
 from mpsref.training.learner import Learned, Learner
 from mpsref.training.sources import LearnedNormalization, convolution, normalization

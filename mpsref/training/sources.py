@@ -1,6 +1,6 @@
 """Data sources that learn: a learner steps their parameters, and a graph takes these over after each run.
 
-They are updated together (:mod:`mpsref.mps.graph.together`).
+They are updated together (:mod:`mpsref.mps.graph.trainable`).
 """
 
 from __future__ import annotations

@@ -83,20 +83,20 @@ class Objective:
     def value(self, key: tuple[int, str] | None = None, change: Array | float = 0.0) -> float:
         """Return the objective with one input or parameter changed."""
         inputs = {image: self.network.inputs[image] for image in self.compiled.source_images}
-        before = self.compiled._arrays
+        before = self.compiled._compiled.arrays
         if key is not None:
             k, name = key
             if name:
                 node = self.network.weighted[k]
                 moved = np.asarray(before[node][name], np.float64) + change
-                self.compiled._arrays = before | {node: {**before[node], name: moved}}
+                self.compiled._compiled.arrays = before | {node: {**before[node], name: moved}}
             else:
                 image = list(self.network.inputs)[k]
                 inputs[image] = inputs[image] + change
         try:
             result = self.compiled.run(inputs, self.labels, dropout_sequence=SEQUENCE)
         finally:
-            self.compiled._arrays = before
+            self.compiled._compiled.arrays = before
         total = 0.0
         for last, image in zip(self.network.lasts, result.images, strict=True):
             values = result.loss[last.label] if last.kind == "loss" else image

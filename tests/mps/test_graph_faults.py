@@ -11,8 +11,8 @@ import pytest
 
 from mpsref.mps import graph
 from mpsref.mps.graph import arithmetic, batch_normalization, convolution, nodes, softmax, training_graph
-from mpsref.mps.graph.execution import Execution
-from mpsref.mps.graph.program import Program
+from mpsref.mps.graph.compile import Program
+from mpsref.mps.graph.execute import Execution
 from tests.mps.graph_checks import check
 from tests.mps.graph_plans import Action, Plan
 

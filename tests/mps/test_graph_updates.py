@@ -23,7 +23,7 @@ from mpsref.mps import (
     graph,
 )
 from mpsref.mps.graph import MPSNNImageNode, training_graph
-from mpsref.mps.graph.execution import Execution
+from mpsref.mps.graph.execute import Execution
 from tests.mps.residual import X, drawn, labels, network
 
 RATE = 1e-4
@@ -185,7 +185,7 @@ def test_gradients_by_several_losses_are_complete_before_the_one_update(kind: st
     source, compiled = layers(3.0)
     compiled.run([image])
     assert source.calls == 1
-    found = compiled._parameters[compiled.program.steps[0].node].arrays()["weights"]
+    found = compiled._compiled.parameters[compiled.program.steps[0].node].arrays()["weights"]
     assert found.ravel() == pytest.approx(0.5 - RATE * (1 + 3))
 
 
@@ -248,7 +248,7 @@ def test_an_interrupted_replacement_is_taken_back(monkeypatch: pytest.MonkeyPatc
     compiled = trained(net)
     before = parameters(net, compiled)
 
-    original = compiled._atomically
+    original = compiled._compiled.atomically
 
     def interrupted(changes: Any) -> None:
         def stop() -> None:
@@ -256,7 +256,7 @@ def test_an_interrupted_replacement_is_taken_back(monkeypatch: pytest.MonkeyPatc
 
         original([*changes, stop])
 
-    monkeypatch.setattr(compiled, "_atomically", interrupted)
+    monkeypatch.setattr(compiled._compiled, "atomically", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compiled.run([X], [labels()])
     assert same(parameters(net, compiled), before)
@@ -330,7 +330,7 @@ def update_in_the_middle_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def update(self: Any, step: Any) -> None:
         real(self, step)
-        self.graph._atomically(self.replacements)
+        self.compiled.atomically(self.replacements)
 
     monkeypatch.setattr(Execution, "_update", update)
 
@@ -345,7 +345,7 @@ def failed_replacements_stay(monkeypatch: pytest.MonkeyPatch) -> None:
             try:
                 self._step(step)
             except RuntimeError:
-                self.graph._atomically(self.replacements)
+                self.compiled.atomically(self.replacements)
                 raise
         return real(self)
 

@@ -276,6 +276,15 @@ class ImageKernel(MPSKernel):
             )
         return self._described(sources, self._destination_shape(sources, sizes.pop()))
 
+    def infer_padding(self, *shapes: Shape) -> Shape:
+        """Have the padding policy set offsets and edge mode for sources of ``shapes``; return the destination's shape.
+
+        A policy of the application gets images of zeros.
+        """
+        images = (np.broadcast_to(np.float32(0), shape) for shape in shapes)
+        sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
+        return self._place(sources)[0]
+
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, Any]:
         """Let a custom policy change the suggested shape and dtype, and the kernel."""
         dtype = sources[0].array.dtype.newbyteorder("=")

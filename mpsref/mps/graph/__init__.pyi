@@ -22,7 +22,7 @@ from .convolution import MPSCNNFullyConnectedGradientNode as MPSCNNFullyConnecte
 from .convolution import MPSCNNFullyConnectedNode as MPSCNNFullyConnectedNode
 from .dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradientNode
 from .dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
-from .execution import RunResult as RunResult
+from .execute import RunResult as RunResult
 from .graph import MPSNNGraph as MPSNNGraph
 from .graph import StepError as StepError
 from .image_normalization import MPSCNNGroupNormalizationGradientNode as MPSCNNGroupNormalizationGradientNode
@@ -32,6 +32,7 @@ from .image_normalization import MPSCNNInstanceNormalizationNode as MPSCNNInstan
 from .initial_gradient import MPSNNInitialGradientNode as MPSNNInitialGradientNode
 from .loss import MPSCNNLossNode as MPSCNNLossNode
 from .loss import MPSNNForwardLossNode as MPSNNForwardLossNode
+from .loss import MPSNNLabelsNode as MPSNNLabelsNode
 from .loss import MPSNNLossGradientNode as MPSNNLossGradientNode
 from .movement import MPSNNConcatenationGradientNode as MPSNNConcatenationGradientNode
 from .movement import MPSNNConcatenationNode as MPSNNConcatenationNode
@@ -56,8 +57,13 @@ from .neuron import MPSCNNNeuronSigmoidNode as MPSCNNNeuronSigmoidNode
 from .neuron import MPSCNNNeuronSoftPlusNode as MPSCNNNeuronSoftPlusNode
 from .neuron import MPSCNNNeuronSoftSignNode as MPSCNNNeuronSoftSignNode
 from .neuron import MPSCNNNeuronTanHNode as MPSCNNNeuronTanHNode
+from .nodes import MPSNNBinaryGradientStateNode as MPSNNBinaryGradientStateNode
 from .nodes import MPSNNFilterNode as MPSNNFilterNode
 from .nodes import MPSNNGradientFilterNode as MPSNNGradientFilterNode
+from .nodes import MPSNNGradientStateNode as MPSNNGradientStateNode
+from .nodes import MPSNNImageNode as MPSNNImageNode
+from .nodes import MPSNNMultiaryGradientStateNode as MPSNNMultiaryGradientStateNode
+from .nodes import MPSNNStateNode as MPSNNStateNode
 from .nodes import MPSNNTrainableNode as MPSNNTrainableNode
 from .nodes import MPSNNTrainingStyle as MPSNNTrainingStyle
 from .not_built import MPSCNNBinaryConvolutionNode as MPSCNNBinaryConvolutionNode
@@ -66,12 +72,6 @@ from .not_built import MPSCNNYOLOLossNode as MPSCNNYOLOLossNode
 from .not_built import MPSNNBilinearScaleNode as MPSNNBilinearScaleNode
 from .not_built import MPSNNGramMatrixCalculationNode as MPSNNGramMatrixCalculationNode
 from .not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
-from .places import MPSNNBinaryGradientStateNode as MPSNNBinaryGradientStateNode
-from .places import MPSNNGradientStateNode as MPSNNGradientStateNode
-from .places import MPSNNImageNode as MPSNNImageNode
-from .places import MPSNNLabelsNode as MPSNNLabelsNode
-from .places import MPSNNMultiaryGradientStateNode as MPSNNMultiaryGradientStateNode
-from .places import MPSNNStateNode as MPSNNStateNode
 from .pooling import MPSCNNDilatedPoolingMaxGradientNode as MPSCNNDilatedPoolingMaxGradientNode
 from .pooling import MPSCNNDilatedPoolingMaxNode as MPSCNNDilatedPoolingMaxNode
 from .pooling import MPSCNNPoolingAverageGradientNode as MPSCNNPoolingAverageGradientNode

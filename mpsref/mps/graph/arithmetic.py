@@ -19,25 +19,18 @@ from mpsref.kernels.posing import posed
 from mpsref.mps.arithmetic import MPSNNComparisonType
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.types import MPSOffset, member, offset
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNBinaryGradientStateNode, MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNBinaryGradientStateNode,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
 from mpsref.registry import Operation, OperationKey, Spec
-
-__all__ = [
-    "MPSNNAdditionGradientNode",
-    "MPSNNAdditionNode",
-    "MPSNNArithmeticGradientNode",
-    "MPSNNArithmeticGradientStateNode",
-    "MPSNNBinaryArithmeticNode",
-    "MPSNNComparisonNode",
-    "MPSNNDivisionNode",
-    "MPSNNMultiplicationGradientNode",
-    "MPSNNMultiplicationNode",
-    "MPSNNSubtractionGradientNode",
-    "MPSNNSubtractionNode",
-]
 
 
 class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):

@@ -18,19 +18,17 @@ from mpsref.mps.batch_normalization import MPSCNNBatchNormalization
 from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNTrainingStyle,
+    Step,
+)
 from mpsref.mps.graph.normalization_parameters import SCALE, STATISTICS, NormalizationParameters
-from mpsref.mps.graph.places import MPSNNImageNode
-from mpsref.mps.graph.step import Step
-from mpsref.mps.graph.together import fitting
 from mpsref.mps.graph.trainable import TrainableGradientNode, WeightedNode, accumulate
-
-__all__ = [
-    "MPSCNNBatchNormalizationFlags",
-    "MPSCNNBatchNormalizationGradientNode",
-    "MPSCNNBatchNormalizationNode",
-]
 
 
 class MPSCNNBatchNormalizationFlags(Enumeration):
@@ -64,7 +62,7 @@ class Statistics(NormalizationParameters):
 
         def change() -> None:
             like, _ = self.kernel.scale
-            new = fitting(self.name, later(), dict.fromkeys(("gamma", "beta", "mean", "variance"), like))
+            new = self._joint_result(later(), dict.fromkeys(("gamma", "beta", "mean", "variance"), like))
             if "variance" in new:
                 not_negative("variance", new["variance"])
             self.kernel._replace(**new)

@@ -23,25 +23,19 @@ from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSOffset
 from mpsref.mps.fully_connected import MPSCNNFullyConnected
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode, MPSNNTrainingStyle
-from mpsref.mps.graph.places import MPSNNGradientStateNode, MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.placing import placed
-from mpsref.mps.graph.step import Step
-from mpsref.mps.graph.together import fitting
-from mpsref.mps.graph.trainable import Parameters, TrainableGradientNode, WeightedNode, accumulate, updated
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNGradientFilterNode,
+    MPSNNGradientStateNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    MPSNNTrainingStyle,
+    Step,
+)
+from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, WeightedNode, accumulate, updated
 from mpsref.registry import Spec
-
-__all__ = [
-    "MPSCNNConvolutionGradientNode",
-    "MPSCNNConvolutionGradientStateNode",
-    "MPSCNNConvolutionNode",
-    "MPSCNNConvolutionTransposeGradientNode",
-    "MPSCNNConvolutionTransposeGradientStateNode",
-    "MPSCNNConvolutionTransposeNode",
-    "MPSCNNFullyConnectedGradientNode",
-    "MPSCNNFullyConnectedNode",
-]
 
 
 class MPSCNNConvolutionGradientStateNode(MPSNNGradientStateNode):
@@ -52,7 +46,7 @@ class MPSCNNConvolutionTransposeGradientStateNode(MPSCNNConvolutionGradientState
     """The state of a transposed convolution."""
 
 
-class Weights(Parameters):
+class Weights(NodeParameters):
     """The weights of one convolution in one graph: a kernel that has loaded them."""
 
     kernel: ForwardWeightedKernel
@@ -102,7 +96,7 @@ class Weights(Parameters):
         def change() -> None:
             loaded = self.kernel._loaded
             known = {"weights": loaded.weights} | ({} if loaded.biases is None else {"biases": loaded.biases})
-            self.kernel._replace(**fitting(self.name, later(), known))
+            self.kernel._replace(**self._joint_result(later(), known))
 
         return change
 
@@ -151,7 +145,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         assert isinstance(forward, MPSCNNConvolutionNode)
         return forward.data_source if self._weights is None else self._weights
 
-    def _parameters(self, forward: Parameters) -> Parameters:
+    def _parameters(self, forward: NodeParameters) -> NodeParameters:
         """Return the weights of the forward node, or, if it was given one, those of a data source of its own."""
         if self._weights is None:
             return forward
@@ -236,7 +230,7 @@ class MPSCNNConvolutionNode(WeightedNode):
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         kernel = copy.copy(parameters.kernel)
-        shape = placed(kernel, shapes[0])
+        shape = kernel.infer_padding(shapes[0])
         source = kernel._source_properties(0)
         offset = kernel.offset.y, kernel.offset.x
         spec = convolution(source, offset, kernel._loaded.descriptor.effective_groups, kernel._neuron)
@@ -325,6 +319,6 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
             kernel_offset = tuple(window.even - window.offset for window in pair)
             shape: Shape = (shapes[0][0], height, width, kernel.output_feature_channels)
             return Bound(kernel._function(MPSOffset(0, 0), kernel_offset), shape, _Placed(kernel._source_properties(0)))
-        shape = placed(kernel, shapes[0])
+        shape = kernel.infer_padding(shapes[0])
         spec = kernel._function(kernel.offset, (kernel.kernel_offset_y, kernel.kernel_offset_x))
         return Bound(spec, shape, _Placed(kernel._source_properties(0)))

@@ -9,13 +9,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels import Dropout
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.dropout import _mask_stride
-from mpsref.mps.graph.call import Call
-from mpsref.mps.graph.function_nodes import FunctionNode
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.step import Step
-
-__all__ = ["MPSCNNDropoutGradientNode", "MPSCNNDropoutNode"]
+from mpsref.mps.graph.nodes import Call, FunctionNode, MPSNNGradientFilterNode, MPSNNImageNode, MPSNNStateNode, Step
 
 STRIDES = (1, 1, 1)
 

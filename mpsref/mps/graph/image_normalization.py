@@ -8,21 +8,12 @@ from typing import Any, ClassVar
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
+from mpsref.mps.graph.nodes import Bound, BoundState, Call, MPSNNGradientFilterNode, MPSNNImageNode
 from mpsref.mps.graph.normalization_parameters import NormalizationParameters
-from mpsref.mps.graph.places import MPSNNImageNode
 from mpsref.mps.graph.trainable import TrainableGradientNode, WeightedNode, accumulate
 from mpsref.mps.group_normalization import MPSCNNGroupNormalization
 from mpsref.mps.image_normalization import ImageNormalizationGradientState, ImageNormalizationKernel
 from mpsref.mps.instance_normalization import MPSCNNInstanceNormalization
-
-__all__ = [
-    "MPSCNNGroupNormalizationGradientNode",
-    "MPSCNNGroupNormalizationNode",
-    "MPSCNNInstanceNormalizationGradientNode",
-    "MPSCNNInstanceNormalizationNode",
-]
 
 
 class _Scale(NormalizationParameters):

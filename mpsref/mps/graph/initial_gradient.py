@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode
-
-__all__ = ["MPSNNInitialGradientNode"]
+from mpsref.mps.graph.nodes import Bound, BoundState, Call, MPSNNFilterNode, MPSNNImageNode
 
 
 class MPSNNInitialGradientNode(MPSNNFilterNode):

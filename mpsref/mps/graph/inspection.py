@@ -1,20 +1,14 @@
-"""A compiled graph in words and drawings: a table, Mermaid, Graphviz."""
+"""Text and drawings of a compiled graph: a table, Mermaid, Graphviz."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from mpsref.arguments.arrays import Shape
+from mpsref.mps.graph.compile import Program
+from mpsref.mps.graph.nodes import MPSNNImageNode, Step
 
-if TYPE_CHECKING:
-    from mpsref.mps.graph.places import MPSNNImageNode
-    from mpsref.mps.graph.program import Program
-from mpsref.mps.graph.step import Step
-
-__all__ = ["Shapes", "columns", "dot", "mermaid", "table"]
-
-Shapes = Mapping["MPSNNImageNode", Shape]
+Shapes = Mapping[MPSNNImageNode, Shape]
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

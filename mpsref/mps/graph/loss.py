@@ -16,24 +16,45 @@ from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
 from mpsref.kernels import Loss
 from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNLabelsNode, MPSNNStateNode
-from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
 from mpsref.mps.loss_descriptor import MPSCNNLossDescriptor
 from mpsref.mps.loss_labels import MPSCNNLossLabels
-
-__all__ = [
-    "MPSCNNLossNode",
-    "MPSNNForwardLossNode",
-    "MPSNNLossGradientNode",
-]
 
 
 def _function(descriptor: Any) -> Loss:
     if not isinstance(descriptor, MPSCNNLossDescriptor):
         raise TypeError(f"loss_descriptor is of type {type(descriptor).__name__}; it must be an MPSCNNLossDescriptor")
     return descriptor.function
+
+
+class MPSNNLabelsNode(MPSNNStateNode):
+    """The labels of a loss node: an input of the graph."""
+
+    def check(self, value: Any) -> Any:
+        """Return labels if they are :class:`~mpsref.mps.MPSCNNLossLabels`; ``TypeError`` if not."""
+        if not isinstance(value, MPSCNNLossLabels):
+            raise TypeError(f"labels for {self.name!r} are of type {type(value).__name__}; pass MPSCNNLossLabels")
+        return value
+
+    @property
+    def producer(self) -> None:
+        """``None``: labels are an input."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """The label of the loss node with ``.labels``, or that of the handle."""
+        assert self._producer is not None
+        return self.label or f"{self._producer.name}.labels"
 
 
 class MPSCNNLossNode(MPSNNFilterNode):

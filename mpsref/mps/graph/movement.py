@@ -12,22 +12,20 @@ from mpsref.errors import ShapeError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.mps.core.properties import Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode, edge_mode
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.step import Step
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
 from mpsref.mps.pad import coordinate
 from mpsref.registry import Operation, OperationKey
-
-__all__ = [
-    "MPSNNConcatenationGradientNode",
-    "MPSNNConcatenationNode",
-    "MPSNNPadGradientNode",
-    "MPSNNPadNode",
-    "MPSNNReshapeGradientNode",
-    "MPSNNReshapeNode",
-]
 
 
 class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):

@@ -6,30 +6,14 @@ from typing import Any, ClassVar
 
 from mpsref.kernels import Neuron
 from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
+from mpsref.mps.graph.nodes import (
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor
-
-__all__ = [
-    "MPSCNNNeuronAbsoluteNode",
-    "MPSCNNNeuronELUNode",
-    "MPSCNNNeuronExponentialNode",
-    "MPSCNNNeuronGeLUNode",
-    "MPSCNNNeuronGradientNode",
-    "MPSCNNNeuronHardSigmoidNode",
-    "MPSCNNNeuronLinearNode",
-    "MPSCNNNeuronLogarithmNode",
-    "MPSCNNNeuronNode",
-    "MPSCNNNeuronPReLUNode",
-    "MPSCNNNeuronPowerNode",
-    "MPSCNNNeuronReLUNNode",
-    "MPSCNNNeuronReLUNode",
-    "MPSCNNNeuronSigmoidNode",
-    "MPSCNNNeuronSoftPlusNode",
-    "MPSCNNNeuronSoftSignNode",
-    "MPSCNNNeuronTanHNode",
-]
 
 
 def _descriptor(name: str, value: Any) -> MPSNNNeuronDescriptor:

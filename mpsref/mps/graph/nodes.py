@@ -1,53 +1,42 @@
-"""Filter nodes: one kernel call each, which make the nodes of their results.
+"""Nodes of graphs: images, states, and the filters that make them.
 
-Nodes are light: no pixels, no weights, no backend. A network is written by passing one node's result to the next;
-:class:`~mpsref.mps.graph.MPSNNGraph` then compiles what a result depends on. Source: ``MPSNNGraphNodes.h`` [doc].
+Nodes are light: no pixels, no weights, no backend. A network is written by passing the result of one filter to the
+next; :class:`~mpsref.mps.graph.MPSNNGraph` then compiles what a result depends on. The filter nodes of a kernel family
+are next to its kernels, for example in :mod:`mpsref.mps.softmax`. Source: ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import choice, flag
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
-from mpsref.mps.core.properties import Property, initialize, optional
+from mpsref.mps.core.properties import Property, PropertyHolder, initialize, optional
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.places import (
-    MPSNNGradientStateNode,
-    MPSNNImageNode,
-    MPSNNLabelsNode,
-    MPSNNStateNode,
-    Node,
-    image_node,
-)
-from mpsref.mps.graph.step import Step
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
-__all__ = [
-    "MPSNNFilterNode",
-    "MPSNNGradientFilterNode",
-    "MPSNNTrainableNode",
-    "MPSNNTrainingStyle",
-]
+FORMATS = ("none", "float16", "float32", "float64")
 
 
-class MPSNNTrainingStyle(Enumeration):
-    """Who updates the parameters of a trainable node, and when. Source: ``MPSNNGraphNodes.h`` [doc]."""
-
-    NONE = 0
-    CPU = 1
-    GPU = 2
+def _handle(name: str, value: Any) -> Hashable:
+    if not isinstance(value, Hashable):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be hashable: a str, or an object of yours")
+    return value
 
 
-def training_style(name: str, value: Any) -> MPSNNTrainingStyle:
-    """Check a training style: a member, its number, or its name in lower case."""
-    return member(name, value, MPSNNTrainingStyle)
+def allocator(name: str, value: Any) -> Callable[..., Any] | None:
+    """Return ``value`` if it is a function, or ``None``; ``TypeError`` if not."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a function (shape, dtype) -> array")
+    return value  # type: ignore[no-any-return]
 
 
 def _text(name: str, value: Any) -> str:
@@ -61,36 +50,271 @@ def _backend(name: str, value: Any) -> str | Backend:
     return value  # type: ignore[no-any-return]
 
 
+class Node(PropertyHolder):
+    """Base of all nodes, which are compared by identity."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+# --- symbols: images and states ---------------------------------------------------------------------------------------
+
+
+class Symbol(Node):
+    """An image or a state of a graph."""
+
+    handle: Property[Hashable] = Property(
+        optional(_handle), None, "A key of the application; its ``label``, or a str itself, is the name."
+    )
+    export_from_graph = Property(flag, False, "Whether a run returns it.")
+    synchronize_resource = Property(flag, False, "Kept, without effect: what a run returns can be read [choice].")
+
+    _producer: MPSNNFilterNode | None = None
+
+    @property
+    def producer(self) -> MPSNNFilterNode | None:
+        """The filter node that makes it, or ``None`` for an input of the graph."""
+        return self._producer
+
+    @property
+    def label(self) -> str | None:
+        """The label of the handle, or ``None``."""
+        label = self.handle if isinstance(self.handle, str) else getattr(self.handle, "label", None)
+        return label if isinstance(label, str) else None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The name in tables, drawings and errors."""
+
+
+class MPSNNImageNode(Symbol):
+    """An image of a graph, without pixels.
+
+    An image without a producer is an input of the graph. Properties of a filter's result count for every graph that is
+    compiled after they were set.
+
+    Parameters
+    ----------
+    handle : Hashable, optional
+        The key of an input in :meth:`MPSNNGraph.run`.
+    **properties
+        Initial values of properties, by name.
+
+    Examples
+    --------
+    >>> x = MPSNNImageNode("pixels")
+    >>> x.name, x.producer, x.format
+    ('pixels', None, 'none')
+    """
+
+    format: Property[str] = Property(
+        lambda name, value: choice(name, value, FORMATS), "none", 'Storage format; "none": that of the graph.'
+    )
+    image_allocator = Property(allocator, None, "``(shape, dtype) -> array``; results use the graph's instead [doc].")
+    stop_gradient = Property(flag, False, "Whether automatic training graphs stop here.")
+
+    def __init__(self, handle: Hashable = None, **properties: Any) -> None:
+        initialize(self, {"handle": handle, **properties})
+        self._number = 0
+
+    @classmethod
+    def exported_node_with_handle(cls, handle: Hashable) -> Self:
+        """Return an image node that is exported: a run returns it."""
+        return cls(handle, export_from_graph=True)
+
+    @property
+    def name(self) -> str:
+        """The label, else that of the producer with ``.out``, else ``input`` and a number."""
+        if self.label is not None:
+            return self.label
+        if self._producer is not None:
+            return f"{self._producer.name}.out"
+        return f"input{self._number}" if self._number else "input"
+
+
+class MPSNNStateNode(Symbol):
+    """A state of a graph: what a forward kernel keeps for its gradient.
+
+    Filter nodes make them: ``node.result_state``, and ``node.input_labels`` of a loss.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        raise TypeError(
+            f"{type(self).__name__} cannot be made; take the result_state of a filter node, or the input_labels of a "
+            "loss node"
+        )
+
+    @classmethod
+    def _of(cls, producer: MPSNNFilterNode) -> Self:
+        """Make the state of a filter node."""
+        state = cls.__new__(cls)
+        initialize(state, {})
+        state._producer = producer
+        return state
+
+    def check(self, value: Any) -> Any:
+        """Return the value that a run uses for an input state."""
+        return value
+
+    @property
+    def name(self) -> str:
+        """The label of the producer with ``.state``, or that of the handle."""
+        assert self._producer is not None
+        return self.label or f"{self._producer.name}.state"
+
+
+class MPSNNGradientStateNode(MPSNNStateNode):
+    """The state of a filter with one source."""
+
+
+class MPSNNBinaryGradientStateNode(MPSNNStateNode):
+    """The state of a filter with two sources."""
+
+
+class MPSNNMultiaryGradientStateNode(MPSNNStateNode):
+    """The state of a filter with any number of sources."""
+
+
+def image_node(name: str, value: Any) -> MPSNNImageNode:
+    """Return ``value`` if it is an image node; ``TypeError`` if not."""
+    if not isinstance(value, MPSNNImageNode):
+        hint = "; take its result_image" if hasattr(value, "result_image") else ""
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNImageNode{hint}")
+    return value
+
+
+# --- steps of a compiled graph ----------------------------------------------------------------------------------------
+
+
+class MPSNNTrainingStyle(Enumeration):
+    """How the parameters of a trainable node are updated. Source: ``MPSNNGraphNodes.h`` [doc]."""
+
+    NONE = 0
+    CPU = 1
+    GPU = 2
+
+
+def training_style(name: str, value: Any) -> MPSNNTrainingStyle:
+    """Check a training style: a member, its number, or its name in lower case."""
+    return member(name, value, MPSNNTrainingStyle)
+
+
+class Bound(NamedTuple):
+    """A forward node on sources of given shapes: the same for every run on such sources."""
+
+    spec: Spec | None
+    """The function, with the offsets and edge modes that the padding policy chose; ``None``: only data move."""
+    shape: Shape
+    """Of the result."""
+    details: Any = None
+    """Further values for ``_compute`` of the node."""
+
+
+class BoundState(NamedTuple):
+    """A forward step whose state another step reads."""
+
+    bound: Bound
+    source_shapes: tuple[Shape, ...]
+
+
+@dataclass(slots=True)
+class Call:
+    """One step of one run. A gradient step has the function and the state of its forward step."""
+
+    spec: Any
+    details: Any
+    shapes: tuple[Shape, ...]
+    """Of the source images of the step."""
+    result_shape: Shape
+    backend: Backend
+    parameters: Mapping[str, Array | None]
+    """Weights, biases and so on, as they were when the run began."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """Shared by a forward step and its gradient steps: statistics, masks, gradients of parameters."""
+    forward_shapes: tuple[Shape, ...] = ()
+    """Of the source images of the forward step."""
+    result_is_needed: bool = True
+    trains: bool = False
+    """Whether a gradient step of this program reads the state; of a gradient step, whether its parameters count."""
+    sequence: int = 0
+    """The number of the run, for random masks."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of a program."""
+
+    number: int
+    node: MPSNNFilterNode
+    forward: MPSNNFilterNode
+    """The node whose state it uses: that of a gradient step is its forward node's, any other has its own."""
+    kernel: MPSNNFilterNode
+    """A copy of the node at compile time, which runs: later changes to the node are for later graphs."""
+    result_is_needed: bool
+    """Whether the result is read: by a step, by the caller, or as an export."""
+    result_is_kept: bool
+    """Whether the run returns the result."""
+    state_is_read: bool
+    """Whether another step reads the state."""
+    trains: bool
+    """Whether a gradient step reads the state; of a gradient step, whether the gradients of parameters are read."""
+    updates: MPSNNTrainingStyle
+    """Of the last gradient step of a trainable node: how its parameters are updated."""
+    pixels: tuple[MPSNNImageNode, ...]
+    """The images whose pixels it reads; of others it needs only the size."""
+    released: tuple[MPSNNImageNode, ...] = ()
+    """The images whose last reader this is."""
+
+    @cached_property
+    def result_image(self) -> MPSNNImageNode:
+        """The result of its node."""
+        return self.node.result_image
+
+    @property
+    def kind(self) -> str:
+        """ "forward", "gradient", or "inserted" for an addition of a training graph."""
+        return "inserted" if self.node._inserted else self.node.form
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+
 class MPSNNFilterNode(Node, abc.ABC):
     """One kernel call in a graph: source images and states in, one result image, and a state for the gradient.
 
-    Filter nodes are immutable but for their properties. A label that is not given is made up, from the kind of the node
-    and a number, when a graph first meets it.
+    Filter nodes are immutable but for their properties. A node without a label gets one, made of its kind and a number,
+    when it is first compiled.
     """
 
     kind: ClassVar[str]
-    """What made-up labels start with."""
+    """What generated labels start with."""
     spec_class: ClassVar[type[Spec] | None] = None
     """Whose operations it runs; ``None`` for a node that computes nothing."""
     gradient_class: ClassVar[type[MPSNNGradientFilterNode] | None] = None
     """The class of its gradient nodes."""
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNGradientStateNode
     needs: ClassVar[str] = ""
-    """Why there is no gradient, for the message; where there are differentiable sources it is not used."""
+    """Why there is no gradient, for the message; not used where there are differentiable sources."""
     result_is_gradient: ClassVar[bool] = False
     """Whether the result is the gradient of the first source: where a training graph may start."""
     form: ClassVar[str] = "forward"
     """"forward" or "gradient", in tables."""
 
-    label = Property(optional(_text), None, "What tables and errors call it.")
+    label = Property(optional(_text), None, "The name in tables and errors.")
     padding_policy: Property[MPSNNPadding] = Property(
-        policy, DEFAULT_PADDING, "Where windows lie, once shapes are known."
+        policy, DEFAULT_PADDING, "Where windows lie, for sources of given shapes."
     )
     backend: Property[str | Backend | None] = Property(
-        optional(_backend), None, "What it runs on; ``None``: as the graph says."
+        optional(_backend), None, "What it runs on; ``None``: the backend of the graph."
     )
 
     _abstract: ClassVar[bool] = False
+    _inserted = False
+    """Whether a training graph inserted it, to add up gradients."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuse abstract classes."""
@@ -117,22 +341,22 @@ class MPSNNFilterNode(Node, abc.ABC):
 
     @property
     def source_images(self) -> tuple[MPSNNImageNode, ...]:
-        """What it reads, in the order of its kernel."""
+        """The images that it reads, in the order of its kernel."""
         return self._source_images
 
     @property
     def source_states(self) -> tuple[MPSNNStateNode, ...]:
-        """The states it reads."""
+        """The states that it reads."""
         return self._source_states
 
     @property
     def result_image(self) -> MPSNNImageNode:
-        """What it writes."""
+        """The image that it writes."""
         return self._result_image
 
     @property
     def result_state(self) -> MPSNNStateNode | None:
-        """What it leaves for its gradient, made when first asked for; ``None`` for a filter without one."""
+        """The state for its gradient, made at first use; ``None`` for a filter without one."""
         if self._result_state is None and self.state_class is not None:
             self._result_state = self.state_class._of(self)
         return self._result_state
@@ -144,12 +368,12 @@ class MPSNNFilterNode(Node, abc.ABC):
 
     @property
     def name(self) -> str:
-        """The label, or what it starts with until there is one."""
+        """The label, or its beginning until there is one."""
         return self.label or self.kind
 
     @property
     def made_up_label(self) -> str | None:
-        """A label that follows from the other nodes, or ``None`` where a number makes it."""
+        """A label that follows from other nodes; ``None`` for the kind and a number."""
         return None
 
     def __repr__(self) -> str:
@@ -173,12 +397,13 @@ class MPSNNFilterNode(Node, abc.ABC):
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         """Make the gradient node of one differentiable source."""
-        raise NotImplementedError
+        assert self.gradient_class is not None
+        return self.gradient_class(source_gradient, self.source_images[0], self._state)
 
     def gradient_filters_with_source(self, source_gradient: MPSNNImageNode) -> list[MPSNNGradientFilterNode]:
         """Return a gradient node for each differentiable source; ``source_gradient`` is that of ``result_image``.
 
-        Raises ``NoGradientError`` where there is none.
+        Raises ``NoGradientError`` for a filter without gradient.
         """
         image_node("source_gradient", source_gradient)
         if not self.differentiable_sources:
@@ -207,10 +432,10 @@ class MPSNNFilterNode(Node, abc.ABC):
     def training_graph_with_source_gradient(
         self, gradient_image: MPSNNImageNode | None = None, node_handler: Any = None
     ) -> list[MPSNNFilterNode]:
-        """Return the last nodes of the training graph from here; see :func:`~mpsref.mps.graph.training`."""
-        from mpsref.mps.graph.training import training_graph  # it builds on the nodes
+        """Return the last nodes of the training graph from here; see :func:`~mpsref.mps.graph.training_graph`."""
+        from mpsref.mps import graph  # at the call: training graphs are made of the nodes of families
 
-        return training_graph(self, gradient_image, node_handler).termini
+        return graph.training_graph(self, gradient_image, node_handler).termini
 
     @property
     def _gradients_of(self) -> Sequence[int]:
@@ -225,7 +450,7 @@ class MPSNNFilterNode(Node, abc.ABC):
     def _why_no_gradient(self) -> str:
         return self.needs or "MPS has no gradient kernel for it"
 
-    # --- what a compiled graph asks ----------------------------------------------------------------------------------
+    # --- used by compiled graphs -------------------------------------------------------------------------------------
 
     def _methods(self, step: Step) -> Sequence[str]:
         """The methods of ``spec_class`` that a step of this node calls."""
@@ -239,7 +464,7 @@ class MPSNNFilterNode(Node, abc.ABC):
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         """Return function and result shape for sources of these shapes; raise ``ShapeError`` for what does not fit.
 
-        ``parameters`` are those of a node with a data source, ``states`` say what produced its source states.
+        ``parameters`` are those of a node with a data source, ``states`` the producers of its source states.
         """
 
     @abc.abstractmethod
@@ -250,7 +475,7 @@ class MPSNNFilterNode(Node, abc.ABC):
 class MPSNNTrainableNode(MPSNNFilterNode):
     """A filter whose parameters can be trained. Source: the protocol ``MPSNNTrainableNode`` [doc]."""
 
-    training_style = Property(training_style, MPSNNTrainingStyle.GPU, "Who updates its parameters, and when.")
+    training_style = Property(training_style, MPSNNTrainingStyle.GPU, "How its parameters are updated.")
 
 
 class MPSNNGradientFilterNode(MPSNNFilterNode):
@@ -276,15 +501,14 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         **properties: Any,
     ) -> None:
         """Connect; ``gradient_state`` is the ``result_state`` of the forward node, whose source is differentiated."""
-        if not isinstance(gradient_state, MPSNNStateNode) or isinstance(gradient_state, MPSNNLabelsNode):
+        producer = gradient_state.producer if isinstance(gradient_state, MPSNNStateNode) else None
+        if producer is None:
             raise TypeError(
                 f"gradient_state is of type {type(gradient_state).__name__}; it must be the result_state of the "
                 "forward node"
             )
         image_node("source_gradient", source_gradient)
         image_node("source_image", source_image)
-        producer = gradient_state.producer
-        assert producer is not None
         if producer.gradient_class is None or type(self) is not producer.gradient_class:
             own = (
                 "has no gradient" if producer.gradient_class is None else f"needs a {producer.gradient_class.__name__}"
@@ -354,7 +578,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         return Bound(forward.spec, sources[self._source_index], forward.details)
 
     def _image_shape(self, state: BoundState) -> Shape:
-        """Return the shape that ``source_image`` must have: that of the forward source, unless a class says more."""
+        """Return the shape that ``source_image`` must have: by default that of the forward source."""
         return state.source_shapes[self._source_index]
 
     def _methods(self, step: Step) -> Sequence[str]:
@@ -370,3 +594,41 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
     if len(found) != 1:
         raise ValueError(f"source_gradients has {len(found)} images; every filter has one result, so it must have 1")
     return found[0]
+
+
+# --- filters that are one function of one image -----------------------------------------------------------------------
+
+
+class FunctionNode(MPSNNFilterNode):
+    """A forward node with a functional form that needs no more than the image; not a class of Apple's."""
+
+    _differentiable: ClassVar[Sequence[int]] = (0,)
+
+    def __init__(self, source: MPSNNImageNode, **properties: Any) -> None:
+        super().__init__((source,), **properties)
+
+    @property
+    @abc.abstractmethod
+    def function(self) -> Any:
+        """The functional form, with the present parameters of the node."""
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        function = self.function
+        return Bound(function, function.problems["forward"](function, shapes[0]).result_shapes[0])
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return call.spec.forward(images[0], backend=call.backend)  # type: ignore[no-any-return]
+
+
+class FunctionGradientNode(MPSNNGradientFilterNode):
+    """The gradient of such a node; not a class of Apple's."""
+
+    @property
+    def function(self) -> Any:
+        """The functional form; ``None`` for that of the forward pass."""
+        return None
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        g, *x = images
+        source = x[0] if self.reads_pixels else call.forward_shapes[0]
+        return (self.function or call.spec).gradient(g, source, backend=call.backend)  # type: ignore[no-any-return]

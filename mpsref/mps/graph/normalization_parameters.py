@@ -9,13 +9,11 @@ from typing import Any, ClassVar, TypeVar
 from mpsref.arguments.arrays import Array
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.nodes import MPSNNTrainingStyle
-from mpsref.mps.graph.trainable import Parameters
+from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.mps.normalization_states import (
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,
 )
-
-__all__ = ["NormalizationParameters"]
 
 Pair = TypeVar("Pair", MPSCNNNormalizationGammaAndBetaState, MPSCNNNormalizationMeanAndVarianceState)
 
@@ -27,7 +25,7 @@ CLASSES: dict[str, type[MPSState]] = {
 }
 
 
-class NormalizationParameters(Parameters):
+class NormalizationParameters(NodeParameters):
     """Gamma and beta, and for batch normalization mean and variance."""
 
     pairs: ClassVar[tuple[str, ...]] = (SCALE,)

@@ -14,24 +14,16 @@ from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.placing import placed
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.mps.pooling import MPSCNNPooling
-
-__all__ = [
-    "MPSCNNDilatedPoolingMaxGradientNode",
-    "MPSCNNDilatedPoolingMaxNode",
-    "MPSCNNPoolingAverageGradientNode",
-    "MPSCNNPoolingAverageNode",
-    "MPSCNNPoolingGradientNode",
-    "MPSCNNPoolingL2NormGradientNode",
-    "MPSCNNPoolingL2NormNode",
-    "MPSCNNPoolingMaxGradientNode",
-    "MPSCNNPoolingMaxNode",
-    "MPSCNNPoolingNode",
-]
 
 
 def _fixed(doc: str) -> Property[int]:
@@ -110,7 +102,7 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
         kernel = self.kernel_class(
             **self.parameters, edge_mode=MPSImageEdgeMode.Clamp, padding=self.padding_policy, backend="reference"
         )
-        shape = placed(kernel, *shapes)
+        shape = kernel.infer_padding(*shapes)
         return Bound(kernel._function(kernel._source_properties(0)), shape)
 
     def _compute(self, call: Call, *images: Array) -> Array:

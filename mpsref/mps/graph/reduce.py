@@ -8,28 +8,7 @@ from typing import Any, ClassVar
 from mpsref.kernels import Reduce
 from mpsref.mps.core import types
 from mpsref.mps.core.properties import Property
-from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode
-
-__all__ = [
-    "MPSNNReductionColumnMaxNode",
-    "MPSNNReductionColumnMeanNode",
-    "MPSNNReductionColumnMinNode",
-    "MPSNNReductionColumnSumNode",
-    "MPSNNReductionFeatureChannelsArgumentMaxNode",
-    "MPSNNReductionFeatureChannelsArgumentMinNode",
-    "MPSNNReductionFeatureChannelsMaxNode",
-    "MPSNNReductionFeatureChannelsMeanNode",
-    "MPSNNReductionFeatureChannelsMinNode",
-    "MPSNNReductionFeatureChannelsSumNode",
-    "MPSNNReductionRowMaxNode",
-    "MPSNNReductionRowMeanNode",
-    "MPSNNReductionRowMinNode",
-    "MPSNNReductionRowSumNode",
-    "MPSNNReductionSpatialMeanGradientNode",
-    "MPSNNReductionSpatialMeanNode",
-]
+from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode, MPSNNGradientFilterNode, MPSNNImageNode
 
 
 class _Reduction(FunctionNode):

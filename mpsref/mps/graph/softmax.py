@@ -6,17 +6,13 @@ from typing import ClassVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.kernels import LogSoftMax, SoftMax
-from mpsref.mps.graph.call import BoundState
-from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode
-
-__all__ = [
-    "MPSCNNLogSoftMaxGradientNode",
-    "MPSCNNLogSoftMaxNode",
-    "MPSCNNSoftMaxGradientNode",
-    "MPSCNNSoftMaxNode",
-]
+from mpsref.mps.graph.nodes import (
+    BoundState,
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+)
 
 
 class _Gradient(FunctionGradientNode):

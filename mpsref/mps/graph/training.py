@@ -12,14 +12,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from mpsref.errors import CycleError, NoGradientError, TrainingGraphWarning
+from mpsref.errors import NoGradientError, TrainingGraphWarning
 from mpsref.mps.graph.arithmetic import MPSNNAdditionNode
-from mpsref.mps.graph.nodes import MPSNNFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, image_node
-
-__all__ = ["NodeHandler", "TrainingGraph", "inherit_handles", "label", "post_order", "training_graph"]
+from mpsref.mps.graph.compile import label, post_order
+from mpsref.mps.graph.inspection import columns
+from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, image_node
 
 NodeHandler: TypeAlias = Callable[[MPSNNFilterNode, MPSNNFilterNode | None, MPSNNImageNode, MPSNNImageNode], object]
 """``handler(new node, forward node or None, the image it is the gradient of, source gradient)``; False prunes."""
@@ -50,8 +49,6 @@ class TrainingGraph:
 
     def table(self) -> str:
         """Return the new nodes as text: label, class, the forward node it mirrors, the image it is the gradient of."""
-        from mpsref.mps.graph.inspection import columns
-
         rows = [("label", "class", "mirrors", "gradient of")]
         for node in self.nodes:
             forward, image = self._of[node]
@@ -169,44 +166,3 @@ class _Builder:
 
 def _leads(node: MPSNNFilterNode, to: MPSNNFilterNode) -> bool:
     return to in post_order([node], lambda one: [image.producer for image in one.source_images])
-
-
-def post_order(
-    roots: Sequence[MPSNNFilterNode], producers: Callable[[MPSNNFilterNode], Sequence[MPSNNFilterNode | None]]
-) -> list[MPSNNFilterNode]:
-    """Return every node that ``roots`` depend on, each behind what it depends on; ``CycleError`` if there is none."""
-    order: list[MPSNNFilterNode] = []
-    done: set[MPSNNFilterNode] = set()
-    open_: dict[MPSNNFilterNode, Any] = {}
-    for root in roots:
-        if root in done:
-            continue
-        open_[root] = iter(producers(root))
-        while open_:
-            node, waiting = next(reversed(open_.items()))
-            child = next((one for one in waiting if one is not None and one not in done), None)
-            if child is None:
-                open_.popitem()
-                done.add(node)
-                order.append(node)
-            elif child in open_:
-                labels = [one.name for one in open_]
-                cycle = [*labels[list(open_).index(child) :], child.name]
-                raise CycleError(f"the graph has a cycle: {' <- '.join(cycle)}; a filter cannot read its own result")
-            else:
-                open_[child] = iter(producers(child))
-    return order
-
-
-def label(order: Sequence[MPSNNFilterNode]) -> None:
-    """Give each node without a label one that no other has."""
-    used = {node.label for node in order}
-    for node in order:
-        if node.label is None:
-            node.label = node.made_up_label
-        number = 1
-        while node.label is None:
-            if f"{node.kind}{number}" not in used:
-                node.label = f"{node.kind}{number}"
-                used.add(node.label)
-            number += 1

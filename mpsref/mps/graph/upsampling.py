@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
-from mpsref.mps.graph.function_nodes import FunctionGradientNode, FunctionNode
-from mpsref.mps.graph.nodes import MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
-
-__all__ = [
-    "MPSCNNUpsamplingBilinearGradientNode",
-    "MPSCNNUpsamplingBilinearNode",
-    "MPSCNNUpsamplingNearestGradientNode",
-    "MPSCNNUpsamplingNearestNode",
-]
+from mpsref.mps.graph.nodes import (
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 
 
 class _Scaled:

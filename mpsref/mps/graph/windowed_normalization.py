@@ -14,24 +14,19 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import number
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.mps.core.properties import Property, at_least
-from mpsref.mps.graph.call import Bound, BoundState, Call
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.placing import placed
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.mps.windowed_normalization import (
     MPSCNNLocalContrastNormalization,
     MPSCNNSpatialNormalization,
 )
-
-__all__ = [
-    "MPSCNNCrossChannelNormalizationGradientNode",
-    "MPSCNNCrossChannelNormalizationNode",
-    "MPSCNNLocalContrastNormalizationGradientNode",
-    "MPSCNNLocalContrastNormalizationNode",
-    "MPSCNNNormalizationNode",
-    "MPSCNNSpatialNormalizationGradientNode",
-    "MPSCNNSpatialNormalizationNode",
-]
 
 SIZE = 5
 
@@ -123,7 +118,7 @@ class _WindowedNode(MPSCNNNormalizationNode):
         spec = self._function
         height, width = spec.kernel_size
         kernel = self.kernel_class(width, height, padding=self.padding_policy, backend="reference")
-        shape = placed(kernel, shapes[0])
+        shape = kernel.infer_padding(shapes[0])
         return Bound(dataclasses.replace(spec, offset=(kernel.offset.y, kernel.offset.x)), shape)
 
 

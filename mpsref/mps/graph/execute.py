@@ -1,29 +1,20 @@
-"""One run of a program: inputs are taken in, steps run in order, images go when nobody needs them any more."""
+"""One run of a compiled program: steps run in order, and images are released after their last reader."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments
-from mpsref.mps.graph.call import Call
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNTrainingStyle
-from mpsref.mps.graph.places import MPSNNImageNode, MPSNNStateNode
-from mpsref.mps.graph.shapes import source_shapes
-from mpsref.mps.graph.step import Step
-from mpsref.mps.graph.trainable import Parameters
+from mpsref.mps.graph.compile import CompiledProgram, source_shapes
+from mpsref.mps.graph.nodes import Call, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, MPSNNTrainingStyle, Step
 from mpsref.registry import Backend
-
-if TYPE_CHECKING:
-    from mpsref.mps.graph.graph import MPSNNGraph
-
-__all__ = ["Execution", "RunResult"]
 
 Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]], None]
 """``watch(label, what a step made, make it again on another backend)`` is called after each step."""
@@ -31,18 +22,18 @@ Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]]
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What a run hands out."""
+    """The results of a run."""
 
     images: tuple[Array | None, ...]
-    """The results as they were asked for; ``None`` for those that are not needed."""
+    """The result images in order; ``None`` for those that are not needed."""
     intermediate_images: Mapping[MPSNNImageNode, Array | None]
-    """The exported images, then the results behind the first."""
+    """The exported images, then the results after the first."""
     result_states: Mapping[MPSNNStateNode, Any]
-    """The exported states: with gradients for parameters where a node has them, otherwise what the step kept."""
+    """The exported states: gradients of parameters for a node that has them, otherwise the arrays of the step."""
     loss: Mapping[str, Array]
     """The loss image of each loss node, by label."""
     peak_bytes: int
-    """The most memory that images took at one time, inputs included."""
+    """The most memory that images used at one time, inputs included."""
     all_images: Mapping[MPSNNImageNode, Array] = field(default_factory=dict)
     """Every image, for a run with ``keep_all``."""
 
@@ -57,27 +48,28 @@ class Execution:
 
     def __init__(
         self,
-        graph: MPSNNGraph,
+        compiled: CompiledProgram,
         given: Mapping[MPSNNImageNode, Any],
         states: Mapping[MPSNNStateNode, Any],
         sequence: int,
-        keep_all: bool,
         *,
+        keep_all: bool = False,
+        allocator: Callable[..., Any] | None = None,
         backend: Backend | None = None,
         watch: Watch | None = None,
         updates: bool = True,
     ) -> None:
-        """Take the inputs in, and bind the program to their shapes."""
-        self.graph, self.program = graph, graph.program
-        self.sequence, self.keep_all = sequence, keep_all
+        """Check the inputs, and bind the program to their shapes."""
+        self.compiled, self.program = compiled, compiled.program
+        self.sequence, self.keep_all, self.allocator = sequence, keep_all, allocator
         self.backend, self.watch, self.updates = backend, watch, updates
-        self.values = {image: self._taken_in(image, value) for image, value in given.items()}
+        self.values = {image: self._input(image, value) for image, value in given.items()}
         self.labels = {state: state.check(value) for state, value in states.items()}
-        self.shapes = graph._bind(source_shapes({image: value.shape for image, value in self.values.items()}))
+        self.shapes = compiled.bind(source_shapes({image: value.shape for image, value in self.values.items()}))
         self.states: dict[MPSNNFilterNode, dict[str, Any]] = {}
         for step in self.program.forward_steps:
             own: dict[str, Any] = {}
-            if step.node in graph._parameters:
+            if step.node in compiled.parameters:
                 bound = self.shapes.bound[step.node]
                 own["shapes"], own["details"] = (self.shapes.sources[step.node][0], bound.shape), bound.details
             for state in step.node.source_states:
@@ -91,24 +83,24 @@ class Execution:
         self.exported: dict[MPSNNImageNode, Array] = {}
         self.loss: dict[str, Array] = {}
 
-    def _taken_in(self, image: MPSNNImageNode, value: Any) -> Array:
+    def _input(self, image: MPSNNImageNode, value: Any) -> Array:
         array = image_arguments.source(f"source image {image.name!r}", value).array
-        return _stored(array, self.graph._dtypes[image])
+        return _stored(array, self.compiled.dtypes[image])
 
     def run(self) -> RunResult:
-        """Run every step; then, all together, put updated parameters in force."""
+        """Run every step; then put all updated parameters in force at once."""
         for step in self.program.steps:
             self._step(step)
-        graph, program = self.graph, self.program
+        program = self.program
         if self.updates:
             self._update_on_the_cpu()
-            graph._atomically(self.replacements)
+            self.compiled.atomically(self.replacements)
         kept = self.exported
         needed = zip(program.result_images, program.results_are_needed, strict=True)
         return RunResult(
             tuple(kept.get(image) if wanted else None for image, wanted in needed),
             {image: kept.get(image) for image in program.intermediate_images},
-            {state: self._handed_out(state) for state in program.result_states},
+            {state: self._result_state(state) for state in program.result_states},
             self.loss,
             self.peak,
             self.values if self.keep_all else {},
@@ -117,7 +109,7 @@ class Execution:
     def _step(self, step: Step) -> None:
         node = step.node
         inputs = self._inputs(step)
-        call = self._call(step, self.backend or self.graph._backends[node], self.states[step.forward])
+        call = self._call(step, self.backend or self.compiled.backends[node], self.states[step.forward])
         before = dict(call.state) if self.watch is not None else {}
         result = step.kernel._compute(call, *inputs)
         if self.watch is not None:
@@ -141,10 +133,10 @@ class Execution:
             state["labels"].synchronize()
 
     def _inputs(self, step: Step) -> list[Array]:
-        """Return the pixels of what a step reads; all in one dtype, which is the widest where they differ."""
+        """Return the pixels that a step reads, in one dtype: the widest where they differ."""
         arrays = [self.values[image] for image in step.pixels]
-        if step.node in self.graph._wide:
-            wide = self.graph._wide[step.node]
+        if step.node in self.compiled.wide:
+            wide = self.compiled.wide[step.node]
             arrays = [array.astype(wide, copy=False) for array in arrays]
         return arrays
 
@@ -157,7 +149,7 @@ class Execution:
             shapes.sources[node],
             bound.shape,
             backend,
-            self.graph._arrays.get(node, {}),
+            self.compiled.arrays.get(node, {}),
             state,
             shapes.sources[step.forward],
             step.result_is_needed,
@@ -176,11 +168,11 @@ class Execution:
         node, image = step.node, step.result_image
         if value.shape != shape:
             raise ShapeError(f"{type(node).__name__} {node.name!r} made {value.shape}; inferred was {shape}")
-        value = _stored(value, self.graph._dtypes[image])
+        value = _stored(value, self.compiled.dtypes[image])
         is_result = image in self.program.result_images
-        allocator = self.graph.destination_image_allocator if is_result else image.image_allocator
+        allocator = self.allocator if is_result else image.image_allocator
         if allocator is not None:
-            value = _placed_in(allocator(value.shape, value.dtype), image, value)
+            value = _copied_into(allocator(value.shape, value.dtype), image, value)
         self.values[image] = value
         self.live += value.nbytes
         if self.live > self.peak:
@@ -191,8 +183,8 @@ class Execution:
     # --- parameters --------------------------------------------------------------------------------------------------
 
     def _update(self, step: Step) -> None:
-        """Call the data source of a node whose gradients are complete; keep what it answers for the end."""
-        parameters = self.graph._parameters[step.forward]
+        """Call the data source of a node whose gradients are complete; keep its answer for the end of the run."""
+        parameters = self.compiled.parameters[step.forward]
         replacement = parameters.update(step.updates, self.states[step.forward])
         if replacement is not None:
             self.replacements.append(replacement)
@@ -201,10 +193,10 @@ class Execution:
         for step in self.program.updated_at_the_end:
             self._update(step)
 
-    def _handed_out(self, state: MPSNNStateNode) -> Any:
+    def _result_state(self, state: MPSNNStateNode) -> Any:
         node = state.producer
         assert node is not None
-        parameters: Parameters | None = self.graph._parameters.get(node)
+        parameters = self.compiled.parameters.get(node)
         kept = self.states[node]
         return MappingProxyType(kept) if parameters is None else parameters.state(kept)
 
@@ -224,7 +216,7 @@ def _made(result: Array | None, before: Mapping[str, Any], after: Mapping[str, A
     return [part for part in parts if isinstance(part, np.ndarray)]
 
 
-def _placed_in(memory: Any, image: MPSNNImageNode, value: Array) -> Array:
+def _copied_into(memory: Any, image: MPSNNImageNode, value: Array) -> Array:
     """Copy an image into what an allocator returned; ``TypeError`` or ``ShapeError`` if it does not fit."""
     if not isinstance(memory, np.ndarray) or memory.dtype != value.dtype or not memory.flags.writeable:
         what = f"{memory.dtype} array" if isinstance(memory, np.ndarray) else type(memory).__name__
