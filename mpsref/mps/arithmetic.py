@@ -1,4 +1,4 @@
-"""Arithmetic of two images with Apple's names: add, subtract, multiply, divide, compare.
+"""Arithmetic of two images with Apple's names: add, subtract, multiply, divide, compare; gradients and nodes.
 
 >>> import numpy as np
 >>> image, gates = np.ones((1, 2, 2, 3), np.float32), np.array([1, 2, 3], np.float32).reshape(1, 1, 1, 3)
@@ -7,10 +7,22 @@
 >>> y[0, 1, 1].tolist()
 [1.0, 2.0, 3.0]
 
-The result is as large as the operands that walk along; ``padding`` decides nothing. Offsets, strides of 0 and channel
+There is one gradient kernel for each operand:
+
+>>> x, y = (np.array(row, np.float32).reshape(1, 2, 2, 1) for row in ([0, 1, 2, 3], [4, 5, 6, 7]))
+>>> multiply = MPSCNNMultiply()
+>>> r, state = multiply.encode(x, y, return_state=True)
+>>> g = np.array([-6, -4, 8, 2], np.float32).reshape(r.shape)
+>>> MPSCNNMultiplyGradient.from_forward(multiply, False).encode(g, y, state).ravel().tolist()
+[-24.0, -20.0, 48.0, 14.0]
+>>> MPSCNNMultiplyGradient.from_forward(multiply, True).encode(g, x, state).ravel().astype(int).tolist()
+[0, -4, 16, 6]
+
+The result has the size of the operands with stride 1; ``padding`` decides nothing. Offsets, strides of 0 and channel
 offsets apply to each operand; other parts of images are not supported.
 
-Source: ``MPSCNNMath.h`` [doc]; sizes, channel offsets that are no multiple of 4 [choice].
+Source: ``MPSCNNMath.h``, ``MPSNNGraphNodes.h`` [doc]; sizes, channel offsets that are no multiple of 4, the mask of the
+clamp in gradients, and gradients without a state [choice].
 """
 
 from __future__ import annotations
@@ -20,16 +32,19 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import integer, number
+from mpsref import registry
+from mpsref.arguments.arrays import Array, Shape, as_shape
+from mpsref.arguments.parameters import flag, integer, number
+from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
-from mpsref.kernels.arithmetic import Name
-from mpsref.kernels.broadcasting import Broadcasting
+from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
+from mpsref.kernels.broadcasting import Broadcasting, Triple
 from mpsref.kernels.compare import COMPARISONS
+from mpsref.kernels.posing import posed
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
@@ -37,20 +52,19 @@ from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
 from mpsref.mps.core.properties import Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
-from mpsref.mps.core.whole_image import DESTINATION, require_defaults, require_whole, whole
-from mpsref.registry import Backend
-
-__all__ = [
-    "ClampMask",
-    "MPSCNNAdd",
-    "MPSCNNArithmetic",
-    "MPSCNNArithmeticGradientState",
-    "MPSCNNDivide",
-    "MPSCNNMultiply",
-    "MPSCNNSubtract",
-    "MPSNNCompare",
-    "MPSNNComparisonType",
-]
+from mpsref.mps.core.whole_image import DESTINATION, WholeImageGradient, require_defaults, require_whole, whole
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNBinaryGradientStateNode,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
+from mpsref.registry import Backend, Operation, OperationKey, Problem, Spec
 
 
 class MPSNNComparisonType(types.Enumeration):
@@ -65,7 +79,7 @@ class MPSNNComparisonType(types.Enumeration):
 
 
 def stride(name: str, value: Any) -> int:
-    """Check a stride: 1 walks along an axis, 0 repeats one element."""
+    """Check a stride: 1, or 0 to repeat one element."""
     step = integer(name, value, low=0)
     if step > 1:
         raise ValueError(f"{name} is {step}; it must be 1, or 0 to repeat one element")
@@ -82,7 +96,7 @@ def forward_offset(name: str, value: Any) -> MPSOffset:
     return offset
 
 
-class Bound(Property[float]):
+class ClampEnd(Property[float]):
     """One end of a clamp, which may be infinite and must not pass the other."""
 
     def accepted(self, instance: Any, value: Any) -> float:
@@ -95,8 +109,99 @@ class Bound(Property[float]):
         return bound
 
 
+STRIDES = "stride_in_pixels_y", "stride_in_pixels_x", "stride_in_feature_channels"
+
+
+class _Scaled:
+    """Scales, bias, clamp and the strides of the secondary image: properties of kernels and nodes."""
+
+    primary_scale = Property(number, 1.0, "The factor of the primary image.")
+    secondary_scale = Property(number, 1.0, "The factor of the secondary image.")
+    bias = Property(number, 0.0, "The number that is added.")
+    minimum_value = ClampEnd(number, -math.inf, "The smallest result.")
+    maximum_value = ClampEnd(number, math.inf, "The largest result.")
+    secondary_stride_in_pixels_x = Property(stride, 1, "0 repeats one secondary column.")
+    secondary_stride_in_pixels_y = Property(stride, 1, "0 repeats one secondary row.")
+    secondary_stride_in_feature_channels = Property(stride, 1, "0 repeats one secondary channel.")
+
+    @property
+    def _finishes(self) -> bool:
+        """Whether a bias is added, or the clamp has an end."""
+        return (self.bias, self.minimum_value, self.maximum_value) != (0.0, -math.inf, math.inf)
+
+
+class _Operands(_Scaled, abc.ABC):
+    """Strides and offsets of both images, too."""
+
+    primary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first primary pixel, MPSOffset; x, y >= 0.")
+    secondary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first secondary pixel, MPSOffset; x, y >= 0.")
+    primary_source_feature_channel_offset = Property(at_least(0), 0, "The first primary channel that is read.")
+    secondary_source_feature_channel_offset = Property(at_least(0), 0, "The first secondary channel that is read.")
+    primary_stride_in_pixels_x = Property(stride, 1, "0 repeats one primary column.")
+    primary_stride_in_pixels_y = Property(stride, 1, "0 repeats one primary row.")
+    primary_stride_in_feature_channels = Property(stride, 1, "0 repeats one primary channel.")
+
+    @abc.abstractmethod
+    def _function(self) -> Broadcasting:
+        """Return the functional form."""
+
+    def _operands(self) -> dict[str, tuple[int, int, int]]:
+        """Return the strides and offsets as the functional form takes them: (y, x, channel)."""
+        found, values = {}, vars(self)
+        for one in ("primary", "secondary"):
+            y, x, channel = (values[f"{one}_{name}"] for name in STRIDES)
+            offset = values[f"{one}_offset"]
+            found[f"{one}_strides"] = y, x, channel
+            found[f"{one}_offset"] = offset.y, offset.x, values[f"{one}_source_feature_channel_offset"]
+        return found
+
+    def _scale_of_gradient(self, operation: Name, secondary: bool) -> float:
+        """Return the factor of g in the gradient for one operand; a product has another one."""
+        if operation == "multiply" or not secondary:
+            return self.primary_scale
+        return -self.secondary_scale if operation == "subtract" else self.secondary_scale
+
+    def _strides_for_gradient(self, operation: Name, secondary: bool) -> dict[str, int]:
+        """Return the strides of the image that the gradient for one operand reads, as secondary strides."""
+        read = "secondary" if secondary != (operation == "multiply") else "primary"
+        return {f"secondary_{name}": getattr(self, f"{read}_{name}") for name in STRIDES}
+
+
+@functools.lru_cache(maxsize=1024)
+def _arithmetic(operation: Name, *options: tuple[str, Any]) -> Arithmetic:
+    return Arithmetic(operation, **dict(options))
+
+
+class _FourOperations(_Operands):
+    operation: ClassVar[Name]
+
+    def _function(self) -> Arithmetic:
+        names = "primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value"
+        numbers = {name: vars(self)[name] for name in names}
+        return _arithmetic(self.operation, *(numbers | self._operands()).items())
+
+
+def _threshold(name: str, value: Any) -> float:
+    return math.inf if value == math.inf else number(name, value, low=0)
+
+
+class _Comparison(_Operands):
+    comparison_type = Property(
+        lambda name, value: types.member(name, value, MPSNNComparisonType),
+        MPSNNComparisonType.Equal,
+        "How x and y are compared, MPSNNComparisonType.",
+    )
+    threshold = Property(_threshold, 0.0, "The largest distance of equal numbers.")
+
+    def _function(self) -> Compare:
+        return Compare(COMPARISONS[self.comparison_type], self.threshold, **self._operands())
+
+
+# --- forward kernels --------------------------------------------------------------------------------------------------
+
+
 class ClampMask:
-    """Where a clamp let a result through: 1.0 inside the bounds, 0.0 on and outside them; read-only."""
+    """The mask of a clamp: 1.0 inside the bounds, 0.0 on and outside them; read-only."""
 
     def __init__(self, array: Array) -> None:
         """Keep the array."""
@@ -110,13 +215,13 @@ class ClampMask:
 
 
 class MPSCNNArithmeticGradientState(MPSNNBinaryGradientState):
-    """What an arithmetic kernel leaves for its gradients: sizes, strides, offsets, and the mask of the clamp."""
+    """The state of an arithmetic kernel: sizes, strides, offsets, and the mask of the clamp."""
 
     __slots__ = ()
 
     @property
     def mask(self) -> Array | None:
-        """1 where a result lay strictly inside the bounds, else 0, in the shape of the result; ``None``: no clamp."""
+        """1 where a result is strictly inside the bounds, else 0, in the shape of the result; ``None``: no clamp."""
         mask: ClampMask | None = self.record.extras["mask"]
         return None if mask is None else mask.array
 
@@ -138,41 +243,10 @@ FIXED = (
 """The properties that must keep their defaults."""
 
 
-class MPSCNNArithmetic(MPSCNNBinaryKernel):
+class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
     """Base class of the kernels on two images; every property can be given by keyword, or set later."""
 
     state_class = MPSCNNArithmeticGradientState
-
-    primary_scale = Property(number, 1.0, "What the primary image is multiplied by.")
-    secondary_scale = Property(number, 1.0, "What the secondary image is multiplied by.")
-    bias = Property(number, 0.0, "What is added.")
-    minimum_value = Bound(number, -math.inf, "The smallest result.")
-    maximum_value = Bound(number, math.inf, "The largest result.")
-    primary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first primary pixel, MPSOffset; x, y >= 0.")
-    secondary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first secondary pixel, MPSOffset; x, y >= 0.")
-    primary_source_feature_channel_offset = Property(at_least(0), 0, "The first primary channel that is read.")
-    secondary_source_feature_channel_offset = Property(at_least(0), 0, "The first secondary channel that is read.")
-    primary_stride_in_pixels_x = Property(stride, 1, "0 repeats one primary column.")
-    primary_stride_in_pixels_y = Property(stride, 1, "0 repeats one primary row.")
-    primary_stride_in_feature_channels = Property(stride, 1, "0 repeats one primary channel.")
-    secondary_stride_in_pixels_x = Property(stride, 1, "0 repeats one secondary column.")
-    secondary_stride_in_pixels_y = Property(stride, 1, "0 repeats one secondary row.")
-    secondary_stride_in_feature_channels = Property(stride, 1, "0 repeats one secondary channel.")
-
-    @abc.abstractmethod
-    def _function(self) -> Broadcasting:
-        """Return the functional form."""
-
-    def _operands(self) -> dict[str, tuple[int, int, int]]:
-        """Return the strides and offsets as the functional form takes them: (y, x, channel)."""
-        found = {}
-        for one in ("primary", "secondary"):
-            strides = f"{one}_stride_in_pixels_y", f"{one}_stride_in_pixels_x", f"{one}_stride_in_feature_channels"
-            y, x, channel = (vars(self)[name] for name in strides)
-            offset = vars(self)[f"{one}_offset"]
-            found[f"{one}_strides"] = y, x, channel
-            found[f"{one}_offset"] = offset.y, offset.x, vars(self)[f"{one}_source_feature_channel_offset"]
-        return found
 
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         return self._function().result_shape(sources[0].array.shape, sources[1].array.shape)
@@ -217,65 +291,40 @@ class MPSCNNArithmetic(MPSCNNBinaryKernel):
         return replace(record, extras={**record.extras, "mask": ClampMask(mask.astype(np.float32))})
 
 
-@functools.lru_cache(maxsize=1024)
-def _arithmetic(operation: Name, *options: tuple[str, Any]) -> Arithmetic:
-    return Arithmetic(operation, **dict(options))
-
-
-class _FourOperations(MPSCNNArithmetic):
-    operation: Name
-
-    def _function(self) -> Arithmetic:
-        names = "primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value"
-        numbers = {name: vars(self)[name] for name in names}
-        return _arithmetic(self.operation, *(numbers | self._operands()).items())
-
-
 @saved()
-class MPSCNNAdd(_FourOperations):
+class MPSCNNAdd(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x + secondary_scale y) + bias)``: :class:`mpsref.Arithmetic`."""
 
     operation = "add"
 
 
 @saved()
-class MPSCNNSubtract(_FourOperations):
+class MPSCNNSubtract(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x - secondary_scale y) + bias)``."""
 
     operation = "subtract"
 
 
 @saved()
-class MPSCNNMultiply(_FourOperations):
+class MPSCNNMultiply(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x) (secondary_scale y) + bias)``."""
 
     operation = "multiply"
 
 
 @saved()
-class MPSCNNDivide(_FourOperations):
+class MPSCNNDivide(_FourOperations, MPSCNNArithmetic):
     """``clamp((primary_scale x) / (secondary_scale y) + bias)``; MPS has no gradient for it."""
 
     operation = "divide"
 
 
-def _threshold(name: str, value: Any) -> float:
-    return math.inf if value == math.inf else number(name, value, low=0)
-
-
 @saved()
-class MPSNNCompare(MPSCNNArithmetic):
+class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
 
     ``threshold`` >= 0 counts for ``Equal`` and ``NotEqual``. MPS has no gradient for it.
     """
-
-    comparison_type = Property(
-        lambda name, value: types.member(name, value, MPSNNComparisonType),
-        MPSNNComparisonType.Equal,
-        "How x and y are compared, MPSNNComparisonType.",
-    )
-    threshold = Property(_threshold, 0.0, "How far apart equal numbers may be.")
 
     def __init__(
         self,
@@ -289,5 +338,319 @@ class MPSNNCompare(MPSCNNArithmetic):
         fix(self, comparison_type=comparison_type, threshold=threshold)
         super().__init__(backend=backend, **properties)
 
-    def _function(self) -> Compare:
-        return Compare(COMPARISONS[self.comparison_type], self.threshold, **self._operands())
+
+# --- gradient kernels -------------------------------------------------------------------------------------------------
+
+
+WALK: Triple = (1, 1, 1)
+START: Triple = (0, 0, 0)
+
+
+class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
+    """Base class of the gradients for one operand, ``clamp(R(P g m [Q B(source_image)]) + bias)``.
+
+    ``source_image`` is the operand whose gradient is computed, or for a multiplication the other one. The secondary
+    strides are the forward ones of that image; a ``gradient_state`` sets them, and brings the mask m and the offsets.
+    Without a state there is no mask and no offset, and the gradient of a product is as large as g. A true gradient has
+    a ``bias`` of 0.
+    """
+
+    state_class = MPSCNNArithmeticGradientState  # type: ignore[assignment]  # a state of two sources
+    operation: ClassVar[Literal["add", "multiply"]]
+
+    is_secondary_source_filter = Property(flag, False, "Whether it is for the secondary operand.", read_only=True)
+
+    def __init__(
+        self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
+    ) -> None:
+        """Make the gradient kernel of one operand; ``TypeError`` unless the argument is a bool."""
+        fix(self, is_secondary_source_filter=is_secondary_source_filter)
+        super().__init__(backend=backend, **properties)
+
+    @classmethod
+    def from_forward(cls, kernel: Any, is_secondary_source_filter: bool) -> Self:
+        """Return the gradient of ``kernel`` for one of its operands, with the scales and strides of the derivative.
+
+        Raises ``TypeError`` for a kernel of another operation.
+        """
+        if not isinstance(kernel, cls.forward_class) or not isinstance(kernel, _FourOperations):
+            raise TypeError(
+                f"kernel is of type {type(kernel).__name__}; {cls.__name__} is the gradient of "
+                f"{cls.forward_class.__name__}"
+            )
+        secondary = flag("is_secondary_source_filter", is_secondary_source_filter)
+        scales = {"primary_scale": kernel._scale_of_gradient(kernel.operation, secondary)}
+        if cls.operation == "multiply":
+            scales["secondary_scale"] = kernel.secondary_scale
+        strides = kernel._strides_for_gradient(kernel.operation, secondary)
+        return cls(secondary, **scales, **strides, backend=kernel.backend)
+
+    def _problem(self, g: Shape, source: Shape, state: MPSCNNArithmeticGradientState | None) -> ArithmeticGradient:
+        """Return the problem; a state sets the strides of the source image."""
+        own = int(self.is_secondary_source_filter)
+        other = self.operation == "multiply"
+        passed = 1 - own if other else own  # which operand the source image is
+        strides, offsets, shapes = [WALK, WALK], [START, START], [g, g]
+        if state is None:
+            strides[passed] = (
+                self.secondary_stride_in_pixels_y,
+                self.secondary_stride_in_pixels_x,
+                self.secondary_stride_in_feature_channels,
+            )
+            shapes[passed] = source
+        else:
+            strides, offsets = (list(column) for column in zip(*state.function.operands, strict=True))
+            shapes = list(state.record.source_shapes)
+            if source != shapes[passed]:
+                raise ShapeError(f"source_image has shape {source}; that of the forward pass was {shapes[passed]}")
+            y, x, channel = strides[passed]
+            self._assign(
+                secondary_stride_in_pixels_y=y,
+                secondary_stride_in_pixels_x=x,
+                secondary_stride_in_feature_channels=channel,
+            )
+        p, q = self.primary_scale, self.secondary_scale
+        function = Arithmetic(
+            self.operation,
+            *((q, p) if own and other else (p, p) if not other else (p, q)),
+            primary_strides=strides[0],
+            secondary_strides=strides[1],
+            primary_offset=offsets[0],
+            secondary_offset=offsets[1],
+        )
+        wanted: Wanted = "secondary" if own else "primary"
+        x_shape, y_shape = (as_shape("shape", shape) for shape in shapes)
+        return ArithmeticGradient(function, x_shape, y_shape, wanted)
+
+    def _function(self, g: Shape, state: Any) -> NoReturn:
+        raise NotImplementedError("_problem names both operands")
+
+    def _gradient(self, problem: Problem, g: Array, source: Array, state: Any) -> Array:
+        """Return the result: the mask selects from g first, bias and clamp come last, in float32 at least."""
+        if state is not None and state.mask is not None:
+            g = np.where(state.mask, g, g.dtype.type(0))
+        wide = np.result_type(g, np.float32) if self._finishes else g.dtype
+        inputs = (
+            (g.astype(wide, copy=False), source) if len(problem.input_shapes) > 1 else (g.astype(wide, copy=False),)
+        )
+        result = registry.run_one(problem, *inputs, backend=self.backend)
+        if self._finishes:
+            result = np.clip(result + wide.type(self.bias), self.minimum_value, self.maximum_value)
+        with np.errstate(over="ignore"):
+            return result.astype(g.dtype.newbyteorder("="), copy=False)
+
+
+@saved("is_secondary_source_filter")
+class MPSCNNAddGradient(MPSCNNArithmeticGradient):
+    """``R(P g m)``; only the size of ``source_image``, the operand, is read."""
+
+    operation = "add"
+    forward_class = MPSCNNAdd
+
+
+@saved("is_secondary_source_filter")
+class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
+    """``R(P g m)``, with a ``primary_scale`` of -1 by default for the secondary operand."""
+
+    operation = "add"
+    forward_class = MPSCNNSubtract
+
+    def __init__(
+        self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
+    ) -> None:
+        """Make the gradient kernel of one operand; errors as in :class:`MPSCNNArithmeticGradient`."""
+        if flag("is_secondary_source_filter", is_secondary_source_filter):
+            properties = {"primary_scale": -1.0} | properties
+        super().__init__(is_secondary_source_filter, backend=backend, **properties)
+
+
+@saved("is_secondary_source_filter")
+class MPSCNNMultiplyGradient(MPSCNNArithmeticGradient):
+    """``R(P g m Q B(source_image))``; ``source_image`` is the other operand."""
+
+    operation = "multiply"
+    forward_class = MPSCNNMultiply
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):
+    """The state of an arithmetic node."""
+
+
+class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
+    """Base of the arithmetic nodes: ``(left, right)``, or a list of both."""
+
+    state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNArithmeticGradientStateNode
+    operation: ClassVar[Name] = "add"
+    _abstract = True
+    spec_class: ClassVar[type[Spec] | None] = Arithmetic
+    gradient_class: ClassVar[type[MPSNNArithmeticGradientNode] | None] = None
+
+    def __init__(
+        self,
+        left: MPSNNImageNode | Sequence[MPSNNImageNode],
+        right: MPSNNImageNode | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a node; every property can be given by keyword, or set later."""
+        sources: list[Any] | tuple[Any, ...]
+        sources = [left, right] if right is not None else left if isinstance(left, (list, tuple)) else [left]
+        if len(sources) != 2:
+            raise ValueError(f"{type(self).__name__} has {len(sources)} sources; it must have 2: left and right")
+        super().__init__(sources, **properties)
+        self._function()  # raises for illegal parameters
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        x, y = (as_shape("shape", shape) for shape in shapes)
+        spec = self._function()
+        return Bound(spec, spec.result_shape(x, y))
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        if call.trains and call.spec.clamps:
+            call.state["sources"] = images
+        spec: Arithmetic = call.spec
+        return spec.forward(*images, backend=call.backend)
+
+    _differentiable: ClassVar[Sequence[int]] = (0, 1)
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        second = source_index == 1
+        image = self.source_images[1 - source_index if self.operation == "multiply" else source_index]
+        assert self.gradient_class is not None
+        scale = self._scale_of_gradient(self.operation, second)
+        return self.gradient_class(
+            source_gradient,
+            image,
+            self._state,
+            second,
+            primary_scale=scale,
+            secondary_scale=self.secondary_scale,
+            **self._strides_for_gradient(self.operation, second),
+        )
+
+
+class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
+    """Base of the arithmetic gradient nodes, each for one operand: the primary or the secondary one."""
+
+    _abstract = True
+
+    is_secondary_source_filter = Property(flag, False, "Which operand it is the gradient of.", read_only=True)
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        is_secondary_source_filter: bool,
+        **properties: Any,
+    ) -> None:
+        """Make a node; a product's ``source_image`` is the other operand, otherwise it is the operand itself."""
+        fix(self, is_secondary_source_filter=is_secondary_source_filter)
+        if isinstance(self, MPSNNSubtractionGradientNode) and is_secondary_source_filter:
+            properties.setdefault("primary_scale", -1.0)
+        index = int(self.is_secondary_source_filter)
+        super().__init__(source_gradient, source_image, gradient_state, source_index=index, **properties)
+
+    def _operations(self, step: Step) -> Sequence[OperationKey]:
+        last = [Operation(Arithmetic, "forward")] if self._finishes else []
+        return [*super()._operations(step), *last]
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        g, *others = images
+        shapes: Any = call.forward_shapes
+        spec, wanted = self._derivative(call.spec), "secondary" if self.is_secondary_source_filter else "primary"
+        problem = posed(ArithmeticGradient, spec, shapes[0], shapes[1], wanted)
+        operands = [call.state["sources"][k] for k in problem.reads] if call.spec.clamps else others
+        result = registry.run_one(problem, g, *operands, backend=call.backend)
+        if not self._finishes:
+            return result
+        low, high = self.minimum_value, self.maximum_value
+        last = Arithmetic("add", 1.0, 0.0, self.bias, minimum_value=low, maximum_value=high)
+        return last.forward(result, np.zeros_like(result), backend=call.backend)
+
+    def _derivative(self, spec: Arithmetic) -> Arithmetic:
+        """Return the function whose gradient has the scales of this node: usually that of the forward pass."""
+        second = self.is_secondary_source_filter
+        p, q = spec.primary_scale, spec.secondary_scale
+        if spec.operation == "multiply":
+            if self.primary_scale * self.secondary_scale == p * q:
+                return spec
+            changed = replace(spec, primary_scale=self.primary_scale, secondary_scale=self.secondary_scale)
+        else:
+            sign = -1.0 if spec.operation == "subtract" and second else 1.0
+            if self.primary_scale == (sign * q if second else p):
+                return spec
+            own = sign * self.primary_scale
+            changed = replace(spec, secondary_scale=own) if second else replace(spec, primary_scale=own)
+        if spec.clamps:
+            raise UnsupportedError(
+                f"{self.name}: the forward node clamps its result, so the scales of its gradient must be those of its "
+                "derivative; take the node that gradient_filters_with_source makes"
+            )
+        return changed
+
+
+class MPSNNAdditionGradientNode(MPSNNArithmeticGradientNode):
+    """The gradient of a sum for one operand."""
+
+    reads_pixels = False
+
+
+class MPSNNSubtractionGradientNode(MPSNNArithmeticGradientNode):
+    """The gradient of a difference for one operand."""
+
+    reads_pixels = False
+
+
+class MPSNNMultiplicationGradientNode(MPSNNArithmeticGradientNode):
+    """The gradient of a product for one operand; it reads the other."""
+
+    def _image_shape(self, state: BoundState) -> Shape:
+        return state.source_shapes[1 - self.source_index]
+
+
+class MPSNNAdditionNode(_FourOperations, MPSNNBinaryArithmeticNode):
+    """The sum of two images."""
+
+    kind = "add"
+    operation = "add"
+    gradient_class = MPSNNAdditionGradientNode
+
+
+class MPSNNSubtractionNode(_FourOperations, MPSNNBinaryArithmeticNode):
+    """The difference of two images."""
+
+    kind = "sub"
+    operation = "subtract"
+    gradient_class = MPSNNSubtractionGradientNode
+
+
+class MPSNNMultiplicationNode(_FourOperations, MPSNNBinaryArithmeticNode):
+    """The product of two images."""
+
+    kind = "mul"
+    operation = "multiply"
+    gradient_class = MPSNNMultiplicationGradientNode
+
+
+class MPSNNDivisionNode(_FourOperations, MPSNNBinaryArithmeticNode):
+    """The quotient of two images; MPS has no gradient of it."""
+
+    kind = "div"
+    operation = "divide"
+    state_class = None
+    _differentiable = ()
+
+
+class MPSNNComparisonNode(_Comparison, MPSNNBinaryArithmeticNode):
+    """1 where a comparison of two images holds, 0 elsewhere; scales, bias and bounds have no effect [doc]."""
+
+    kind = "cmp"
+    spec_class = Compare
+    state_class = None
+    _differentiable = ()
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return call.spec.forward(*images, backend=call.backend)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Softmax kernels with Apple's names. Their gradients read the forward **result**, as no other gradient kernel does.
+"""Softmax kernels and nodes with Apple's names. Their gradients read the forward **result**, not the source.
 
 >>> import numpy as np
 >>> x, g = np.array([[[[1.0, 2.0, 3.0]]]]), np.array([[[[1.0, 0.0, 0.0]]]])
@@ -27,32 +27,42 @@ from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
-
-__all__ = ["MPSCNNLogSoftMax", "MPSCNNLogSoftMaxGradient", "MPSCNNSoftMax", "MPSCNNSoftMaxGradient"]
+from mpsref.mps.graph.nodes import (
+    BoundState,
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+)
 
 TOLERANCE = 1e-2
 
 
+class _SoftMax(Pixelwise):
+    function: ClassVar[OverChannels]
+
+    def _forward(self, x: Array, out: Array) -> None:
+        self.function.forward(x, out=out, backend=self.backend)
+
+
 @saved()
-class MPSCNNSoftMax(Pixelwise):
+class MPSCNNSoftMax(_SoftMax):
     """Softmax over the channels of each pixel: :class:`mpsref.SoftMax`."""
 
-    def _forward(self, x: Array, out: Array) -> None:
-        SoftMax().forward(x, out=out, backend=self.backend)
+    function = SoftMax()
 
 
 @saved()
-class MPSCNNLogSoftMax(Pixelwise):
+class MPSCNNLogSoftMax(_SoftMax):
     """The logarithm of softmax: :class:`mpsref.LogSoftMax`."""
 
-    def _forward(self, x: Array, out: Array) -> None:
-        LogSoftMax().forward(x, out=out, backend=self.backend)
+    function = LogSoftMax()
 
 
-class ResultGradient(PixelwiseGradient):
+class _SoftMaxGradient(PixelwiseGradient):
     """A gradient whose ``source_image`` is the forward result.
 
-    ``validate=True`` has each pixel of it checked: the probabilities sum to 1 within 0.01, or ``ValueError``.
+    With ``validate=True`` its probabilities must sum to 1 within 0.01 at each pixel; ``ValueError`` if not.
     """
 
     reads_result = True
@@ -61,7 +71,7 @@ class ResultGradient(PixelwiseGradient):
     validate = Property(flag, False, "Whether to check that the image is a forward result.")
 
     def _probabilities(self, y: Array) -> Array:
-        """Return what sums to 1 at each pixel of a forward result."""
+        """Return the probabilities of a forward result."""
         return y
 
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
@@ -88,7 +98,7 @@ class ResultGradient(PixelwiseGradient):
         return super()._run_with_state(state, sources, given, shape, dtype)
 
     def _configure(self, state: Any, g: ImageArgument, x: ImageArgument) -> tuple[ImageArgument, ImageArgument]:
-        """As in every gradient kernel; of the result, too, only what lies in the forward clip rectangle counts."""
+        """As in every gradient kernel; the result is cut to the forward clip rectangle, too."""
         g, y = super()._configure(state, g, x)
         (column, row, _), (width, height, _) = state.record.clip_rect
         return g, y._replace(array=y.array[:, row : row + height, column : column + width])
@@ -110,7 +120,7 @@ class ResultGradient(PixelwiseGradient):
 
 
 @saved()
-class MPSCNNSoftMaxGradient(ResultGradient):
+class MPSCNNSoftMaxGradient(_SoftMaxGradient):
     """The gradient of softmax, from g and the forward result y."""
 
     forward_class = MPSCNNSoftMax
@@ -118,7 +128,7 @@ class MPSCNNSoftMaxGradient(ResultGradient):
 
 
 @saved()
-class MPSCNNLogSoftMaxGradient(ResultGradient):
+class MPSCNNLogSoftMaxGradient(_SoftMaxGradient):
     """The gradient of log-softmax, from g and the forward result l."""
 
     forward_class = MPSCNNLogSoftMax
@@ -126,3 +136,47 @@ class MPSCNNLogSoftMaxGradient(ResultGradient):
 
     def _probabilities(self, y: Array) -> Array:
         return np.asarray(np.exp(y))
+
+
+class _GradientNode(FunctionGradientNode):
+    def _image_shape(self, state: BoundState) -> Shape:
+        return state.bound.shape
+
+
+class MPSCNNSoftMaxGradientNode(_GradientNode):
+    """The gradient of softmax; ``source_image`` is the forward result."""
+
+
+class MPSCNNLogSoftMaxGradientNode(_GradientNode):
+    """The gradient of log-softmax; ``source_image`` is the forward result."""
+
+
+class _Node(FunctionNode):
+    kernel_class: ClassVar[type[_SoftMax]]
+
+    @property
+    def function(self) -> OverChannels:
+        """The functional form."""
+        return self.kernel_class.function
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        assert self.gradient_class is not None
+        return self.gradient_class(source_gradient, self.result_image, self._state)
+
+
+class MPSCNNSoftMaxNode(_Node):
+    """Softmax over the channels of each pixel."""
+
+    kind = "softmax"
+    spec_class = SoftMax
+    kernel_class = MPSCNNSoftMax
+    gradient_class = MPSCNNSoftMaxGradientNode
+
+
+class MPSCNNLogSoftMaxNode(_Node):
+    """The logarithm of softmax."""
+
+    kind = "logsoftmax"
+    spec_class = LogSoftMax
+    kernel_class = MPSCNNLogSoftMax
+    gradient_class = MPSCNNLogSoftMaxGradientNode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from mpsref.mps import graph
-from mpsref.mps.graph import arithmetic, batch_normalization, convolution, nodes, softmax, training_graph
+from mpsref.mps.graph import training
 from mpsref.mps.graph.compile import Program
 from mpsref.mps.graph.execute import Execution
 from tests.mps.graph_checks import check
@@ -58,7 +59,7 @@ def gradients_of_a_fan_out_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> No
         self.arrived[image] = self.arrived.get(image, [])[:1]
         return original(self, image)
 
-    changed(monkeypatch, training_graph.__globals__["_Builder"], "_total", first)
+    changed(monkeypatch, training._Builder, "_total", first)
 
 
 @fault
@@ -67,12 +68,12 @@ def only_two_of_three_gradients_are_summed(monkeypatch: pytest.MonkeyPatch) -> N
         self.arrived[image] = self.arrived.get(image, [])[:2]
         return original(self, image)
 
-    changed(monkeypatch, training_graph.__globals__["_Builder"], "_total", two)
+    changed(monkeypatch, training._Builder, "_total", two)
 
 
 @fault
 def an_addition_adds_one_gradient_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = training_graph.__globals__
+    module = vars(training)
     made = graph.MPSNNAdditionNode
     monkeypatch.setitem(module, "MPSNNAdditionNode", lambda left, right, **words: made(right, right, **words))
 
@@ -83,7 +84,7 @@ def a_gradient_goes_on_before_all_have_arrived(monkeypatch: pytest.MonkeyPatch) 
         order = original(roots, producers)
         return [*reversed(order[:-1]), order[-1]] if len(order) > 2 else order
 
-    module = training_graph.__globals__
+    module = vars(training)
     original = module["post_order"]
     monkeypatch.setitem(module, "post_order", wrong_order)
 
@@ -93,7 +94,8 @@ def the_softmax_gradient_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> No
     def gradient(self: Any, g: Any, index: int) -> Any:
         return self.gradient_class(g, self.source_images[0], self._state)
 
-    monkeypatch.setattr(softmax._Node, "_gradient_node", gradient)
+    for kind in (graph.MPSCNNSoftMaxNode, graph.MPSCNNLogSoftMaxNode):
+        monkeypatch.setattr(kind, "_gradient_node", gradient)
 
 
 @fault
@@ -113,7 +115,7 @@ def operands_exchange_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
         node._source_index = index
         return node
 
-    changed(monkeypatch, arithmetic.MPSNNBinaryArithmeticNode, "_gradient_node", exchanged)
+    changed(monkeypatch, graph.MPSNNBinaryArithmeticNode, "_gradient_node", exchanged)
 
 
 @fault
@@ -193,7 +195,7 @@ def a_normalization_is_left_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -
 def the_sources_of_a_difference_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(
         monkeypatch,
-        arithmetic.MPSNNBinaryArithmeticNode,
+        graph.MPSNNBinaryArithmeticNode,
         "_compute",
         lambda original, self, call, x, y: (
             original(self, call, y, x) if self.kind == "sub" and call.trains else original(self, call, x, y)
@@ -235,7 +237,7 @@ def statistics_are_taken_for_constants(monkeypatch: pytest.MonkeyPatch) -> None:
         scale = known["gamma"], known["beta"]
         return call.spec.gradient(*images, statistics.mean, statistics.variance, *scale, backend=call.backend)
 
-    changed(monkeypatch, batch_normalization.MPSCNNBatchNormalizationGradientNode, "_compute", constant)
+    changed(monkeypatch, graph.MPSCNNBatchNormalizationGradientNode, "_compute", constant)
 
 
 @fault
@@ -249,8 +251,9 @@ def the_mask_is_drawn_again_in_the_backward_pass(monkeypatch: pytest.MonkeyPatch
 
 @fault
 def the_second_loss_overwrites_gradients_of_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (convolution, batch_normalization):
-        monkeypatch.setattr(module, "accumulate", lambda state, name, gradients: state.update({name: gradients}))
+    for kind in (graph.MPSCNNConvolutionGradientNode, graph.MPSCNNBatchNormalizationGradientNode):
+        last = lambda state, name, gradients: state.update({name: gradients})  # noqa: E731
+        monkeypatch.setattr(sys.modules[kind.__module__], "accumulate", last)
 
 
 @fault
@@ -279,14 +282,14 @@ def weights_of_the_gradient_are_those_of_another_layer(monkeypatch: pytest.Monke
         weights = np.roll(call.parameters["weights"], 1, axis=0)
         return original(self, replace(call, parameters={**call.parameters, "weights": weights}), *images)
 
-    changed(monkeypatch, convolution.MPSCNNConvolutionGradientNode, "_compute", other)
+    changed(monkeypatch, graph.MPSCNNConvolutionGradientNode, "_compute", other)
 
 
 @fault
 def a_gradient_step_reads_the_wrong_forward_image(monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(original: Any, self: Any, step: Any) -> list[Any]:
         arrays = original(self, step)
-        if isinstance(step.node, nodes.MPSNNGradientFilterNode) and len(arrays) > 1:
+        if isinstance(step.node, graph.MPSNNGradientFilterNode) and len(arrays) > 1:
             arrays[1] = arrays[1][::-1]
         return arrays
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mpsref.errors import NoGradientError, TrainingGraphWarning
-from mpsref.mps.graph.arithmetic import MPSNNAdditionNode
+from mpsref.mps.arithmetic import MPSNNAdditionNode
 from mpsref.mps.graph.compile import label, post_order
 from mpsref.mps.graph.inspection import columns
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, image_node
