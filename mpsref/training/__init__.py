@@ -1,7 +1,7 @@
-"""A small CNN that learns handwritten digits through the graph layer, on any backend.
+"""Training of a small CNN on handwritten digits through the graph layer, on any backend.
 
-:mod:`~mpsref.training.digits` has the images, :mod:`~mpsref.training.network` the nodes, and
-:mod:`~mpsref.training.trainer` the loop. ``mpsref train`` runs it.
+``mpsref train`` runs it. :mod:`~mpsref.training.digits` loads the images, :mod:`~mpsref.training.network` builds the
+graphs, and :mod:`~mpsref.training.trainer` has the training loop.
 """
 
 from mpsref.training.digits import Digits, load

@@ -1,4 +1,4 @@
-"""Checkpoints: one file with arrays and a header, written so that an interruption leaves the old one in place."""
+"""Checkpoints: one file with arrays and a header, replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 
-__all__ = ["FORMAT", "read", "reading", "write"]
-
 FORMAT = "mpsref digits 2"
 
 
 def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write a checkpoint beside ``path``, then put it in its place in one move."""
+    """Write a checkpoint to a temporary file next to ``path``, then rename it."""
     text = json.dumps({"format": FORMAT, **header})
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     try:
         with unfinished.open("wb") as file:
-            np.savez(file, header=np.array(text), **arrays)  # type: ignore[arg-type]  # names are no parameters
+            np.savez(file, header=np.array(text), **arrays)  # type: ignore[arg-type]  # names of arrays, not parameters
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
@@ -36,7 +34,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) ->
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged file may raise into a ``ValueError`` that names it."""
+    """Turn every exception that a damaged file may cause into a ``ValueError`` with its path."""
     try:
         yield
     except FileNotFoundError:
@@ -49,7 +47,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return header and arrays; every byte is checked. ``ValueError`` for a file that is no checkpoint, or damaged."""
+    """Return header and arrays; raise ``ValueError`` if the file is damaged or not a checkpoint."""
     with reading(path), path.open("rb") as file:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: np.array(archive[name]) for name in archive.files}

@@ -1,4 +1,4 @@
-"""``mpsref train``: what it prints, saves and answers to an interruption."""
+"""``mpsref train``: progress, checkpoints, interruption, the plot of a run."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from mpsref.errors import needs
 from mpsref.registry import get_backend
 from mpsref.training.trainer import Epoch, Trainer
 
-__all__ = ["INTERRUPTED", "run"]
-
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
+LOSS, ACCURACY = "#1F5A99", "#B3541E"
 
 
 def run(
     trainer: Trainer, epochs: int, checkpoint: Path | None, curve: Path | None, json: bool, console: Console
 ) -> int:
-    """Train until ``epochs`` are done in all; return the exit status.
+    """Train until ``epochs`` are done in total; return the exit status.
 
-    The checkpoint is written after each epoch. An interruption ends the run at once; the last checkpoint stays.
+    The checkpoint is written after each epoch. An interruption ends the run at once and leaves the last checkpoint.
     """
     if curve is not None:
-        from mpsref.training import curve as drawing  # a missing matplotlib is known before an hour of training
-
-        del drawing
+        _figure()  # fail before the training, not after it, if matplotlib is missing
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -53,8 +51,6 @@ def run(
             console.print(f"interrupted in epoch {len(trainer.history) + 1}; {kept}", highlight=False, markup=False)
             return INTERRUPTED
     if curve is not None:
-        from mpsref.training.curve import draw
-
         draw(trainer, curve)
     if json:
         console.file.write(jsonlib.dumps(report(trainer), indent=2) + "\n")
@@ -64,7 +60,7 @@ def run(
 
 
 def report(trainer: Trainer) -> dict[str, Any]:
-    """Return the run as plain data; its names are stable."""
+    """Return the run as plain data; the names are stable."""
     backend = trainer.network.training.backend
     return {
         "backend": backend.name,
@@ -72,6 +68,33 @@ def report(trainer: Trainer) -> dict[str, Any]:
         "settings": asdict(trainer.settings),
         "epochs": [asdict(epoch) for epoch in trainer.history],
     }
+
+
+def draw(trainer: Trainer, path: Path) -> None:
+    """Plot the loss of each step and the accuracy after each epoch; the suffix of ``path`` selects the format."""
+    figure = _figure()(figsize=(7, 4), layout="constrained")
+    left = figure.subplots()
+    steps = range(1, len(trainer.losses) + 1)
+    left.plot([step / trainer.steps for step in steps], trainer.losses, color=LOSS, linewidth=1)
+    left.set(xlabel="epoch", ylabel="loss", yscale="log")
+    left.yaxis.label.set_color(LOSS)
+    right = left.twinx()
+    numbers = [epoch.number for epoch in trainer.history]
+    right.plot(numbers, [100 * epoch.accuracy for epoch in trainer.history], color=ACCURACY, marker="o", markersize=4)
+    right.set(ylabel="accuracy on held-out digits, %", ylim=(80, 100))
+    right.yaxis.label.set_color(ACCURACY)
+    settings = trainer.settings
+    left.set_title(f"Digits, {settings.optimizer}, batches of {settings.batch}, seed {settings.seed}")
+    figure.savefig(path, dpi=150)
+
+
+def _figure() -> Any:
+    """Return matplotlib's ``Figure``, or raise ``UnsupportedError``."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise needs("pictures", "matplotlib", "plot", error) from error
+    return Figure
 
 
 def _line(epoch: Epoch) -> str:

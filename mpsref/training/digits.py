@@ -1,4 +1,4 @@
-"""1,797 handwritten digits, 8 x 8 pixels, which come with scikit-learn."""
+"""The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels."""
 
 from __future__ import annotations
 
@@ -9,28 +9,36 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.errors import needs
 
-__all__ = ["CLASSES", "Digits", "load"]
-
 CLASSES = 10
 SPLIT_SEED = 0
-"""The held-out third is the same for everyone."""
+"""Seed of the split; the held-out third is always the same."""
 
 
 class Digits(NamedTuple):
-    """Images (N, 8, 8, 1), float32 from 0 to 1, and which digit each is."""
+    """Images and labels."""
 
     images: Array
+    """Shape (N, 8, 8, 1), float32 from 0 to 1."""
     digits: Array
+    """Shape (N,), integers from 0 to 9."""
 
     def one_hot(self) -> Array:
-        """Return the labels as images (N, 1, 1, 10)."""
+        """Return the labels as one-hot images (N, 1, 1, 10)."""
         return np.eye(CLASSES, dtype=np.float32)[self.digits][:, None, None]
 
 
 def load() -> tuple[Digits, Digits]:
-    """Return the digits to learn from, and a third that is held out.
+    """Load the digits.
 
-    Raises ``UnsupportedError`` where scikit-learn is not installed.
+    Returns
+    -------
+    learn, held_out : Digits
+        1,198 digits to train on and 599 to test with.
+
+    Raises
+    ------
+    UnsupportedError
+        If scikit-learn is not installed.
     """
     try:
         from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""The same network in PyTorch, eager mode, channels last: an epoch of both, in turns."""
+"""Speed of the same network in PyTorch (eager mode, channels last): epochs of both, alternating."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.training.network import KEEP_PROBABILITY
 from mpsref.training.trainer import Trainer
-
-__all__ = ["compare", "model_of"]
 
 ROUNDS = 5
 
@@ -48,7 +46,7 @@ def model_of(trainer: Trainer) -> Any:
 
 
 def compare(trainer: Trainer) -> str:
-    """Return a line with the median seconds of an epoch of both."""
+    """Return one line with the median time of an epoch of both."""
     import torch
 
     model = model_of(trainer).train()
@@ -58,7 +56,7 @@ def compare(trainer: Trainer) -> str:
     else:
         optimizer = torch.optim.SGD(model.parameters(), settings.learning_rate, momentum=0.9)
     images, digits = trainer.learn.images, torch.from_numpy(trainer.learn.digits)
-    trainer.epoch()  # compiles
+    trainer.epoch()  # the first epoch compiles the kernels
     ours, theirs = [], []
     for number in range(ROUNDS + 1):
         theirs.append(_epoch(torch, model, optimizer, images, digits, settings.batch, number))

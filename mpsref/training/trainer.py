@@ -1,10 +1,10 @@
-"""The training loop: epochs over shuffled batches, with everything that a resumed run needs to go on bit for bit."""
+"""The training loop: epochs over shuffled batches, and checkpoints from which a run resumes bit for bit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,41 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
-from mpsref.mps import (
-    MPSNNOptimizer,
-    MPSNNOptimizerAdam,
-    MPSNNOptimizerStochasticGradientDescent,
-)
+from mpsref.mps import MPSNNOptimizer, MPSNNOptimizerAdam, MPSNNOptimizerStochasticGradientDescent
 from mpsref.registry import Backend
 from mpsref.training import checkpoint, digits
 from mpsref.training.network import Network
 
-__all__ = ["OPTIMIZERS", "Epoch", "Settings", "Trainer"]
-
 OPTIMIZERS = {"adam": 2e-3, "sgd": 5e-2}
-"""The names of the optimizers, with their usual learning rates; SGD has a momentum of 0.9."""
+"""Default learning rates by the name of the optimizer. The momentum of SGD is 0.9."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run depends on, beside the backend."""
+    """The parameters of a run, except the backend.
+
+    Parameters
+    ----------
+    optimizer : {"adam", "sgd"}
+    learning_rate : float
+        0 selects the default of the optimizer: 0.002 for Adam, 0.05 for SGD.
+    batch : int
+        Images in a batch.
+    seed : int
+        Seed of weights, order of the batches, and dropout masks.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a value is out of range or has the wrong type.
+    """
 
     optimizer: str = "adam"
-    learning_rate: float = field(default=0.0)
-    """0 for the usual one of the optimizer."""
+    learning_rate: float = 0.0
     batch: int = 32
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check every value."""
         choice("optimizer", self.optimizer, OPTIMIZERS)
         rate = self.learning_rate or OPTIMIZERS[self.optimizer]
         if not 0 < rate < np.inf:
@@ -48,7 +56,7 @@ class Settings:
         integer("seed", self.seed, low=0)
 
     def optimizer_on(self, backend: str | Backend | None) -> MPSNNOptimizer:
-        """Return a new optimizer."""
+        """Return a new optimizer that runs on ``backend``."""
         if self.optimizer == "adam":
             return MPSNNOptimizerAdam(self.learning_rate, backend=backend)
         return MPSNNOptimizerStochasticGradientDescent(self.learning_rate, momentum_scale=0.9, backend=backend)
@@ -56,24 +64,35 @@ class Settings:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What came of one epoch."""
+    """The results of one epoch."""
 
     number: int
     loss: float
-    """The mean over all images, with dropout, as the weights changed."""
+    """Mean over the training images, each with dropout and the weights of its step."""
     accuracy: float
-    """The fraction of the held-out digits that is recognized."""
+    """Fraction of the held-out digits that are classified correctly."""
     seconds: float
 
 
 class Trainer:
-    """A run: the network, how far it is, and what came of each epoch.
+    """A training run.
 
-    ``losses`` has the mean loss of every step so far.
+    Parameters
+    ----------
+    settings : Settings
+    backend : str, Backend or None
+        Runs the kernels and the optimizer.
+
+    Attributes
+    ----------
+    network : Network
+    history : list of Epoch
+        The results of the epochs so far.
+    losses : list of float
+        The mean loss of each step so far.
     """
 
     def __init__(self, settings: Settings, backend: str | Backend | None = None) -> None:
-        """Load the digits and build the network."""
         self.settings = settings
         self.learn, self.held_out = digits.load()
         self.network = Network(settings.optimizer_on(backend), settings.batch, settings.seed, backend)
@@ -82,17 +101,17 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """Steps in an epoch; the last batch may be smaller."""
+        """Number of steps in an epoch; the last batch may be smaller."""
         return -(-len(self.learn.digits) // self.settings.batch)
 
     def _batches(self) -> Iterator[Any]:
-        """Yield the numbers of the images of each batch; the order depends on seed and epoch alone."""
+        """Yield the indices of the images of each batch; the order depends on seed and epoch alone."""
         generator = np.random.default_rng([self.settings.seed, len(self.history)])
         order = generator.permutation(len(self.learn.digits))
         return (order[k : k + self.settings.batch] for k in range(0, len(order), self.settings.batch))
 
     def epoch(self, step: Callable[[], None] = lambda: None) -> Epoch:
-        """Train on every image once, then count what is recognized; ``step`` is called after each batch."""
+        """Train on each image once and measure the accuracy; call ``step`` after each batch."""
         start, total = time.perf_counter(), 0.0
         labels = self.learn.one_hot()
         before = len(self.history) * self.steps
@@ -109,29 +128,28 @@ class Trainer:
         return done
 
     def accuracy(self) -> float:
-        """Return the fraction of the held-out digits that is recognized."""
+        """Return the fraction of the held-out digits that are classified correctly."""
         scores = self.network.scores(self.held_out.images)
         return float(np.mean(scores.argmax(axis=1) == self.held_out.digits))
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint: complete, or not at all."""
-        learner = self.network.learner
+        """Write a checkpoint; an interruption leaves the previous file in place."""
         header = {
             "settings": asdict(self.settings),
             "history": [asdict(epoch) for epoch in self.history],
             "losses": self.losses,
-            "time_step": getattr(learner.optimizer, "time_step", 0),
+            "time_step": getattr(self.network.optimizer.optimizer, "time_step", 0),
         }
         checkpoint.write(path, header, self._arrays())
 
     def _arrays(self) -> dict[str, Array]:
-        """Return everything that changes as it learns, by name."""
+        """Return the arrays that training changes, by name."""
         found = {f"{name}.{key}": a for name, source in self.network.sources.items() for key, a in source.arrays()}
-        return found | {f"optimizer.{name}": a for name, a in self.network.learner.moments.items()}
+        return found | {f"optimizer.{name}": a for name, a in self.network.optimizer.moments.items()}
 
     @classmethod
     def resume(cls, path: Path, backend: str | Backend | None = None) -> Trainer:
-        """Return a run as it was when its checkpoint was written; ``ValueError`` for a damaged one."""
+        """Return the run of a checkpoint; raise ``ValueError`` if the file is missing or damaged."""
         header, arrays = checkpoint.read(path)
         with checkpoint.reading(path):
             trainer = cls(Settings(**header["settings"]), backend)
@@ -144,10 +162,10 @@ class Trainer:
             for name, source in trainer.network.sources.items():
                 for key, _ in source.arrays():
                     setattr(source, f"{key}_array", arrays[f"{name}.{key}"])
-            learner = trainer.network.learner
-            learner.join()
-            learner.moments = {name: arrays[f"optimizer.{name}"] for name in learner.moments}
-            if hasattr(learner.optimizer, "time_step"):
-                learner.optimizer.time_step = header["time_step"]
+            joint = trainer.network.optimizer
+            joint.join()
+            joint.moments = {name: arrays[f"optimizer.{name}"] for name in joint.moments}
+            if hasattr(joint.optimizer, "time_step"):
+                joint.optimizer.time_step = header["time_step"]
         trainer.network.training.reload_from_data_sources()
         return trainer

@@ -1,1 +1,1 @@
-"""Pictures and texts that show what a kernel computes."""
+"""Figures and text that show the windows of a kernel and the steps of a graph."""

@@ -1,4 +1,4 @@
-"""A problem of windows in words: where each window lies, what it is divided by, what a gradient pixel gathers."""
+"""The windows of a problem as text: their positions, divisors, and the gradient pixels that each result pixel sums."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref.kernels.pooling_max import PoolingMax
 from mpsref.registry import Problem
 
-__all__ = ["explain", "of_windows"]
-
 AXES = ("y", "x")
 WIDEST_CHART = 28
-"""Coordinates on one line; wider windows are described without a chart."""
+"""Maximum number of coordinates in a chart; wider windows are listed without one."""
 LONGEST_LIST = 16
-"""Lines for one axis; of more, the first and the last are shown."""
+"""Maximum number of lines for an axis; of a longer list the first and last are shown."""
 
 
 def explain(problem: Problem) -> str:
-    """Return the windows, N(x) and the contributing taps of ``problem`` as text.
+    """Describe the windows of a problem, N(x), and for a gradient the contributing taps.
 
+    Parameters
+    ----------
+    problem : Problem
+        One call of an operation, for example ``Case.parse(text).problem``.
+
+    Returns
+    -------
+    str
+        One chart for each axis; one line for an operation without windows.
+
+    Examples
+    --------
     >>> from mpsref import PoolingAverage
     >>> spec = PoolingAverage(kernel_size=(1, 3), strides=(1, 2), edge_mode="clamp")
     >>> print(explain(PoolingAverage.problems["forward"](spec, (1, 1, 5, 1))).split("x axis: ")[1])
@@ -50,9 +60,9 @@ def explain(problem: Problem) -> str:
 
 
 def of_windows(problem: Problem) -> Problem:
-    """Return the pooling problem whose windows lie where those of a convolution do; any other problem as it is.
+    """Return the pooling problem with the windows of a convolution; return any other problem unchanged.
 
-    A transposed convolution is the gradient of one.
+    A transposed convolution has the windows of the gradient of a convolution.
     """
     problem = getattr(problem, "convolution", problem)
     if not isinstance(problem, SlidingProblem):
@@ -76,7 +86,7 @@ def _headline(window: Window, length: int, count: int) -> str:
 
 
 def _divisor(problem: Problem, axis: int, i: int) -> str:
-    """Return what is to be said of N of window i; nothing where the kernel does not average."""
+    """Return the text for N of window ``i``; empty if the kernel does not average."""
     if not isinstance(problem, (AverageForward, AverageGradient)):
         return ""
     spec = problem.spec
@@ -85,7 +95,7 @@ def _divisor(problem: Problem, axis: int, i: int) -> str:
 
 
 def _chart(problem: PoolingForward | PoolingGradient, axis: int, windows: range) -> Iterator[str]:
-    """Yield a line for each window: x taps inside the image, . outside, O the centre (o if it is no tap)."""
+    """Yield a line for each window: x tap inside the image, . tap outside, O centre (o if it is not a tap)."""
     if not windows:
         return
     window, length = problem.spec.windows[axis], problem.source_shape[1 + axis]
@@ -118,12 +128,12 @@ def _mark(j: int, taps: set[int], center: int, length: int) -> str:
 
 
 def _cells(texts: Sequence[str], low: int, edges: set[int]) -> str:
-    """Join cells of three characters; a bar stands at each edge of the image."""
+    """Join cells of three characters, with a bar at each edge of the image."""
     return "".join(("|" if k and low + k in edges else "" if not k else " ") + f"{t:>3}" for k, t in enumerate(texts))
 
 
 def _gradient(problem: PoolingGradient) -> Iterator[str]:
-    """Yield what belongs to a gradient: the offsets, and the gradient pixels of each destination pixel."""
+    """Yield the offsets of a gradient and the gradient pixels that each destination pixel sums."""
     for axis, name in enumerate(AXES):
         window, runs = problem.spec.windows[axis], problem.runs()[axis]
         origin = problem.clip[0][axis] if problem.clip else 0
@@ -144,7 +154,7 @@ def _gradient(problem: PoolingGradient) -> Iterator[str]:
 
 
 def _shown(indices: range) -> Iterator[int | None]:
-    """Yield the indices, or of too many the first and the last with ``None`` between them."""
+    """Yield the indices; if there are too many, the first and last with ``None`` between them."""
     if len(indices) <= LONGEST_LIST:
         yield from indices
     else:

@@ -1,6 +1,6 @@
-"""A compiled graph as a picture: every step below what it reads, gradients beside the forward steps.
+"""Figure of a compiled graph: each step below its inputs, gradient steps to the right of the forward steps.
 
-Forward steps are white, gradient steps grey, additions that a training graph made round; dotted lines are states.
+Forward steps are white, gradient steps grey, additions that the training graph inserted round. Dotted lines are states.
 """
 
 from __future__ import annotations
@@ -17,21 +17,32 @@ if TYPE_CHECKING:
 
     from mpsref.mps.graph import MPSNNGraph
 
-__all__ = ["draw"]
-
 WIDTH, HEIGHT = 2.5, 0.52
-"""Of a box, in inches."""
+"""Size of a box in inches."""
 ACROSS, DOWN = 2.9, 0.95
-"""From box to box."""
+"""Distance between the centres of boxes in inches."""
 FACES = {"input": "#E4EEF8", "forward": "white", "gradient": "#E3E3E3", "inserted": "#FBEFD9"}
 
 Place = tuple[float, float]
 
 
 def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Draw the program of ``graph``; return the figure, written to ``path`` if one is given.
+    """Draw the steps of a compiled graph.
 
-    Raises ``UnsupportedError`` without matplotlib.
+    Parameters
+    ----------
+    graph : MPSNNGraph
+    path : path-like, optional
+        Write the figure to this file; the suffix selects the format.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -61,7 +72,7 @@ def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figur
 
 
 def _places(graph: MPSNNGraph) -> dict[Any, Place]:
-    """Return (column, row) of each input and step: a row below all that it reads, forward steps to the left."""
+    """Return (column, row) of each input and step: below all of its inputs, forward steps to the left."""
     rows: dict[Any, int] = dict.fromkeys(graph.source_images, 0)
     columns: dict[Any, int] = {image: k for k, image in enumerate(graph.source_images)}
     used: dict[tuple[bool, int], int] = defaultdict(int)
@@ -75,13 +86,13 @@ def _places(graph: MPSNNGraph) -> dict[Any, Place]:
         used[aside, rows[node]] += 1
         if not aside:
             forward = max(forward, columns[node] + 1)
-    beside = {step.node for step in graph.program.steps if step.kind != "forward"}
+    gradients = {step.node for step in graph.program.steps if step.kind != "forward"}
     bottom = max(rows.values())
-    # Gradients go up again beside the forward steps, so that each stands near the step that it mirrors.
-    first = min((rows[node] for node in beside), default=0)
+    # Gradient steps go upwards, so that each is near its forward step.
+    first = min((rows[node] for node in gradients), default=0)
     return {
         node: (columns[node] + forward, bottom - row if first <= row else row)
-        if node in beside
+        if node in gradients
         else (columns[node], row)
         for node, row in rows.items()
     }

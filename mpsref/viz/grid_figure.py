@@ -1,7 +1,7 @@
-"""Grids of cells with numbers in them, side by side on one page: what :mod:`mpsref.viz.plotting` draws with.
+"""Grids of labelled cells on one page, for :mod:`mpsref.viz.plotting`.
 
-A panel is a grid with a title, in array order: y downwards, x to the right. Long axes are cut, with a gap between the
-parts that are shown. Lengths are in cells. Needs matplotlib, imported when a page is drawn.
+A panel is a grid with a title, in array order: y downwards, x to the right. Long axes are shortened, with gaps at the
+omitted indices. Lengths are in cells. matplotlib is imported when a page is drawn.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BLANK", "FAINT", "INK", "Cell", "Mark", "Panel", "Ruler", "Style", "page", "shown"]
-
 CELL = 0.42
-"""Inches."""
+"""Size of a cell in inches."""
 MARGIN, BETWEEN = 0.6, 1.5
 WIDEST = 33.0
-"""A page is at most this wide, unless one panel alone is wider."""
+"""Maximum width of a page, unless a single panel is wider."""
 MOST, FEW = 15, 10
-"""How many indices of an axis are shown at most, and how many of a longer one: its ends, and what it is about."""
+"""Maximum number of indices of an axis, and the number shown of a longer one: both ends and the focus."""
 INK, FAINT = "#1F2933", "#5A6672"
 HEADING, TITLE, TEXT = 17.0, 13.0, 11.5
-"""Sizes in points."""
+"""Font sizes in points."""
 
 
 class Style(NamedTuple):
-    """What a cell looks like, and what the key says of it (nothing: it is not in the key)."""
+    """Colours of a cell and its entry in the key; without a key text it has none."""
 
     face: str
     edge: str
@@ -42,18 +40,18 @@ class Style(NamedTuple):
 BLANK = Style("none", "none")
 
 Cell = tuple[Style, str]
-"""How it looks, and what is written there."""
+"""Style and text."""
 
 
 class Mark(NamedTuple):
-    """What a frame or a dot looks like; told apart by the line as well as by the colour."""
+    """Colour and line style of a frame or a dot."""
 
     color: str
     line: Any = "-"
 
 
 def shown(indices: range, focus: range = range(0)) -> list[int]:
-    """Return which indices of an axis to show: all, or of many the first, those in ``focus``, and the last.
+    """Return the indices of an axis to show: all of a short one, else both ends and those in ``focus``.
 
     >>> shown(range(5))
     [0, 1, 2, 3, 4]
@@ -68,10 +66,10 @@ def shown(indices: range, focus: range = range(0)) -> list[int]:
 
 
 class Ruler:
-    """Where the shown indices of one axis lie; between indices that are not neighbours there is a gap."""
+    """Positions of the shown indices of one axis, with a gap at omitted indices."""
 
     def __init__(self, indices: Sequence[int]) -> None:
-        """Lay the indices out, one cell each."""
+        """Compute the positions."""
         self.indices = list(indices)
         self.at: dict[int, float] = {}
         self.gaps: list[float] = []
@@ -85,7 +83,7 @@ class Ruler:
         self.length = position
 
     def span(self, first: int, last: int) -> tuple[float, float] | None:
-        """Return where a stretch of indices begins and ends, half a gap further where its end is not shown."""
+        """Return the start and end of a range of indices, extended by half a gap where its end is omitted."""
         inside = [i for i in self.indices if first <= i <= last]
         if not inside:
             return None
@@ -95,7 +93,7 @@ class Ruler:
 
 @dataclass
 class Panel:
-    """A grid and what is drawn over it."""
+    """A grid of cells with marks."""
 
     title: str
     rows: Ruler
@@ -103,37 +101,37 @@ class Panel:
     cell: Callable[[int, int], Cell]
     """Style and text of the cell at (row, column)."""
     names: dict[int, str] = field(default_factory=dict)
-    """What stands before a row, where that is not its index."""
+    """Labels of rows; the default is the index."""
     after: dict[int, str] = field(default_factory=dict)
-    """What stands after a row."""
+    """Texts to the right of rows."""
     note: str = ""
     frames: list[tuple[tuple[int, int], tuple[int, int], Mark, float]] = field(default_factory=list)
-    """Rows (first, last), columns (first, last), mark, and how far inside of the cells' border."""
+    """Rows (first, last), columns (first, last), mark, inset from the border of the cells."""
     dots: list[tuple[int, int, Mark]] = field(default_factory=list)
     rings: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def left(self) -> float:
-        """What the names of the rows take."""
+        """Width of the row labels."""
         names = [self.names.get(i, str(i)) for i in self.rows.indices]
         return max(_width(name, TEXT) for name in names) + 0.35
 
     @property
     def width(self) -> float:
-        """Cells from the names of the rows to what stands after them; the title may be wider."""
+        """Width from the row labels to the texts after the rows, or that of the title or note."""
         tail = max((_width(text, TEXT) + 0.5 for text in self.after.values()), default=0)
         words = max(_width(self.title, TITLE), _width(self.note, TEXT))
         return max(self.left + self.columns.length + tail, words)
 
     @property
     def head(self) -> float:
-        """What the numbers of the columns take; those that are wider than a column are turned."""
+        """Height of the column labels; labels wider than a column are rotated."""
         widest = max(_width(str(j), TEXT) for j in self.columns.indices)
         return 0.85 if widest < 0.95 else widest + 0.3
 
     @property
     def height(self) -> float:
-        """Title, column numbers, rows, note."""
+        """Height of title, column labels, rows and note."""
         return 1.25 + self.head + self.rows.length + (1.1 if self.note else 0)
 
     def styles(self) -> Iterable[Style]:
@@ -183,7 +181,7 @@ class Panel:
 
 
 def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure:
-    """Put rows of panels on a page, or more of them in a row if that makes it lower, with one key for all."""
+    """Return a page with rows of panels and one key; rows are joined if that makes the page shorter."""
     from matplotlib.figure import Figure
 
     panels = [panel for row in rows for panel in row]
@@ -220,7 +218,7 @@ def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure
 
 
 def _flow(things: Sequence[tuple[float, Any]], between: float, widest: float = WIDEST) -> list[list[Any]]:
-    """Break a row of things of given widths into lines."""
+    """Break a row of items with given widths into lines."""
     lines: list[list[Any]] = []
     used = 0.0
     for width, thing in things:
@@ -252,7 +250,7 @@ def _text(
 
 @cache
 def _width(text: str, size: float) -> float:
-    """Return how wide a line of text is, in cells; titles and headings are bold."""
+    """Return the width of a line of text in cells; titles and headings are bold."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 

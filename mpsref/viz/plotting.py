@@ -1,4 +1,4 @@
-"""A problem of windows as a picture: taps and centres, padding, N(x), and what a gradient pixel gathers.
+"""Figures of the windows of a problem: taps, centres, padding, N(x), and the terms of a gradient pixel.
 
 Needs matplotlib (``pip install "mpsref[plot]"``), which is imported on first use.
 
@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from mpsref.arguments.parameters import Pair, pair
+from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.errors import UnsupportedError, needs
 from mpsref.geometry import Window, clip, effective_offset
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
@@ -27,13 +27,11 @@ from mpsref.viz.grid_figure import BLANK, FAINT, Cell, Mark, Panel, Ruler, Style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["plot"]
-
 BLUE = "#005A9C"
 PIXEL = Style("#EDF0F3", "#C3CAD1", FAINT)
 TAP = Style(BLUE, BLUE, "#FFFFFF", key="tap inside the image, with its number")
 GRADIENT = Style("#FBE3B5", "#B98A1D", key="pixel of g")
-BESIDE_TAPS = Style("#FDF5E1", "#EBDCB4")
+NEAR_TAPS = Style("#FDF5E1", "#EBDCB4")
 INSERTED = Style("#FFFFFF", "#CBD2D9", FAINT, key="inserted zero")
 EXCLUDED = Style("#FFFFFF", "#B98A1D", FAINT, dashed=True, key="pixel of g that does not count")
 HIT = Style(BLUE, BLUE, "#FFFFFF", key="tap of the rotated kernel on a pixel of g")
@@ -41,15 +39,15 @@ MISS = Style("#CFE2F1", "#7FAFD3", BLUE, key="tap on a zero")
 UNTOUCHED = Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="0: outside the clip, or no source pixel")
 MARKS = (Mark("#C44E00"), Mark("#00785A", (0, (4, 1.4))), Mark("#8A4B9E", (0, (1.2, 1.0))))
 
-Place = Literal["inside", "zero", "beside", "edge"]
-"""Of a coordinate: in the image, a zero that counts, outside of what counts, or a copy of the edge pixel."""
+Place = Literal["inside", "zero", "outside", "edge"]
+"""Class of a coordinate: image, zero that counts, outside and not counted, copy of the edge pixel."""
 
 OUTSIDE: dict[Place, tuple[Style, Style]] = {
     "zero": (
         Style("#FFFFFF", "#8A949E", FAINT, key="padding: a zero that counts"),
         Style("#FFFFFF", BLUE, BLUE, key="tap on padding that counts"),
     ),
-    "beside": (
+    "outside": (
         Style("#FFFFFF", "#C3CAD1", FAINT, dashed=True, key="outside: does not count"),
         Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="tap that does not count"),
     ),
@@ -58,18 +56,32 @@ OUTSIDE: dict[Place, tuple[Style, Style]] = {
         Style("#E6F0F8", BLUE, BLUE, dashed=True, key="tap that reads the edge pixel"),
     ),
 }
-"""What a place outside the image looks like, and a tap on it."""
+"""Styles of a coordinate outside the image and of a tap on it."""
 
 
-def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel: Any = None) -> Figure:
-    """Draw the windows of a pooling or convolution problem; return the figure, written to ``path`` if one is given.
+def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel: PairLike | None = None) -> Figure:
+    """Draw the windows of a pooling or convolution problem.
 
-    The suffix of ``path`` says in which format (``.png``, ``.svg``, ``.pdf``). For a gradient, ``pixel`` (y, x) is the
-    pixel of the result whose sum is shown; by default one of those that gather most.
-    A notebook shows the figure after ``%matplotlib inline``.
+    Parameters
+    ----------
+    problem : Problem
+        One call of an operation, for example ``Case.parse(text).problem``.
+    path : path-like, optional
+        Write the figure to this file; the suffix (``.png``, ``.svg``, ``.pdf``) selects the format.
+    pixel : tuple of int, optional
+        For a gradient, the result pixel (y, x) whose terms are shown; by default one with the most terms.
 
-    Raises ``UnsupportedError`` without matplotlib and for a problem without windows; ``ValueError`` for a pixel outside
-    the image, a pixel of a forward problem, and an unknown suffix.
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A notebook shows it after ``%matplotlib inline``.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed, or the operation has no windows.
+    ValueError
+        If ``pixel`` is outside the image or given for a forward problem, or the suffix is unknown.
     """
     try:
         import matplotlib.figure  # noqa: F401
@@ -91,7 +103,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
 
 
 def _parameters(problem: PoolingForward | PoolingGradient) -> str:
-    """All parameters of the spec, and those of the call that are not what they would be anyway."""
+    """Return all parameters of the spec and the arguments of the call that differ from their defaults."""
     call = [f for f in dataclasses.fields(problem) if f.name not in ("spec", "source_shape")]
     named = {f.name: getattr(problem.spec, f.name) for f in dataclasses.fields(problem.spec)}
     named |= {f.name: getattr(problem, f.name) for f in call if getattr(problem, f.name) != f.default}
@@ -99,8 +111,8 @@ def _parameters(problem: PoolingForward | PoolingGradient) -> str:
     return "  ·  ".join([f"image {problem.source_shape[1:3]}", *words])
 
 
-def _pixel(problem: PoolingGradient, pixel: Any) -> Pair:
-    """Check the chosen pixel, or choose one that gathers as much as any does."""
+def _pixel(problem: PoolingGradient, pixel: PairLike | None) -> Pair:
+    """Check the chosen pixel, or choose one with the most terms."""
     lengths = problem.source_shape[1:3]
     if pixel is None:
         y, x = (int(runs.count.argmax()) for runs in problem.runs())
@@ -115,11 +127,11 @@ def _pixel(problem: PoolingGradient, pixel: Any) -> Pair:
 
 
 def _forward(problem: PoolingForward) -> list[list[Panel]]:
-    """The image with a few of its windows, N of every window, and each axis by itself."""
+    """The image with some of its windows, N of each window, and each axis separately."""
     windows, outputs = problem.spec.windows, _windows(problem)
     corner = outputs[0][-1], outputs[1][-1]
     picked = list(dict.fromkeys([(0, 0), (0, min(1, corner[1])), corner]))
-    columns = [_reach(w, n, length) for w, n, length in zip(windows, outputs, problem.source_shape[1:3], strict=True)]
+    columns = [_extent(w, n, length) for w, n, length in zip(windows, outputs, problem.source_shape[1:3], strict=True)]
 
     def look(y: int, x: int) -> Cell:
         place = _both(_place(problem, 0, y), _place(problem, 1, x))
@@ -138,14 +150,14 @@ def _forward(problem: PoolingForward) -> list[list[Panel]]:
     return [[image, counts], [_taps(problem, axis, columns[axis]) for axis in _axes(problem)]]
 
 
-def _reach(window: Window, outputs: range, length: int) -> list[int]:
-    """The coordinates to show: the image, and what its windows reach beyond it."""
+def _extent(window: Window, outputs: range, length: int) -> list[int]:
+    """The coordinates to show: the image and the parts of the windows outside of it."""
     last = window.start(outputs[-1]) + window.extent - 1
     return shown(range(min(0, window.start(0)), max(length - 1, last) + 1))
 
 
 def _taps(problem: PoolingForward, axis: int, columns: list[int]) -> Panel:
-    """One axis: a row for each window, its taps over the coordinates that they read."""
+    """One axis: a row for each window, with its taps over their coordinates."""
     window, n = problem.spec.windows[axis], problem.output_size[axis]
     rows = [i for i in shown(range(n)) if window.start(i) + window.center in columns] or [0]
 
@@ -164,20 +176,20 @@ def _taps(problem: PoolingForward, axis: int, columns: list[int]) -> Panel:
 
 
 def _place(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Place:
-    """What lies at coordinate j."""
+    """Return the class of coordinate ``j``."""
     length, spec = problem.source_shape[1 + axis], problem.spec
     if 0 <= j < length:
         return "inside"
     if spec.edge_mode == "zero":
         return "zero"
     if isinstance(spec, PoolingAverage):
-        return "zero" if -spec.ring[axis] <= j < length + spec.ring[axis] else "beside"
+        return "zero" if -spec.ring[axis] <= j < length + spec.ring[axis] else "outside"
     return "edge"
 
 
 def _both(y: Place, x: Place) -> Place:
-    """What lies at a pixel, from what lies at its two coordinates."""
-    worst: tuple[Place, ...] = ("beside", "edge", "zero")
+    """Return the class of a pixel from those of its coordinates."""
+    worst: tuple[Place, ...] = ("outside", "edge", "zero")
     return next((place for place in worst if place in (y, x)), "inside")
 
 
@@ -185,7 +197,7 @@ def _both(y: Place, x: Place) -> Place:
 
 
 def _gradient(problem: PoolingGradient, pixel: Pair) -> list[list[Panel]]:
-    """The result, the zero-inserted gradient under the kernel, N of the windows, and each axis by itself."""
+    """The result, the zero-inserted gradient under the kernel, N of the windows, and each axis separately."""
     lines = [_Inserted(problem, axis) for axis in (0, 1)]
     panels = [_gathered(problem, lines, pixel), _kernel_over_gradient(lines, pixel)]
     panels[1].note = _sum(problem, pixel)
@@ -195,7 +207,7 @@ def _gradient(problem: PoolingGradient, pixel: Pair) -> list[list[Panel]]:
 
 
 def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair) -> Panel:
-    """The result: how many gradient pixels each of its pixels sums over."""
+    """The number of gradient pixels that each result pixel sums."""
     runs = problem.runs()
     most = int(max(runs[0].count) * max(runs[1].count))
 
@@ -216,7 +228,7 @@ def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair)
 
 
 def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
-    """The gradient with zeros between its pixels, and the rotated kernel where it lies for one result pixel."""
+    """The zero-inserted gradient and the position of the rotated kernel for one result pixel."""
     taps = [line.taps(q) for line, q in zip(lines, pixel, strict=True)]
 
     def look(y: int, x: int) -> Cell:
@@ -235,7 +247,7 @@ def _kernel_over_gradient(lines: Sequence[_Inserted], pixel: Pair) -> Panel:
 
 
 def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
-    """One axis: the zero-inserted gradient, and a row for each result pixel with the rotated kernel where it lies."""
+    """One axis: the zero-inserted gradient, then a row for each result pixel with the rotated kernel."""
     near = shown(range(line.length), range(chosen - 1, chosen + 2))
     columns = line.coordinates(near, chosen)
     pixels = [q for q in near if q == chosen or not line.taps(q) or line.center(q) in columns]
@@ -246,7 +258,7 @@ def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
         if q == head:
             return (INSERTED, "0") if u is None else (GRADIENT if line.counts(m) else EXCLUDED, f"{u}")
         if tap is None:
-            return (BESIDE_TAPS if u is not None else BLANK), ""
+            return (NEAR_TAPS if u is not None else BLANK), ""
         return (HIT if line.counts(m) else MISS), f"{tap}"
 
     title = f"{_name(problem, line.axis)}: g, then a row for each pixel of dx"
@@ -282,20 +294,20 @@ class _Inserted:
         self._included = range(self.primary + included.start, self.primary + included.stop)
 
     def pixel(self, m: int) -> int | None:
-        """The gradient pixel at inserted coordinate m, or ``None`` for an inserted or missing one."""
+        """Return the gradient pixel at inserted coordinate ``m``, or ``None`` if there is none."""
         u, rest = divmod(m, self.window.stride)
         return u if not rest and 0 <= u < self._size else None
 
     def counts(self, m: int) -> bool:
-        """Whether there is a gradient pixel at m that belongs to a window."""
+        """Return whether the gradient pixel at ``m`` belongs to a window."""
         return self.pixel(m) in self._included
 
     def center(self, q: int) -> int:
-        """Where the centre of the kernel lies for result pixel q."""
+        """Return the position of the centre of the kernel for result pixel ``q``."""
         return q - self._origin + self.effective
 
     def taps(self, q: int) -> range:
-        """The coordinates under the rotated kernel; none where q is outside the clip or stands for no source pixel."""
+        """Return the coordinates of the rotated kernel; empty if ``q`` is clipped or represents no source pixel."""
         represented = self.window.represented_pixel(q - self._origin, self.kernel_offset)
         if q not in self._clip or not 0 <= represented < self.length:
             return range(0)
@@ -303,12 +315,12 @@ class _Inserted:
         return range(first, first + self.window.extent, self.window.dilation)
 
     def tap(self, q: int, m: int) -> int | None:
-        """The tap that lies on m, by its number in the forward window: the kernel is rotated."""
+        """Return the index in the forward window of the tap at ``m``."""
         taps = self.taps(q)
         return self.window.kernel - 1 - taps.index(m) if m in taps else None
 
     def coordinates(self, pixels: Iterable[int], chosen: int) -> list[int]:
-        """The coordinates to show: the gradient, and the kernels of these pixels."""
+        """Return the coordinates to show: the gradient and the kernels of these pixels."""
         ends = [taps[end] for taps in map(self.taps, pixels) if taps for end in (0, -1)]
         low, high = min([0, *ends]), max([(self._size - 1) * self.window.stride, *ends])
         focus = self.taps(chosen)
@@ -316,7 +328,7 @@ class _Inserted:
 
 
 def _sum(problem: PoolingGradient, pixel: Pair) -> str:
-    """What one result pixel is made of, where that is short enough to read: a sum, for a kernel that averages."""
+    """Return the terms of one result pixel; only their number if they are many."""
     (py, px), name = problem.primary_offset, f"dx[{pixel[0]}, {pixel[1]}]"
     rows, columns = (
         [int(runs.first[q]) + runs.step * k for k in range(runs.count[q])]
@@ -341,14 +353,14 @@ def _averages(problem: PoolingForward | PoolingGradient) -> bool:
 
 
 def _count(problem: PoolingForward | PoolingGradient, axis: int, i: int) -> int:
-    """N of window i; for a kernel that does not average, its taps inside the image."""
+    """Return N of window ``i``; for a kernel that does not average, the number of its taps inside the image."""
     spec, length = problem.spec, problem.source_shape[1 + axis]
     mode, ring = (spec.edge_mode, spec.ring[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
     return spec.windows[axis].divisor(i, length, mode, ring)
 
 
 def _counts(problem: PoolingForward | PoolingGradient) -> Panel:
-    """The count of every window, as a heat map."""
+    """N of each window as a heat map."""
     counts = [{i: _count(problem, axis, i) for i in shown(w)} for axis, w in enumerate(_windows(problem))]
     most = max(counts[0].values()) * max(counts[1].values())
     title = "N of each window" if _averages(problem) else "Taps inside the image, of each window"
@@ -357,25 +369,25 @@ def _counts(problem: PoolingForward | PoolingGradient) -> Panel:
 
 
 def _heat(value: int, most: int) -> Cell:
-    """A cell the darker the larger its number."""
+    """Return a cell that is darker for a larger number."""
     part = value / most if most else 0
     face = "#" + "".join(f"{round(0xF4 + part * (dark - 0xF4)):02X}" for dark in (0x2B, 0x6F, 0xA8))
     return Style(face, "#9FB6C9", "#FFFFFF" if part > 0.6 else "#1F2933"), f"{value}"
 
 
 def _windows(problem: PoolingForward | PoolingGradient) -> list[range]:
-    """The windows of each axis."""
+    """Return the windows of each axis."""
     return [range(n) for n in problem.output_size] if isinstance(problem, PoolingForward) else list(problem.included)
 
 
 def _same(problem: PoolingForward | PoolingGradient) -> bool:
-    """Whether the two axes have the same windows over the same pixels."""
+    """Return whether both axes have the same windows and sizes."""
     y, x = ([value[axis] if isinstance(value, tuple) else value for value in _pairs_of(problem)] for axis in (0, 1))
     return y == x
 
 
 def _pairs_of(problem: PoolingForward | PoolingGradient) -> list[Any]:
-    """Everything that a problem has one of for each axis."""
+    """Return the per-axis values of a problem."""
     things = [problem.source_shape[1:3], problem.spec.windows, getattr(problem.spec, "zero_pad_size", None)]
     if isinstance(problem, PoolingForward):
         return [*things, problem.output_size]
@@ -384,7 +396,7 @@ def _pairs_of(problem: PoolingForward | PoolingGradient) -> list[Any]:
 
 
 def _axes(problem: PoolingForward | PoolingGradient) -> list[int]:
-    """The axes worth a panel of their own: not one of a single pixel, and not two that are the same."""
+    """Return the axes with a panel: no axis of one pixel, and one of two equal axes."""
     trivial = [problem.source_shape[1 + axis] == problem.spec.windows[axis].kernel == 1 for axis in (0, 1)]
     if _same(problem) or trivial[0]:
         return [1]

@@ -1,4 +1,4 @@
-"""One optimizer for all data sources: the bits of one for each, and no step before the last gradients have come."""
+"""One optimizer for all data sources: the bits of one per data source, and no step before the last gradients."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.mps.graph.execute import Execution
 from mpsref.mps.graph.nodes import Step
 from mpsref.training import Settings, Trainer
-from mpsref.training.learner import Learned, Learner
-from mpsref.training.sources import LearnedNormalization, convolution, normalization
+from mpsref.training.network import JointOptimizer, Trainable, TrainableNormalization, convolution, normalization
 
 pytest.importorskip("sklearn", reason="scikit-learn, which has the digits, is not installed")
 
@@ -22,22 +21,22 @@ def sources() -> list[Any]:
     return [convolution(3, 2, 4, generator), normalization(4), convolution(1, 4, 3, generator)]
 
 
-def gradients(source: Learned, generator: np.random.Generator) -> list[Array]:
+def gradients(source: Trainable, generator: np.random.Generator) -> list[Array]:
     return [generator.standard_normal(one.shape).astype(np.float32) for one in source.parameters]
 
 
 def statistics(source: Any) -> tuple[Any, ...]:
-    """What the data source is given beside gradients."""
+    """The arguments of ``update_together`` after the gradients."""
     channels = source.parameters[0].shape
     ones = np.ones(channels, np.float32)
-    return ((2 * ones, 3 * ones),) if isinstance(source, LearnedNormalization) else ()
+    return ((2 * ones, 3 * ones),) if isinstance(source, TrainableNormalization) else ()
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_a_step_for_all_is_a_step_for_each(name: str) -> None:
     settings = Settings(name)
     learned = sources()
-    Learner(settings.optimizer_on("cpu"), learned)
+    JointOptimizer(settings.optimizer_on("cpu"), learned)
     values = [[one.ravel() for one in source.parameters] for source in sources()]
     optimizers = [[settings.optimizer_on("cpu") for _ in range(2)] for _ in values]
     moments = [
@@ -61,7 +60,7 @@ def test_a_step_for_all_is_a_step_for_each(name: str) -> None:
 
 def test_nothing_changes_before_the_last_gradients_have_come() -> None:
     learned = sources()
-    learner = Learner(Settings().optimizer_on("cpu"), learned)
+    joint = JointOptimizer(Settings().optimizer_on("cpu"), learned)
     before = [source.parameters for source in learned]
     kept = [tuple(part.copy() for part in pair) for pair in before]
     generator = np.random.default_rng(1)
@@ -69,7 +68,7 @@ def test_nothing_changes_before_the_last_gradients_have_come() -> None:
         source.update_together(gradients(source, generator), *statistics(source))
     for source, pair in zip(learned, before, strict=True):
         assert all(mine is old for mine, old in zip(source.parameters, pair, strict=True))
-    assert not any(moment.any() for moment in learner.moments.values())
+    assert not any(moment.any() for moment in joint.moments.values())
     learned[-1].update_together(gradients(learned[-1], generator))
     for source, pair in zip(learned, kept, strict=True):
         assert not any(map(np.array_equal, source.parameters, pair))
