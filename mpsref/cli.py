@@ -225,14 +225,13 @@ def replay(
     backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
 ) -> None:
     """Run one case again, and say what is wrong with it."""
+    from mpsref.conformance import families
     from mpsref.conformance.case import Case
     from mpsref.conformance.runner import run_case
-    from mpsref.conformance.subjects import SUBJECTS
 
     parsed = Case.parse(case)
     chosen = registry.get_backend(backend)
-    operation = parsed.problem.operation
-    outcome = run_case(parsed, chosen, SUBJECTS[operation.spec_type].properties[operation.method])
+    outcome = run_case(parsed, chosen, families.properties(parsed.problem.operation))
     runtime = chosen.device() if chosen.unavailable() is None else "not available"
     console = _console()
     console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}", markup=False, highlight=False)

@@ -20,9 +20,9 @@ from rich.console import Console
 import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
 from mpsref.arguments.arrays import Array
-from mpsref.bench import BenchReport, Measurement, pytorch, spellings, timing
-from mpsref.bench.spellings.pooling import avg_pool2d
-from mpsref.conformance import data, zoo
+from mpsref.bench import BenchReport, Measurement, timing
+from mpsref.conformance import data, families, torch_equivalents, zoo
+from mpsref.conformance.families.pooling import average_pooling, avg_pool2d
 from mpsref.conformance.zoo.pooling import AVERAGE_POOLING
 from mpsref_cpu import backend
 
@@ -65,8 +65,8 @@ def with_pytorch(monkeypatch: pytest.MonkeyPatch, error: float = 0.0) -> None:
     def call(torch: Any, problem: registry.Problem, inputs: tuple[Array, ...], outs: Any) -> Any:
         return lambda: Tensor(np.asarray(registry.run(problem, *inputs, backend="reference")) + error)
 
-    monkeypatch.setattr(pytorch, "session", stub)
-    monkeypatch.setattr(spellings, "SPELLINGS", {PoolingAverage: call})
+    monkeypatch.setattr(torch_equivalents, "session", stub)
+    monkeypatch.setattr(families, "torch_equivalents", lambda: {PoolingAverage: call})
 
 
 def inputs_of(problem: registry.Problem) -> tuple[Array, ...]:
@@ -128,7 +128,7 @@ def test_a_wrong_answer_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_backend_without_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytorch, "session", missing)
+    monkeypatch.setattr(torch_equivalents, "session", missing)
     half = registry.Backend("half", {FORWARD: backend.implementations[FORWARD]})
     report = bench.run([half], None, [LAYER], rounds=1)
     assert [set(m.backends) for m in report.measurements] == [{"half"}, set()]
@@ -209,12 +209,11 @@ def test_pytorch_computes_every_layer_of_the_zoo_that_it_can_place() -> None:
         for operation in (FORWARD, GRADIENT):
             problem = layer.problem(operation.method)
             inputs = inputs_of(problem)
-            call = spellings.call(torch, problem, inputs, None)
+            call = average_pooling(torch, problem, inputs, None)
             if call is not None:
                 placed += 1
-                bench._same(
-                    layer.name, "reference", registry.run(problem, *inputs, backend="reference"), pytorch.arrays(call())
-                )
+                ours = registry.run(problem, *inputs, backend="reference")
+                bench._same(layer.name, "reference", ours, torch_equivalents.arrays(call()))
     assert placed > len(layers)
 
 
@@ -224,7 +223,7 @@ def test_pytorch_writes_into_memory_that_is_there(operation: registry.Operation)
     problem = zoo.by_name("nin_cifar10.pool2").small().problem(operation.method)
     inputs = inputs_of(problem)
     out = np.full(problem.result_shapes[0], np.nan, np.float32)
-    call = spellings.call(torch, problem, inputs, (out,))
+    call = average_pooling(torch, problem, inputs, (out,))
     assert call is not None
     call()
     np.testing.assert_allclose(out, registry.run(problem, *inputs, backend="reference"), atol=1e-5)
@@ -248,7 +247,7 @@ FOUR = [registry.Operation(BatchNormalization, method) for method in BatchNormal
 
 
 def test_what_pytorch_does_in_one_is_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytorch, "session", missing)
+    monkeypatch.setattr(torch_equivalents, "session", missing)
     report = bench.run("cpu", FOUR, [NORM], rounds=1, scaling=False)
     assert [m.operation for m in report.measurements] == [*map(str, FOUR), "BatchNormalization.together"]
     *parts, together = report.measurements
@@ -264,10 +263,10 @@ def test_the_training_step_of_pytorch_is_the_four_operations() -> None:
     norm, draw = NORM.spec, np.random.default_rng(3).standard_normal
     g, x = (draw(NORM.source_shape).astype(np.float32) for _ in range(2))
     gamma, beta = (draw(5).astype(np.float32) for _ in range(2))
-    _, step = spellings.TOGETHER[BatchNormalization]
+    _, step = families.joint_equivalents()[BatchNormalization]
     call = step(torch, norm, {"g": g, "x": x, "gamma": gamma, "beta": beta})
     assert call is not None
-    y, dx, dgamma, dbeta = pytorch.arrays(call())
+    y, dx, dgamma, dbeta = torch_equivalents.arrays(call())
     seen = norm.statistics(x)
     given = seen.mean, seen.variance, gamma, beta
     sums = norm.statistics_gradient(g, x, *given)

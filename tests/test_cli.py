@@ -62,7 +62,7 @@ def test_check(tmp_path):
 
 FAULTY = """
 import mpsref
-from mpsref.conformance.faults.planted import of_result
+from mpsref.conformance.mutants import of_result
 spoilt = of_result(lambda result, *_: result * 1.001)
 mpsref.register(mpsref.Backend("spoilt", {(mpsref.PoolingAverage, "gradient"): spoilt}))
 from mpsref.cli import main

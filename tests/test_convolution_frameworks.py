@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.subject import pairs
+from mpsref.conformance.strategies import pairs
 from mpsref.conformance.zoo import convolution as zoo
 
 torch = pytest.importorskip("torch")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from mpsref import Adam, PoolingAverage, registry
 from mpsref.arguments.arrays import Array
+from mpsref.conformance import families
 from mpsref.conformance.case import Case
 from mpsref.conformance.checker import cases
 from mpsref.conformance.runner import run_case
-from mpsref.conformance.subjects import SUBJECTS
 from mpsref_cpu import backend
 from mpsref_cpu.pooling.average import _tables
 from mpsref_cpu.simd.half import as_storage, load, store
@@ -28,7 +28,7 @@ FAR = 2**60
 
 def agree(case: Case) -> None:
     """Guarded memory, the derived bound, equality where the answer is exact, and the properties."""
-    outcome = run_case(case, backend, SUBJECTS[PoolingAverage].properties[case.problem.method])
+    outcome = run_case(case, backend, families.properties(case.problem.operation))
     assert outcome.status in ("passed", "mistrusted"), f"{case}: {outcome.message}"
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 
 import mpsref
 from mpsref.conformance.case import Case
-from mpsref.conformance.subjects import pooling
+from mpsref.conformance.families import pooling
 from mpsref.viz.explain import explain
 
 

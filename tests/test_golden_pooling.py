@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mpsref.conformance import golden
-from mpsref.conformance.golden_adapters import pooling as golden_pooling
-from mpsref.conformance.golden_adapters.pooling import over_windows, pooling_cases
+from mpsref.conformance.families import pooling
+from mpsref.conformance.families.pooling import over_windows, pooling_cases
 
 
 def test_pooling_cases_differ_between_axes_and_sides() -> None:
@@ -51,7 +51,7 @@ def test_room_at_the_end_is_the_ceil_mode_of_pytorch(length: int) -> None:
     torch = pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((1, length, length, 2))
     words = {"kernel": 3, "stride": 2, "pad": 0, "ceil_mode": True}
-    ours = over_windows(np.max, x, *golden_pooling._in_words_of_pytorch(words))
+    ours = over_windows(np.max, x, *pooling._in_words_of_pytorch(words))
     theirs = torch.nn.functional.max_pool2d(torch.tensor(x.transpose(0, 3, 1, 2)), 3, 2, ceil_mode=True)
     np.testing.assert_array_equal(ours, theirs.numpy().transpose(0, 2, 3, 1))
 

@@ -28,11 +28,10 @@ import numpy as np
 import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
-from mpsref.bench import pytorch, spellings
-from mpsref.bench.pytorch import Call
 from mpsref.bench.timing import copying, in_turn, take_turns
-from mpsref.conformance import data, zoo
+from mpsref.conformance import data, families, torch_equivalents, zoo
 from mpsref.conformance.case import operations as all_operations
+from mpsref.conformance.torch_equivalents import Call
 from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem, Spec
 
@@ -161,7 +160,7 @@ def run(
     count = cores()
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
-    with ThreadPoolExecutor(count) as pool, pytorch.session(count) as (torch, version):
+    with ThreadPoolExecutor(count) as pool, torch_equivalents.session(count) as (torch, version):
         session = _Session(torch, pool, count, rounds)
         for operation in wanted:
             mine = [x for x in known if isinstance(x.spec, operation.spec_type) and operation.method in x.methods]
@@ -172,7 +171,7 @@ def run(
             for layer, backend in itertools.product(mine[:1] if scaling else [], able):
                 progress(f"{operation} {backend.name} three sizes of each axis")
                 scalings += _scale(operation, layer, backend, rounds)
-        for spec_type, (methods, _) in spellings.TOGETHER.items():
+        for spec_type, (methods, _) in families.joint_equivalents().items():
             whole = {Operation(spec_type, method) for method in methods}
             able = [backend for backend in chosen if all(operation in backend.implementations for operation in whole)]
             for layer in known if whole <= {*wanted} else []:
@@ -208,15 +207,20 @@ def _call(problem: Problem, inputs: tuple[Array, ...], backend: Backend) -> Call
     return lambda: registry.run(problem, *inputs, out=out, backend=backend)
 
 
+def _torch_call(torch: Any, problem: Problem, inputs: tuple[Array, ...]) -> Call | None:
+    equivalent = families.torch_equivalents().get(type(problem.spec))
+    return equivalent(torch, problem, inputs, _outs(problem)) if equivalent else None
+
+
 def _measure(operation: Operation, layer: zoo.Layer, backends: Sequence[Backend], session: _Session) -> Measurement:
     problem = layer.problem(operation.method)
     inputs = data.inputs(problem, "float32", "real", 1)
     calls = {backend.name: _call(problem, inputs, backend) for backend in backends}
     copy = copying(_nbytes(problem), session.pool, session.threads)
-    theirs = spellings.call(session.torch, problem, inputs, _outs(problem)) if session.torch else None
+    theirs = _torch_call(session.torch, problem, inputs) if session.torch else None
     if theirs is not None:
         for name, call in calls.items():
-            _same(f"{operation} of {layer.name}", name, call(), pytorch.arrays(theirs()))
+            _same(f"{operation} of {layer.name}", name, call(), torch_equivalents.arrays(theirs()))
     return _measured(str(operation), layer, [problem], calls, copy, theirs, session.rounds)
 
 
@@ -224,7 +228,7 @@ def _measure_together(
     spec_type: type[Spec], layer: zoo.Layer, backends: Sequence[Backend], session: _Session
 ) -> Measurement:
     """Time operations that PyTorch does in one, one after the other on the same images."""
-    methods, spelling = spellings.TOGETHER[spec_type]
+    methods, equivalent = families.joint_equivalents()[spec_type]
     problems = [layer.problem(method) for method in methods]
     named: dict[str, Array] = {}
     for problem in problems:
@@ -235,7 +239,7 @@ def _measure_together(
         for backend in backends
     }
     copy = in_turn([copying(_nbytes(problem), session.pool, session.threads) for problem in problems])
-    theirs = spelling(session.torch, layer.spec, named) if session.torch else None
+    theirs = equivalent(session.torch, layer.spec, named) if session.torch else None
     return _measured(f"{spec_type.__name__}.together", layer, problems, calls, copy, theirs, session.rounds)
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.bench.pytorch import Call
+from mpsref.conformance.torch_equivalents import Call
 
 __all__ = ["copy_of", "copying", "in_turn", "take_turns"]
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import CASES, zoo
+from mpsref.conformance import CASES, families, zoo
 from mpsref.conformance.case import FAMILIES, Case
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
-from mpsref.conformance.subjects import SUBJECTS
 from mpsref.registry import Backend, Operation
 
 __all__ = ["CASES", "cases", "check", "check_operation", "layer_cases", "random_cases", "search"]
@@ -42,7 +41,7 @@ def cases(operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes) -> st.
     """
     return st.builds(
         Case,
-        SUBJECTS[operation.spec_type].problems(operation.method),
+        families.kernel_tests(operation.spec_type).problems(operation.method),
         st.sampled_from([dtype for dtype in DTYPES if dtype in dtypes]),
         st.sampled_from(FAMILIES),
         st.tuples(*[st.integers(0, 15)] * 4).map(lambda digits: sum(d << 4 * k for k, d in enumerate(digits))),
@@ -163,8 +162,7 @@ class _Running:
     def outcome_of(self, case: Case, layer: str = "") -> Outcome:
         """Run a case; one of a layer without the properties."""
         self.before(case)
-        properties = SUBJECTS[self.operation.spec_type].properties[self.operation.method]
-        return run_case(case, self.backend, () if layer else properties)
+        return run_case(case, self.backend, () if layer else families.properties(self.operation))
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add what came of a case: of a layer, or a random one of round ``turn``."""
@@ -257,7 +255,7 @@ def check(
     installed = [
         one.name for one in chosen if registry.is_installed(one.name) and registry.get_backend(one.name) is one
     ]
-    if jobs > 1 and len(wanted) > 1 and len(installed) == len(chosen):
+    if jobs > 1 and len(wanted) > 1 and len(installed) == len(chosen) and all(map(families.is_discovered, wanted)):
         from mpsref.conformance.processes import check_in_processes
 
         shared = check_in_processes(wanted, installed, number, seed, progress, jobs)

@@ -32,7 +32,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref.conformance.golden_adapters import ADAPTERS
+from mpsref.conformance import families
 from mpsref.conformance.golden_entries import KINDS, Comparison, Entry, Kind, Tolerance, by_id, load
 from mpsref.errors import UnsupportedError
 from mpsref.registry import Backend, get_available, get_backend
@@ -115,13 +115,14 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
         return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
     differences: list[_Difference] = []
     missing: dict[str, str] = {}
+    adapters = families.golden_adapters()
     for kernel in entry.kernels:
-        if kernel not in ADAPTERS:
+        if kernel not in adapters:
             missing[kernel] = f"{kernel} has no counterpart here yet"
             continue
         try:
             differences += [
-                _difference(pair, entry.tolerance, chosen.fast_math) for pair in ADAPTERS[kernel](entry, chosen)
+                _difference(pair, entry.tolerance, chosen.fast_math) for pair in adapters[kernel](entry, chosen)
             ]
         except UnsupportedError as error:
             missing[kernel] = str(error)

@@ -207,3 +207,14 @@ class Comparison(NamedTuple):
 Adapter: TypeAlias = Callable[[Entry, Backend], Iterator[Comparison]]
 """Runs an entry of one MPS class on a backend. For a relation, the adapter computes the CPU side without the code under
 test."""
+
+
+def node_output_size(entry: Entry, node: Any, backend: Backend) -> Comparison:
+    """Compare the size of the result of a graph node with one source image."""
+    from mpsref.mps import graph  # only these entries need it
+
+    (source,) = node.source_images
+    height, width = entry.inputs["source_size"].array.astype(int)
+    shapes = graph.MPSNNGraph(node.result_image, backend=backend).infer_shapes({source: (1, height, width, 1)})
+    size = np.array(shapes[node.result_image][1:3], np.float64)
+    return Comparison(f"{type(node).__name__}: output size", size, entry.expected["output_size"])

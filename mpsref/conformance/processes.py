@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from mpsref.conformance import subjects
+from mpsref.conformance import families
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.conformance.report import Failure, Row
@@ -60,15 +60,14 @@ def _processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
 
 
-def _next(waiting: list[Operation], busy: list[int]) -> Operation:
+def _next(waiting: list[Operation], busy: list[str]) -> Operation:
     """Return the first operation of the family that has most of them waiting, if it can be one that nobody works on."""
     waits = Counter(map(_family, waiting))
     return max(waiting, key=lambda operation: (_family(operation) not in busy, waits[_family(operation)]))
 
 
-def _family(operation: Operation) -> int:
-    """Return the number of the family that the kernel belongs to."""
-    return next(number for number, family in enumerate(subjects.FAMILIES) if operation.spec_type in family.SUBJECTS)
+def _family(operation: Operation) -> str:
+    return families.family_of(operation.spec_type).name
 
 
 def _rows(operation: str, backends: list[str], number: int, seed: int, note: Path | None = None) -> list[Row]:

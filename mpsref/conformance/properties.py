@@ -1,4 +1,4 @@
-"""What must hold of a kernel beside agreement with the reference, for kernels of any kind.
+"""Properties of kernels of any kind, in addition to agreement with the reference.
 
 Each is ``property(case, backend)`` and raises :class:`Mismatch`. Values that two runs of a backend give for the same
 quantity may differ by twice the bound of one.
@@ -6,19 +6,19 @@ quantity may differ by twice the bound of one.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import comparator
+from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.runner import Property, compute, expected
 from mpsref.kernels import ErrorBound
-from mpsref.registry import Backend, ImageProblem
-
-__all__ = ["batch_in_pieces", "repeatable", "same"]
+from mpsref.registry import Backend, ImageProblem, Problem
 
 
 def same(name: str, first: Array, second: Array, terms: ErrorBound) -> None:
@@ -55,3 +55,72 @@ def batch_in_pieces(case: Case, backend: Backend) -> None:
     (whole,) = compute(case.problem, backend, *inputs)
     parts = [compute(piece, backend, *(array[k : k + 1] for array in inputs))[0] for k in range(n)]
     same("batch in pieces", whole, np.concatenate(parts), expected(case)[0][1])
+
+
+Counterpart: TypeAlias = Callable[[Problem], tuple[Problem, Problem] | None]
+"""Returns the forward and the gradient problem of the same shapes, or ``None`` where the kernel is not linear."""
+
+
+def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
+    """Return the property ``<A x, g> = <x, A^T g>``: the gradient is the forward pass with the arrow reversed.
+
+    With several sources the right side is the sum over them, or with ``each`` (the kernel is linear in each of them by
+    itself) holds for every one. Where nothing need be rounded, as on integers, both sides are equal.
+    """
+
+    def check(case: Case, backend: Backend) -> None:
+        found = counterpart(case.problem)
+        if found is None or any(backend.why_not(problem.operation, problem.spec) for problem in found):
+            return
+        forward, gradient = found
+        g, *sources = replace(case, problem=gradient, seed=case.seed + 1).inputs()
+        sources = sources or list(replace(case, problem=forward).inputs())
+        exact = case.family == "exact"
+        ((y, y_limit),) = _computed(forward, backend, sources, exact)
+        inputs = [g, *sources][: len(gradient.input_shapes)]
+        back = _computed(gradient, backend, inputs, exact)
+        left, slack = _inner(y, g), _inner(y_limit, np.abs(g))
+        rights = [(_inner(dx, x), _inner(limit, np.abs(x))) for x, (dx, limit) in zip(sources, back, strict=True)]
+        if not each:
+            rights = [(sum(value for value, _ in rights), sum(limit for _, limit in rights))]
+        for right, limit in rights:
+            allowed = slack + limit
+            if not exact:
+                allowed += 1e-12 * _inner(np.abs(y), np.abs(g))  # the float64 sums themselves
+            if not abs(left - right) <= allowed:
+                raise Mismatch(
+                    f"adjoint: <A x, g> = {left:.9g}, <x, A^T g> = {right:.9g}; they may differ by {allowed:.3g}"
+                )
+
+    return check
+
+
+def _inner(a: Array, b: Array) -> float:
+    return float(np.sum(a.astype(np.float64) * b.astype(np.float64)))
+
+
+def _computed(problem: Problem, backend: Backend, inputs: list[Array], exact: bool) -> list[tuple[Array, Array]]:
+    """Return each result, and how far each of its elements may be from what the reference says."""
+    references, terms = runner.references(problem, *inputs), runner.terms(problem, *inputs)
+    found = []
+    for result, reference, known in zip(compute(problem, backend, *inputs), references, terms, strict=True):
+        with np.errstate(over="ignore", invalid="ignore"):  # a wrong result may be anything
+            limit = comparator.bound(result, reference, known)
+            stored = np.abs(reference.astype(result.dtype).astype(np.float64) - reference)
+        found.append((result, np.where(np.logical_and(exact, known.exact), stored, limit)))
+    return found
+
+
+def one_image_at_a_time(case: Case, backend: Backend) -> None:
+    """The images of a batch do not influence each other: one at a time they give the same."""
+    problem, inputs = case.problem, case.inputs()
+    n = problem.result_shapes[0][0]
+    if n < 2:
+        return
+    known = ((field.name, getattr(problem, field.name)) for field in fields(problem))
+    shapes: dict[str, Any] = {name: (1, *shape[1:]) for name, shape in known if name.endswith("_shape")}
+    piece = replace(problem, **shapes)
+    wholes = compute(problem, backend, *inputs)
+    parts = [compute(piece, backend, *(array[k : k + 1] for array in inputs)) for k in range(n)]
+    for whole, pieces, (_, terms) in zip(wholes, zip(*parts, strict=True), expected(case), strict=True):
+        same("one image at a time", whole, np.concatenate(pieces), terms)

@@ -10,9 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from mpsref import registry
-from mpsref.conformance import check, checker, faults, processes, zoo
+from mpsref.conformance import check, checker, families, mutants, processes, zoo
 from mpsref.conformance.case import Case, operation_named, operations
-from mpsref.conformance.faults import planted
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome
 from mpsref.kernels.pooling import Pooling
@@ -20,8 +19,8 @@ from mpsref.registry import Backend
 
 GRADIENT = operation_named("PoolingAverage.gradient")
 AVERAGE = [operation_named("PoolingAverage.forward"), GRADIENT]
-RIGHT = Backend("right", {op: planted.of_problem(lambda problem: problem) for op in operations()})
-WRONG = next(f.backend for f in faults.faults() if f.operation == GRADIENT and f.name == "the sum is not divided")
+RIGHT = Backend("right", {op: mutants.of_problem(lambda problem: problem) for op in operations()})
+WRONG = next(m.backend for m in families.mutants() if m.operation == GRADIENT and m.name == "the sum is not divided")
 
 
 def test_a_right_backend_passes():
@@ -91,7 +90,7 @@ def test_a_failure_that_comes_and_goes_is_a_failure():
     calls = iter(range(10**6))
 
     def sometimes(problem, *inputs, out):
-        out[...] = planted.honest(problem, *inputs)
+        out[...] = mutants.correct(problem, *inputs)
         if next(calls) % 7 == 3:
             out += 1
 
@@ -104,7 +103,7 @@ def test_a_failure_that_never_comes_again_is_a_failure():
     calls = iter(range(10**6))
 
     def once(problem, *inputs, out):
-        out[...] = planted.honest(problem, *inputs)
+        out[...] = mutants.correct(problem, *inputs)
         if next(calls) == 400:
             out += 1
 
@@ -135,7 +134,7 @@ def test_a_backend_is_tried_in_every_dtype_that_it_takes(dtypes):
 
     def noted(problem, *inputs, out):
         seen.add(inputs[0].dtype.name)
-        out[...] = planted.honest(problem, *inputs)
+        out[...] = mutants.correct(problem, *inputs)
 
     (row,) = checker.check_operation(GRADIENT, [Backend("wide", {GRADIENT: noted}, dtypes=dtypes)])
     assert (row.status, seen) == ("passed", set(dtypes))

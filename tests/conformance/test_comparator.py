@@ -12,7 +12,7 @@ from mpsref import PoolingAverage, kernels
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.comparator import Mismatch, check, gamma
-from mpsref.conformance.subjects import pooling
+from mpsref.conformance.families import pooling
 from mpsref.kernels import ErrorBound
 from tests import oracle_pooling as oracle
 

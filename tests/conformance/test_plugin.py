@@ -12,10 +12,10 @@ test_mine = conformance_test(backend)
 
 BACKEND = """
 import mpsref
-from mpsref.conformance.faults.planted import honest
+from mpsref.conformance.mutants import correct
 
 def forward(problem, x, out):
-    out[...] = honest(problem, x) {error}
+    out[...] = correct(problem, x) {error}
 
 backend = mpsref.Backend("mine", {{(mpsref.PoolingAverage, "forward"): forward}})
 """

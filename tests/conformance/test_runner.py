@@ -10,9 +10,9 @@ import pytest
 
 from mpsref import PoolingAverage, kernels
 from mpsref.arguments.arrays import Array
+from mpsref.conformance import mutants
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.faults import planted
 from mpsref.conformance.runner import Outcome, compute, expected, run_case
 from mpsref.registry import Backend
 
@@ -26,7 +26,7 @@ DOUBLE = Case.parse("PoolingAverage.forward:n1h4w4c3,k2x2,float64,seed=7")
 
 def backend(change: Callable[..., Array | None] = lambda result, *_: None, **words: Any) -> Backend:
     """The reference, its result changed by ``change(result, problem, x)``."""
-    return Backend("changed", {FORWARD: planted.of_result(change)}, **words)
+    return Backend("changed", {FORWARD: mutants.of_result(change)}, **words)
 
 
 def scaled(factor: float) -> Backend:

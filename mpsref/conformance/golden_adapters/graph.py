@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, node_output_size
 from mpsref.registry import Backend
-
-if TYPE_CHECKING:
-    from mpsref.mps.graph import MPSNNFilterNode
-
-
-def pooling_node(name: str) -> Adapter:
-    """Return the adapter of a pooling node: the size of its result with its default padding policy."""
-
-    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
-        from mpsref.mps import graph  # only these entries need it
-
-        (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
-        source = graph.MPSNNImageNode("source")
-        yield _size(entry, getattr(graph, name)(source, kernel_width, kernel_height, sx, sy), backend)
-
-    return adapter
 
 
 def convolution_transpose_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
@@ -38,18 +21,7 @@ def convolution_transpose_node(entry: Entry, backend: Backend) -> Iterator[Compa
     )
     weights = mps.ArrayConvolutionDataSource(descriptor, np.zeros(descriptor.weights_shape, np.float32))
     source = graph.MPSNNImageNode("source")
-    yield _size(entry, graph.MPSCNNConvolutionTransposeNode(source, None, weights), backend)
-
-
-def _size(entry: Entry, node: MPSNNFilterNode, backend: Backend) -> Comparison:
-    """Compare the size of the result of a node on one source."""
-    from mpsref.mps import graph
-
-    (source,) = node.source_images
-    height, width = entry.inputs["source_size"].array.astype(int)
-    shapes = graph.MPSNNGraph(node.result_image, backend=backend).infer_shapes({source: (1, height, width, 1)})
-    size = np.array(shapes[node.result_image][1:3], np.float64)
-    return Comparison(f"{type(node).__name__}: output size", size, entry.expected["output_size"])
+    yield node_output_size(entry, graph.MPSCNNConvolutionTransposeNode(source, None, weights), backend)
 
 
 def fresh_image(entry: Entry, backend: Backend) -> Iterator[Comparison]:
@@ -64,7 +36,5 @@ def fresh_image(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 
 ADAPTERS: dict[str, Adapter] = {
     "MPSCNNConvolutionTransposeNode": convolution_transpose_node,
-    "MPSCNNPoolingAverageNode": pooling_node("MPSCNNPoolingAverageNode"),
-    "MPSCNNPoolingMaxNode": pooling_node("MPSCNNPoolingMaxNode"),
     "MPSImage": fresh_image,
 }

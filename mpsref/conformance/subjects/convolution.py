@@ -127,6 +127,6 @@ SUBJECTS: Mapping[type[Spec], Subject] = {
     FullyConnected: Subject(
         partial(problems, FullyConnected),
         {"forward": _IMAGE, "gradient_data": _IMAGE, "gradient_weights": _WEIGHTS},
-        immune={"forward": _ONE_PIXEL},
+        equivalent_mutants={"forward": _ONE_PIXEL},
     ),
 }

@@ -14,12 +14,19 @@ PoolingAverage(kernel_size=(3, 3), strides=(1, 1), offset=(0, 0), edge_mode='cla
 
 from __future__ import annotations
 
-from mpsref.conformance.families import modules_of
+from importlib import import_module
+
 from mpsref.conformance.zoo.layer import Layer
 
 __all__ = ["LAYERS", "NETWORKS", "Layer", "by_name"]
 
-FAMILIES = modules_of(__name__)
+FAMILIES = tuple(
+    import_module(f"{__name__}.{name}")
+    for name in (
+        *("arithmetic", "batch_normalization", "convolution", "dropout", "loss", "movement", "neuron", "normalization"),
+        *("optimizers", "pooling", "reduce", "softmax", "upsampling"),
+    )
+)
 
 NETWORKS: dict[str, str] = {key: text for family in FAMILIES for key, text in family.NETWORKS.items()}
 """The networks, by the first part of the names of their layers, with the size of their input images."""

@@ -1,20 +1,17 @@
-"""The tests of the tests: the default settings of a check catch every planted fault, and for the right reason."""
+"""The default settings of a check detect every mutant, and for the right reason."""
 
 import pytest
 
-from mpsref.conformance import checker, faults
+from mpsref.conformance import checker, families, mutants
 from mpsref.conformance.case import Case, operations
-from mpsref.conformance.faults import planted
 from mpsref.conformance.runner import Outcome, run_case
-from mpsref.conformance.subjects import SUBJECTS
 from mpsref.registry import Backend
 
-FAULTS = faults.faults()
+MUTANTS = families.mutants()
 
 
 def _outcome(case, backend):
-    operation = case.problem.operation
-    return run_case(case, backend, SUBJECTS[operation.spec_type].properties[operation.method])
+    return run_case(case, backend, families.properties(case.problem.operation))
 
 
 def _cases(operation):
@@ -22,18 +19,18 @@ def _cases(operation):
     return list(checker.random_cases(operation, Backend.dtypes, checker.CASES, 0))
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.operation}: {fault.name}")
-def test_caught(fault):
-    backend = fault.backend
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.operation}: {mutant.name}")
+def test_detected(mutant):
+    backend = mutant.backend
     failed = next(
-        ((case, o) for case in _cases(fault.operation) if (o := _outcome(case, backend)).status == "failed"), None
+        ((case, o) for case in _cases(mutant.operation) if (o := _outcome(case, backend)).status == "failed"), None
     )
-    assert failed is not None, f"{checker.CASES} random cases did not find it"
+    assert failed is not None, f"{checker.CASES} random cases did not detect it"
     case, outcome = failed
-    assert "raised" not in outcome.message, "the fault must be seen in the result, not as an exception"
-    again = _outcome(Case.parse(str(case)), fault.backend)
+    assert "raised" not in outcome.message, "the mistake must show in the result, not as an exception"
+    again = _outcome(Case.parse(str(case)), mutant.backend)
     # The stale result comes from an earlier call, so one call alone may be right.
-    assert again.status == "failed" or "earlier call" in fault.name
+    assert again.status == "failed" or "earlier call" in mutant.name
 
 
 def test_the_cases_are_those_of_a_search():
@@ -41,25 +38,27 @@ def test_the_cases_are_those_of_a_search():
     operation = next(operations())
     tried = []
 
-    def notes(case):
+    def record(case):
         tried.append(case)
         return Outcome("passed")
 
-    checker.search(operation, Backend("another", {}), checker.CASES, 0, notes)
+    checker.search(operation, Backend("another", {}), checker.CASES, 0, record)
     assert tried == _cases(operation)
     assert len(tried) == checker.CASES
     assert len(set(tried)) == checker.CASES
 
 
-def test_every_operation_has_at_least_twenty_faults():
+def test_every_operation_has_mutants_of_its_own():
+    """In addition to those that any operation can have."""
+    common = {*mutants.common_mutants(), *mutants.memory_mutants()}
     for operation in operations():
-        assert len({fault.name for fault in FAULTS if fault.operation == operation}) >= 20
+        assert {mutant.name for mutant in MUTANTS if mutant.operation == operation} - common
 
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
-def test_faults_are_the_only_difference(operation):
-    """What a fault is built around is right: the reference in the same clothes passes."""
-    right = Backend("right", {operation: planted.of_problem(lambda problem: problem)})
+def test_the_mistake_is_the_only_difference(operation):
+    """The reference in the form of a mutant, without a mistake, passes."""
+    right = Backend("right", {operation: mutants.of_problem(lambda problem: problem)})
     outcomes = [_outcome(case, right) for case in _cases(operation)[:30]]
     assert not [outcome.message for outcome in outcomes if outcome.status == "failed"]
 
@@ -74,10 +73,10 @@ def test_faults_are_the_only_difference(operation):
     ],
 )
 def test_shrinks_to_a_small_case_that_shows_the_cause(name, small):
-    """The shrunk case is tiny, and what the fault is about is still in it."""
-    fault = next(f for f in FAULTS if f.name == name and f.operation.method == "gradient")
+    """The shrunk case is tiny, and still has the parameter of the mistake."""
+    mutant = next(m for m in MUTANTS if m.name == name and m.operation.method == "gradient")
     failure = checker.search(
-        fault.operation, fault.backend, checker.CASES, 0, lambda case: _outcome(case, fault.backend)
+        mutant.operation, mutant.backend, checker.CASES, 0, lambda case: _outcome(case, mutant.backend)
     )
     assert failure is not None
     case = Case.parse(failure.case)

@@ -1,0 +1,151 @@
+"""The families of kernels under test. They are discovered, not listed.
+
+A family is the :class:`~mpsref.conformance.family.Family` called ``FAMILY`` of a module in this package, the object
+that another package names by an entry point of the group ``mpsref.families``, or an argument of :func:`register`.
+
+>>> from mpsref.conformance import families
+>>> [family.name for family in families.load()][:3]
+['arithmetic', 'batch_normalization', 'convolution']
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from importlib import metadata
+from typing import Any
+
+from mpsref.conformance.case import operations
+from mpsref.conformance.family import Family, KernelTests
+from mpsref.conformance.golden_entries import Adapter
+from mpsref.conformance.mutants import Mutant, common_mutants, memory_mutants
+from mpsref.conformance.runner import Property
+from mpsref.conformance.torch_equivalents import JointEquivalent, TorchEquivalent
+from mpsref.registry import Operation, Spec
+
+ENTRY_POINT_GROUP = "mpsref.families"
+
+_registered: dict[str, Family] = {}
+
+
+def register(family: Family) -> Family:
+    """Add a family in this process; one of the same name that was registered before is replaced.
+
+    Parameters
+    ----------
+    family : Family
+        The family of kernels.
+
+    Returns
+    -------
+    Family
+        The same family.
+    """
+    _registered[family.name] = family
+    return family
+
+
+def load() -> tuple[Family, ...]:
+    """Return all families: those of this package, those of installed packages, then the registered ones."""
+    return (*_discovered(), *_registered.values())
+
+
+@functools.cache
+def _discovered() -> tuple[Family, ...]:
+    points = sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
+    installed: list[Family] = [point.load() for point in points]
+    return (*map(_family, sorted({module.name for module in pkgutil.iter_modules(__path__)} | _OLD)), *installed)
+
+
+def _family(name: str) -> Family:
+    try:
+        family: Family = importlib.import_module(f"{__name__}.{name}").FAMILY
+    except ModuleNotFoundError:
+        return _old_family(name)
+    return family
+
+
+def is_discovered(operation: Operation) -> bool:
+    """Tell whether other processes find the family of ``operation``, too."""
+    return any(operation.spec_type in family.kernels for family in _discovered())
+
+
+def family_of(spec_type: type[Spec]) -> Family:
+    """Return the family of a kernel; raise ``ValueError`` if no family has it."""
+    for family in load():
+        if spec_type in family.kernels:
+            return family
+    raise ValueError(
+        f"no family has tests of kernel {spec_type.__name__!r}; name one by an entry point of the group "
+        f"{ENTRY_POINT_GROUP!r}, or pass it to mpsref.conformance.families.register"
+    )
+
+
+def kernel_tests(spec_type: type[Spec]) -> KernelTests:
+    """Return the tests of a kernel."""
+    return family_of(spec_type).kernels[spec_type]
+
+
+def properties(operation: Operation) -> tuple[Property, ...]:
+    """Return the properties of an operation."""
+    return kernel_tests(operation.spec_type).properties[operation.method]
+
+
+def mutants() -> tuple[Mutant, ...]:
+    """Return the mutants of all operations; those of memory only for the first operation of each family."""
+    found: list[Mutant] = []
+    of_memory: dict[str, Operation] = {}
+    for operation in operations():
+        family = family_of(operation.spec_type)
+        equivalent = family.kernels[operation.spec_type].equivalent_mutants.get(operation.method, frozenset())
+        memory = memory_mutants() if of_memory.setdefault(family.name, operation) == operation else {}
+        common = {name: run for name, run in {**memory, **common_mutants()}.items() if name not in equivalent}
+        table = {**common, **family.mutants.get(operation, {})}
+        found += [Mutant(name, operation, run) for name, run in table.items()]
+    return tuple(found)
+
+
+def golden_adapters() -> dict[str, Adapter]:
+    """Return the adapter of each MPS class that has one."""
+    return {name: adapter for family in load() for name, adapter in family.golden.items()}
+
+
+def torch_equivalents() -> dict[type[Spec], TorchEquivalent]:
+    """Return the PyTorch equivalent of each kernel that has one."""
+    return {kernel: one for family in load() for kernel, one in family.torch_equivalents.items()}
+
+
+def joint_equivalents() -> dict[type[Spec], JointEquivalent]:
+    """Return the kernels of which PyTorch computes several operations in one."""
+    return {kernel: one for family in load() for kernel, one in family.joint_equivalents.items()}
+
+
+# Families that are still spread over the packages subjects, faults and spellings.
+
+_OLD = {
+    *("arithmetic", "batch_normalization", "convolution", "dropout", "loss", "movement", "neuron", "normalization"),
+    *("optimizers", "reduce", "softmax", "upsampling", "graph"),
+}
+
+
+def _old_family(name: str) -> Family:
+    def load(package: str) -> Any:
+        return importlib.import_module(f"mpsref.{package}.{name}")
+
+    golden = load("conformance.golden_adapters").ADAPTERS if name not in ("dropout", "optimizers") else {}
+    if name == "graph":
+        return Family(name, golden=golden)
+    kernels = load("conformance.subjects").SUBJECTS
+    table: dict[Any, dict[str, Any]] = {}
+    for fault in load("conformance.faults").faults():
+        table.setdefault(fault.operation, {})[fault.name] = fault.run
+    spellings: Any = importlib.import_module("mpsref.bench.spellings")
+    return Family(
+        name,
+        kernels,
+        table,
+        golden,
+        torch_equivalents={kernel: one for kernel, one in spellings.SPELLINGS.items() if kernel in kernels},
+        joint_equivalents={kernel: one for kernel, one in spellings.TOGETHER.items() if kernel in kernels},
+    )

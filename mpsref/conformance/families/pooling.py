@@ -1,0 +1,623 @@
+"""The pooling kernels under test: strategies, properties, mutants, golden values, PyTorch equivalents."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpsref import padding
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import Pair
+from mpsref.conformance import comparator
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.family import Family, KernelTests
+from mpsref.conformance.geometry_mutants import swap, window_mutants
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
+from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
+from mpsref.conformance.properties import batch_in_pieces, repeatable, same
+from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.strategies import often, pairs, seldom
+from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.geometry import EDGE_MODES, ceil_div
+from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
+from mpsref.kernels.pooling_l2norm import norm
+from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+
+def specs(spec_type: type[Pooling]) -> st.SearchStrategy[Pooling]:
+    """Draw parameters: windows from one pixel to larger than the image, partly and wholly outside it."""
+    own = {"zero_pad_size": pairs(0, 3), "dilations": often((1, 1), pairs(1, 4))}
+    return st.builds(
+        spec_type,
+        kernel_size=pairs(1, 5) | pairs(1, 16),
+        strides=pairs(1, 4),
+        offset=pairs(0, 1) | pairs(-3, 3) | seldom((1, 1), pairs(-6, 9)),
+        edge_mode=st.sampled_from(EDGE_MODES),
+        **{field.name: own[field.name] for field in fields(spec_type) if field.name in own},
+    )
+
+
+def problems(spec_type: type[Pooling], method: str) -> st.SearchStrategy[Problem]:
+    """Draw problems of one operation of a pooling kernel."""
+    shapes = st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12), st.integers(1, 9))
+    sizes = pairs(1, 9)
+    if method == "forward":
+        call: dict[str, st.SearchStrategy[Any]] = {"output_size": sizes}
+    else:
+        call = {
+            "gradient_size": sizes,
+            "primary_offset": seldom((0, 0), pairs(-2, 3)),
+            "source_size": often(None, pairs(1, 9) | pairs(0, 9)),
+            "kernel_offset": seldom(None, pairs(-3, 3)),
+            "clip": seldom(None, st.tuples(pairs(0, 4), pairs(1, 13) | pairs(0, 13))),
+        }
+    return st.builds(spec_type.problems[method], specs(spec_type), shapes, **call)
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+def adjoint(case: Case, backend: Backend) -> None:
+    """<A x, g> = <x, A^T g> for a linear kernel: the gradient is the forward pass with the arrow reversed."""
+    problem = case.problem
+    both = ((type(problem.spec), method) for method in ("forward", "gradient"))
+    if any(backend.why_not(operation, problem.spec) for operation in both):
+        return
+    if isinstance(problem, PoolingGradient):
+        problem = replace(problem, kernel_offset=None, clip=None)
+        (py, px), (rows, columns) = problem.primary_offset, problem.included
+        if not rows or not columns:
+            return
+        forward = problem.spec.problems["forward"](problem.spec, problem.source_shape, (rows.stop, columns.stop))
+        used = rows.start, rows.stop, columns.start, columns.stop
+        pixels = py + rows.start, py + rows.stop, px + columns.start, px + columns.stop
+    else:
+        assert isinstance(problem, PoolingForward)
+        forward, used = problem, (0, problem.output_size[0], 0, problem.output_size[1])
+        problem = problem.spec.problems["gradient"](problem.spec, problem.source_shape, problem.output_size)
+        pixels = used
+    cases = [replace(case, problem=forward), replace(case, problem=problem, seed=case.seed + 1)]
+    (x,), (g,) = (each.inputs() for each in cases)
+    (y,), (dx,) = compute(forward, backend, x), compute(problem, backend, g)
+    (y_bound,), (dx_bound,) = (
+        [comparator.bound(result, reference, terms) for reference, terms in expected(each)]
+        for each, result in zip(cases, (y, dx), strict=True)
+    )
+    y, x, dx, g = (array.astype(np.float64) for array in (_part(y, used), x, dx, _part(g, pixels)))
+    left, right = float(np.sum(y * g)), float(np.sum(dx * x))
+    limit = float(np.sum(_part(y_bound, used) * np.abs(g)) + np.sum(dx_bound * np.abs(x)))
+    limit += 1e-12 * float(np.sum(np.abs(dx * x)))  # the float64 sums themselves
+    if not abs(left - right) <= limit:
+        raise Mismatch(f"adjoint: <A x, g> = {left:.9g}, <x, A^T g> = {right:.9g}; they may differ by {limit:.3g}")
+
+
+def _part(image: Array, bounds: tuple[int, int, int, int]) -> Array:
+    y0, y1, x0, x1 = bounds
+    return image[:, y0:y1, x0:x1]
+
+
+def clip_is_a_part(case: Case, backend: Backend) -> None:
+    """With canonical alignment a clip gives that part of the whole gradient, and zeros outside."""
+    problem = case.problem
+    assert isinstance(problem, PoolingGradient)
+    if problem.clip is None:
+        return
+    inputs = case.inputs()
+    whole = replace(case, problem=replace(problem, kernel_offset=None, clip=None))
+    (full,) = compute(whole.problem, backend, *inputs)
+    (part,) = compute(replace(problem, kernel_offset=None), backend, *inputs)
+    (y0, x0), (height, width) = problem.clip
+    masked = np.zeros_like(full)
+    masked[:, y0 : y0 + height, x0 : x0 + width] = full[:, y0 : y0 + height, x0 : x0 + width]
+    same("clip is a part", part, masked, expected(whole)[0][1])
+
+
+def joint_shift(case: Case, backend: Backend) -> None:
+    """Effective offset: (p0 - 1, ko + s, o - s) is the same gradient, as long as the same pixels count."""
+    problem = case.problem
+    assert isinstance(problem, PoolingGradient)
+    (sy, oy), (sx, ox) = ((window.stride, window.offset) for window in problem.spec.windows)
+    start = replace(problem, primary_offset=(0, 0))
+    ko, size = problem.kernel_offset, problem.source_size
+    shifted = replace(
+        start,
+        spec=replace(problem.spec, offset=(oy - sy, ox - sx)),
+        primary_offset=(-1, -1),
+        kernel_offset=ko and (ko[0] + sy, ko[1] + sx),
+        source_size=size and (size[0] + 1, size[1] + 1),
+    )
+    inputs = case.inputs()
+    (first,), (second,) = compute(start, backend, *inputs), compute(shifted, backend, *inputs)
+    same("joint shift", first, second, expected(replace(case, problem=start))[0][1])
+
+
+def translation(case: Case, backend: Backend) -> None:
+    """With zeros around the image, one more zero row and column in front is undone by an offset of one more."""
+    problem = case.problem
+    assert isinstance(problem, PoolingForward)
+    if problem.spec.edge_mode != "zero":
+        return
+    n, height, width, c = problem.source_shape
+    oy, ox = (window.offset for window in problem.spec.windows)
+    moved = replace(
+        problem,
+        spec=replace(problem.spec, offset=(oy + 1, ox + 1)),
+        source_shape=(n, height + 1, width + 1, c),
+    )
+    (x,) = case.inputs()
+    (first,) = compute(problem, backend, x)
+    (second,) = compute(moved, backend, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0))))
+    same("translation", first, second, expected(case)[0][1])
+
+
+def all_is_given_back(case: Case, backend: Backend) -> None:
+    """With "clamp" every window of max pooling selects a pixel: dx sums to what the included g sum to."""
+    problem = case.problem
+    assert isinstance(problem, PoolingGradient)
+    if problem.spec.edge_mode == "zero":
+        return
+    problem = replace(problem, kernel_offset=None, clip=None)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    g, x = case.inputs()
+    (dx,) = compute(problem, backend, g, x)
+    ((reference, terms),) = expected(replace(case, problem=problem))
+    limit = comparator.bound(dx, reference, terms).sum((1, 2))
+    given = _part(g, (py + rows.start, py + rows.stop, px + columns.start, px + columns.stop)).sum((1, 2), np.float64)
+    missing = np.abs(dx.sum((1, 2), np.float64) - given)
+    if not (missing <= limit).all():
+        raise Mismatch(f"all is given back: sums of dx and g differ by {missing.max():.3g}, not by {limit.max():.3g}")
+
+
+# --- mutants of all pooling kernels -----------------------------------------------------------------------------------
+
+
+def _gradient_image_for_source(problem: PoolingGradient, *inputs: Array, out: Any) -> None:
+    """Take the size of the gradient image for that of the source, in N and in the bounds of the image."""
+    n, source_height, source_width, c = problem.source_shape
+    height, width = problem.gradient_size
+    smaller = replace(problem, source_shape=(n, height, width, c))
+    shapes = list(smaller.input_shapes.values())
+    cut = [inputs[0], *(np.resize(x, shape) for x, shape in zip(inputs[1:], shapes[1:], strict=True))]
+    wrong = correct(smaller, *cut)
+    out[...] = 0
+    part = np.s_[:, : min(height, source_height), : min(width, source_width)]
+    out[part] = wrong[part]
+
+
+def _last_of_overlapping(result: Array, problem: PoolingGradient, g: Array, *x: Array) -> Array:
+    """Overlapping windows overwrite each other instead of adding up."""
+    dx = np.zeros_like(result)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    y_window, x_window = problem.spec.windows
+    for a, b in itertools.product(rows, columns):
+        offset = y_window.start(a) + y_window.center, x_window.start(b) + x_window.center
+        single = type(problem)(replace(problem.spec, offset=offset), problem.source_shape, (1, 1))
+        part = correct(single, g[:, py + a, px + b][:, None, None], *x)
+        dx = np.where(part != 0, part, dx)
+    return problem.place(dx)
+
+
+def _neighbour_for_zero(result: Array, problem: PoolingGradient, *_: Array) -> None:
+    empty = np.multiply.outer(*(runs.count for runs in problem.runs())) == 0
+    result[:, empty] = np.roll(result, 1, axis=2)[:, empty]
+
+
+def _without_last_window(problem: PoolingGradient) -> PoolingGradient:
+    """The last window of a column is left out: < for <= in the bound of the candidate windows."""
+    rows, columns = problem.included
+    return replace(problem, source_size=(max(0, rows.stop - 1), columns.stop))
+
+
+def _primary_offset_in_source_pixels(problem: PoolingGradient) -> PoolingGradient:
+    (y, x), (rows, columns) = problem.primary_offset, problem.spec.windows
+    return replace(problem, primary_offset=(ceil_div(y, rows.stride), ceil_div(x, columns.stride)))
+
+
+def _moved_by_clip(problem: PoolingGradient) -> PoolingGradient:
+    if problem.clip is None or problem.kernel_offset is not None:
+        return problem
+    rows, columns = problem.spec.windows
+    return replace(problem, kernel_offset=(rows.kernel_offset(), columns.kernel_offset()))
+
+
+def _last_row_missing(result: Array, *_: Any) -> None:
+    result[:, -1] = 0
+
+
+_LAST_ROW: MutantTable = {"the last row is left out": of_result(_last_row_missing)}
+_GRADIENT_MUTANTS: MutantTable = {
+    "the primary offset is ignored": of_problem(lambda p: replace(p, primary_offset=(0, 0))),
+    "the primary offset counts in source pixels": of_problem(_primary_offset_in_source_pixels),
+    "the source size is ignored": of_problem(lambda p: replace(p, source_size=None)),
+    "the last window is left out": of_problem(_without_last_window),
+    "the kernel offset is ignored": of_problem(lambda p: replace(p, kernel_offset=None)),
+    "the kernel offset has the other sign": of_problem(
+        lambda p: replace(p, kernel_offset=p.kernel_offset and tuple(-k for k in p.kernel_offset))
+    ),
+    "the clip is ignored": of_problem(lambda p: replace(p, clip=None)),
+    "the clip's origin moves the values too": of_problem(_moved_by_clip),
+    "the gradient image's size is taken for the source's": _gradient_image_for_source,
+    "overlapping windows overwrite each other": of_result(_last_of_overlapping),
+    "unread pixels get their neighbour's value": of_result(_neighbour_for_zero),
+}
+
+
+def _window_size(problem: Any) -> float:
+    return float(np.prod(problem.spec.kernel_size))
+
+
+def _gathered(problem: PoolingForward, x: Array, value: Callable[..., Array]) -> Array:
+    """Return forward pooling of ``value(values, rows, columns, times)``, (N, C), of each window."""
+    y = np.zeros(problem.result_shapes[0])
+    for a, b in np.ndindex(*problem.output_size):
+        y[:, a, b] = value(*taps(problem, x, a, b))
+    return y
+
+
+def _scattered(problem: PoolingGradient, g: Array, x: Array, weights: Callable[..., Array]) -> Array:
+    """Return the gradient that gives each tap of a window ``weights(values, rows, columns, times)`` of ``g``."""
+    dx = np.zeros(problem.source_shape)
+    (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
+    for a, b in itertools.product(included_rows, included_columns):
+        values, rows, columns, times = taps(problem, x, a, b)
+        share = g[:, None, py + a, px + b] * weights(values, rows, columns, times)
+        for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
+            dx[:, rows[tap], columns[tap]] += share[:, tap]
+    return problem.place(dx)
+
+
+# --- mutants of average pooling ---------------------------------------------------------------------------------------
+
+
+def _zero_pad(change: Callable[[Pair], Any]) -> Implementation:
+    return of_spec(zero_pad_size=lambda spec: change(spec.zero_pad_size))
+
+
+_AVERAGE_MUTANTS: MutantTable = {
+    "windows shrink at the border in both edge modes": of_spec(
+        edge_mode=lambda spec: "clamp",
+        zero_pad_size=lambda spec: spec.zero_pad_size if spec.edge_mode == "clamp" else 0,
+    ),
+    "the zero pad is ignored": _zero_pad(lambda z: 0),
+    "the zero pad of the other axis is taken": _zero_pad(swap),
+    "the zero pad is one wider": _zero_pad(lambda z: (z[0] + 1, z[1] + 1)),
+    "the sum is not divided": of_result(lambda result, problem, *_: result * _window_size(problem)),
+}
+
+
+# --- mutants of max pooling: other rules of selection -----------------------------------------------------------------
+
+
+def _selecting(choose: Callable[..., Array]) -> Implementation:
+    """Return max pooling that selects by ``choose(values, rows, columns) -> weights (N, taps, C)``."""
+
+    def value(values: Array, rows: Array, columns: Array, times: Array) -> Array:
+        chosen = choose(values, rows, columns)
+        return np.asarray((values * chosen).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1))
+
+    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+        *g, x = (array.astype(np.float64) for array in inputs)
+        if isinstance(problem, PoolingForward):
+            return (_gathered(problem, x, value),)
+        return (_scattered(problem, g[0], x, lambda values, rows, columns, _: choose(values, rows, columns)),)
+
+    return computed(formula)
+
+
+def _one(selected: Array, like: Array) -> Array:
+    """Return weights that are 1 at the tap ``selected`` (N, C) and 0 elsewhere."""
+    return np.asarray(np.arange(like.shape[1])[:, None] == selected[:, None], np.float64)
+
+
+def _first_in(order: Array, values: Array) -> Array:
+    """Select the first maximum in another order of the taps."""
+    return _one(order[values[:, order].argmax(axis=1)], values)
+
+
+def _inside_only(values: Array, rows: Array, columns: Array) -> Array:
+    """Padding of minus infinity, as in other frameworks."""
+    inside = ((rows >= 0) & (columns >= 0))[:, None]
+    return np.asarray(_one(np.where(inside, values, -np.inf).argmax(axis=1), values) * inside)
+
+
+def _outside_loses_ties(values: Array, rows: Array, columns: Array) -> Array:
+    return _first_in(np.argsort(~((rows >= 0) & (columns >= 0)), kind="stable"), values)
+
+
+def _column_order(values: Array, rows: Array, columns: Array) -> Array:
+    return _first_in(np.argsort(columns, kind="stable"), values)
+
+
+def _from_zero(values: Array, rows: Array, columns: Array) -> Array:
+    """The search starts from 0, so that a window of negative values selects nothing."""
+    return np.asarray(_one(values.argmax(axis=1), values) * (values.max(axis=1) > 0)[:, None])
+
+
+_MAX_MUTANTS: MutantTable = {
+    "padding is minus infinity": _selecting(_inside_only),
+    "the search starts from 0": _selecting(_from_zero),
+    "the largest magnitude is taken": _selecting(lambda v, r, c: _one(np.abs(v).argmax(axis=1), v)),
+    "the smallest is taken": _selecting(lambda v, r, c: _one(v.argmin(axis=1), v)),
+    "the mean is taken": _selecting(lambda v, r, c: np.full(v.shape, 1 / v.shape[1]) * v.shape[1]),
+}
+_MAX_GRADIENT_MUTANTS: MutantTable = {
+    "the last of equal maxima is taken": _selecting(lambda v, r, c: _first_in(np.arange(v.shape[1])[::-1], v)),
+    "all equal maxima get the gradient": _selecting(
+        lambda v, r, c: np.asarray(v == v.max(axis=1, keepdims=True), np.float64)
+    ),
+    "zeros outside lose against zeros inside": _selecting(_outside_loses_ties),
+    "ties are broken in column order": _selecting(_column_order),
+}
+
+
+# --- mutants of L2-norm pooling: other formulas -----------------------------------------------------------------------
+
+
+def _slope(formula: Callable[[Array, Array, Array], Array]) -> Implementation:
+    """Return the gradient of L2 pooling with ``formula(values, norm, times)`` in place of ``times * values / norm``."""
+
+    def weights(values: Array, rows: Array, columns: Array, times: Array) -> Array:
+        root = norm(values, times)[:, None]
+        return formula(values, np.where(root > 0, root, np.inf), times[:, None])
+
+    return computed(lambda problem, g, x: (_scattered(problem, g.astype(float), x.astype(float), weights),))
+
+
+def _magnitudes(values: Array, rows: Array, columns: Array, times: Array) -> Array:
+    return np.asarray((np.abs(values) * times[:, None]).sum(axis=1))
+
+
+def _scaled_up(result: Array, problem: PoolingForward, x: Array) -> Array:
+    """Windows that extend past the image are scaled to their full size, as in PyTorch's ceil mode."""
+    inside = np.multiply.outer(*(runs.count for runs in problem.runs()))[None, :, :, None]
+    return np.asarray(result * np.sqrt(_window_size(problem) / np.maximum(inside, 1)))
+
+
+_L2NORM_MUTANTS: MutantTable = {
+    "the mean of squares is taken, not the sum": of_result(lambda y, problem, *_: y / np.sqrt(_window_size(problem))),
+    "the result is scaled by the window's size": of_result(lambda y, problem, *_: y * _window_size(problem)),
+}
+_L2NORM_FORWARD_MUTANTS: MutantTable = {
+    "the root is forgotten": of_result(lambda result, *_: result**2),
+    "the sum of magnitudes is taken": computed(lambda p, x: (_gathered(p, x.astype(np.float64), _magnitudes),)),
+    "partial windows are scaled up": of_result(_scaled_up),
+}
+_L2NORM_GRADIENT_MUTANTS: MutantTable = {
+    "clamped taps do not count": _slope(lambda v, y, times: v / y * (times > 0)),
+    "the norm is not divided by": _slope(lambda v, y, times: times * v),
+    "the square of the norm is divided by": _slope(lambda v, y, times: times * v / y**2),
+    "the factor 2 of the square stays": _slope(lambda v, y, times: 2 * times * v / y),
+    "the sign is lost": _slope(lambda v, y, times: times * np.abs(v) / y),
+    "the norm comes from a float16 result": _slope(
+        lambda v, y, times: times * v / np.minimum(y, 65000).astype(np.float16).astype(np.float64)
+    ),
+}
+
+
+def _mutants() -> dict[OperationKey, MutantTable]:
+    own: dict[type[Pooling], tuple[MutantTable, MutantTable, MutantTable]] = {
+        PoolingAverage: (_AVERAGE_MUTANTS, {}, {}),
+        PoolingMax: (_MAX_MUTANTS, {}, _MAX_GRADIENT_MUTANTS),
+        PoolingL2Norm: (_L2NORM_MUTANTS, _L2NORM_FORWARD_MUTANTS, _L2NORM_GRADIENT_MUTANTS),
+    }
+    return {
+        Operation(spec_type, method): {**window_mutants(spec_type), **_LAST_ROW, **both, **of_method}
+        for spec_type, (both, forward, gradient) in own.items()
+        for method, of_method in {"forward": forward, "gradient": {**_GRADIENT_MUTANTS, **gradient}}.items()
+    }
+
+
+# --- golden values ----------------------------------------------------------------------------------------------------
+
+
+def pooling(spec_type: type[Pooling], on_the_cpu: Callable[..., Array]) -> Adapter:
+    """Return the adapter of a pooling class, forward.
+
+    Its relations are to CPU pooling, which applies ``on_the_cpu``, NumPy's mean or max, to the pixels of each window
+    that lie inside the image.
+    """
+
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+        if entry.kind != "relation":
+            parameters = dict(entry.parameters)
+            output_size = parameters.pop("output_size")
+            y = spec_type(**parameters).forward(entry.image("x"), output_size, backend=backend)
+            yield Comparison("y", y, entry.expected["y"])
+            return
+        for kernel, strides, pads, x in pooling_cases(entry):
+            placed = padding.onnx(x.shape[1:3], kernel, strides, pads)
+            placement: dict[str, Any] = {"offset": placed.offset, **entry.parameters}
+            pool = spec_type(kernel, strides, **placement)
+            y = pool.forward(x.astype(entry.dtype or "float32"), placed.output_size, backend=backend)
+            expected = over_windows(on_the_cpu, x, kernel, strides, pads)
+            yield Comparison(f"{pool}, pads {pads}: y", y, Values.all_given(expected))
+
+    return adapter
+
+
+def pooling_cases(entry: Entry) -> Iterator[tuple[Pair, Pair, list[int], Array]]:
+    """Draw kernel, strides, pads (top, left, bottom, right), and an image in float64.
+
+    Where the source names no image size, it is 8 x 12 with 4 channels.
+    """
+    for case, draw in entry.cases():
+        if "configuration" in case:
+            yield (*_in_words_of_pytorch(case["configuration"]), draw(case["configuration"]["shape"]))
+            continue
+        size = case.get("h", 8), case.get("w", 12)
+        stride = case.get("stride", 1)
+        strides = case.get("stride_y", stride), case.get("stride_x", stride)
+        if case["kernel"] == "image":
+            kernel, pads = size, [0, 0, 0, 0]
+        else:
+            kernel = case["kernel"], case["kernel"]
+            sides = [case.get(f"pad_{side}", "none") for side in ("top", "left", "bottom", "right")]
+            pads = [{"none": 0, "half": case["kernel"] // 2}[side] for side in sides]
+        yield kernel, strides, pads, draw((case.get("n", 1), *size, case.get("c", 4)))
+
+
+def _in_words_of_pytorch(words: dict[str, Any]) -> tuple[Pair, Pair, list[int]]:
+    """Return kernel, strides and pads; to round sizes up is to leave room for another window at the end.
+
+    (PyTorch then drops a window that starts in the padding at the end. No published configuration has one.)
+    """
+    kernel, stride, pad = words["kernel"], words["stride"], words["pad"]
+    end = pad + (stride - 1 if words["ceil_mode"] else 0)
+    return (kernel, kernel), (stride, stride), [pad, pad, end, end]
+
+
+def over_windows(function: Callable[..., Array], x: Array, kernel: Pair, strides: Pair, pads: list[int]) -> Array:
+    """Walk as CPU frameworks do: from the padding on, over what lies inside, while the window fits."""
+    spans = []
+    for axis in (0, 1):
+        last = x.shape[1 + axis] + pads[2 + axis] - kernel[axis]
+        starts = range(-pads[axis], last + 1, strides[axis])
+        spans.append([slice(max(start, 0), start + kernel[axis]) for start in starts])
+    rows, columns = spans
+    return np.stack([np.stack([function(x[:, r, c], axis=(1, 2)) for c in columns], 1) for r in rows], 1)
+
+
+def pooling_node(name: str) -> Adapter:
+    """Return the adapter of a pooling node: the size of its result with its default padding policy."""
+
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+        from mpsref.mps import graph  # only these entries need it
+
+        (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
+        source = graph.MPSNNImageNode("source")
+        yield node_output_size(entry, getattr(graph, name)(source, kernel_width, kernel_height, sx, sy), backend)
+
+    return adapter
+
+
+# --- PyTorch equivalents ----------------------------------------------------------------------------------------------
+
+
+def average_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return average pooling; ``None`` for windows that PyTorch cannot place."""
+    words = avg_pool2d(problem)
+    if words is None:
+        return None
+    tensor = nchw(torch, inputs[0])
+    out = nchw(torch, outs[0]) if outs else None
+    aten = torch.ops.aten
+    if problem.method == "forward":
+        if out is None:
+            return lambda: aten.avg_pool2d(tensor, *words)
+        return lambda: aten.avg_pool2d.out(tensor, *words, out=out)
+    source = nchw(torch, np.empty(problem.source_shape, np.float32))
+    if out is None:
+        return lambda: aten.avg_pool2d_backward(tensor, source, *words, None)
+    return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *words, None, grad_input=out)
+
+
+def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
+    """Return (kernel, stride, padding, ceil_mode, count_include_pad) for these windows and weights, or ``None``."""
+    spec, size = problem.spec, problem.source_shape[1:3]
+    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    pads = [window.center - window.offset for window in spec.windows]
+    if any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
+        return None
+    for ceil_mode, include in itertools.product((False, True), (False, True)):
+        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, 1, ceil_mode, include)
+        same = replace(spec, offset=placed.offset, edge_mode=placed.edge_mode, zero_pad_size=placed.zero_pad_size)
+        weights = zip(replace(problem, spec=same).reciprocals(), problem.reciprocals(), strict=True)
+        if placed.output_size == outputs and all(np.array_equal(a, b) for a, b in weights):
+            return list(spec.kernel_size), list(spec.strides), pads, ceil_mode, include
+    return None
+
+
+def max_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return max pooling, whose gradient gets the positions of the maxima for free; ``None`` for other windows."""
+    words = max_pool2d(problem)
+    if words is None:
+        return None
+    *gradient, tensor = (nchw(torch, array) for array in inputs)
+    out = nchw(torch, outs[0]) if outs else None
+    aten = torch.ops.aten
+    value, positions = aten.max_pool2d_with_indices(tensor, *words)
+    if problem.method == "forward" and out is None:
+        return lambda: aten.max_pool2d_with_indices(tensor, *words)[0]
+    if problem.method == "forward":
+        return lambda: aten.max_pool2d_with_indices.out(tensor, *words, out=out, indices=positions)[0]
+    backward, (g,) = aten.max_pool2d_with_indices_backward, gradient
+    if g.shape != value.shape:
+        return None
+    if out is None:
+        return lambda: backward(g, tensor, *words, positions)
+    return lambda: backward.grad_input(g, tensor, *words, positions, grad_input=out)
+
+
+def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
+    """Return (kernel, stride, padding, dilation, ceil_mode) for these windows, or ``None``."""
+    spec, size = problem.spec, problem.source_shape[1:3]
+    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    pads = [window.center - window.offset for window in spec.windows]
+    padded = any(pads) and (spec.edge_mode == "zero" or spec.spread != (1, 1))  # PyTorch pads with minus infinity
+    if padded or any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
+        return None
+    for ceil_mode in (False, True):
+        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, spec.spread, ceil_mode)
+        beyond = ceil_mode and spec.edge_mode == "zero"
+        if placed.output_size == outputs and not beyond:
+            return list(spec.kernel_size), list(spec.strides), pads, list(spec.spread), ceil_mode
+    return None
+
+
+def l2norm_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return ``lp_pool2d`` or its gradient through autograd; ``None`` for padded windows, and into given memory."""
+    spec = problem.spec
+    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    placed = padding.pytorch(problem.source_shape[1:3], spec.kernel_size, spec.strides)
+    if outs or (placed.offset, placed.output_size) != (spec.offset, outputs):
+        return None
+    words = 2.0, list(spec.kernel_size), list(spec.strides)
+    pool = torch.nn.functional.lp_pool2d
+    if problem.method == "forward":
+        tensor = nchw(torch, inputs[0])
+        return lambda: pool(tensor, *words)
+    with torch.inference_mode(False), torch.enable_grad():
+        g, x = (nchw(torch, array) for array in inputs)
+        x.requires_grad_()
+        y = pool(x, *words)
+
+    def backward() -> Any:
+        with torch.inference_mode(False):
+            return torch.autograd.grad(y, x, g, retain_graph=True)[0]
+
+    return backward
+
+
+_FORWARD = (repeatable, batch_in_pieces, translation)
+_GRADIENT = (repeatable, batch_in_pieces, clip_is_a_part, joint_shift)
+
+FAMILY = Family(
+    "pooling",
+    kernels={
+        PoolingAverage: KernelTests(
+            partial(problems, PoolingAverage), {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)}
+        ),
+        PoolingMax: KernelTests(
+            partial(problems, PoolingMax), {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)}
+        ),
+        PoolingL2Norm: KernelTests(partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT}),
+    },
+    mutants=_mutants(),
+    golden={
+        "MPSCNNPoolingAverage": pooling(PoolingAverage, np.mean),
+        "MPSCNNPoolingAverageNode": pooling_node("MPSCNNPoolingAverageNode"),
+        "MPSCNNPoolingMax": pooling(PoolingMax, np.max),
+        "MPSCNNPoolingMaxNode": pooling_node("MPSCNNPoolingMaxNode"),
+    },
+    torch_equivalents={PoolingAverage: average_pooling, PoolingMax: max_pooling, PoolingL2Norm: l2norm_pooling},
+)

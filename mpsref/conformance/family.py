@@ -1,0 +1,62 @@
+"""A family of kernels under test: everything that the suite and the benchmark need in order to handle its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from mpsref.conformance.golden_entries import Adapter
+from mpsref.conformance.mutants import MutantTable
+from mpsref.conformance.runner import Property
+from mpsref.conformance.torch_equivalents import JointEquivalent, TorchEquivalent
+from mpsref.registry import OperationKey, Problem, Spec
+
+
+@dataclass(frozen=True)
+class KernelTests:
+    """How one kernel is tested.
+
+    Parameters
+    ----------
+    problems
+        Returns a strategy that draws problems of a method.
+    properties
+        The properties of each method, checked in addition to agreement with the reference.
+    equivalent_mutants
+        By method, the names of the common mutants that are equivalent to a correct implementation, such as a wrong
+        layout of a result that is no image.
+    """
+
+    problems: Callable[[str], st.SearchStrategy[Problem]]
+    properties: Mapping[str, tuple[Property, ...]]
+    equivalent_mutants: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Kernels that are tested by one module.
+
+    Parameters
+    ----------
+    name
+        The name of the module, and of the file of layers.
+    kernels
+        The tests of each kernel.
+    mutants
+        By operation, the mutants in addition to those that any kernel can have.
+    golden
+        By MPS class, the adapter that runs its golden entries.
+    torch_equivalents
+        By kernel, the function that returns the call of PyTorch which computes a problem.
+    joint_equivalents
+        By kernel, the several operations that PyTorch computes in one.
+    """
+
+    name: str
+    kernels: Mapping[type[Spec], KernelTests] = field(default_factory=dict)
+    mutants: Mapping[OperationKey, MutantTable] = field(default_factory=dict)
+    golden: Mapping[str, Adapter] = field(default_factory=dict)
+    torch_equivalents: Mapping[type[Spec], TorchEquivalent] = field(default_factory=dict)
+    joint_equivalents: Mapping[type[Spec], JointEquivalent] = field(default_factory=dict)

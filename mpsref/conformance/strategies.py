@@ -1,0 +1,24 @@
+"""Hypothesis strategies that several families share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+
+def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
+    """Draw two integers (y, x)."""
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+def seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw ``usual`` three times out of four."""
+    alone = st.just(usual)  # made once: Hypothesis examines every new strategy
+    return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else alone)
+
+
+def often(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw ``usual`` every second time: for parameters of which two must occur together to expose a mistake."""
+    alone = st.just(usual)
+    return st.booleans().flatmap(lambda other: strategy if other else alone)

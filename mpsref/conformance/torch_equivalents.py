@@ -1,0 +1,53 @@
+"""PyTorch as an oracle and for the benchmark: threads, and tensors on the memory of arrays (NHWC is channels_last)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from mpsref.arguments.arrays import Array
+
+Call: TypeAlias = Callable[[], Any]
+
+Outs: TypeAlias = tuple[Array, ...] | None
+"""Memory for the results, or ``None`` for new memory at each call."""
+
+TorchEquivalent: TypeAlias = Callable[..., Call | None]
+"""``equivalent(torch, problem, inputs, outs)`` returns a call at the lowest level of PyTorch, or ``None``."""
+
+
+class JointEquivalent(NamedTuple):
+    """Several operations of a kernel that PyTorch computes in one."""
+
+    methods: tuple[str, ...]
+    equivalent: Callable[[Any, Any, Mapping[str, Array]], Call | None]
+    """``equivalent(torch, spec, arrays by name)`` returns the call, or ``None`` without one."""
+
+
+@contextlib.contextmanager
+def session(threads: int) -> Iterator[tuple[Any, str]]:
+    """Yield PyTorch with this many threads, and its version; without PyTorch ``None`` and the reason."""
+    try:
+        import torch
+    except ImportError as error:
+        yield None, f"not installed ({error})"
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            yield torch, str(torch.__version__)
+    finally:
+        torch.set_num_threads(before)
+
+
+def nchw(torch: Any, array: Array) -> Any:
+    """Return a channels-last tensor on the memory of an NHWC array."""
+    return torch.from_numpy(array).permute(0, 3, 1, 2)
+
+
+def arrays(result: Any) -> tuple[Array, ...]:
+    """Return the result of a call, a tensor or a tuple of them, as arrays whose channels, if any, come last."""
+    tensors = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple((tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).numpy() for tensor in tensors)
