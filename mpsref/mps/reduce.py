@@ -1,4 +1,4 @@
-"""Reductions with Apple's names: along rows, columns or feature channels.
+"""Reductions with Apple's names: along rows, columns or feature channels, with weights, and as nodes.
 
 >>> import numpy as np
 >>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
@@ -7,41 +7,50 @@
 >>> MPSNNReduceFeatureChannelsMax().encode(x)[0, :, :, 0].tolist()
 [[2.0, 4.0, 6.0], [8.0, 10.0, 12.0]]
 
-Source: ``MPSNNReduce.h`` [doc]. MPS has no gradient kernel for these.
+Two images, the second of weights:
+
+>>> x = np.array([[1, 2, 3], [4, 5, 6]], np.float32).reshape(1, 1, 2, 3)
+>>> w = np.array([[1, 0, 2], [0, 0, 0]], np.float32).reshape(1, 1, 2, 3)
+>>> MPSNNReduceFeatureChannelsAndWeightsSum().encode(x, w).ravel().tolist()
+[7.0, 0.0]
+>>> MPSNNReduceFeatureChannelsAndWeightsSum(do_weighted_sum_by_non_zero_weights=True).encode(x, w).ravel().tolist()
+[3.5, 0.0]
+
+Products and sums of weighted reductions are those of :class:`mpsref.Arithmetic` and :class:`mpsref.Reduce` on the
+kernel's backend, in float32 for float16 images, and rounded once when they are stored.
+
+Source: ``MPSNNReduce.h``, ``MPSNNGraphNodes.h`` [doc]; of weighted reductions, the sum over pixels without a weight is
+0, the mean divides by the number of channels, and both images have one shape [choice]. The only gradient is that of the
+node of the spatial mean.
 """
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import number
-from mpsref.kernels import Reduce
+from mpsref.arguments.parameters import Clip, flag, number
+from mpsref.errors import ShapeError
+from mpsref.kernels import Arithmetic, Reduce
 from mpsref.kernels import reduce as kernels
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
-from mpsref.mps.core.kernel import saved
-from mpsref.mps.core.properties import Property
-from mpsref.mps.core.whole_image import WholeImageKernel
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.types import MTLRegion
+from mpsref.mps.core.whole_image import DESTINATION, SOURCE, WholeImageKernel, require_defaults, require_whole, whole
+from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
+from mpsref.registry import Backend
 
-__all__ = [
-    "MPSNNReduceColumnMax",
-    "MPSNNReduceColumnMean",
-    "MPSNNReduceColumnMin",
-    "MPSNNReduceColumnSum",
-    "MPSNNReduceFeatureChannelsArgumentMax",
-    "MPSNNReduceFeatureChannelsArgumentMin",
-    "MPSNNReduceFeatureChannelsMax",
-    "MPSNNReduceFeatureChannelsMean",
-    "MPSNNReduceFeatureChannelsMin",
-    "MPSNNReduceFeatureChannelsSum",
-    "MPSNNReduceRowMax",
-    "MPSNNReduceRowMean",
-    "MPSNNReduceRowMin",
-    "MPSNNReduceRowSum",
-    "MPSNNReduceUnary",
-]
+
+def _clip(rect: MTLRegion | None) -> Clip | None:
+    """Return a region as the functional form takes it."""
+    return None if rect is None else ((rect.origin.y, rect.origin.x), (rect.size.height, rect.size.width))
 
 
 class MPSNNReduceUnary(WholeImageKernel):
@@ -57,20 +66,18 @@ class MPSNNReduceUnary(WholeImageKernel):
     )
 
 
-class Reduction(MPSNNReduceUnary):
+class _Reduction(MPSNNReduceUnary):
     """A reduction that the functional form has."""
 
     operation: ClassVar[kernels.Reduction]
     over: ClassVar[kernels.Over]
 
     def _weight(self) -> float:
-        """Return what the sum is multiplied by."""
+        """Return the factor of the sum."""
         return 1.0
 
     def _function(self) -> Reduce:
-        rect = self.clip_rect_source
-        clip = rect and ((rect.origin.y, rect.origin.x), (rect.size.height, rect.size.width))
-        return Reduce(self.operation, self.over, self._weight(), clip)
+        return Reduce(self.operation, self.over, self._weight(), _clip(self.clip_rect_source))
 
     def _images(self, number: int) -> slice:
         """Return the images of a batch that are read."""
@@ -94,121 +101,354 @@ class Reduction(MPSNNReduceUnary):
         super()._compute([image[self._images(len(image))]], destination, region)
 
 
-class Row(Reduction):
+class _Row(_Reduction):
     """One value for each row and channel: (N, H, 1, C)."""
 
     over = "row"
 
 
-class Column(Reduction):
+class _Column(_Reduction):
     """One value for each column and channel: (N, 1, W, C)."""
 
     over = "column"
 
 
-class FeatureChannels(Reduction):
+class _FeatureChannels(_Reduction):
     """One value for each pixel: (N, H, W, 1)."""
 
     over = "featurechannels"
 
 
 @saved()
-class MPSNNReduceRowMin(Row):
+class MPSNNReduceRowMin(_Row):
     """The smallest value of each row."""
 
     operation = "min"
 
 
 @saved()
-class MPSNNReduceRowMax(Row):
+class MPSNNReduceRowMax(_Row):
     """The largest value of each row."""
 
     operation = "max"
 
 
 @saved()
-class MPSNNReduceRowMean(Row):
+class MPSNNReduceRowMean(_Row):
     """The mean of each row."""
 
     operation = "mean"
 
 
 @saved()
-class MPSNNReduceRowSum(Row):
+class MPSNNReduceRowSum(_Row):
     """The sum of each row."""
 
     operation = "sum"
 
 
 @saved()
-class MPSNNReduceColumnMin(Column):
+class MPSNNReduceColumnMin(_Column):
     """The smallest value of each column."""
 
     operation = "min"
 
 
 @saved()
-class MPSNNReduceColumnMax(Column):
+class MPSNNReduceColumnMax(_Column):
     """The largest value of each column."""
 
     operation = "max"
 
 
 @saved()
-class MPSNNReduceColumnMean(Column):
+class MPSNNReduceColumnMean(_Column):
     """The mean of each column."""
 
     operation = "mean"
 
 
 @saved()
-class MPSNNReduceColumnSum(Column):
+class MPSNNReduceColumnSum(_Column):
     """The sum of each column."""
 
     operation = "sum"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsMin(FeatureChannels):
+class MPSNNReduceFeatureChannelsMin(_FeatureChannels):
     """The smallest channel of each pixel."""
 
     operation = "min"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsMax(FeatureChannels):
+class MPSNNReduceFeatureChannelsMax(_FeatureChannels):
     """The largest channel of each pixel."""
 
     operation = "max"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsMean(FeatureChannels):
+class MPSNNReduceFeatureChannelsMean(_FeatureChannels):
     """The mean of the channels of each pixel."""
 
     operation = "mean"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsSum(FeatureChannels):
+class MPSNNReduceFeatureChannelsSum(_FeatureChannels):
     """``weight`` times the sum of the channels of each pixel."""
 
     operation = "sum"
-    weight = Property(number, 1.0, "What the sum is multiplied by.")
+    weight = Property(number, 1.0, "The factor of the sum.")
 
     def _weight(self) -> float:
         return self.weight
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMin(FeatureChannels):
+class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels):
     """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice]."""
 
     operation = "argumentmin"
 
 
 @saved()
-class MPSNNReduceFeatureChannelsArgumentMax(FeatureChannels):
+class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels):
     """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice]."""
 
     operation = "argumentmax"
+
+
+# --- weighted reductions ----------------------------------------------------------------------------------------------
+
+
+FIXED = (*DESTINATION, *(prefix + name for prefix in MPSCNNBinaryKernel.prefixes for name in SOURCE))
+"""The properties that must keep their defaults."""
+
+MULTIPLY = Arithmetic("multiply")
+DIVIDE = Arithmetic("divide")
+
+
+class MPSNNReduceBinary(MPSCNNBinaryKernel):
+    """Base class: the primary image times the secondary one, the weights, reduced along the channels.
+
+    The result is (N, H, W, 1), with the size of the parts that are read; both parts must have one shape.
+    """
+
+    primary_source_clip_rect = Property(
+        types.region,
+        None,
+        "The part of the primary image that is read, MTLRegion; ``None``: all. It is cut to the image.",
+    )
+    secondary_source_clip_rect = Property(types.region, None, "The same for the secondary image.")
+
+    def _parts(self, sources: Sequence[ImageArgument]) -> list[Array]:
+        """Return the parts of both images that are read; raise ``ShapeError`` unless they have one shape."""
+        rects = self.primary_source_clip_rect, self.secondary_source_clip_rect
+        x, w = (
+            _read(prefix + "source_clip_rect", one, rect)
+            for prefix, one, rect in zip(self.prefixes, sources, rects, strict=True)
+        )
+        if x.shape != w.shape:
+            raise ShapeError(
+                f"{type(self).__name__} reads {x.shape} of primary_image and {w.shape} of secondary_image; there must "
+                "be a weight for each element"
+            )
+        return [x, w]
+
+    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
+        x, _ = self._parts(sources)
+        return *x.shape[:3], 1
+
+    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+        return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
+
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
+        n, *_ = self._result_shape(sources)
+        return n, *size, 1
+
+    def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
+        require_defaults(self, *FIXED)
+        require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
+        return self._parts(sources), whole(shape)
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        x, w = (part.astype(np.result_type(part, np.float32), copy=False) for part in parts)
+        total = self._reduced(MULTIPLY.forward(x, w, backend=self.backend), w)
+        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+            destination[region] = total
+
+    @abc.abstractmethod
+    def _reduced(self, products: Array, weights: Array) -> Array:
+        """Return the result from the products of each element with its weight."""
+
+
+def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
+    """Return the part of an image in ``rect``; raise ``ValueError`` where nothing lies in both."""
+    if rect is None:
+        return source.array
+    (x, y, z), (width, height, depth) = rect
+    part = source.array[z : z + depth, y : y + height, x : x + width]
+    if 0 in part.shape:
+        raise ValueError(
+            f"{name} is {rect} and {source.name} has shape {source.array.shape}: nothing lies in both; they must "
+            "overlap"
+        )
+    return part
+
+
+@saved("do_weighted_sum_by_non_zero_weights")
+class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
+    """The sum of ``x[c] w[c]`` over the channels c of each pixel."""
+
+    do_weighted_sum_by_non_zero_weights = Property(
+        flag, False, "Whether a sum is divided by how many of its weights are not 0.", read_only=True
+    )
+
+    def __init__(
+        self,
+        do_weighted_sum_by_non_zero_weights: bool = False,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel; ``TypeError`` for a flag that is no bool."""
+        fix(self, do_weighted_sum_by_non_zero_weights=do_weighted_sum_by_non_zero_weights)
+        super().__init__(backend=backend, **properties)
+
+    def _reduced(self, products: Array, weights: Array) -> Array:
+        total = Reduce("sum", "featurechannels").forward(products, backend=self.backend)
+        if not self.do_weighted_sum_by_non_zero_weights:
+            return total
+        used = np.maximum(np.count_nonzero(weights, axis=3, keepdims=True), 1)  # without any, the sum is 0
+        return DIVIDE.forward(total, used.astype(total.dtype), backend=self.backend)
+
+
+@saved()
+class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
+    """The sum of ``x[c] w[c]`` over the channels c of each pixel, divided by the number of channels."""
+
+    def _reduced(self, products: Array, weights: Array) -> Array:
+        return Reduce("mean", "featurechannels").forward(products, backend=self.backend)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class _ReductionNode(FunctionNode):
+    kind = "reduce"
+    _differentiable: ClassVar[Sequence[int]] = ()
+    spec_class = Reduce
+    kernel_class: ClassVar[type[_Reduction]]
+
+    clip_rect_source = MPSNNReduceUnary.clip_rect_source
+
+    @property
+    def function(self) -> Reduce:
+        """The functional form."""
+        return Reduce(self.kernel_class.operation, self.kernel_class.over, clip=_clip(self.clip_rect_source))
+
+
+class MPSNNReductionSpatialMeanGradientNode(FunctionGradientNode):
+    """The gradient of the spatial mean."""
+
+    reads_pixels = False
+
+
+class MPSNNReductionSpatialMeanNode(_ReductionNode):
+    """The mean over all pixels of each channel, (N, 1, 1, C)."""
+
+    kind = "mean"
+    gradient_class = MPSNNReductionSpatialMeanGradientNode
+    _differentiable = (0,)
+
+    @property
+    def function(self) -> Reduce:
+        """The functional form."""
+        return Reduce("mean", "spatial", clip=_clip(self.clip_rect_source))
+
+
+class MPSNNReductionRowMinNode(_ReductionNode):
+    """The smallest value of each row, (N, H, 1, C)."""
+
+    kernel_class = MPSNNReduceRowMin
+
+
+class MPSNNReductionRowMaxNode(_ReductionNode):
+    """The largest value of each row, (N, H, 1, C)."""
+
+    kernel_class = MPSNNReduceRowMax
+
+
+class MPSNNReductionRowMeanNode(_ReductionNode):
+    """The mean of each row, (N, H, 1, C)."""
+
+    kernel_class = MPSNNReduceRowMean
+
+
+class MPSNNReductionRowSumNode(_ReductionNode):
+    """The sum of each row, (N, H, 1, C)."""
+
+    kernel_class = MPSNNReduceRowSum
+
+
+class MPSNNReductionColumnMinNode(_ReductionNode):
+    """The smallest value of each column, (N, 1, W, C)."""
+
+    kernel_class = MPSNNReduceColumnMin
+
+
+class MPSNNReductionColumnMaxNode(_ReductionNode):
+    """The largest value of each column, (N, 1, W, C)."""
+
+    kernel_class = MPSNNReduceColumnMax
+
+
+class MPSNNReductionColumnMeanNode(_ReductionNode):
+    """The mean of each column, (N, 1, W, C)."""
+
+    kernel_class = MPSNNReduceColumnMean
+
+
+class MPSNNReductionColumnSumNode(_ReductionNode):
+    """The sum of each column, (N, 1, W, C)."""
+
+    kernel_class = MPSNNReduceColumnSum
+
+
+class MPSNNReductionFeatureChannelsMinNode(_ReductionNode):
+    """The smallest value over the channels of each pixel, (N, H, W, 1)."""
+
+    kernel_class = MPSNNReduceFeatureChannelsMin
+
+
+class MPSNNReductionFeatureChannelsMaxNode(_ReductionNode):
+    """The largest value over the channels of each pixel, (N, H, W, 1)."""
+
+    kernel_class = MPSNNReduceFeatureChannelsMax
+
+
+class MPSNNReductionFeatureChannelsMeanNode(_ReductionNode):
+    """The mean over the channels of each pixel, (N, H, W, 1)."""
+
+    kernel_class = MPSNNReduceFeatureChannelsMean
+
+
+class MPSNNReductionFeatureChannelsSumNode(_ReductionNode):
+    """The sum over the channels of each pixel, (N, H, W, 1)."""
+
+    kernel_class = MPSNNReduceFeatureChannelsSum
+
+
+class MPSNNReductionFeatureChannelsArgumentMinNode(_ReductionNode):
+    """The channel of the smallest value of each pixel, as a float; the first of equal ones."""
+
+    kernel_class = MPSNNReduceFeatureChannelsArgumentMin
+
+
+class MPSNNReductionFeatureChannelsArgumentMaxNode(_ReductionNode):
+    """The channel of the largest value of each pixel, as a float; the first of equal ones."""
+
+    kernel_class = MPSNNReduceFeatureChannelsArgumentMax

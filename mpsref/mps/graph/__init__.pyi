@@ -9,6 +9,32 @@ from mpsref.mps.arithmetic import MPSNNMultiplicationGradientNode as MPSNNMultip
 from mpsref.mps.arithmetic import MPSNNMultiplicationNode as MPSNNMultiplicationNode
 from mpsref.mps.arithmetic import MPSNNSubtractionGradientNode as MPSNNSubtractionGradientNode
 from mpsref.mps.arithmetic import MPSNNSubtractionNode as MPSNNSubtractionNode
+from mpsref.mps.data_movement import MPSNNConcatenationGradientNode as MPSNNConcatenationGradientNode
+from mpsref.mps.data_movement import MPSNNConcatenationNode as MPSNNConcatenationNode
+from mpsref.mps.data_movement import MPSNNPadGradientNode as MPSNNPadGradientNode
+from mpsref.mps.data_movement import MPSNNPadNode as MPSNNPadNode
+from mpsref.mps.data_movement import MPSNNReshapeGradientNode as MPSNNReshapeGradientNode
+from mpsref.mps.data_movement import MPSNNReshapeNode as MPSNNReshapeNode
+from mpsref.mps.reduce import MPSNNReductionColumnMaxNode as MPSNNReductionColumnMaxNode
+from mpsref.mps.reduce import MPSNNReductionColumnMeanNode as MPSNNReductionColumnMeanNode
+from mpsref.mps.reduce import MPSNNReductionColumnMinNode as MPSNNReductionColumnMinNode
+from mpsref.mps.reduce import MPSNNReductionColumnSumNode as MPSNNReductionColumnSumNode
+from mpsref.mps.reduce import (
+    MPSNNReductionFeatureChannelsArgumentMaxNode as MPSNNReductionFeatureChannelsArgumentMaxNode,
+)
+from mpsref.mps.reduce import (
+    MPSNNReductionFeatureChannelsArgumentMinNode as MPSNNReductionFeatureChannelsArgumentMinNode,
+)
+from mpsref.mps.reduce import MPSNNReductionFeatureChannelsMaxNode as MPSNNReductionFeatureChannelsMaxNode
+from mpsref.mps.reduce import MPSNNReductionFeatureChannelsMeanNode as MPSNNReductionFeatureChannelsMeanNode
+from mpsref.mps.reduce import MPSNNReductionFeatureChannelsMinNode as MPSNNReductionFeatureChannelsMinNode
+from mpsref.mps.reduce import MPSNNReductionFeatureChannelsSumNode as MPSNNReductionFeatureChannelsSumNode
+from mpsref.mps.reduce import MPSNNReductionRowMaxNode as MPSNNReductionRowMaxNode
+from mpsref.mps.reduce import MPSNNReductionRowMeanNode as MPSNNReductionRowMeanNode
+from mpsref.mps.reduce import MPSNNReductionRowMinNode as MPSNNReductionRowMinNode
+from mpsref.mps.reduce import MPSNNReductionRowSumNode as MPSNNReductionRowSumNode
+from mpsref.mps.reduce import MPSNNReductionSpatialMeanGradientNode as MPSNNReductionSpatialMeanGradientNode
+from mpsref.mps.reduce import MPSNNReductionSpatialMeanNode as MPSNNReductionSpatialMeanNode
 from mpsref.mps.softmax import MPSCNNLogSoftMaxGradientNode as MPSCNNLogSoftMaxGradientNode
 from mpsref.mps.softmax import MPSCNNLogSoftMaxNode as MPSCNNLogSoftMaxNode
 from mpsref.mps.softmax import MPSCNNSoftMaxGradientNode as MPSCNNSoftMaxGradientNode
@@ -39,12 +65,6 @@ from .loss import MPSCNNLossNode as MPSCNNLossNode
 from .loss import MPSNNForwardLossNode as MPSNNForwardLossNode
 from .loss import MPSNNLabelsNode as MPSNNLabelsNode
 from .loss import MPSNNLossGradientNode as MPSNNLossGradientNode
-from .movement import MPSNNConcatenationGradientNode as MPSNNConcatenationGradientNode
-from .movement import MPSNNConcatenationNode as MPSNNConcatenationNode
-from .movement import MPSNNPadGradientNode as MPSNNPadGradientNode
-from .movement import MPSNNPadNode as MPSNNPadNode
-from .movement import MPSNNReshapeGradientNode as MPSNNReshapeGradientNode
-from .movement import MPSNNReshapeNode as MPSNNReshapeNode
 from .neuron import MPSCNNNeuronAbsoluteNode as MPSCNNNeuronAbsoluteNode
 from .neuron import MPSCNNNeuronELUNode as MPSCNNNeuronELUNode
 from .neuron import MPSCNNNeuronExponentialNode as MPSCNNNeuronExponentialNode
@@ -87,22 +107,6 @@ from .pooling import MPSCNNPoolingL2NormNode as MPSCNNPoolingL2NormNode
 from .pooling import MPSCNNPoolingMaxGradientNode as MPSCNNPoolingMaxGradientNode
 from .pooling import MPSCNNPoolingMaxNode as MPSCNNPoolingMaxNode
 from .pooling import MPSCNNPoolingNode as MPSCNNPoolingNode
-from .reduce import MPSNNReductionColumnMaxNode as MPSNNReductionColumnMaxNode
-from .reduce import MPSNNReductionColumnMeanNode as MPSNNReductionColumnMeanNode
-from .reduce import MPSNNReductionColumnMinNode as MPSNNReductionColumnMinNode
-from .reduce import MPSNNReductionColumnSumNode as MPSNNReductionColumnSumNode
-from .reduce import MPSNNReductionFeatureChannelsArgumentMaxNode as MPSNNReductionFeatureChannelsArgumentMaxNode
-from .reduce import MPSNNReductionFeatureChannelsArgumentMinNode as MPSNNReductionFeatureChannelsArgumentMinNode
-from .reduce import MPSNNReductionFeatureChannelsMaxNode as MPSNNReductionFeatureChannelsMaxNode
-from .reduce import MPSNNReductionFeatureChannelsMeanNode as MPSNNReductionFeatureChannelsMeanNode
-from .reduce import MPSNNReductionFeatureChannelsMinNode as MPSNNReductionFeatureChannelsMinNode
-from .reduce import MPSNNReductionFeatureChannelsSumNode as MPSNNReductionFeatureChannelsSumNode
-from .reduce import MPSNNReductionRowMaxNode as MPSNNReductionRowMaxNode
-from .reduce import MPSNNReductionRowMeanNode as MPSNNReductionRowMeanNode
-from .reduce import MPSNNReductionRowMinNode as MPSNNReductionRowMinNode
-from .reduce import MPSNNReductionRowSumNode as MPSNNReductionRowSumNode
-from .reduce import MPSNNReductionSpatialMeanGradientNode as MPSNNReductionSpatialMeanGradientNode
-from .reduce import MPSNNReductionSpatialMeanNode as MPSNNReductionSpatialMeanNode
 from .training import TrainingGraph as TrainingGraph
 from .training import training_graph as training_graph
 from .upsampling import MPSCNNUpsamplingBilinearGradientNode as MPSCNNUpsamplingBilinearGradientNode

@@ -1,0 +1,412 @@
+"""Kernels and nodes that move pixels, with Apple's names: pad, reshape, slice, concatenation.
+
+>>> import numpy as np
+>>> pad = MPSNNPad((2, 0, 0), (3, 0, 0), edge_mode="clamp")
+>>> y, state = pad.encode(np.arange(3, dtype=np.float32).reshape(1, 1, 3, 1), return_state=True)
+>>> y.ravel().tolist()
+[0.0, 0.0, 0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+>>> MPSNNPadGradient().encode(np.ones_like(y), np.zeros((1, 1, 3, 1), np.float32), state).ravel().tolist()
+[3.0, 1.0, 4.0]
+
+>>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
+>>> y, state = MPSNNReshape().encode(
+...     x, reshaped_width=1, reshaped_height=3, reshaped_feature_channels=4, return_state=True
+... )
+>>> y[0, :, 0].tolist()
+[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]
+>>> MPSNNReshapeGradient().encode(y, x, state).shape
+(1, 2, 3, 2)
+
+>>> MPSNNSlice(offset_y=1, offset_x=1, feature_channel_offset=1).encode(x - 1).ravel().tolist()
+[9.0, 11.0]
+
+Source: ``MPSNNReshape.h``, ``MPSNNSlice.h``, ``MPSNNGraphNodes.h`` [doc]; the order of the elements of a reshape, and
+the size of a slice as arguments in place of the clip rectangle [choice]. MPS declares no gradient for a slice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import choice, integer, number
+from mpsref.errors import ShapeError
+from mpsref.kernels import Concatenation, Pad, Reshape, Slice
+from mpsref.kernels.pad import EDGES
+from mpsref.kernels.reshape import ORDERS
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property, at_least, fix, optional
+from mpsref.mps.core.types import MPSImageEdgeMode
+from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
+from mpsref.registry import Backend, Operation, OperationKey
+
+# --- pad --------------------------------------------------------------------------------------------------------------
+
+
+class MPSImageCoordinate(NamedTuple):
+    """A position in an image, or a size along its axes. Source: ``MPSCoreTypes.h`` [doc]."""
+
+    x: int
+    y: int
+    channel: int
+
+
+NONE = MPSImageCoordinate(0, 0, 0)
+
+
+def coordinate(name: str, value: Any) -> MPSImageCoordinate:
+    """Return ``value`` as a coordinate (x, y, channel), each >= 0.
+
+    Raises ``TypeError`` for what is no tuple of integers, ``ValueError`` for another length or a negative number.
+    """
+    if not isinstance(value, (tuple, list)):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be (x, y, channel)")
+    if len(value) != 3:
+        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be (x, y, channel)")
+    fields = zip(MPSImageCoordinate._fields, value, strict=True)
+    return MPSImageCoordinate(*(integer(f"{name}.{axis}", length, low=0) for axis, length in fields))
+
+
+def _edge_mode(name: str, value: Any) -> MPSImageEdgeMode:
+    return types.edge_mode(name, value, legal=tuple(MPSImageEdgeMode))
+
+
+def _fills(name: str, value: Any) -> tuple[float, ...] | None:
+    return None if value is None else Pad(fill_values=value).fill_values
+
+
+class _Sizes:
+    """The padding of each axis."""
+
+    padding_size_before = Property(coordinate, NONE, "Columns, rows and channels before the image.")
+    padding_size_after = Property(coordinate, NONE, "Columns, rows and channels after the image.")
+
+    def _padding(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        before, after = ((y, x, c) for x, y, c in (self.padding_size_before, self.padding_size_after))
+        return before, after
+
+
+@saved()
+class MPSNNPad(_Sizes, WholeImageKernel):
+    """Rows, columns and channels around an image: :class:`mpsref.Pad`.
+
+    ``edge_mode`` is any of the five; ``Constant`` fills with ``fill_value``, or with ``fill_value_array``, a number for
+    each channel of the result.
+    """
+
+    fixed = tuple(name for name in WholeImageKernel.fixed if name != "edge_mode")
+    edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The values of the padding.")
+    fill_value = Property(number, 0.0, "The value for ``Constant``.")
+    fill_value_array = Property(_fills, None, "The value of each channel for ``Constant``; ``None``: fill_value.")
+
+    def __init__(
+        self,
+        padding_size_before: tuple[int, int, int] = NONE,
+        padding_size_after: tuple[int, int, int] = NONE,
+        fill_value_array: Any = None,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel; sizes are (x, y, channel). ``TypeError`` or ``ValueError`` for what is not legal."""
+        fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after)
+        fix(self, fill_value_array=fill_value_array)
+        super().__init__(backend=backend, **properties)
+
+    def _function(self) -> Pad:
+        return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value, self.fill_value_array)
+
+
+@saved()
+class MPSNNPadGradient(_Sizes, WholeImageGradient):
+    """The sum over the copies of each pixel; a state sets the sizes and ``secondary_edge_mode``, the forward mode."""
+
+    forward_class = MPSNNPad
+    fixed = tuple(name for name in WholeImageGradient.fixed if name != "secondary_edge_mode")
+    secondary_edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the forward kernel.")
+
+    def __init__(
+        self,
+        padding_size_before: tuple[int, int, int] = NONE,
+        padding_size_after: tuple[int, int, int] = NONE,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel; errors as in :class:`MPSNNPad`."""
+        fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after)
+        super().__init__(backend=backend, **properties)
+
+    def _function(self, g: Shape, state: Any) -> Pad:
+        if state is not None:
+            function: Pad = state.record.extras["function"]
+            before, after = (MPSImageCoordinate(x, y, c) for y, x, c in (function.before, function.after))
+            self._assign(padding_size_before=before, padding_size_after=after)
+            self._assign(secondary_edge_mode=state.source.edge_mode)
+        return Pad(*self._padding(), EDGES[self.secondary_edge_mode])
+
+
+class MPSNNPadGradientNode(FunctionGradientNode):
+    """The gradient of a pad."""
+
+    reads_pixels = False
+
+
+class MPSNNPadNode(FunctionNode):
+    """Pixels and channels around an image; sizes are (x, y, channel) [doc]."""
+
+    kind = "pad"
+    spec_class = Pad
+    gradient_class = MPSNNPadGradientNode
+    fill_value = MPSNNPad.fill_value
+    edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The values of the padding.", read_only=True)
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
+        padding_size_before: Any,
+        padding_size_after: Any,
+        edge_mode: Any = MPSImageEdgeMode.Zero,
+        **properties: Any,
+    ) -> None:
+        """Make a node; sizes are >= 0."""
+        fix(self, edge_mode=edge_mode)
+        bx, by, bc = coordinate("padding_size_before", padding_size_before)
+        ax, ay, ac = coordinate("padding_size_after", padding_size_after)
+        self._before, self._after = (by, bx, bc), (ay, ax, ac)
+        super().__init__(source, **properties)
+        _ = self.function  # raises for illegal parameters
+
+    @property
+    def function(self) -> Pad:
+        """The functional form."""
+        return Pad(self._before, self._after, EDGES[self.edge_mode], self.fill_value)
+
+
+# --- reshape ----------------------------------------------------------------------------------------------------------
+
+
+def _order(name: str, value: Any) -> str:
+    return choice(name, value, ORDERS)
+
+
+@saved()
+class MPSNNReshape(WholeImageKernel):
+    """The same elements in another shape, an argument of ``encode``: :class:`mpsref.Reshape`."""
+
+    element_order = Property(_order, "HWC", 'The order of the elements: "HWC" or "CHW".')
+
+    _size: tuple[int, int, int]
+
+    def encode(  # type: ignore[override]  # as Apple's selector, which has the size among its arguments
+        self,
+        source_image: Any,
+        destination_image: Any = None,
+        *,
+        reshaped_width: int,
+        reshaped_height: int,
+        reshaped_feature_channels: int,
+        return_state: bool = False,
+        destination_state: Any = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Return ``source_image`` (N, H, W, C) in the new shape; all else as in :meth:`MPSCNNKernel.encode`.
+
+        Raises ``ShapeError`` unless both shapes have the same number of elements.
+        """
+        source = image_arguments.source("source_image", source_image)
+        sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
+        height, width, channels = (integer(f"reshaped_{name}", value, low=1) for name, value in sizes.items())
+        sized = self.copy()
+        sized._size = height, width, channels
+        return sized._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
+
+    encode_batch = encode  # type: ignore[assignment]  # as above
+
+    def _function(self) -> Reshape:
+        return Reshape(self._size, choice("element_order", self.element_order, ORDERS))  # type: ignore[arg-type]
+
+
+@saved()
+class MPSNNReshapeGradient(WholeImageGradient):
+    """The source gradient in the shape of the source image; a state sets the order of the elements."""
+
+    forward_class = MPSNNReshape
+    element_order = Property(_order, "HWC", "As in the forward kernel.")
+
+    def _function(self, g: Shape, state: Any) -> Reshape:
+        if state is not None:
+            function: Reshape = state.record.extras["function"]
+            self._assign(element_order=function.element_order)
+            return function
+        _, height, width, channels = g
+        return Reshape((height, width, channels), self.element_order)  # type: ignore[arg-type]
+
+
+class MPSNNReshapeGradientNode(FunctionGradientNode):
+    """The gradient of a reshape."""
+
+    reads_pixels = False
+
+
+class MPSNNReshapeNode(FunctionNode):
+    """The same elements in another size."""
+
+    kind = "reshape"
+    spec_class = Reshape
+    gradient_class = MPSNNReshapeGradientNode
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
+        result_width: int,
+        result_height: int,
+        result_feature_channels: int,
+        **properties: Any,
+    ) -> None:
+        """Make a node; the sizes are >= 1."""
+        self._function = Reshape((result_height, result_width, result_feature_channels))
+        super().__init__(source, **properties)
+
+    @property
+    def function(self) -> Reshape:
+        """The functional form."""
+        return self._function
+
+
+# --- slice ------------------------------------------------------------------------------------------------------------
+
+
+@saved()
+class MPSNNSlice(WholeImageKernel):
+    """The box from the offsets on, zeros where it reaches beyond the image: :class:`mpsref.Slice`.
+
+    ``None`` for a size means "to the end". Every number can be set later.
+    """
+
+    offset_y = Property(integer, 0, "The first row; any integer.")
+    offset_x = Property(integer, 0, "The first column; any integer.")
+    feature_channel_offset = Property(at_least(0), 0, "The first channel.")
+    height = Property(optional(at_least(1)), None, "How many rows; ``None``: to the end.")
+    width = Property(optional(at_least(1)), None, "How many columns; ``None``: to the end.")
+    feature_channels = Property(optional(at_least(1)), None, "How many channels; ``None``: to the end.")
+
+    def __init__(
+        self,
+        offset_y: int = 0,
+        offset_x: int = 0,
+        feature_channel_offset: int = 0,
+        height: int | None = None,
+        width: int | None = None,
+        feature_channels: int | None = None,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a kernel; ``TypeError`` for what is no integer, ``ValueError`` for a size < 1."""
+        fix(self, offset_y=offset_y, offset_x=offset_x, feature_channel_offset=feature_channel_offset)
+        fix(self, height=height, width=width, feature_channels=feature_channels)
+        super().__init__(backend=backend, **properties)
+
+    def _function(self) -> Slice:
+        return Slice(
+            (self.offset_y, self.offset_x, self.feature_channel_offset),
+            (self.height, self.width, self.feature_channels),
+        )
+
+
+# --- concatenation ----------------------------------------------------------------------------------------------------
+
+
+class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
+    """The gradient of a concatenation for one source: its channels of the source gradient."""
+
+    reads_pixels = False
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        source_index: int = 0,
+        **properties: Any,
+    ) -> None:
+        """Make a node; ``source_index`` is the number of the source (not in MPS, which finds it by the image)."""
+        super().__init__(source_gradient, source_image, gradient_state, source_index=source_index, **properties)
+
+    def _operations(self, step: Step) -> Sequence[OperationKey]:
+        return (Operation(Slice, "forward"),)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        before = sum(call.spec.aligned(shape[3]) for shape in call.forward_shapes[: self.source_index])
+        part = _channels(before, call.result_shape[3])
+        return part.forward(images[0], backend=call.backend)
+
+
+@functools.lru_cache(maxsize=64)
+def _channels(first: int, count: int) -> Slice:
+    return Slice((0, 0, first), (None, None, count))
+
+
+class MPSNNConcatenationNode(MPSNNFilterNode):
+    """The channels of several images; each source is padded to a multiple of ``channel_alignment`` channels [doc].
+
+    >>> node = MPSNNConcatenationNode([MPSNNImageNode(), MPSNNImageNode()])
+    >>> node.channel_alignment
+    4
+    """
+
+    kind = "cat"
+    spec_class = Concatenation
+    gradient_class = MPSNNConcatenationGradientNode
+    channel_alignment = Property(at_least(1), 4, "The multiple of channels of a source; MPS has 4 only.")
+
+    def __init__(self, sources: Sequence[MPSNNImageNode], **properties: Any) -> None:
+        """Make a node; ``ValueError`` for no source at all."""
+        if not isinstance(sources, (list, tuple)):
+            raise TypeError(f"sources is of type {type(sources).__name__}; it must be a list of image nodes")
+        if not sources:
+            raise ValueError("sources is empty; a concatenation must have at least one")
+        super().__init__(sources, **properties)
+
+    @property
+    def differentiable_sources(self) -> Sequence[int]:
+        """All sources."""
+        return range(len(self.source_images))
+
+    @property
+    def _several_gradients(self) -> bool:
+        return True  # the header marks the singular form unavailable, also for one source [doc]
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        spec = Concatenation(self.channel_alignment)
+        first = shapes[0]
+        for image, shape in zip(self.source_images, shapes, strict=True):
+            if shape[:3] != first[:3]:
+                raise ShapeError(
+                    f"{image.name!r} has shape {shape}, {self.source_images[0].name!r} {first}; N, H, W must be equal"
+                )
+        return Bound(spec, (*first[:3], sum(spec.aligned(shape[3]) for shape in shapes)))
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return call.spec.forward(images, backend=call.backend)  # type: ignore[no-any-return]
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        source = self.source_images[source_index]
+        return MPSNNConcatenationGradientNode(source_gradient, source, self._state, source_index)
