@@ -1,4 +1,4 @@
-"""Dropout kernels with Apple's names, and the state that keeps the mask from the forward pass to the gradient.
+"""Dropout kernels and nodes with Apple's names, and the state that has the mask of the forward pass.
 
 >>> import numpy as np
 >>> drop = MPSCNNDropout(0.5, 1, (1, 1, 1))
@@ -12,7 +12,8 @@ True
 >>> drop.sequence
 1
 
-Source: ``MPSCNNDropout.h`` [doc]; the generator is mpsref's own, as Apple documents none [choice].
+Source: ``MPSCNNDropout.h``, ``MPSNNGraphNodes.h`` [doc]; the random number generator is mpsref's own, as Apple
+documents none [choice].
 """
 
 from __future__ import annotations
@@ -35,11 +36,18 @@ from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
+from mpsref.mps.graph.nodes import (
+    Call,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
 from mpsref.registry import Backend
 
-__all__ = ["MPSCNNDropout", "MPSCNNDropoutGradient", "MPSCNNDropoutGradientState"]
-
 ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
+ONES = MTLSize(1, 1, 1)
 
 
 def _mask_stride(name: str, value: Any) -> MTLSize:
@@ -55,9 +63,9 @@ def _word(name: str, value: Any) -> int:
 
 
 class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
-    """The mask of a forward pass, beside what every gradient state holds."""
+    """The state of a forward pass, with its mask."""
 
-    __eq__ = object.__eq__  # an array is no truth value
+    __eq__ = object.__eq__  # arrays have no single truth value
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     @property
@@ -79,16 +87,14 @@ class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
         self.written()
 
 
-class Described:
-    """What the forward and the gradient kernel share."""
+class _Described:
+    """Properties of kernels and nodes."""
 
-    keep_probability = Property(probability, 0.5, "How likely an element is kept, in (0, 1).", read_only=True)
-    seed = Property(_word, 0, "What the masks are drawn from, in [0, 2**64).", read_only=True)
+    keep_probability = Property(probability, 0.5, "The probability that an element is kept, in (0, 1).", read_only=True)
+    seed = Property(_word, 0, "The seed of the masks, in [0, 2**64).", read_only=True)
     mask_stride_in_pixels = Property(
-        _mask_stride, MTLSize(1, 1, 1), "For x, y and channels: 1 a mask value each, 0 one for all.", read_only=True
+        _mask_stride, ONES, "For x, y and channels: 1 a mask value each, 0 one for all.", read_only=True
     )
-    _mask: Array
-    """While the kernel is encoded."""
 
     @property
     def function(self) -> Dropout:
@@ -98,14 +104,16 @@ class Described:
 
 
 @saved(*ARGUMENTS)
-class MPSCNNDropout(Described, MPSCNNKernel):
+class MPSCNNDropout(_Described, MPSCNNKernel):
     """Dropout: :class:`mpsref.Dropout`.
 
-    ``sequence`` tells the masks of several encodes apart: it is used by an encode that draws a mask, and then one more.
-    Setting it back replays a run. At inference, leave dropout out.
+    ``sequence`` is the number of the next mask: an encode that draws a mask uses and increments it. Setting it back
+    replays a run. At inference, leave dropout out.
     """
 
     state_class = MPSCNNDropoutGradientState
+    _mask: Array
+    """During an encode."""
 
     sequence = Property(_word, 0, "The number of the next mask, in [0, 2**64).")
 
@@ -171,7 +179,7 @@ class MPSCNNDropout(Described, MPSCNNKernel):
 
 
 @saved(*ARGUMENTS)
-class MPSCNNDropoutGradient(Described, MPSCNNGradientKernel):
+class MPSCNNDropoutGradient(_Described, MPSCNNGradientKernel):
     """The gradient of dropout, which drops what the forward pass dropped: it reads the mask in the state.
 
     ``secondary_offset`` shifts the mask; a position outside it counts as dropped [choice].
@@ -179,6 +187,8 @@ class MPSCNNDropoutGradient(Described, MPSCNNGradientKernel):
 
     state_class = MPSCNNDropoutGradientState
     forward_class = MPSCNNDropout
+    _mask: Array
+    """During an encode."""
 
     def __init__(
         self,
@@ -237,7 +247,7 @@ class MPSCNNDropoutGradient(Described, MPSCNNGradientKernel):
 def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[int, int, int]) -> Array:
     """Return a mask of ``shape`` whose element is that of ``mask`` at its position plus ``offset``; 0 outside.
 
-    Along an axis with mask stride 0 there is one value, wherever one looks.
+    Along an axis with mask stride 0 there is one value for all positions.
     """
     found = np.zeros(shape, np.uint8)
     starts = offset.z, offset.y * strides[0], offset.x * strides[1], 0
@@ -249,3 +259,73 @@ def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[i
         read.append(slice(first + start, last + start))
     found[tuple(written)] = mask[tuple(read)]
     return found
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
+    """The gradient of dropout, with the mask of the forward pass; its parameters are those of the forward node."""
+
+    reads_pixels = False
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        keep_probability: float = 0.5,
+        seed: int = 0,
+        mask_stride_in_pixels: Any = ONES,
+        **properties: Any,
+    ) -> None:
+        """Make a node; ``ValueError`` if the parameters are not those of the forward node."""
+        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+        forward = self.forward
+        assert isinstance(forward, MPSCNNDropoutNode)
+        if forward.function != self.function:
+            raise ValueError(
+                f"the parameters are those of {self.function}; the forward node has those of {forward.function}: a "
+                "mask is drawn once, in the forward pass"
+            )
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        dropout: Dropout = call.spec
+        return dropout.gradient(images[0], call.state["mask"], backend=call.backend)
+
+
+class MPSCNNDropoutNode(_Described, FunctionNode):
+    """Dropout, which is active wherever it is in a program; each run draws other masks.
+
+    >>> MPSCNNDropoutNode(MPSNNImageNode(), keep_probability=0.75).mask_stride_in_pixels
+    MTLSize(width=1, height=1, depth=1)
+    """
+
+    kind = "drop"
+    spec_class = Dropout
+    gradient_class = MPSCNNDropoutGradientNode
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
+        keep_probability: float = 0.5,
+        seed: int = 0,
+        mask_stride_in_pixels: Any = ONES,
+        **properties: Any,
+    ) -> None:
+        """Make a node; ``ValueError`` for a probability outside (0, 1), a seed outside [0, 2**64), other strides."""
+        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        super().__init__(source, **properties)
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        return "mask", "forward"
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        dropout: Dropout = call.spec
+        mask = call.state["mask"] = dropout.mask(images[0].shape, call.sequence, backend=call.backend)
+        return dropout.forward(images[0], mask, backend=call.backend)
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        parameters = (getattr(self, name) for name in ARGUMENTS)
+        return MPSCNNDropoutGradientNode(source_gradient, self.source_images[0], self._state, *parameters)

@@ -15,6 +15,8 @@ from mpsref.mps.data_movement import MPSNNPadGradientNode as MPSNNPadGradientNod
 from mpsref.mps.data_movement import MPSNNPadNode as MPSNNPadNode
 from mpsref.mps.data_movement import MPSNNReshapeGradientNode as MPSNNReshapeGradientNode
 from mpsref.mps.data_movement import MPSNNReshapeNode as MPSNNReshapeNode
+from mpsref.mps.dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradientNode
+from mpsref.mps.dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
 from mpsref.mps.reduce import MPSNNReductionColumnMaxNode as MPSNNReductionColumnMaxNode
 from mpsref.mps.reduce import MPSNNReductionColumnMeanNode as MPSNNReductionColumnMeanNode
 from mpsref.mps.reduce import MPSNNReductionColumnMinNode as MPSNNReductionColumnMinNode
@@ -51,8 +53,6 @@ from .convolution import MPSCNNConvolutionTransposeGradientStateNode as MPSCNNCo
 from .convolution import MPSCNNConvolutionTransposeNode as MPSCNNConvolutionTransposeNode
 from .convolution import MPSCNNFullyConnectedGradientNode as MPSCNNFullyConnectedGradientNode
 from .convolution import MPSCNNFullyConnectedNode as MPSCNNFullyConnectedNode
-from .dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradientNode
-from .dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
 from .execute import RunResult as RunResult
 from .graph import MPSNNGraph as MPSNNGraph
 from .graph import StepError as StepError
