@@ -1,6 +1,6 @@
 """The stubs ``__init__.pyi`` of the lazy packages: generated from the classes that their modules define.
 
-``python tests/stubs.py`` writes them.
+``python -m tests.stubs`` writes them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests import stubs
 
 @pytest.mark.parametrize("package", sorted(stubs.OWN))
 def test_the_stub_of_a_package_is_current(package: str) -> None:
-    assert stubs.declared(package) == stubs.defined()[package], "run `python tests/stubs.py`, which writes the stubs"
+    assert stubs.declared(package) == stubs.defined()[package], "run `python -m tests.stubs`, which writes the stubs"
 
 
 @pytest.mark.parametrize("package", sorted(stubs.OWN))

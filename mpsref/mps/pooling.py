@@ -23,8 +23,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Pair, integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
@@ -35,7 +35,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.kernel import MPSCNNKernel, saved
 from mpsref.mps.core.properties import Alias, Property, at_least, fix, optional
 from mpsref.mps.core.state import SourceProperties
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Problem
 
 __all__ = [
     "MPSCNNDilatedPoolingMax",
@@ -57,6 +57,8 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
 
 class Family(abc.ABC):
     """What the forward and the gradient kernel of a family share: which function they compute."""
+
+    repeats = True
 
     @abc.abstractmethod
     def _function(self, source: SourceProperties) -> Pooling:
@@ -118,6 +120,10 @@ class MPSCNNPooling(Family, MPSCNNKernel):
         fix(self, kernel_width=kernel_width, kernel_height=kernel_height)
         fix(self, stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
         super().__init__(backend=backend, **properties)
+
+    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]]:
+        function = self._function(self._source_properties(0))
+        return function.problems["forward"](function, shapes[0], size), (0,)
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
         function = self._function(self._source_properties(0))
@@ -211,26 +217,36 @@ class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
     def _family_configuration(self, state: Any) -> Mapping[str, Any]:
         return {"source_size": state.record.clip_rect.size, **state.record.extras}
 
+    def _represented(self, size: Pair, source: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """Return, for y and x, J(0) and the range of source pixels that a clip of ``size`` represents."""
+        windows, kernel_offsets = self._source_properties(1).windows, (self.kernel_offset_y, self.kernel_offset_x)
+        y, x = map(_source_pixels, windows, kernel_offsets, size, source[1:3])
+        return y, x
+
+    def _source_size(self) -> Pair | None:
+        return None if self.source_size is None else (self.source_size.height, self.source_size.width)
+
+    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]] | None:
+        g, source = shapes
+        (first_y, _, _), (first_x, _, _) = self._represented(size, source)
+        if (first_y, first_x, *size) != (0, 0, *source[1:3]):
+            return None
+        function, corner = self._function(self._source_properties(1)), (self.primary_offset.y, self.primary_offset.x)
+        problem = function.problems["gradient"](function, source, g[1:3], corner, self._source_size())
+        return problem, (0, 1) if function.reads_source else (0,)
+
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
         """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 where there is none."""
         g, x = parts
-        secondary = self._source_properties(1)
-        function = self._function(secondary)
+        function = self._function(self._source_properties(1))
         source = x if function.reads_source else x.shape
-        size = None if self.source_size is None else (self.source_size.height, self.source_size.width)
-        corner = self.primary_offset.y, self.primary_offset.x
-        target = destination[region]
-        (first_y, y0, y1), (first_x, x0, x1) = (
-            _source_pixels(window, kernel_offset, n, length)
-            for window, kernel_offset, n, length in zip(
-                secondary.windows, (self.kernel_offset_y, self.kernel_offset_x), region.size, x.shape[1:3], strict=True
-            )
-        )
+        target, arguments = destination[region], (g, source, self.primary_offset[1::-1], self._source_size())
+        (first_y, y0, y1), (first_x, x0, x1) = self._represented(region.size, x.shape)
         if (first_y, first_x, *region.size) == (0, 0, *x.shape[1:3]):
-            function.gradient(g, source, corner, size, out=target, backend=self.backend)
+            function.gradient(*arguments, out=target, backend=self.backend)
             return
         clip = (y0, x0), (y1 - y0, x1 - x0)
-        whole = function.gradient(g, source, corner, size, clip=clip, backend=self.backend)
+        whole = function.gradient(*arguments, clip=clip, backend=self.backend)
         target[...] = 0
         target[:, y0 - first_y : y1 - first_y, x0 - first_x : x1 - first_x] = whole[:, y0:y1, x0:x1]
 

@@ -43,21 +43,13 @@ __all__ = [
 FACTORS = "integer_scale_factor_x", "integer_scale_factor_y"
 
 
-class AsFloat(Alias):
-    """Shows an integer as the float that Apple's property is."""
-
-    def __get__(self, instance: object | None, owner: type) -> Any:
-        value = super().__get__(instance, owner)
-        return value if instance is None else float(value)
-
-
 class Factors:
     """The scale factors, and which corners coincide; all fixed when the kernel is made."""
 
     integer_scale_factor_x = Property(at_least(1), 1, "How many columns each column becomes.", read_only=True)
     integer_scale_factor_y = Property(at_least(1), 1, "How many rows each row becomes.", read_only=True)
-    scale_factor_x = AsFloat("integer_scale_factor_x", "How many columns each column becomes, as a float.")
-    scale_factor_y = AsFloat("integer_scale_factor_y", "How many rows each row becomes, as a float.")
+    scale_factor_x = Alias("integer_scale_factor_x", "How many columns each column becomes, as a float.", float)
+    scale_factor_y = Alias("integer_scale_factor_y", "How many rows each row becomes, as a float.", float)
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
     @property

@@ -14,7 +14,7 @@ import copy
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from mpsref.arguments.parameters import Pair, integer, pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, encoding
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, encoding
 from mpsref.mps.core.image import MPSImageDescriptor
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
@@ -50,7 +50,7 @@ from mpsref.mps.core.state import (
     SourceProperties,
 )
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Problem
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
 
@@ -78,8 +78,30 @@ def _backend(name: str, value: Any) -> str | Backend | None:
     return value  # type: ignore[no-any-return]
 
 
+class Prepared(NamedTuple):
+    """An encode into a new destination that is the result of one problem; repeated without any preparation."""
+
+    properties: tuple[Any, ...]
+    """Of the kernel; valid as long as they are the same objects."""
+    problem: Problem
+    inputs: tuple[tuple[int, tuple[slice, ...]], ...]
+    """For each input of the problem: the number of the source, and the part of it that is read."""
+    record: ForwardRecord
+
+    def run(self, sources: Sequence[ImageArgument], backend: str | Backend | None) -> Array:
+        """Return the destination."""
+        return registry.run_one(self.problem, *[sources[k].array[part] for k, part in self.inputs], backend=backend)
+
+
+PREPARED = 8
+"""The number of encodes that a kernel keeps prepared."""
+
+
 class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
     """Base class of all kernels: properties are checked when they are set, and a name that is none raises."""
+
+    __slots__ = ("_prepared",)
+    _prepared: dict[Any, Prepared]
 
     backend = Property(
         _backend, None, "What it runs on: a name, an ``mpsref.Backend``, or ``None`` for the one in use."
@@ -93,7 +115,13 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
             raise TypeError(
                 f"{cls.__name__} is abstract; make one of {', '.join(names) or 'a class that derives from it'}"
             )
-        return super().__new__(cls)
+        made = super().__new__(cls)
+        made._prepared = {}
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy shares: the properties, and no prepared encodes."""
+        return vars(self)
 
     def __init__(self, *, backend: str | Backend | None = None, **properties: Any) -> None:
         """Set the properties that are given by keyword."""
@@ -104,8 +132,11 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
         """Run the kernel, at once, on the images that its class names."""
 
     def _assign(self, **values: Any) -> None:
-        """Set properties to values that are known to be legal, which need no checks."""
-        vars(self).update(values)
+        """Set properties to legal values, without a check; equal values stay the same objects."""
+        own = vars(self)
+        for name, value in values.items():
+            if own[name] != value:
+                own[name] = value
 
     def copy(self) -> Self:
         """Return an equal kernel; what is set on one does not reach the other."""
@@ -162,6 +193,8 @@ class ImageKernel(MPSKernel):
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
     """What the kernel leaves for its gradient."""
+    repeats: ClassVar[bool] = False
+    """Whether encodes into a new destination are prepared for repetition; then the family has ``_whole_problem``."""
 
     clip_rect = Property(
         types.region,
@@ -179,6 +212,37 @@ class ImageKernel(MPSKernel):
     @abc.abstractmethod
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
         """Write ``destination[region]``, which is not empty, from the parts of the sources that are read."""
+
+    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]] | None:
+        """Return the problem that computes all of a destination of ``size``, and the sources that are its inputs.
+
+        ``shapes`` are those of the parts of the sources that are read. ``None``: it takes more than one problem.
+        """
+        return None
+
+    def _lookup(self, key: Any) -> Prepared | None:
+        """Return the prepared encode of ``key`` if the properties are still those that it was prepared for."""
+        found = self._prepared.get(key)
+        return found if found and all(map(operator.is_, vars(self).values(), found.properties)) else None
+
+    def _prepare(
+        self, key: Any, before: tuple[Any, ...], sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord
+    ) -> None:
+        """Prepare the repetition of an encode that has just run, if it left all properties as they were ``before``."""
+        dtypes = {one.array.dtype for one in sources}
+        if len(dtypes) > 1 or not all(map(operator.is_, vars(self).values(), before)):
+            return
+        parts, region = self._indices(sources, shape)
+        if region.shape != shape or 0 in shape or not dtypes.pop().isnative:
+            return
+        shapes = [one.array[part].shape for one, part in zip(sources, parts, strict=True)]
+        found = self._whole_problem(shapes, region.size)
+        if found is None:
+            return
+        problem, read = found
+        if len(self._prepared) >= PREPARED:
+            self._prepared = {}
+        self._prepared[key] = Prepared(before, problem, tuple((k, parts[k]) for k in read), record)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         """Return how many channels the result has, from those that are read of each source."""
@@ -219,16 +283,20 @@ class ImageKernel(MPSKernel):
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        """Check everything; return the parts of the sources that are read, and that of the destination."""
+        """Check everything; return the parts of the sources that are read, and the region that is written."""
+        parts, region = self._indices(sources, shape)
+        return [one.array[part] for one, part in zip(sources, parts, strict=True)], region
+
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
         depth = region.shape[0]
-        parts = []
+        parts: list[tuple[slice, ...]] = []
         for k, (one, read) in enumerate(zip(sources, channels, strict=True)):
             z = self._source_properties(k).offset.z
             batch = images_read(one.name, self._property_name(k, "offset"), one.array.shape, z, depth)
-            parts.append(one.array[batch, :, :, read])
+            parts.append((batch, slice(None), slice(None), read))
         return parts, region
 
     def _run(
@@ -316,10 +384,18 @@ class ImageKernel(MPSKernel):
                 f"destination_state is of type {type(destination_state).__name__}; {type(self).__name__} writes "
                 f"{self.state_class.__name__}"
             )
+        infers = destination_image is None and destination_size is None
+        key = tuple([(one.array.shape, one.array.dtype) for one in sources])
+        prepared = self._lookup(key) if infers and self.repeats else None
+        if prepared is not None:
+            check_encodable(command_buffer)
+            result = image_arguments.like(sources[0].value, prepared.run(sources, self.backend))
+            return self._with_state(result, prepared.record, return_state, destination_state)
+        before = tuple(vars(self).values())
         with Encoding(self, command_buffer):
             shape: Shape
             given, dtype = None, sources[0].array.dtype
-            if destination_image is None and destination_size is None:
+            if infers:
                 shape, dtype = self._place(sources)
             elif destination_image is None:
                 shape = self._destination_shape(sources, pair("destination_size", destination_size, low=1))
@@ -330,14 +406,20 @@ class ImageKernel(MPSKernel):
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
             array, region = self._run(sources, given, shape, dtype)
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
-            if not return_state and destination_state is None:
+            if not (return_state or self.repeats) and destination_state is None:
                 return result
             record = self._record(sources, shape, region)
-            if destination_state is None:
-                destination_state = self.state_class(record)
-            else:
-                destination_state._refresh(record)
-            return (result, destination_state) if return_state else result
+            if infers and self.repeats and isinstance(self.padding, MPSNNDefaultPadding):
+                self._prepare(key, before, sources, shape, record)
+            return self._with_state(result, record, return_state, destination_state)
+
+    def _with_state(self, result: Any, record: ForwardRecord, return_state: bool, destination_state: Any) -> Any:
+        """Return what ``encode`` returns; write the ``destination_state``."""
+        if destination_state is not None:
+            destination_state._refresh(record)
+        elif return_state:
+            destination_state = self.state_class(record)
+        return (result, destination_state) if return_state else result
 
     def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
         read = self._channels(sources)

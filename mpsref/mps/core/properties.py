@@ -13,41 +13,38 @@ ValueError: radius is 0; it must be an integer >= 1
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from mpsref.arguments.parameters import integer
 
 T = TypeVar("T")
 
 Check: TypeAlias = Callable[[str, Any], T]
-"""``check(name, value)`` returns the legal value that ``value`` stands for, or raises an error that names it."""
+"""``check(name, value)`` returns the value to store; it raises an error with the name for an illegal one."""
 
 
 class PropertyError(AttributeError, TypeError):
-    """A kernel has no such property, or it cannot be set."""
+    """The object has no such property, or it cannot be set."""
 
 
 class Property(Generic[T]):
-    """An attribute of a kernel that passes through ``check`` when it is set; the value itself is immutable.
+    """An attribute that is checked when it is set; its values are immutable.
 
-    A ``read_only`` one is set once, by :func:`fix`. Values live in the instance's ``__dict__`` under the name of
-    the property, so that copies need no help. A subclass may declare a property again, with other legal values.
+    A ``read_only`` property is set once, by :func:`fix`. A subclass may declare a property again, with other legal
+    values. Values are stored in the instance's ``__dict__`` under the name of the property: reading takes no call.
     """
 
+    name = ""
+
     def __init__(self, check: Check[T], default: T, doc: str, read_only: bool = False) -> None:
-        """Declare a property; ``doc`` says what it is."""
-        self.check = check
-        self.default = default
-        self.read_only = read_only
+        self.check, self.default, self.read_only = check, default, read_only
         self.__doc__ = doc
-        self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    if TYPE_CHECKING:  # with __set__ alone, Python itself reads the instance's ``__dict__``, without any call
+    if TYPE_CHECKING:
 
         @overload
         def __get__(self, instance: None, owner: type) -> Property[T]: ...
@@ -65,11 +62,11 @@ class Property(Generic[T]):
             )
         instance.__dict__[self.name] = self.accepted(instance, value)
 
-    def accepted(self, instance: object, value: Any) -> T:
-        """Return the legal value that ``value`` stands for."""
+    def accepted(self, instance: Any, value: Any) -> T:
+        """Return the value to store."""
         return self.check(self.name, value)
 
-    def initial(self, instance: object) -> T:
+    def initial(self, instance: Any) -> T:
         """Return the default."""
         return self.default
 
@@ -78,12 +75,12 @@ class PerSource(Property[tuple[T, ...]]):
     """A property with one value for each of the ``source_count`` sources of its kernel."""
 
     def __init__(self, check: Check[T], default: T, doc: str) -> None:
-        """Declare a property; ``check`` and ``default`` are those of one source's value."""
-        super().__init__(lambda name, values: tuple(check(f"{name}[{k}]", v) for k, v in enumerate(values)), (), doc)
-        self.default_of_one = default
+        super().__init__(
+            lambda name, values: tuple(check(f"{name}[{k}]", value) for k, value in enumerate(values)), (default,), doc
+        )
 
     def accepted(self, instance: Any, value: Any) -> tuple[T, ...]:
-        """Check the number of the values, and each."""
+        """Check the number of values, and each of them."""
         if not isinstance(value, (tuple, list)):
             raise TypeError(f"{self.name} is {value!r}; it must be a tuple with one value for each source")
         if len(value) != instance.source_count:
@@ -93,62 +90,60 @@ class PerSource(Property[tuple[T, ...]]):
         return self.check(self.name, value)
 
     def initial(self, instance: Any) -> tuple[T, ...]:
-        """Return the default of one, for each source."""
-        return (self.default_of_one,) * int(instance.source_count)
-
-
-def properties_of(kind: type[Any]) -> Mapping[str, Property[Any]]:
-    """Return the properties of a class by name, those of its bases first."""
-    return _properties_of(cast(Hashable, kind))
+        """Return the default for each source."""
+        return self.default * int(instance.source_count)
 
 
 class Alias:
-    """Another name for a property, which can only be read under it."""
+    """A second, read-only name of a property."""
 
-    def __init__(self, of: str, doc: str) -> None:
-        """Give the property ``of`` another name."""
-        self.of = of
+    name = ""
+
+    def __init__(self, of: str, doc: str, convert: Callable[[Any], Any] | None = None) -> None:
+        self.of, self.convert = of, convert
         self.__doc__ = doc
-        self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def __get__(self, instance: object | None, owner: type) -> Any:
-        return self if instance is None else getattr(instance, self.of)
+        if instance is None:
+            return self
+        value = getattr(instance, self.of)
+        return value if self.convert is None else self.convert(value)
 
     def __set__(self, instance: object, value: Any) -> None:
         raise PropertyError(f"{self.name} of {type(instance).__name__} is read-only: it shows {self.of}")
 
 
-@functools.cache
-def _properties_of(kind: Any) -> Mapping[str, Property[Any]]:
-    names = [name for base in reversed(kind.__mro__) for name, value in vars(base).items() if _is_property(value)]
-    found = {name: getattr(kind, name) for name in dict.fromkeys(names)}
-    return {name: value for name, value in found.items() if _is_property(value)}
+_known: dict[type, Mapping[str, Property[Any]]] = {}
 
 
-def _is_property(value: object) -> bool:
-    return isinstance(value, Property)
+def properties_of(kind: type[Any]) -> Mapping[str, Property[Any]]:
+    """Return the properties of a class by name, those of its bases first."""
+    if kind not in _known:
+        names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
+        found = ((name, getattr(kind, name, None)) for name in names)
+        _known[kind] = {name: one for name, one in found if isinstance(one, Property)}
+    return _known[kind]
 
 
 def fix(instance: Any, **values: Any) -> None:
-    """Set properties at construction, read-only ones too; before :func:`initialize`, which leaves them alone."""
+    """Set properties at construction, read-only ones too; before :func:`initialize`, which keeps them."""
     known = properties_of(type(instance))
     for name, value in values.items():
         instance.__dict__[name] = known[name].accepted(instance, value)
 
 
 def initialize(instance: Any, values: Mapping[str, Any]) -> None:
-    """Give every property of ``instance`` that is not fixed yet its value from ``values``, or its default.
+    """Set every property that is not fixed yet to its value in ``values``, or to its default.
 
-    ``values`` is what a user passed by keyword: a name that is no property, or a read-only one, raises ``TypeError``.
+    Raises ``TypeError`` for a name in ``values`` that is no property, or a read-only one.
     """
     known, kind = properties_of(type(instance)), type(instance).__name__
     for name in values:
         if name not in known or known[name].read_only:
-            legal = ", ".join(n for n, p in known.items() if not p.read_only)
-            raise TypeError(f"{name} is no property of {kind} that can be set; those are: {legal}")
+            raise TypeError(f"{name} is no property of {kind} that can be set; those are: {_settable(instance)}")
     for name, one in known.items():
         if name in values:
             instance.__dict__[name] = one.accepted(instance, values[name])
@@ -156,13 +151,18 @@ def initialize(instance: Any, values: Mapping[str, Any]) -> None:
             instance.__dict__[name] = one.initial(instance)
 
 
+def _settable(instance: Any) -> str:
+    return ", ".join(name for name, one in properties_of(type(instance)).items() if not one.read_only)
+
+
 class PropertyHolder:
     """Base of objects with properties: no other public attribute can be set, and equal values make equal objects."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
-            legal = ", ".join(n for n, one in properties_of(type(self)).items() if not one.read_only)
-            raise PropertyError(f"{type(self).__name__} has no property {name!r}; those that can be set are: {legal}")
+            raise PropertyError(
+                f"{type(self).__name__} has no property {name!r}; those that can be set are: {_settable(self)}"
+            )
         super().__setattr__(name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -173,7 +173,7 @@ class PropertyHolder:
 
 
 def at_least(low: int) -> Check[int]:
-    """Return the check for integers from ``low`` on."""
+    """Return the check for integers >= ``low``."""
     return lambda name, value: integer(name, value, low)
 
 

@@ -1,0 +1,130 @@
+"""Repeated encodes: prepared once, they cross few functions, and see every change of a property."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import mps
+from mpsref.arguments.arrays import Array
+from mpsref.mps import (
+    MPSCNNPoolingAverage,
+    MPSCNNPoolingAverageGradient,
+    MPSCNNPoolingMax,
+    MPSNNDefaultPadding,
+    MPSNNPadding,
+    MPSNNPaddingMethod,
+)
+
+
+def random(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def python_calls(function: Any) -> int:
+    """Return how many Python functions a call crosses."""
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["Max", "Average", "L2Norm"])
+def test_a_repeated_encode_crosses_few_functions(name: str) -> None:
+    forward = getattr(mps, f"MPSCNNPooling{name}")(3, 3, 2, 2, backend="cpu")
+    gradient = getattr(mps, f"MPSCNNPooling{name}Gradient")(3, 3, 2, 2, backend="cpu")
+    x = random(2, 8, 9, 4)
+    y, state = forward.encode(x, return_state=True)
+    expected = gradient.encode(y, x, state)
+    for _ in range(4):
+        np.testing.assert_array_equal(gradient.encode(y, x, state), expected)
+        np.testing.assert_array_equal(forward.encode(x), y)
+    assert python_calls(lambda: gradient.encode(y, x, state)) <= 40
+    assert python_calls(lambda: forward.encode(x)) <= 40
+
+
+def test_a_repeated_encode_sees_every_change_of_a_property() -> None:
+    forward, gradient = MPSCNNPoolingAverage(3, 3), MPSCNNPoolingAverageGradient(3, 3)
+    x = random(3, 6, 5, 8)
+    changes: list[tuple[Any, dict[str, Any]]] = [
+        (forward, {"edge_mode": "clamp"}),
+        (forward, {"zero_pad_size_x": 1}),
+        (forward, {"source_feature_channel_offset": 4}),
+        (forward, {"padding": MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeFull)}),
+        (forward, {"offset": (0, 0, 1)}),
+        (forward, {"destination_feature_channel_offset": 4}),
+        (forward, {"backend": "reference"}),
+        (gradient, {"clip_rect": ((1, 2, 0), (3, 2, 3))}),
+        (gradient, {"backend": "reference"}),
+    ]
+    for kernel, values in changes:
+        for name, value in values.items():
+            setattr(kernel, name, value)
+        for _ in range(4):
+            y, state = forward.encode(x, return_state=True)
+            dx = gradient.encode(y, x, state)
+            fresh = [type(one).from_json(one.to_json(), backend=one.backend) for one in (forward, gradient)]
+            expected, other = fresh[0].encode(x, return_state=True)
+            np.testing.assert_array_equal(y, expected)
+            np.testing.assert_array_equal(dx, fresh[1].encode(y, x, other))
+            assert state == other
+            assert [forward, gradient] == fresh
+
+
+def test_a_repeated_encode_refuses_what_the_first_one_refuses() -> None:
+    forward, gradient = MPSCNNPoolingMax(2, 2), mps.MPSCNNPoolingMaxGradient(2, 2)
+    x = random(1, 4, 4, 4)
+    for _ in range(4):
+        y, state = forward.encode(x, return_state=True)
+        gradient.encode(y, x, state)
+    committed = mps.MPSCommandBuffer()
+    committed.commit()
+    for call in (
+        lambda: forward.encode(x, command_buffer=committed),
+        lambda: gradient.encode(y, x, state, command_buffer=committed),
+    ):
+        with pytest.raises(mpsref.OrderError, match="NotEnqueued"):
+            call()
+    with pytest.raises(TypeError, match="destination_state is of type"):
+        forward.encode(x, destination_state=mps.MPSNNBinaryGradientState(state.record))
+    with pytest.raises(TypeError, match="gradient_state is of type"):
+        gradient.encode(y, x, mps.MPSNNBinaryGradientState(state.record))
+    twin = gradient.copy()
+    assert twin == gradient
+    np.testing.assert_array_equal(twin.encode(y, x, state), gradient.encode(y, x, state))
+
+
+def test_a_custom_policy_is_called_every_time() -> None:
+    calls = []
+
+    class Counting(MPSNNPadding):
+        def destination_image_descriptor_for_source_images(
+            self, images: Any, states: Any, kernel: Any, size: Any
+        ) -> Any:
+            calls.append(images)
+            return size
+
+    pool = MPSCNNPoolingMax(2, 2, padding=Counting())
+    for _ in range(4):
+        pool.encode(random(1, 4, 4, 1))
+    assert len(calls) == 4
+
+
+def test_a_kernel_keeps_few_encodes_prepared() -> None:
+    pool = MPSCNNPoolingMax(2, 2)
+    for _ in range(2):
+        for n in range(1, 40):
+            assert pool.encode(random(n, 2, 2, 1)).shape == (n, 2, 2, 1)
+    assert len(pool._prepared) <= 8
