@@ -1,4 +1,4 @@
-"""Loss kernels with Apple's names.
+"""Losses with Apple's names: descriptors, labels, kernels and nodes.
 
 >>> import numpy as np
 >>> labels = MPSCNNLossLabels((1, 1, 1), np.float32([[[[0, 0, 1]]]]))
@@ -15,65 +15,333 @@ Source: ``MPSCNNLoss.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, Self
 
-from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, flag, number
+import numpy as np
+
+from mpsref.arguments.arrays import Array, ImageShape, Shape, as_array, as_shape
+from mpsref.arguments.parameters import Pair, flag, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.kernels.loss import Loss
-from mpsref.mps.core import image_arguments
+from mpsref.kernels.loss import REDUCTIONS, Loss
+from mpsref.kernels.loss_formulas import LOSS_TYPES
+from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
-from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.core.state import MPSNNGradientState, one_state
-from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
-from mpsref.mps.loss_descriptor import (
-    MPSCNNLossDataDescriptor,
-    MPSCNNLossDescriptor,
-    MPSCNNLossType,
-    MPSCNNReductionType,
-    delta,
-    epsilon,
-    label_smoothing,
-    loss_descriptor,
+from mpsref.mps.core.properties import Property, fix, initialize, properties_of
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, one_state
+from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
+from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    FunctionNode,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
 )
-from mpsref.mps.loss_labels import MPSCNNLossLabels
 from mpsref.registry import Backend
 
-__all__ = [
-    "MPSCNNLoss",
-    "MPSCNNLossDataDescriptor",
-    "MPSCNNLossDescriptor",
-    "MPSCNNLossLabels",
-    "MPSCNNLossType",
-    "MPSCNNReductionType",
-    "MPSCNNYOLOLoss",
-    "MPSNNForwardLoss",
-    "MPSNNInitialGradient",
-    "MPSNNLossGradient",
-]
+# --- descriptors ------------------------------------------------------------------------------------------------------
+
+
+class MPSCNNLossType(Enumeration):
+    """The losses. Source: ``MPSCNNTypes.h`` [doc]."""
+
+    MeanAbsoluteError = 0
+    MeanSquaredError = 1
+    SoftMaxCrossEntropy = 2
+    SigmoidCrossEntropy = 3
+    CategoricalCrossEntropy = 4
+    Hinge = 5
+    Huber = 6
+    CosineDistance = 7
+    Log = 8
+    KullbackLeiblerDivergence = 9
+
+
+class MPSCNNReductionType(Enumeration):
+    """How the losses of all elements are reduced. Source: ``MPSCNNTypes.h`` [doc]."""
+
+    NONE = 0
+    Sum = 1
+    Mean = 2
+    SumByNonZeroWeights = 3
+
+
+class _Numbers:
+    """The numbers of a loss: properties of descriptors and kernels."""
+
+    weight = Property(number, 1.0, "The factor of every loss and gradient.")
+    label_smoothing = Property(
+        lambda name, value: number(name, value, 0, 1), 0.0, "The amount of label smoothing, in [0, 1]."
+    )
+    epsilon = Property(
+        lambda name, value: number(name, value, 0),
+        1e-7,
+        "The summand in the logarithms of ``Log``, >= 0.",
+    )
+    delta = Property(
+        lambda name, value: number(name, value, 0, above=True),
+        1.0,
+        "The end of the quadratic part of ``Huber``, > 0.",
+    )
+
 
 NUMBERS = "weight", "label_smoothing", "epsilon", "delta"
-"""What a gradient state carries, and what two of the kernels let be set."""
+SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classes", "epsilon", "delta"
 
 
-class Truth(NamedTuple):
-    """What a loss compares with, while its kernel is encoded."""
+@secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
+class MPSCNNLossDescriptor(_Numbers, SecureCoding):
+    """A loss type, a reduction and their parameters, which can be set; kernels copy the descriptor when they are made.
+
+    >>> MPSCNNLossDescriptor("huber", "mean", delta=0.5)
+    MPSCNNLossDescriptor(MPSCNNLossType.Huber, MPSCNNReductionType.Mean, delta=0.5)
+
+    ``CosineDistance`` takes the reduction ``Sum`` only [doc]. Legal values are those of :class:`mpsref.Loss`.
+    """
+
+    loss_type = Property(
+        lambda name, value: member(name, value, MPSCNNLossType),
+        MPSCNNLossType.MeanAbsoluteError,
+        "The loss.",
+        read_only=True,
+    )
+    reduction_type = Property(
+        lambda name, value: member(name, value, MPSCNNReductionType),
+        MPSCNNReductionType.NONE,
+        "How the losses of all elements are reduced.",
+        read_only=True,
+    )
+    reduce_across_batch = Property(flag, False, "Whether all images are reduced to one number.")
+    number_of_classes = Property(
+        lambda name, value: integer(name, value, low=1),
+        1,
+        "The number of classes, for smoothed softmax labels.",
+    )
+
+    def __init__(self, loss_type: Any, reduction_type: Any, **properties: Any) -> None:
+        """Describe a loss; the properties can be given by keyword. ``ValueError`` for what is not legal."""
+        fix(self, loss_type=loss_type, reduction_type=reduction_type)
+        initialize(self, properties)
+        _ = self.function  # raises for a reduction that the type does not take
+
+    @property
+    def function(self) -> Loss:
+        """The functional form."""
+        settable = {name: getattr(self, name) for name in SETTABLE}
+        return Loss(LOSS_TYPES[self.loss_type], REDUCTIONS[self.reduction_type], **settable)
+
+    def copy(self) -> Self:
+        """Return an equal descriptor."""
+        return copy.copy(self)
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # properties change
+
+    def __repr__(self) -> str:
+        known = properties_of(type(self))
+        changed = [f"{name}={getattr(self, name)!r}" for name in SETTABLE if getattr(self, name) != known[name].default]
+        return f"{type(self).__name__}({', '.join([repr(self.loss_type), repr(self.reduction_type), *changed])})"
+
+
+def _copied(name: str, value: Any) -> MPSCNNLossDescriptor:
+    """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
+    if not isinstance(value, MPSCNNLossDescriptor):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSCNNLossDescriptor")
+    return value.copy()
+
+
+class MPSCNNLossDataDescriptor:
+    """Labels or weights in memory, of one image or several.
+
+    ``array`` is a copy of them as (N, H, W, C). Source: ``MPSCNNLossDataDescriptor`` [doc]; NumPy has the strides
+    [choice].
+
+    >>> labels = MPSCNNLossDataDescriptor(np.zeros(12, np.float32), "heightxwidthxfeaturechannels", (3, 2, 1))
+    >>> labels.array.shape
+    (2, 2, 3, 1)
+    """
+
+    def __init__(self, data: Any, layout: Any, size: Any) -> None:
+        """Copy floating-point ``data`` of images of ``size`` (width, height, channels) in ``layout``.
+
+        Raises ``TypeError`` for integers, ``ShapeError`` for another number of values than N times the size.
+        """
+        array = as_array("data", data)
+        if array.dtype.kind != "f":
+            raise TypeError(f"data has dtype {array.dtype}; it must be a floating-point array: convert it")
+        self._layout = types.data_layout("layout", layout)
+        self._size = types.size("size", size)
+        width, height, channels = self._size
+        values = math.prod(self._size)
+        if not values or array.size % values or not array.size:
+            raise ShapeError(
+                f"data has {array.size} values; it must have N * {values} for N >= 1 images of width {width}, height "
+                f"{height} and {channels} channels, each >= 1"
+            )
+        if self._layout is MPSDataLayout.FeatureChannelsxHeightxWidth:
+            images = array.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+        else:
+            images = array.reshape(-1, height, width, channels)
+        self._array = np.array(images, dtype=array.dtype.newbyteorder("="), order="C")
+
+    @property
+    def array(self) -> Array:
+        """The data, (N, H, W, C)."""
+        return self._array
+
+    @property
+    def layout(self) -> MPSDataLayout:
+        """The layout of the given data."""
+        return self._layout
+
+    @property
+    def size(self) -> MTLSize:
+        """(width, height, channels) of an image."""
+        return self._size
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+class MPSCNNLossLabels(MPSState, SynchronizedState):
+    """Labels and weights (N, H, W, C) of a batch, and the loss image (N, 1, 1, 1) or (N, H, W, C), which is written.
+
+    >>> MPSCNNLossLabels((1, 1, 1), np.zeros((2, 4, 4, 3), np.float32))
+    <MPSCNNLossLabels: labels (2, 4, 4, 3), loss image (2, 1, 1, 1)>
+
+    Source: ``MPSCNNLossLabels`` in ``MPSCNNLoss.h`` [doc]; one object for a whole batch [choice].
+
+    All accessors raise ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a loss was encoded.
+    """
+
+    def __init__(self, loss_image_size: Any, labels: Any = None, weights: Any = None) -> None:
+        """Make labels in one of Apple's three ways.
+
+        With a labels descriptor alone, the loss image has the size (1, 1, 1). With a size (width, height, channels),
+        labels and weights are descriptors, whose data are copied, or images, whose pixels are read when a loss runs.
+        Raises ``TypeError`` for a mixture, ``ShapeError`` for weights that are not like the labels.
+        """
+        if isinstance(loss_image_size, MPSCNNLossDataDescriptor):
+            if labels is not None or weights is not None:
+                raise TypeError("a labels descriptor as the first argument stands alone; pass a loss_image_size first")
+            loss_image_size, labels = MTLSize(1, 1, 1), loss_image_size
+        self._size = types.size("loss_image_size", loss_image_size)
+        if labels is None:
+            raise TypeError("labels is None; it must be an MPSCNNLossDataDescriptor or an image")
+        if weights is not None and isinstance(labels, MPSCNNLossDataDescriptor) != isinstance(
+            weights, MPSCNNLossDataDescriptor
+        ):
+            raise TypeError(
+                f"labels is of type {type(labels).__name__} and weights of type {type(weights).__name__}; both must be "
+                "descriptors, or both images"
+            )
+        self._labels, self._weights = _image("labels", labels), None if weights is None else _image("weights", weights)
+        shape = self._array("labels").shape
+        if weights is not None and self._array("weights").shape[:3] != shape[:3]:
+            raise ShapeError(
+                f"weights has shape {self._array('weights').shape} and labels {shape}; N, H and W must be equal"
+            )
+        width, height, channels = self._size
+        if (height, width) not in ((1, 1), shape[1:3]):
+            raise ShapeError(
+                f"loss_image_size is {tuple(self._size)}; width and height must be 1 or those of the labels, "
+                f"{shape[2], shape[1]}"
+            )
+        self._loss = np.zeros((shape[0], height, width, channels), np.float32)
+
+    @property
+    def loss_image_size(self) -> MTLSize:
+        """(width, height, channels) of the loss image."""
+        return self._size
+
+    @property
+    def loss_image(self) -> Array:
+        """The loss image, read-only; zeros before the first loss."""
+        self.check_readable("loss_image")
+        view = self._loss.view()
+        view.setflags(write=False)
+        return view
+
+    @property
+    def labels_image(self) -> Any:
+        """The labels, as the image that was passed in, or an array."""
+        self.check_readable("labels_image")
+        return self._labels
+
+    @property
+    def weights_image(self) -> Any:
+        """The weights, as the image that was passed in, or an array; ``None`` without weights."""
+        self.check_readable("weights_image")
+        return self._weights
+
+    def device_read(self) -> tuple[Array, Array | None]:
+        """Return labels and weights (N, H, W, C) as a kernel that is encoded now reads them."""
+        return self._array("labels"), None if self._weights is None else self._array("weights")
+
+    def check_loss_shape(self, shape: ImageShape, reduction: str) -> None:
+        """Raise ``ShapeError`` unless the loss image of a kernel has the size that was named.
+
+        Source: the size of the source image or 1 x 1 x 1 [doc]; which of them, by the reduction [choice].
+        """
+        if shape != (shape[0], self._size.height, self._size.width, self._size.depth):
+            _, height, width, channels = shape
+            raise ShapeError(
+                f"loss_image_size is {tuple(self._size)}; with the reduction {reduction!r} it must be "
+                f"{(width, height, channels)} (width, height, channels)"
+            )
+
+    def device_write(self, loss: Array) -> None:
+        """Write the loss image of a kernel that is encoded now."""
+        self._loss = loss
+        self.written()
+
+    def _array(self, name: str) -> Array:
+        return image_arguments.source(name, self._labels if name == "labels" else self._weights).array
+
+    def __repr__(self) -> str:
+        weights = "" if self._weights is None else ", weights"
+        return f"<{type(self).__name__}: labels {self._array('labels').shape}{weights}, loss image {self._loss.shape}>"
+
+
+def _image(name: str, value: Any) -> Any:
+    """Return an array of a descriptor's data, or the image itself."""
+    if isinstance(value, MPSCNNLossDataDescriptor):
+        return value.array
+    image_arguments.source(name, value)  # raises for what is no image
+    return value
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+class _Truth(NamedTuple):
+    """Labels and weights during an encode."""
 
     labels: Array
     weights: Array | None
     validate: bool
 
 
-class Described(ImageKernel):
-    """What the loss kernels share: the descriptor, whose values they show."""
+class _LossKernel(ImageKernel):
+    """A kernel with a loss descriptor."""
 
     loss_descriptor = Property(
-        loss_descriptor, MPSCNNLossDescriptor(0, 0), "Type, reduction and parameters, a copy.", read_only=True
+        _copied, MPSCNNLossDescriptor(0, 0), "Type, reduction and parameters, a copy.", read_only=True
     )
-    _truth: Truth
+    _truth: _Truth
 
     def __init__(
         self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
@@ -82,25 +350,14 @@ class Described(ImageKernel):
         fix(self, loss_descriptor=loss_descriptor)
         super().__init__(backend=backend, **properties)
 
-    @property
-    def loss_type(self) -> MPSCNNLossType:
-        """Which loss."""
-        return self.loss_descriptor.loss_type
-
-    @property
-    def reduction_type(self) -> MPSCNNReductionType:
-        """What becomes of the losses of all elements."""
-        return self.loss_descriptor.reduction_type
-
-    @property
-    def reduce_across_batch(self) -> bool:
-        """Whether all images are reduced to one number."""
-        return self.loss_descriptor.reduce_across_batch
-
-    @property
-    def number_of_classes(self) -> int:
-        """Over how many classes softmax labels are smoothed."""
-        return self.loss_descriptor.number_of_classes
+    loss_type = property(attrgetter("loss_descriptor.loss_type"), doc="The loss.")
+    reduction_type = property(attrgetter("loss_descriptor.reduction_type"), doc="How losses are reduced.")
+    reduce_across_batch = property(
+        attrgetter("loss_descriptor.reduce_across_batch"), doc="Whether all images are reduced to one number."
+    )
+    number_of_classes = property(
+        attrgetter("loss_descriptor.number_of_classes"), doc="The number of classes over which labels are smoothed."
+    )
 
     @property
     def function(self) -> Loss:
@@ -108,13 +365,8 @@ class Described(ImageKernel):
         return self.loss_descriptor.function
 
 
-class Settable(Described):
+class _Settable(_Numbers, _LossKernel):
     """A loss kernel whose numbers can be set after it is made."""
-
-    weight = Property(number, 1.0, "What every loss and gradient is multiplied by.")
-    label_smoothing = Property(label_smoothing, 0.0, "How much labels are smoothed, in [0, 1].")
-    epsilon = Property(epsilon, 1e-7, "What is added to the arguments of ``Log``'s logarithms, >= 0.")
-    delta = Property(delta, 1.0, "Where ``Huber`` turns into a line, > 0.")
 
     def __init__(
         self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
@@ -129,7 +381,7 @@ class Settable(Described):
 
     @property
     def function(self) -> Loss:
-        """The functional form, with the numbers as they are now."""
+        """The functional form, with the present numbers."""
         described = self.loss_descriptor.copy()
         for name in NUMBERS:
             setattr(described, name, getattr(self, name))
@@ -140,30 +392,15 @@ class Settable(Described):
 
 
 @saved("loss_descriptor")
-class MPSCNNLoss(Described, MPSCNNKernel):
-    """A loss and its gradient in one: the labels receive the loss image, the destination is the gradient."""
+class MPSCNNLoss(_LossKernel, MPSCNNKernel):
+    """A loss and its gradient in one: the loss image is written to the labels, the destination is the gradient."""
 
-    @property
-    def weight(self) -> float:
-        """What every loss and gradient is multiplied by."""
-        return self.loss_descriptor.weight
+    weight = property(attrgetter("loss_descriptor.weight"), doc="The factor of every loss and gradient.")
+    label_smoothing = property(attrgetter("loss_descriptor.label_smoothing"), doc="The amount of label smoothing.")
+    epsilon = property(attrgetter("loss_descriptor.epsilon"), doc="What is added to arguments of logarithms.")
+    delta = property(attrgetter("loss_descriptor.delta"), doc="The end of the quadratic part of ``Huber``.")
 
-    @property
-    def label_smoothing(self) -> float:
-        """How much labels are smoothed."""
-        return self.loss_descriptor.label_smoothing
-
-    @property
-    def epsilon(self) -> float:
-        """What is added to the arguments of ``Log``'s logarithms."""
-        return self.loss_descriptor.epsilon
-
-    @property
-    def delta(self) -> float:
-        """Where ``Huber`` turns into a line."""
-        return self.loss_descriptor.delta
-
-    def encode(  # type: ignore[override]  # Apple's loss has other selectors than its parent, too
+    def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
         source_image: Any,
         labels: Any,
@@ -188,7 +425,7 @@ class MPSCNNLoss(Described, MPSCNNKernel):
         with Encoding(self, command_buffer):
             t, weights = labels.device_read()
             loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
-            self._truth = Truth(t, weights, False)
+            self._truth = _Truth(t, weights, False)
             result = self._encode((source,), destination_image, None, False, None, command_buffer)
             del self._truth
             labels.device_write(loss)
@@ -203,10 +440,10 @@ class MPSCNNLoss(Described, MPSCNNKernel):
 
 
 @saved("loss_descriptor")
-class MPSNNForwardLoss(Settable, MPSCNNKernel):
-    """A loss alone: the destination is the loss image. A state carries the numbers to the gradient."""
+class MPSNNForwardLoss(_Settable, MPSCNNKernel):
+    """A loss: the destination is the loss image. A state records the numbers for the gradient."""
 
-    def encode(  # type: ignore[override]  # Apple's loss has other selectors than its parent, too
+    def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
         source_image: Any,
         labels: Any,
@@ -249,14 +486,14 @@ class MPSNNForwardLoss(Settable, MPSCNNKernel):
 
 
 @saved("loss_descriptor")
-class MPSNNLossGradient(Settable, MPSCNNBinaryKernel):
-    """The gradient of :class:`MPSNNForwardLoss` for predictions or labels; the reduction divides nothing."""
+class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
+    """The gradient of :class:`MPSNNForwardLoss` for predictions or labels; without the division of the reduction."""
 
     destination_name = "destination_gradient"
 
     compute_label_gradients = Property(flag, False, "Whether the gradient is that for the labels.")
 
-    def encode(  # type: ignore[override]  # Apple's loss has other selectors than its parent, too
+    def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
         source_gradient: Any,
         source_image: Any,
@@ -279,7 +516,7 @@ class MPSNNLossGradient(Settable, MPSCNNBinaryKernel):
         )
         require_defaults(self, "clip_rect", "destination_feature_channel_offset")
         for prefix in self.prefixes:
-            require_defaults(self, *(prefix + name for name in IMAGE if name in SOURCE_PROPERTIES))
+            require_defaults(self, *(prefix + name for name in SOURCE))
         state = one_state("gradient_state", gradient_state, sources[1].array.shape[0])
         if state is not None and not (
             isinstance(state, MPSNNGradientState) and issubclass(state.record.kernel_class, MPSNNForwardLoss)
@@ -316,19 +553,21 @@ class MPSNNLossGradient(Settable, MPSCNNBinaryKernel):
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-SOURCE_PROPERTIES = "offset", "edge_mode", "source_feature_channel_offset", "source_feature_channel_max_count"
+def _truth(labels: Any, weights: Any, validate: bool) -> _Truth:
+    read = None if weights is None else image_arguments.source("weights", weights).array
+    return _Truth(image_arguments.source("labels", labels).array, read, flag("validate", validate))
 
 
 @saved()
 class MPSNNInitialGradient(MPSCNNKernel):
-    """Ones in the shape of the source: the gradient of a loss for itself, with which a backward pass begins [doc]."""
+    """Ones in the shape of the source: the gradient of a loss for itself, the start of a backward pass [doc]."""
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
         destination[region] = 1
 
 
 class MPSCNNYOLOLoss:
-    """Apple's loss for object detection, which mpsref does not build: how its parts combine is not documented."""
+    """Apple's loss for object detection, which is not built: how its parts combine is not documented."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         """Raise ``UnsupportedError``."""
@@ -337,6 +576,216 @@ class MPSCNNYOLOLoss:
         )
 
 
-def _truth(labels: Any, weights: Any, validate: bool) -> Truth:
-    read = None if weights is None else image_arguments.source("weights", weights).array
-    return Truth(image_arguments.source("labels", labels).array, read, flag("validate", validate))
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class MPSNNLabelsNode(MPSNNStateNode):
+    """The labels of a loss node: an input of the graph."""
+
+    def check(self, value: Any) -> Any:
+        """Return labels if they are :class:`~mpsref.mps.MPSCNNLossLabels`; ``TypeError`` if not."""
+        if not isinstance(value, MPSCNNLossLabels):
+            raise TypeError(f"labels for {self.name!r} are of type {type(value).__name__}; pass MPSCNNLossLabels")
+        return value
+
+    @property
+    def producer(self) -> None:
+        """``None``: labels are an input."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """The label of the loss node with ``.labels``, or that of the handle."""
+        assert self._producer is not None
+        return self.label or f"{self._producer.name}.labels"
+
+
+class MPSCNNLossNode(MPSNNFilterNode):
+    """A loss; its result is the gradient for ``source``.
+
+    Each run has labels, :class:`~mpsref.mps.MPSCNNLossLabels`, for the node ``input_labels``; the loss is written to
+    them [doc].
+    """
+
+    kind = "loss"
+    spec_class = Loss
+    state_class = None
+    result_is_gradient = True
+    needs = "a loss is its own gradient filter: use its result image as the source gradient"
+
+    def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
+        """Make a node."""
+        self._descriptor = _copied("loss_descriptor", loss_descriptor)
+        self._function = self._descriptor.function
+        super().__init__((source,), **properties)
+        self._source_states = (MPSNNLabelsNode._of(self),)
+
+    @property
+    def loss_descriptor(self) -> MPSCNNLossDescriptor:
+        """A copy of the descriptor."""
+        return self._descriptor.copy()
+
+    @property
+    def input_labels(self) -> MPSNNLabelsNode:
+        """The labels, which have the loss after the run."""
+        labels = self._source_states[0]
+        assert isinstance(labels, MPSNNLabelsNode)
+        return labels
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        return Bound(self._function, shapes[0])
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        return "forward", "gradient"
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        labels: MPSCNNLossLabels = call.state["labels"]
+        wide = np.result_type(images[0], np.float32)
+        truth = [t if t is None or t.dtype <= wide else t.astype(wide) for t in labels.device_read()]
+        call.state["loss"] = self._function.forward(images[0], *truth, backend=call.backend)
+        return self._function.gradient(None, images[0], *truth, backend=call.backend)
+
+    def check_labels(self, labels: MPSCNNLossLabels, shape: Shape) -> None:
+        """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
+        for name, image in zip(("labels", "weights"), labels.device_read(), strict=True):
+            if image is not None and (image.shape[:3] != shape[:3] or image.shape[3] < shape[3]):
+                raise ShapeError(
+                    f"{name} of {self.name!r} have shape {image.shape}, the predictions {shape}; they must agree, and "
+                    "may have more channels"
+                )
+        n, height, width, channels = shape
+        labels.check_loss_shape(self._function.loss_shape((n, height, width, channels)), self._function.reduction)
+
+
+class MPSNNLossGradientNode(MPSNNGradientFilterNode):
+    """The gradient of a forward loss, for the predictions or for the labels."""
+
+    is_labels_gradient_filter = Property(flag, False, "Whether it is the gradient for the labels.", read_only=True)
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        labels: MPSNNImageNode,
+        weights: MPSNNImageNode | None = None,
+        loss_descriptor: MPSCNNLossDescriptor | None = None,
+        is_labels_gradient_filter: bool = False,
+        **properties: Any,
+    ) -> None:
+        """Make a node from the images of the forward node, its state and its descriptor."""
+        self._function = _copied("loss_descriptor", loss_descriptor).function
+        fix(self, is_labels_gradient_filter=is_labels_gradient_filter)
+        others = [labels] if weights is None else [labels, weights]
+        super().__init__(
+            source_gradient,
+            source_image,
+            gradient_state,
+            *others,
+            source_index=int(self.is_labels_gradient_filter),
+            **properties,
+        )
+
+    def _image_shape(self, state: BoundState) -> Shape:
+        return state.source_shapes[0]
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        if shapes[2:] != states[0].source_shapes[1:]:
+            raise ShapeError(
+                f"labels and weights have shapes {shapes[2:]}; those of {self.forward.name!r} have "
+                f"{states[0].source_shapes[1:]}: both must be equal"
+            )
+        return super()._bind(shapes, parameters, states)
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        return ("gradient_labels" if self.is_labels_gradient_filter else "gradient",)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        g, y, *others = images
+        function = self._function.gradient_labels if self.is_labels_gradient_filter else self._function.gradient
+        return function(g, y, *others, backend=call.backend)
+
+
+class MPSNNForwardLossNode(MPSNNFilterNode):
+    """A loss as an image; labels and weights are images, too.
+
+    It is differentiated for the predictions, and for the labels as well with ``gradient_for_labels`` (not in MPS).
+    """
+
+    kind = "floss"
+    spec_class = Loss
+    gradient_class = MPSNNLossGradientNode
+    gradient_for_labels = Property(flag, False, "Whether training graphs make a gradient for the labels.")
+
+    def __init__(
+        self,
+        source: MPSNNImageNode | Sequence[MPSNNImageNode],
+        labels: MPSNNImageNode | MPSCNNLossDescriptor | None = None,
+        loss_descriptor: MPSCNNLossDescriptor | None = None,
+        weights: MPSNNImageNode | None = None,
+        **properties: Any,
+    ) -> None:
+        """Make a node from (source, labels, descriptor, weights), or ([source, labels, weights], descriptor)."""
+        if isinstance(source, (list, tuple)):
+            sources, descriptor = list(source), labels if loss_descriptor is None else loss_descriptor
+        else:
+            sources = [one for one in (source, labels, weights) if one is not None]
+            descriptor = loss_descriptor
+        if len(sources) not in (2, 3):
+            raise ValueError(f"there are {len(sources)} sources; there must be 2 or 3: source, labels, weights")
+        self._descriptor = _copied("loss_descriptor", descriptor)
+        self._function = self._descriptor.function
+        super().__init__(sources, **properties)
+
+    @property
+    def differentiable_sources(self) -> Sequence[int]:
+        """The predictions, and with ``gradient_for_labels`` the labels."""
+        return (0, 1) if self.gradient_for_labels else (0,)
+
+    @property
+    def _gradients_of(self) -> Sequence[int]:
+        return (0, 1)
+
+    @property
+    def _several_gradients(self) -> bool:
+        return False  # the single one is that of the predictions [doc]
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        y, *others = shapes
+        for name, shape in zip(("labels", "weights"), others, strict=False):
+            if shape[:3] != y[:3] or shape[3] < y[3]:
+                raise ShapeError(f"{name} have shape {shape}; predictions {y}: they must agree, more channels apart")
+        return Bound(self._function, self._function.loss_shape(as_shape("y", y)))
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        call.state["loss"] = self._function.forward(*images, backend=call.backend)
+        return call.state["loss"]  # type: ignore[no-any-return]
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        source, labels, *weights = self.source_images
+        return MPSNNLossGradientNode(
+            source_gradient,
+            source,
+            self._state,
+            labels,
+            weights[0] if weights else None,
+            self._descriptor,
+            source_index == 1,
+        )
+
+
+class MPSNNInitialGradientNode(FunctionNode):
+    """An image of ones in the shape of its source: the start of the gradients of a graph without a loss node."""
+
+    kind = "one"
+    state_class = None
+    result_is_gradient = True
+    needs = "its result is the first gradient: use its result image as the source gradient"
+    _differentiable = ()
+    function = None
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        return Bound(None, shapes[0])
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return np.ones_like(images[0])

@@ -17,6 +17,11 @@ from mpsref.mps.data_movement import MPSNNReshapeGradientNode as MPSNNReshapeGra
 from mpsref.mps.data_movement import MPSNNReshapeNode as MPSNNReshapeNode
 from mpsref.mps.dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradientNode
 from mpsref.mps.dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
+from mpsref.mps.loss import MPSCNNLossNode as MPSCNNLossNode
+from mpsref.mps.loss import MPSNNForwardLossNode as MPSNNForwardLossNode
+from mpsref.mps.loss import MPSNNInitialGradientNode as MPSNNInitialGradientNode
+from mpsref.mps.loss import MPSNNLabelsNode as MPSNNLabelsNode
+from mpsref.mps.loss import MPSNNLossGradientNode as MPSNNLossGradientNode
 from mpsref.mps.reduce import MPSNNReductionColumnMaxNode as MPSNNReductionColumnMaxNode
 from mpsref.mps.reduce import MPSNNReductionColumnMeanNode as MPSNNReductionColumnMeanNode
 from mpsref.mps.reduce import MPSNNReductionColumnMinNode as MPSNNReductionColumnMinNode
@@ -60,11 +65,6 @@ from .image_normalization import MPSCNNGroupNormalizationGradientNode as MPSCNNG
 from .image_normalization import MPSCNNGroupNormalizationNode as MPSCNNGroupNormalizationNode
 from .image_normalization import MPSCNNInstanceNormalizationGradientNode as MPSCNNInstanceNormalizationGradientNode
 from .image_normalization import MPSCNNInstanceNormalizationNode as MPSCNNInstanceNormalizationNode
-from .initial_gradient import MPSNNInitialGradientNode as MPSNNInitialGradientNode
-from .loss import MPSCNNLossNode as MPSCNNLossNode
-from .loss import MPSNNForwardLossNode as MPSNNForwardLossNode
-from .loss import MPSNNLabelsNode as MPSNNLabelsNode
-from .loss import MPSNNLossGradientNode as MPSNNLossGradientNode
 from .neuron import MPSCNNNeuronAbsoluteNode as MPSCNNNeuronAbsoluteNode
 from .neuron import MPSCNNNeuronELUNode as MPSCNNNeuronELUNode
 from .neuron import MPSCNNNeuronExponentialNode as MPSCNNNeuronExponentialNode
