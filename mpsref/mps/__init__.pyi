@@ -121,10 +121,10 @@ from .normalization_states import MPSCNNNormalizationGammaAndBetaState as MPSCNN
 from .normalization_states import MPSCNNNormalizationMeanAndVarianceState as MPSCNNNormalizationMeanAndVarianceState
 from .optimizer import MPSNNOptimizer as MPSNNOptimizer
 from .optimizer import MPSNNOptimizerAdam as MPSNNOptimizerAdam
+from .optimizer import MPSNNOptimizerDescriptor as MPSNNOptimizerDescriptor
 from .optimizer import MPSNNOptimizerRMSProp as MPSNNOptimizerRMSProp
 from .optimizer import MPSNNOptimizerStochasticGradientDescent as MPSNNOptimizerStochasticGradientDescent
-from .optimizer_descriptor import MPSNNOptimizerDescriptor as MPSNNOptimizerDescriptor
-from .optimizer_descriptor import MPSNNRegularizationType as MPSNNRegularizationType
+from .optimizer import MPSNNRegularizationType as MPSNNRegularizationType
 from .pooling import MPSCNNDilatedPoolingMax as MPSCNNDilatedPoolingMax
 from .pooling import MPSCNNDilatedPoolingMaxGradient as MPSCNNDilatedPoolingMaxGradient
 from .pooling import MPSCNNPooling as MPSCNNPooling

@@ -15,39 +15,451 @@ Source: ``MPSNNOptimizers.h`` [doc].
 from __future__ import annotations
 
 import abc
+import copy
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
-from mpsref.arguments.arrays import Array
+import numpy as np
+
+from mpsref.arguments.arrays import Array, as_array
 from mpsref.arguments.parameters import flag, number
+from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
+from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
+from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
+from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.kernel import MPSKernel, saved
-from mpsref.mps.core.properties import Alias, Property, at_least, fix
-from mpsref.mps.optimizer_descriptor import (
-    MPSNNOptimizerDescriptor,
-    MPSNNRegularizationType,
-    clip_bound,
-    optimizer_descriptor,
-    regularization_type,
-)
-from mpsref.mps.optimizer_operands import Part, form_of, joined_parts
+from mpsref.mps.core.properties import Alias, Property, at_least, fix, initialize, properties_of
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import Enumeration, member
+from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
 from mpsref.registry import Backend
-
-__all__ = [
-    "MPSNNOptimizer",
-    "MPSNNOptimizerAdam",
-    "MPSNNOptimizerDescriptor",
-    "MPSNNOptimizerRMSProp",
-    "MPSNNOptimizerStochasticGradientDescent",
-    "MPSNNRegularizationType",
-]
 
 AnyOptimizer = TypeVar("AnyOptimizer")
 
-SHARED = (
+
+# --- the descriptor ---------------------------------------------------------------------------------------------------
+
+
+class MPSNNRegularizationType(Enumeration):
+    """Regularization terms. Source: ``MPSNNOptimizers.h`` [doc]."""
+
+    NONE = 0
+    L1 = 1
+    L2 = 2
+
+
+def regularization_type(name: str, value: Any) -> MPSNNRegularizationType:
+    """Return ``value`` as a member: the check of a property."""
+    return member(name, value, MPSNNRegularizationType)
+
+
+def clip_bound(name: str, value: Any) -> float:
+    """Return a bound of gradients, a number or an infinity: the check of a property."""
+    if isinstance(value, (float, np.floating)) and math.isinf(value):
+        return float(value)
+    return number(name, value)
+
+
+@secure_coding(
+    version=1,
+    arguments=(
+        "learning_rate",
+        "gradient_rescale",
+        "apply_gradient_clipping",
+        "gradient_clip_max",
+        "gradient_clip_min",
+        "regularization_type",
+        "regularization_scale",
+    ),
+)
+class MPSNNOptimizerDescriptor(SecureCoding):
+    """The parameters of all optimizers. Numbers are finite and of any sign; the clip bounds may be infinite.
+
+    The properties can be set; an optimizer copies the descriptor when it is made.
+    """
+
+    learning_rate = Property(number, 1e-3, "The factor of a step.")
+    gradient_rescale = Property(number, 1.0, "The factor of a gradient, after clipping.")
+    apply_gradient_clipping = Property(flag, False, "Whether gradients are clipped.")
+    gradient_clip_max = Property(clip_bound, math.inf, "The largest gradient.")
+    gradient_clip_min = Property(clip_bound, -math.inf, "The smallest gradient.")
+    regularization_type = Property(regularization_type, MPSNNRegularizationType.NONE, "Regularization: none, L1 or L2.")
+    regularization_scale = Property(number, 0.0, "The factor of its gradient.")
+
+    def __init__(
+        self,
+        learning_rate: float = 1e-3,
+        gradient_rescale: float = 1.0,
+        *,
+        apply_gradient_clipping: bool = False,
+        gradient_clip_max: float = math.inf,
+        gradient_clip_min: float = -math.inf,
+        regularization_type: Any = MPSNNRegularizationType.NONE,
+        regularization_scale: float = 0.0,
+    ) -> None:
+        """Describe an optimizer; ``ValueError`` for gradient_clip_min > gradient_clip_max."""
+        initialize(
+            self,
+            {
+                "learning_rate": learning_rate,
+                "gradient_rescale": gradient_rescale,
+                "apply_gradient_clipping": apply_gradient_clipping,
+                "gradient_clip_max": gradient_clip_max,
+                "gradient_clip_min": gradient_clip_min,
+                "regularization_type": regularization_type,
+                "regularization_scale": regularization_scale,
+            },
+        )
+        self.check()
+
+    def check(self) -> None:
+        """Raise ``ValueError`` unless gradient_clip_min <= gradient_clip_max."""
+        if self.gradient_clip_min > self.gradient_clip_max:
+            raise ValueError(
+                f"gradient_clip_min is {self.gradient_clip_min} and gradient_clip_max is {self.gradient_clip_max}; "
+                "the former must be <= the latter"
+            )
+
+    def copy(self) -> Self:
+        """Return an equal descriptor."""
+        return copy.copy(self)
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # properties change
+
+    def __repr__(self) -> str:
+        changed = {
+            name: vars(self)[name] for name, one in properties_of(type(self)).items() if vars(self)[name] != one.default
+        }
+        words = (f"{name}={'float(' + repr(str(v)) + ')' if _infinite(v) else repr(v)}" for name, v in changed.items())
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+def _infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)
+
+
+def optimizer_descriptor(name: str, value: Any) -> MPSNNOptimizerDescriptor:
+    """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
+    if not isinstance(value, MPSNNOptimizerDescriptor):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNOptimizerDescriptor")
+    value.check()
+    return value.copy()
+
+
+# --- the forms of encode: arrays, and states of convolutions and batch normalizations ---------------------------------
+
+
+LARGEST_JOINED = 1 << 16
+"""The most values for which two updates are joined into one step; beyond, the copies take longer than a second step."""
+
+
+class Update(NamedTuple):
+    """The arrays of one step, of equal length."""
+
+    gradient: Array
+    value: Array
+    moments: tuple[Array | None, ...]
+    """Updated by the step; ``None`` for a moment that does not exist."""
+
+
+def _joined(updates: Sequence[Update]) -> Update | None:
+    """Return two small updates of equal dtypes as one; ``None`` for any others."""
+    if len(updates) != 2 or updates[0].value.size + updates[1].value.size > LARGEST_JOINED:
+        return None
+    kinds = []
+    for gradient, value, moments in updates:
+        if gradient.shape != value.shape:
+            return None
+        kinds.append([gradient.dtype, value.dtype, *[moment is None for moment in moments]])
+    if kinds[0] != kinds[1]:
+        return None
+    first, second = updates
+    pairs = zip(first.moments, second.moments, strict=True)
+    return Update(
+        np.concatenate((first.gradient, second.gradient)),
+        np.concatenate((first.value, second.value)),
+        tuple([None if one is None or other is None else np.concatenate((one, other)) for one, other in pairs]),
+    )
+
+
+class Form(abc.ABC):
+    """One way to call an optimizer."""
+
+    updates: list[Update]
+
+    @abc.abstractmethod
+    def write(self, values: Sequence[Array]) -> Any:
+        """Write the new values of all updates and return the result."""
+
+
+def form_of(
+    moments: Sequence[str], optional: Sequence[str], given: Mapping[str, Any], command_buffer: MPSCommandBuffer | None
+) -> Form:
+    """Return the form that the keywords ``given`` make up.
+
+    ``moments`` are the names of the moments without their ending: "input_momentum" stands for
+    ``input_momentum_vector``, for ``input_momentum_matrix`` with matrices and ``input_momentum_vectors`` with states.
+    Those that are ``optional`` may be missing. Raises ``TypeError`` for keywords that make up no form.
+    """
+    kind, names = _form_class(tuple(moments), tuple(optional), tuple(given))
+    form: Form = kind({key: given.get(key) for key in (*kind.required, kind.result)}, names, given, command_buffer)
+    return form
+
+
+@functools.lru_cache(maxsize=64)
+def _form_class(moments: tuple[str, ...], optional: tuple[str, ...], given: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """Return the class of the form, and the names of the moments in it."""
+    for form in FORMS:
+        names = [moment + form.ending for moment in moments]
+        required = {*form.required, *(moment + form.ending for moment in moments if moment not in optional)}
+        if required <= set(given) <= {*form.required, form.result, *names}:
+            return form, names
+    lines = (
+        ", ".join([*form.required, *(moment + form.ending for moment in moments), f"[{form.result}]"]) for form in FORMS
+    )
+    raise TypeError(f"the keywords {', '.join(given) or '(none)'} are no way to encode; one is: {'; or '.join(lines)}")
+
+
+def _moment_array(name: str, value: Any, size: int, dtype: np.dtype[Any]) -> Array:
+    """Return a moment, which is updated in place."""
+    if not isinstance(value, np.ndarray):
+        raise TypeError(
+            f"{name} is of type {type(value).__name__}; it is updated in place, so it must be a NumPy array"
+        )
+    if not value.flags.writeable:
+        raise ValueError(f"{name} is read-only; it is updated in place: pass an array that may be written")
+    if value.dtype != dtype:
+        raise TypeError(f"{name} has dtype {value.dtype}; it must have that of the values, {dtype}")
+    if value.size != size:
+        raise ShapeError(f"{name} has {value.size} elements; it must have as many as there are values, {size}")
+    return value
+
+
+class _Arrays(Form):
+    """Vectors: gradient, values and result are arrays of one shape."""
+
+    required: tuple[str, ...] = ("input_gradient_vector", "input_values_vector")
+    result = "result_values_vector"
+    ending = "_vector"
+    rank = 1
+
+    def __init__(
+        self, given: Mapping[str, Any], names: Sequence[str], all_given: Mapping[str, Any], _: MPSCommandBuffer | None
+    ) -> None:
+        gradient, value = (self._array(name, given[name]) for name in self.required)
+        if gradient.shape != value.shape:
+            raise ShapeError(
+                f"{self.required[0]} has shape {gradient.shape}; it must have that of the values, {value.shape}"
+            )
+        moments = {
+            name: None
+            if all_given.get(name) is None
+            else _moment_array(name, self._array(name, all_given[name]), value.size, value.dtype)
+            for name in names
+        }
+        others: dict[str, Array | None] = {self.required[0]: gradient, **moments}
+        target = given[self.result]
+        self._target = None if target is None else self._checked_target(target, value, others)
+        _check_apart(others | {self.required[1]: value}, moments)
+        self.updates = [Update(gradient, value, tuple(moments.values()))]
+
+    def _array(self, name: str, value: Any) -> Array:
+        array = value if isinstance(value, np.ndarray) else as_array(name, value)
+        if array.dtype not in (np.float32, np.float64):
+            raise TypeError(f"{name} has dtype {array.dtype}; it must be float32")
+        if array.ndim != self.rank:
+            raise ShapeError(f"{name} has shape {array.shape}; it must have {self.rank} axis/axes")
+        return array
+
+    def _checked_target(self, target: Any, value: Array, others: Mapping[str, Array | None]) -> Array:
+        found = _moment_array(self.result, target, value.size, value.dtype)
+        if found.shape != value.shape:
+            raise ShapeError(f"{self.result} has shape {found.shape}; it must have that of the values, {value.shape}")
+        for name, other in others.items():
+            if other is not None and np.shares_memory(found, other):
+                raise ValueError(
+                    f"{self.result} shares memory with {name}; it may be the array of the values, or another one"
+                )
+        return found
+
+    def write(self, values: Sequence[Array]) -> Any:
+        made = values[0].reshape(self.updates[0].value.shape)
+        if self._target is None:
+            return made
+        self._target[...] = made
+        return self._target
+
+
+class _Matrices(_Arrays):
+    """Matrices: the same with two axes."""
+
+    required = ("input_gradient_matrix", "input_values_matrix")
+    result = "result_values_matrix"
+    ending = "_matrix"
+    rank = 2
+
+
+class _States(Form):
+    """States: lists of moments, whose first entry belongs to the first update and whose second to the second."""
+
+    required: tuple[str, ...]
+    result = "result_state"
+    ending = "_vectors"
+
+    def _set_updates(
+        self, gradients: Sequence[Array], values: Sequence[Array | None], names: Sequence[str], given: Mapping[str, Any]
+    ) -> None:
+        """Make the updates, one for each pair of values and gradients with moments."""
+        lists = {name: given.get(name) for name in names}
+        count = 1 if values[1] is None else 2
+        lengths = set()
+        for name, vectors in lists.items():
+            if vectors is None:
+                continue
+            if not isinstance(vectors, (list, tuple)):
+                raise TypeError(f"{name} is of type {type(vectors).__name__}; it must be a list of one or two vectors")
+            if len(vectors) not in (1, 2):
+                raise ValueError(f"{name} has {len(vectors)} vectors; it must have one or two")
+            lengths.add(len(vectors))
+        if len(lengths) > 1:
+            raise ValueError(f"{', '.join(lists)} have different lengths; each must have one vector, or each two")
+        updated = min(count, *lengths) if lengths else count
+        self._kept = values[updated:]
+        self.updates = []
+        for k in range(updated):
+            value = values[k]
+            assert value is not None
+            moments = []
+            for name, vectors in lists.items():
+                entry = None if vectors is None else vectors[k]
+                if entry is not None:
+                    entry = _moment_array(f"{name}[{k}]", entry, value.size, value.dtype)
+                    if entry.ndim != 1:
+                        raise ShapeError(f"{name}[{k}] has shape {entry.shape}; it must have one axis")
+                moments.append(entry)
+            self.updates.append(Update(gradients[k].ravel(), value.ravel(), tuple(moments)))
+        arrays = {
+            f"{name}[{k}]": update.moments[i] for k, update in enumerate(self.updates) for i, name in enumerate(names)
+        }
+        _check_apart(arrays, arrays)
+
+
+class _Convolution(_States):
+    """The states of a convolution."""
+
+    required = ("convolution_gradient_state", "convolution_source_state")
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        names: Sequence[str],
+        all_given: Mapping[str, Any],
+        command_buffer: MPSCommandBuffer | None,
+    ) -> None:
+        gradient_name, source_name = self.required
+        gradient = _of_kind(gradient_name, given[gradient_name], MPSCNNConvolutionGradientState)
+        source = _of_kind(source_name, given[source_name], MPSCNNConvolutionWeightsAndBiasesState)
+        dw, db = gradient.device_read(command_buffer)
+        weights, biases = source.device_read(command_buffer)
+        if dw.size != weights.size:
+            raise ShapeError(f"{gradient_name} has {dw.size} weights and {source_name} {weights.size}")
+        self._set_updates((dw, db), (weights, biases), names, all_given)
+        self._shape, self._command_buffer = weights.shape, command_buffer
+        target = given[self.result]
+        self._target = None if target is None else _of_kind(self.result, target, MPSCNNConvolutionWeightsAndBiasesState)
+
+    def write(self, values: Sequence[Array]) -> Any:
+        # Biases that were not updated are copied, so that a reload from the result is safe [choice].
+        kept: Sequence[Array | None] = [*values, *self._kept]
+        weights, biases = kept
+        if self._target is None:
+            assert weights is not None
+            return MPSCNNConvolutionWeightsAndBiasesState(weights.reshape(self._shape), biases)
+        self._target.device_write(weights, biases, command_buffer=self._command_buffer)
+        return self._target
+
+
+class _BatchNormalization(_States):
+    """The state of a batch normalization: its gradients, and the gamma and beta that its kernel has."""
+
+    required: tuple[str, ...] = ("batch_normalization_state",)
+
+    def __init__(
+        self,
+        given: Mapping[str, Any],
+        names: Sequence[str],
+        all_given: Mapping[str, Any],
+        command_buffer: MPSCommandBuffer | None,
+    ) -> None:
+        states = [_of_kind(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
+        gradient = states[0].device_read(command_buffer)
+        source = gradient if states[-1] is states[0] else states[-1].device_read(command_buffer)
+        if gradient.gradient_for_gamma is None or gradient.gradient_for_beta is None:
+            raise OrderError(
+                f"{self.required[0]} holds no gradients yet; encode MPSCNNBatchNormalizationStatisticsGradient first"
+            )
+        if gradient.gradient_for_gamma.size != source.gamma.size:
+            raise ShapeError(
+                f"{self.required[0]} has gradients for {gradient.gradient_for_gamma.size} channels and "
+                f"{self.required[-1]} {source.gamma.size}"
+            )
+        gradients = gradient.gradient_for_gamma, gradient.gradient_for_beta
+        self._set_updates(gradients, (source.gamma, source.beta), names, all_given)
+        self._command_buffer = command_buffer
+        target = given[self.result]
+        self._target = None if target is None else _of_kind(self.result, target, MPSCNNNormalizationGammaAndBetaState)
+
+    def write(self, values: Sequence[Array]) -> Any:
+        kept: Sequence[Array | None] = [*values, *self._kept]
+        gamma, beta = kept
+        if self._target is None:
+            target = MPSCNNNormalizationGammaAndBetaState(gamma, beta)
+            target.written()
+            return target
+        self._target.device_write(gamma, beta, command_buffer=self._command_buffer)
+        return self._target
+
+
+class _TwoBatchNormalizations(_BatchNormalization):
+    """The same with one state for the gradients and one for gamma and beta."""
+
+    required = ("batch_normalization_gradient_state", "batch_normalization_source_state")
+
+
+FORMS = _Arrays, _Matrices, _Convolution, _BatchNormalization, _TwoBatchNormalizations
+
+
+def _of_kind(name: str, value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an {kind.__name__}")
+    return value
+
+
+def _check_apart(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:
+    """Raise ``ValueError`` where an array that is updated in place shares memory with another one."""
+    present = [array for array in arrays.values() if array is not None]
+    if len(set(map(id, present))) == len(present) and all(array.base is None for array in present):
+        return  # each has memory of its own
+    others, met = arrays.items(), set()
+    for name, moment in written.items():
+        met |= {name}  # those that were compared with everything
+        for other, array in others:
+            if other not in met and moment is not None and array is not None and np.shares_memory(moment, array):
+                raise ValueError(f"{name} shares memory with {other}; it is updated in place: pass an array of its own")
+
+
+# --- optimizers -------------------------------------------------------------------------------------------------------
+
+
+COMMON = (
     "gradient_rescale",
     "apply_gradient_clipping",
     "gradient_clip_max",
@@ -55,29 +467,27 @@ SHARED = (
     "regularization_type",
     "regularization_scale",
 )
-NUMBERS = ("learning_rate", *(name for name in SHARED if name != "regularization_type"))
+NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization_type"))
 
 
 class MPSNNOptimizer(MPSKernel):
     """Base class of the optimizers.
 
-    It is made with a ``learning_rate``, or with an ``optimizer_descriptor``, which has more. ``learning_rate`` and
+    It takes a ``learning_rate``, or an ``optimizer_descriptor`` with more parameters. ``learning_rate`` and
     ``apply_gradient_clipping`` can be set later.
     """
 
     moments: ClassVar[tuple[str, ...]]
-    """The lists of vectors, two in each, that the state forms of ``encode`` need beside the states."""
+    """The lists of vectors, two in each, that the state forms of ``encode`` need in addition to the states."""
     optional_moments: ClassVar[tuple[str, ...]] = ()
 
-    learning_rate = Property(number, 1e-3, "What a step is multiplied by.")
-    gradient_rescale = Property(number, 1.0, "What a gradient is multiplied by, after clipping.", read_only=True)
+    learning_rate = Property(number, 1e-3, "The factor of a step.")
+    gradient_rescale = Property(number, 1.0, "The factor of a gradient, after clipping.", read_only=True)
     apply_gradient_clipping = Property(flag, False, "Whether gradients are clipped.")
     gradient_clip_max = Property(clip_bound, float("inf"), "The largest gradient.", read_only=True)
     gradient_clip_min = Property(clip_bound, -float("inf"), "The smallest gradient.", read_only=True)
-    regularization_type = Property(
-        regularization_type, MPSNNRegularizationType.NONE, "What is added to the loss.", read_only=True
-    )
-    regularization_scale = Property(number, 0.0, "What the gradient of that is multiplied by.", read_only=True)
+    regularization_type = Property(regularization_type, MPSNNRegularizationType.NONE, "Regularization.", read_only=True)
+    regularization_scale = Property(number, 0.0, "The factor of its gradient.", read_only=True)
 
     def __init__(
         self,
@@ -93,14 +503,14 @@ class MPSNNOptimizer(MPSKernel):
                 "learning_rate and optimizer_descriptor are both given or both missing; pass exactly one of them"
             )
         described = _described(learning_rate, optimizer_descriptor)
-        fix(self, **{name: getattr(described, name) for name in SHARED if name != "apply_gradient_clipping"})
+        fix(self, **{name: getattr(described, name) for name in COMMON if name != "apply_gradient_clipping"})
         settable = {name: getattr(described, name) for name in ("learning_rate", "apply_gradient_clipping")}
         super().__init__(backend=backend, **settable, **properties)
 
     @property
     def optimizer_descriptor(self) -> MPSNNOptimizerDescriptor:
-        """A descriptor of what the optimizer has in common with all others, as it is now."""
-        return MPSNNOptimizerDescriptor(self.learning_rate, **{name: getattr(self, name) for name in SHARED})
+        """A descriptor with the present parameters."""
+        return MPSNNOptimizerDescriptor(self.learning_rate, **{name: getattr(self, name) for name in COMMON})
 
     def set_learning_rate(self, new_learning_rate: float) -> None:
         """Set ``learning_rate``: Apple's setter."""
@@ -114,7 +524,7 @@ class MPSNNOptimizer(MPSKernel):
         ``convolution_gradient_state, convolution_source_state, result_state``, or ``batch_normalization_state,
         result_state``, or ``batch_normalization_gradient_state, batch_normalization_source_state, result_state``, and
         the moments as lists, ``..._vectors``: for weights and biases, or gamma and beta; a list of one leaves the
-        second part as it is.
+        second vector as it is.
 
         A result that is left out is made. Moments are updated in place; the result may be the source. Raises
         ``TypeError`` for keywords that are none of these forms, ``TypeError`` or ``ValueError`` for arrays that do not
@@ -125,41 +535,41 @@ class MPSNNOptimizer(MPSKernel):
         optional = self._may_be_missing()
         check_encodable(command_buffer)
         form = form_of(names, optional, operands, command_buffer)
-        for part in form.parts:
-            for name, moment in zip(names, part.moments, strict=True):
+        for update in form.updates:
+            for name, moment in zip(names, update.moments, strict=True):
                 if moment is None and name not in optional:
                     raise ValueError(f"{name} is None; {type(self).__name__} needs it, zeros before the first step")
-        steps = self._steps(form.parts)
-        result = form.hand_over([values for values, _ in steps])
-        for part, (_, moments) in zip(form.parts, steps, strict=True):
-            for moment, new in zip(part.moments, moments, strict=True):
+        steps = self._steps(form.updates)
+        result = form.write([values for values, _ in steps])
+        for update, (_, moments) in zip(form.updates, steps, strict=True):
+            for moment, new in zip(update.moments, moments, strict=True):
                 if moment is not None and new is not None:
                     moment[...] = new if new.ndim == moment.ndim else new.reshape(moment.shape)
         self._stepped()
         return result
 
-    def _steps(self, parts: Sequence[Part]) -> Sequence[tuple[Array, Sequence[Array | None]]]:
-        """Step all parts: small ones at once, as each number is for itself and a call takes longer than they do."""
-        joined = joined_parts(parts)
+    def _steps(self, updates: Sequence[Update]) -> Sequence[tuple[Array, Sequence[Array | None]]]:
+        """Compute all steps: small ones in one call, since a step is elementwise."""
+        joined = _joined(updates)
         if joined is None:
-            return [self._step(part) for part in parts]
+            return [self._step(update) for update in updates]
         value, moments = self._step(joined)
-        end = parts[0].value.size
+        end = updates[0].value.size
         cuts = slice(end), slice(end, None)
         return [(value[cut], [None if moment is None else moment[cut] for moment in moments]) for cut in cuts]
 
     @abc.abstractmethod
-    def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
-        """Return the new values and moments of a part."""
+    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
+        """Return the new values and moments."""
 
     def _may_be_missing(self) -> tuple[str, ...]:
         return _stems(self.optional_moments)
 
     def _stepped(self) -> None:
-        """Note that a step was made."""
+        """Count a step."""
 
     def _function(self, kind: Callable[..., AnyOptimizer], *own: str) -> AnyOptimizer:
-        """Return the functional form, with the parameters ``own`` beside those that all optimizers have."""
+        """Return the functional form, with the parameters ``own`` and those of all optimizers."""
         names = own + NUMBERS
         found: AnyOptimizer = _spec(kind, names, self.regularization_type.value, attrgetter(*names)(self))
         return found
@@ -183,19 +593,19 @@ def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.removesuffix("_vectors") for name in names)
 
 
-def _flat(part: Part) -> list[Array | None]:
+def _flat(update: Update) -> list[Array | None]:
     """Return gradient, values and moments as vectors."""
-    arrays = part.gradient, part.value, *part.moments
+    arrays = update.gradient, update.value, *update.moments
     return [None if array is None else array if array.ndim == 1 else array.reshape(-1) for array in arrays]
 
 
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
-    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. Without a momentum it is plain."""
+    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
 
     moments = ("input_momentum_vectors",)
 
-    momentum_scale = Property(number, 0.0, "How much of the momentum stays.", read_only=True)
+    momentum_scale = Property(number, 0.0, "The decay of the momentum.", read_only=True)
     use_nesterov_momentum = Property(flag, False, "Whether the momentum is Nesterov's.", read_only=True)
     use_nestrov_momentum = Alias("use_nesterov_momentum", "The old spelling.")
 
@@ -218,9 +628,9 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     def _may_be_missing(self) -> tuple[str, ...]:
         return ("input_momentum",)
 
-    def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
+    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
         spec = self._function(StochasticGradientDescent, "momentum_scale", "use_nesterov_momentum")
-        value, m = spec.step(*_flat(part), backend=self.backend)
+        value, m = spec.step(*_flat(update), backend=self.backend)
         return value, (m,)
 
 
@@ -231,9 +641,9 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     moments = ("input_sum_of_squares_vectors",)
 
     decay = Property(
-        lambda name, value: number(name, value, 0, 1), 0.9, "How much of the mean of squares stays.", read_only=True
+        lambda name, value: number(name, value, 0, 1), 0.9, "The decay of the mean of squares.", read_only=True
     )
-    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "What is added to the root.", read_only=True)
+    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
 
     def __init__(
         self,
@@ -249,9 +659,9 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         fix(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
-    def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
+    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
         spec = self._function(RMSProp, "decay", "epsilon")
-        gradient, value, s = _flat(part)
+        gradient, value, s = _flat(update)
         value, s = spec.step(gradient, value, s, backend=self.backend)
         return value, (s,)
 
@@ -267,10 +677,10 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 
-    beta1 = Property(_share, 0.9, "How much of the momentum stays.", read_only=True)
-    beta2 = Property(_share, 0.999, "How much of the velocity stays.", read_only=True)
-    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "What is added to the root.", read_only=True)
-    time_step = Property(at_least(0), 0, "How many steps were made.")
+    beta1 = Property(_share, 0.9, "The decay of the momentum.", read_only=True)
+    beta2 = Property(_share, 0.999, "The decay of the velocity.", read_only=True)
+    epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
+    time_step = Property(at_least(0), 0, "The number of steps so far.")
 
     def __init__(
         self,
@@ -290,9 +700,9 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
             learning_rate, optimizer_descriptor=optimizer_descriptor, time_step=time_step, backend=backend, **properties
         )
 
-    def _step(self, part: Part) -> tuple[Array, Sequence[Array | None]]:
+    def _step(self, update: Update) -> tuple[Array, Sequence[Array | None]]:
         spec = self._function(Adam, "beta1", "beta2", "epsilon")
-        gradient, value, m, u, umax = _flat(part)
+        gradient, value, m, u, umax = _flat(update)
         value, *moments = spec.step(gradient, value, m, u, umax, self.time_step + 1, backend=self.backend)
         return value, moments
 
