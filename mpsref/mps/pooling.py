@@ -1,4 +1,4 @@
-"""Pooling kernels with Apple's names: max, average and L2 norm, dilated max, and their gradients.
+"""Pooling with Apple's names: max, average and L2 norm, dilated max; kernels, their gradients, and nodes of graphs.
 
 >>> import numpy as np
 >>> pool = MPSCNNPoolingAverage(3, 3, 2, 2, edge_mode="clamp")
@@ -13,7 +13,7 @@
 >>> gradient.secondary_edge_mode
 MPSImageEdgeMode.Clamp
 
-Source: ``MPSCNNPooling.h`` [doc].
+Source: ``MPSCNNPooling.h``, ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, integer
@@ -32,79 +33,34 @@ from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.kernel import MPSCNNKernel, saved
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Alias, Property, at_least, fix, optional
 from mpsref.mps.core.state import SourceProperties
+from mpsref.mps.core.types import MPSImageEdgeMode
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.registry import Backend, Problem
-
-__all__ = [
-    "MPSCNNDilatedPoolingMax",
-    "MPSCNNDilatedPoolingMaxGradient",
-    "MPSCNNPooling",
-    "MPSCNNPoolingAverage",
-    "MPSCNNPoolingAverageGradient",
-    "MPSCNNPoolingGradient",
-    "MPSCNNPoolingL2Norm",
-    "MPSCNNPoolingL2NormGradient",
-    "MPSCNNPoolingMax",
-    "MPSCNNPoolingMaxGradient",
-]
 
 SIZE = ("kernel_width", "kernel_height")
 STRIDES = ("stride_in_pixels_x", "stride_in_pixels_y")
 DILATIONS = ("dilation_rate_x", "dilation_rate_y")
 
 
-class Family(abc.ABC):
-    """What the forward and the gradient kernel of a family share: which function they compute."""
+# --- kernels and gradients: what both share ---------------------------------------------------------------------------
+
+
+class _Pooling(ImageKernel):
+    """A forward or a gradient kernel; the windows of the latter are those of both of its sources."""
 
     repeats = True
-
-    @abc.abstractmethod
-    def _function(self, source: SourceProperties) -> Pooling:
-        """Return the functional form, for the properties of the image that is pooled."""
-
-
-class Max(Family):
-    """The largest value of each window."""
-
-    def _function(self, source: SourceProperties) -> Pooling:
-        return _spec(PoolingMax, source, ("dilations", (source.dilation_rate_y, source.dilation_rate_x)))
-
-
-class L2Norm(Family):
-    """The root of the sum of squares of each window."""
-
-    def _function(self, source: SourceProperties) -> Pooling:
-        return _spec(PoolingL2Norm, source)
-
-
-class Average(Family):
-    """The mean of each window."""
-
-    zero_pad_size_x = Property(at_least(0), 0, "Width of a ring of zeros that counts, with edge mode ``Clamp``, in x.")
-    zero_pad_size_y = Property(at_least(0), 0, "Width of a ring of zeros that counts, with edge mode ``Clamp``, in y.")
-
-    def _function(self, source: SourceProperties) -> Pooling:
-        return _spec(PoolingAverage, source, ("zero_pad_size", (self.zero_pad_size_y, self.zero_pad_size_x)))
-
-
-@functools.lru_cache(maxsize=1024)
-def _spec(kind: type[Pooling], source: SourceProperties, *options: tuple[str, Any]) -> Pooling:
-    return kind(
-        kernel_size=(source.kernel_height, source.kernel_width),
-        strides=(source.stride_in_pixels_y, source.stride_in_pixels_x),
-        offset=(source.offset.y, source.offset.x),
-        edge_mode="clamp" if source.edge_mode is types.MPSImageEdgeMode.Clamp else "zero",
-        **dict(options),
-    )
-
-
-class MPSCNNPooling(Family, MPSCNNKernel):
-    """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); each channel by itself.
-
-    Kernel size and strides are in pixels, >= 1. Every other property can be given by keyword, or set later.
-    """
 
     def __init__(
         self,
@@ -116,42 +72,50 @@ class MPSCNNPooling(Family, MPSCNNKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; raises ``TypeError`` for what is no integer, ``ValueError`` for one that is too small."""
-        fix(self, kernel_width=kernel_width, kernel_height=kernel_height)
-        fix(self, stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
+        self._fix_windows(kernel_width=kernel_width, kernel_height=kernel_height)
+        self._fix_windows(stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
         super().__init__(backend=backend, **properties)
 
-    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]]:
-        function = self._function(self._source_properties(0))
-        return function.problems["forward"](function, shapes[0], size), (0,)
+    def _fix_windows(self, **values: int) -> None:
+        for name, value in values.items():
+            integer(name, value, low=1)  # with the name of the argument, also for a gradient kernel
+            fix(self, **{prefix + name: value for prefix in self.prefixes})
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        function = self._function(self._source_properties(0))
-        function.forward(parts[0], region.size, out=destination[region], backend=self.backend)
-
-
-@saved(*SIZE, *STRIDES)
-class MPSCNNPoolingMax(Max, MPSCNNPooling):
-    """Max pooling: :class:`mpsref.PoolingMax`."""
+    @abc.abstractmethod
+    def _function(self, source: SourceProperties) -> Pooling:
+        """Return the functional form, for the properties of the image that is pooled."""
 
 
-@saved(*SIZE, *STRIDES)
-class MPSCNNPoolingL2Norm(L2Norm, MPSCNNPooling):
-    """L2-norm pooling: :class:`mpsref.PoolingL2Norm`."""
+@functools.lru_cache(maxsize=1024)
+def _spec(kind: type[Pooling], source: SourceProperties, *options: tuple[str, Any]) -> Pooling:
+    return kind(
+        kernel_size=(source.kernel_height, source.kernel_width),
+        strides=(source.stride_in_pixels_y, source.stride_in_pixels_x),
+        offset=(source.offset.y, source.offset.x),
+        edge_mode="clamp" if source.edge_mode is MPSImageEdgeMode.Clamp else "zero",
+        **dict(options),
+    )
 
 
-@saved(*SIZE, *STRIDES)
-class MPSCNNPoolingAverage(Average, MPSCNNPooling):
-    """Average pooling: :class:`mpsref.PoolingAverage`. ``Clamp`` means that windows shrink at the edges."""
-
-    def _extras(self) -> Mapping[str, Any]:
-        return {"zero_pad_size_x": self.zero_pad_size_x, "zero_pad_size_y": self.zero_pad_size_y}
+class _Max(_Pooling):
+    def _function(self, source: SourceProperties) -> Pooling:
+        return _spec(PoolingMax, source, ("dilations", (source.dilation_rate_y, source.dilation_rate_x)))
 
 
-@saved(*SIZE, *DILATIONS, *STRIDES)
-class MPSCNNDilatedPoolingMax(Max, MPSCNNPooling):
-    """Max pooling with a distance of ``dilation_rate_x`` and ``dilation_rate_y`` pixels between the taps."""
+class _L2Norm(_Pooling):
+    def _function(self, source: SourceProperties) -> Pooling:
+        return _spec(PoolingL2Norm, source)
 
+
+class _Average(_Pooling):
+    zero_pad_size_x = Property(at_least(0), 0, "Width in x of a zero pad that counts, with edge mode ``Clamp``.")
+    zero_pad_size_y = Property(at_least(0), 0, "Width in y of a zero pad that counts, with edge mode ``Clamp``.")
+
+    def _function(self, source: SourceProperties) -> Pooling:
+        return _spec(PoolingAverage, source, ("zero_pad_size", (self.zero_pad_size_y, self.zero_pad_size_x)))
+
+
+class _DilatedMax(_Max):
     def __init__(
         self,
         kernel_width: int,
@@ -164,46 +128,86 @@ class MPSCNNDilatedPoolingMax(Max, MPSCNNPooling):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; errors as in :class:`MPSCNNPooling`."""
-        fix(self, dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
+        self._fix_windows(dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
         strides = stride_in_pixels_x, stride_in_pixels_y
         super().__init__(kernel_width, kernel_height, *strides, backend=backend, **properties)
 
 
-class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
+# --- forward kernels --------------------------------------------------------------------------------------------------
+
+
+class MPSCNNPooling(_Pooling, MPSCNNKernel):
+    """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); each channel by itself.
+
+    Parameters
+    ----------
+    kernel_width, kernel_height : int
+        Size of the window in pixels, >= 1.
+    stride_in_pixels_x, stride_in_pixels_y : int, default 1
+        Distance of two windows in pixels, >= 1.
+    backend : str or mpsref.Backend, optional
+        What it runs on; ``None`` for the backend in use.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]]:
+        function = self._function(self._source_properties(0))
+        return function.problems["forward"](function, shapes[0], size), (0,)
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        function = self._function(self._source_properties(0))
+        function.forward(parts[0], region.size, out=destination[region], backend=self.backend)
+
+
+@saved(*SIZE, *STRIDES)
+class MPSCNNPoolingMax(_Max, MPSCNNPooling):
+    """Max pooling: :class:`mpsref.PoolingMax`."""
+
+
+@saved(*SIZE, *STRIDES)
+class MPSCNNPoolingL2Norm(_L2Norm, MPSCNNPooling):
+    """L2-norm pooling: :class:`mpsref.PoolingL2Norm`."""
+
+
+@saved(*SIZE, *STRIDES)
+class MPSCNNPoolingAverage(_Average, MPSCNNPooling):
+    """Average pooling: :class:`mpsref.PoolingAverage`. With edge mode ``Clamp``, windows shrink at the edges."""
+
+    def _extras(self) -> Mapping[str, Any]:
+        return {"zero_pad_size_x": self.zero_pad_size_x, "zero_pad_size_y": self.zero_pad_size_y}
+
+
+@saved(*SIZE, *DILATIONS, *STRIDES)
+class MPSCNNDilatedPoolingMax(_DilatedMax, MPSCNNPooling):
+    """Max pooling whose taps are ``dilation_rate_x`` and ``dilation_rate_y`` pixels apart."""
+
+
+# --- gradient kernels -------------------------------------------------------------------------------------------------
+
+
+class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     """Base class of the pooling gradients, from g (N, OH, OW, C) and the source (N, H, W, C) to (N, H, W, C).
 
-    ``source_size`` says how many gradient pixels count, from ``primary_offset`` on; ``None`` is the rest of them. A
-    ``kernel_offset_x`` or ``_y`` of ``None`` puts the first pixel of the first window that lies inside the source
-    at the first pixel of the clip rectangle [doc], an integer any other [choice].
+    ``source_size`` is the number of gradient pixels that count, from ``primary_offset`` on; ``None`` is the rest of
+    them. A ``kernel_offset_x`` or ``_y`` of ``None`` puts the first pixel of the first window that lies inside the
+    source at the first pixel of the clip rectangle [doc], an integer any other [choice]. The parameters are those of
+    the forward kernel.
     """
 
     has_source_size = True
 
     source_size = Property(
-        optional(types.size), None, "How many gradient pixels count, MTLSize; depth is not used. ``None``: the rest."
+        optional(types.size),
+        None,
+        "The gradient pixels that count, MTLSize; its depth is not used. ``None``: the rest.",
     )
-    kernel_offset_x = Property(optional(integer), None, "As in every gradient kernel; ``None``: as the class says.")
-    kernel_offset_y = Property(optional(integer), None, "As in every gradient kernel; ``None``: as the class says.")
+    kernel_offset_x = Property(optional(integer), None, "As in every gradient kernel; ``None``: see the class.")
+    kernel_offset_y = Property(optional(integer), None, "As in every gradient kernel; ``None``: see the class.")
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
     stride_in_pixels_x = Alias("secondary_stride_in_pixels_x", "Distance of two forward windows in x.")
     stride_in_pixels_y = Alias("secondary_stride_in_pixels_y", "Distance of two forward windows in y.")
-
-    def __init__(
-        self,
-        kernel_width: int,
-        kernel_height: int,
-        stride_in_pixels_x: int = 1,
-        stride_in_pixels_y: int = 1,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        """Make a kernel with the numbers of the forward kernel; errors as in :class:`MPSCNNPooling`."""
-        _fix_both(self, kernel_width=kernel_width, kernel_height=kernel_height)
-        _fix_both(self, stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
-        super().__init__(backend=backend, **properties)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         g, x = (count(channels) for channels in read)
@@ -217,14 +221,14 @@ class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
     def _family_configuration(self, state: Any) -> Mapping[str, Any]:
         return {"source_size": state.record.clip_rect.size, **state.record.extras}
 
+    def _source_size(self) -> Pair | None:
+        return None if self.source_size is None else (self.source_size.height, self.source_size.width)
+
     def _represented(self, size: Pair, source: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Return, for y and x, J(0) and the range of source pixels that a clip of ``size`` represents."""
         windows, kernel_offsets = self._source_properties(1).windows, (self.kernel_offset_y, self.kernel_offset_x)
         y, x = map(_source_pixels, windows, kernel_offsets, size, source[1:3])
         return y, x
-
-    def _source_size(self) -> Pair | None:
-        return None if self.source_size is None else (self.source_size.height, self.source_size.width)
 
     def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]] | None:
         g, source = shapes
@@ -239,8 +243,9 @@ class MPSCNNPoolingGradient(Family, MPSCNNGradientKernel):
         """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 where there is none."""
         g, x = parts
         function = self._function(self._source_properties(1))
-        source = x if function.reads_source else x.shape
-        target, arguments = destination[region], (g, source, self.primary_offset[1::-1], self._source_size())
+        corner = self.primary_offset.y, self.primary_offset.x
+        arguments = g, x if function.reads_source else x.shape, corner, self._source_size()
+        target = destination[region]
         (first_y, y0, y1), (first_x, x0, x1) = self._represented(region.size, x.shape)
         if (first_y, first_x, *region.size) == (0, 0, *x.shape[1:3]):
             function.gradient(*arguments, out=target, backend=self.backend)
@@ -260,55 +265,257 @@ def _source_pixels(window: Window, kernel_offset: int | None, n: int, length: in
     return first, begin, max(begin, min(first + n, length))
 
 
-def _fix_both(kernel: MPSCNNPoolingGradient, **values: int) -> None:
-    """Fix properties of the primary and of the secondary image."""
-    for name, value in values.items():
-        integer(name, value, low=1)  # an error is to name the argument
-        fix(kernel, **{f"primary_{name}": value, f"secondary_{name}": value})
-
-
 @saved(*SIZE, *STRIDES)
-class MPSCNNPoolingMaxGradient(Max, MPSCNNPoolingGradient):
-    """The gradient of max pooling: each window's goes to the first of its largest pixels in raster order."""
+class MPSCNNPoolingMaxGradient(_Max, MPSCNNPoolingGradient):
+    """The gradient of max pooling: that of each window goes to the first of its largest pixels in raster order."""
 
     forward_class = MPSCNNPoolingMax
 
 
 @saved(*SIZE, *STRIDES)
-class MPSCNNPoolingL2NormGradient(L2Norm, MPSCNNPoolingGradient):
+class MPSCNNPoolingL2NormGradient(_L2Norm, MPSCNNPoolingGradient):
     """The gradient of L2-norm pooling."""
 
     forward_class = MPSCNNPoolingL2Norm
 
 
 @saved(*SIZE, *STRIDES)
-class MPSCNNPoolingAverageGradient(Average, MPSCNNPoolingGradient):
+class MPSCNNPoolingAverageGradient(_Average, MPSCNNPoolingGradient):
     """The gradient of average pooling. Of the source image only the size counts, not the pixels [doc]."""
 
     forward_class = MPSCNNPoolingAverage
 
 
 @saved(*SIZE, *DILATIONS, *STRIDES)
-class MPSCNNDilatedPoolingMaxGradient(Max, MPSCNNPoolingGradient):
+class MPSCNNDilatedPoolingMaxGradient(_DilatedMax, MPSCNNPoolingGradient):
     """The gradient of dilated max pooling."""
 
     forward_class = MPSCNNDilatedPoolingMax
     dilation_rate_x = Alias("secondary_dilation_rate_x", "Distance of two forward taps in x.")
     dilation_rate_y = Alias("secondary_dilation_rate_y", "Distance of two forward taps in y.")
 
+
+# --- nodes of graphs --------------------------------------------------------------------------------------------------
+
+
+class _Windows:
+    """The windows of a node."""
+
+    kernel_width = MPSCNNKernel.kernel_width
+    kernel_height = MPSCNNKernel.kernel_height
+    stride_in_pixels_x = MPSCNNKernel.stride_in_pixels_x
+    stride_in_pixels_y = MPSCNNKernel.stride_in_pixels_y
+
+
+class _Dilated:
+    dilation_rate_x = MPSCNNKernel.dilation_rate_x
+    dilation_rate_y = MPSCNNKernel.dilation_rate_y
+
+
+class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
+    """Base class of the pooling nodes; outside the image windows read its edge: the edge mode is Clamp [doc].
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image that is pooled.
+    kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int, optional
+        The windows in full.
+    filter_size : int, optional
+        The kernel size of both axes, in place of the windows in full; ``(source, size)`` is the same.
+    stride : int, optional
+        The stride of both axes, with a ``filter_size``, which is the default.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    _abstract = True
+    kernel_class: ClassVar[type[MPSCNNPooling]]
+    gradient_class: ClassVar[type[MPSCNNPoolingGradientNode]]
+    _differentiable = (0,)
+
     def __init__(
         self,
-        kernel_width: int,
-        kernel_height: int,
-        dilation_rate_x: int,
-        dilation_rate_y: int,
-        stride_in_pixels_x: int = 1,
-        stride_in_pixels_y: int = 1,
+        source: MPSNNImageNode,
+        kernel_width: int | None = None,
+        kernel_height: int | None = None,
+        stride_in_pixels_x: int | None = None,
+        stride_in_pixels_y: int | None = None,
         *,
-        backend: str | Backend | None = None,
+        filter_size: int | None = None,
+        stride: int | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel with the numbers of the forward kernel; errors as in :class:`MPSCNNPooling`."""
-        _fix_both(self, dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
-        strides = stride_in_pixels_x, stride_in_pixels_y
-        super().__init__(kernel_width, kernel_height, *strides, backend=backend, **properties)
+        if kernel_width is not None and kernel_height is None and filter_size is None:
+            kernel_width, filter_size = None, kernel_width
+        if filter_size is not None:
+            if (kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y) != (None,) * 4:
+                raise TypeError("filter_size and the windows in full are both given; pass one of them")
+            kernel_width = kernel_height = integer("filter_size", filter_size, low=1)
+            stride_in_pixels_x = stride_in_pixels_y = (
+                kernel_width if stride is None else integer("stride", stride, low=1)
+            )
+        elif stride is not None:
+            raise TypeError("stride belongs to filter_size; with kernel_width pass stride_in_pixels_x and _y")
+        windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
+        given = dict(zip((*SIZE, *STRIDES), windows, strict=True))
+        missing = [name for name, value in given.items() if value is None]
+        if missing:
+            raise TypeError(f"{type(self).__name__} lacks {', '.join(missing)}; pass them all, or filter_size")
+        fix(self, **given)
+        super().__init__((source,), **properties)
+        self._kernel = self.kernel_class(**self.parameters, edge_mode=MPSImageEdgeMode.Clamp)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The arguments of the kernel, by name."""
+        return {name: getattr(self, name) for name in self.kernel_class._coding.arguments}
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        kernel = self._kernel.copy()
+        kernel.padding = self.padding_policy
+        shape = kernel.infer_padding(*shapes)
+        return Bound(kernel._function(kernel._source_properties(0)), shape)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        spec: Pooling = call.spec
+        return spec.forward(images[0], call.result_shape[1:3], backend=call.backend)
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        return self.gradient_class(
+            source_gradient, self.source_images[0], self._state, **self.parameters, padding_policy=self.padding_policy
+        )
+
+
+class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
+    """Base class of the pooling gradient nodes; offset and edge mode come from the forward pass, with the state.
+
+    The windows are those of the forward node; a ``padding_policy`` is kept, and not used [choice].
+    """
+
+    _abstract = True
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        kernel_width: int,
+        kernel_height: int,
+        stride_in_pixels_x: int,
+        stride_in_pixels_y: int,
+        padding_policy: MPSNNPadding | None = None,
+        **properties: Any,
+    ) -> None:
+        fix(self, kernel_width=kernel_width, kernel_height=kernel_height)
+        fix(self, stride_in_pixels_x=stride_in_pixels_x, stride_in_pixels_y=stride_in_pixels_y)
+        if padding_policy is not None:
+            properties["padding_policy"] = padding_policy
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+    def _spec(self, spec: Pooling) -> Pooling:
+        """Return the forward function with the windows of this node."""
+        windows: dict[str, Any] = {
+            "kernel_size": (self.kernel_height, self.kernel_width),
+            "strides": (self.stride_in_pixels_y, self.stride_in_pixels_x),
+        }
+        if isinstance(self, _Dilated):
+            windows["dilations"] = self.dilation_rate_y, self.dilation_rate_x
+        if all(getattr(spec, name) == value for name, value in windows.items()):
+            return spec
+        return replace(spec, **windows)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        g, *x = images
+        source = x[0] if self.reads_pixels else call.forward_shapes[0]
+        return self._spec(call.spec).gradient(g, source, backend=call.backend)
+
+
+class MPSCNNPoolingMaxGradientNode(MPSCNNPoolingGradientNode):
+    """The gradient of max pooling."""
+
+
+class MPSCNNPoolingL2NormGradientNode(MPSCNNPoolingGradientNode):
+    """The gradient of L2-norm pooling."""
+
+
+class MPSCNNPoolingAverageGradientNode(MPSCNNPoolingGradientNode):
+    """The gradient of average pooling; of the forward image it needs only the size [doc]."""
+
+    reads_pixels = False
+
+
+class MPSCNNDilatedPoolingMaxGradientNode(_Dilated, MPSCNNPoolingGradientNode):
+    """The gradient of dilated max pooling."""
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        kernel_width: int,
+        kernel_height: int,
+        stride_in_pixels_x: int,
+        stride_in_pixels_y: int,
+        dilation_rate_x: int,
+        dilation_rate_y: int,
+        **properties: Any,
+    ) -> None:
+        fix(self, dilation_rate_x=dilation_rate_x, dilation_rate_y=dilation_rate_y)
+        windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
+        super().__init__(source_gradient, source_image, gradient_state, *windows, **properties)
+
+
+class MPSCNNPoolingMaxNode(MPSCNNPoolingNode):
+    """Max pooling.
+
+    >>> node = MPSCNNPoolingMaxNode(MPSNNImageNode(), filter_size=2)
+    >>> node.kernel_width, node.stride_in_pixels_y
+    (2, 2)
+    """
+
+    kind, spec_class, kernel_class = "pmax", PoolingMax, MPSCNNPoolingMax
+    gradient_class = MPSCNNPoolingMaxGradientNode
+
+
+class MPSCNNPoolingAverageNode(MPSCNNPoolingNode):
+    """Average pooling."""
+
+    kind, spec_class, kernel_class = "pavg", PoolingAverage, MPSCNNPoolingAverage
+    gradient_class = MPSCNNPoolingAverageGradientNode
+
+
+class MPSCNNPoolingL2NormNode(MPSCNNPoolingNode):
+    """L2-norm pooling."""
+
+    kind, spec_class, kernel_class = "pl2", PoolingL2Norm, MPSCNNPoolingL2Norm
+    gradient_class = MPSCNNPoolingL2NormGradientNode
+
+
+class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
+    """Dilated max pooling; ``filter_size`` alone is kernel size, stride and dilation [doc]."""
+
+    kind, spec_class, kernel_class = "pdil", PoolingMax, MPSCNNDilatedPoolingMax
+    gradient_class = MPSCNNDilatedPoolingMaxGradientNode
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
+        kernel_width: int | None = None,
+        kernel_height: int | None = None,
+        stride_in_pixels_x: int | None = None,
+        stride_in_pixels_y: int | None = None,
+        dilation_rate_x: int | None = None,
+        dilation_rate_y: int | None = None,
+        *,
+        filter_size: int | None = None,
+        stride: int | None = None,
+        **properties: Any,
+    ) -> None:
+        short = filter_size if filter_size is not None else kernel_width if kernel_height is None else None
+        rates = [short if rate is None else rate for rate in (dilation_rate_x, dilation_rate_y)]
+        if None in rates:
+            raise TypeError(f"{type(self).__name__} lacks a dilation_rate_x or _y; pass both, or filter_size")
+        fix(self, dilation_rate_x=rates[0], dilation_rate_y=rates[1])
+        windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
+        super().__init__(source, *windows, filter_size=filter_size, stride=stride, **properties)
