@@ -281,7 +281,9 @@ def plot(
 def bench(
     backend: BackendOption = None,
     kernel: KernelOption = None,
-    layer: Annotated[list[str] | None, typer.Option(help="A layer of the zoo; may be given several times.")] = None,
+    layer: Annotated[
+        list[str] | None, typer.Option(help="A layer of a published network; may be given several times.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
     scaling: Annotated[bool, typer.Option(help="Also time three sizes of each axis.")] = True,
     json: JsonOption = False,

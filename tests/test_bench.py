@@ -21,13 +21,13 @@ import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
 from mpsref.arguments.arrays import Array
 from mpsref.bench import BenchReport, Measurement, timing
-from mpsref.conformance import data, families, torch_equivalents, zoo
+from mpsref.conformance import data, families, layers, torch_equivalents
 from mpsref.conformance.families.pooling import average_pooling, avg_pool2d
-from mpsref.conformance.zoo.pooling import AVERAGE_POOLING
+from mpsref.conformance.layer import Layer
 from mpsref_cpu import backend
 
 FORWARD, GRADIENT = (registry.Operation(PoolingAverage, method) for method in ("forward", "gradient"))
-LAYER = zoo.Layer(
+LAYER = Layer(
     "tiny.pool", "Tiny", PoolingAverage(2, 2, 1), (2, 6, 8, 3), {"output_size": (3, 4), "gradient_size": (3, 4)}
 )
 
@@ -201,11 +201,11 @@ def test_large_results_are_not_allocated_anew() -> None:
     assert outs[0].shape == (1, 6, 8, 200_000)
 
 
-def test_pytorch_computes_every_layer_of_the_zoo_that_it_can_place() -> None:
+def test_pytorch_computes_every_layer_that_it_can_place() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    layers = [layer.small(channels=2, batch=2) for layer in AVERAGE_POOLING]
+    small = [layer.small(channels=2, batch=2) for layer in layers.load("PoolingAverage")]
     placed = 0
-    for layer in layers:
+    for layer in small:
         for operation in (FORWARD, GRADIENT):
             problem = layer.problem(operation.method)
             inputs = inputs_of(problem)
@@ -214,13 +214,13 @@ def test_pytorch_computes_every_layer_of_the_zoo_that_it_can_place() -> None:
                 placed += 1
                 ours = registry.run(problem, *inputs, backend="reference")
                 bench._same(layer.name, "reference", ours, torch_equivalents.arrays(call()))
-    assert placed > len(layers)
+    assert placed > len(small)
 
 
 @pytest.mark.parametrize("operation", [FORWARD, GRADIENT], ids=str)
-def test_pytorch_writes_into_memory_that_is_there(operation: registry.Operation) -> None:
+def test_pytorch_writes_into_given_memory(operation: registry.Operation) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    problem = zoo.by_name("nin_cifar10.pool2").small().problem(operation.method)
+    problem = layers.by_name("nin_cifar10.pool2").small().problem(operation.method)
     inputs = inputs_of(problem)
     out = np.full(problem.result_shapes[0], np.nan, np.float32)
     call = average_pooling(torch, problem, inputs, (out,))
@@ -242,7 +242,7 @@ def test_importing_it_imports_neither_pytorch_nor_numba() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
-NORM = zoo.Layer("tiny.norm", "Tiny", BatchNormalization(0.1), (2, 3, 4, 5))
+NORM = Layer("tiny.norm", "Tiny", BatchNormalization(0.1), (2, 3, 4, 5))
 FOUR = [registry.Operation(BatchNormalization, method) for method in BatchNormalization.problems]
 
 

@@ -1,4 +1,4 @@
-"""Convolution against PyTorch in float64, values and autograd: random problems, and every layer of the zoo."""
+"""Convolution against PyTorch in float64, values and autograd: random problems, and layers of published networks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
+from mpsref.conformance import layers
+from mpsref.conformance.layer import Layer
 from mpsref.conformance.strategies import pairs
-from mpsref.conformance.zoo import convolution as zoo
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 MARGIN = 40
+
+CONVOLUTIONS = layers.load("Convolution")
+LAYERS = (*CONVOLUTIONS, *layers.load("ConvolutionTranspose", "FullyConnected"))
 
 
 @st.composite
@@ -85,8 +89,8 @@ def test_clamp_is_replicated_padding(
     close(clamped.gradient_weights(g, x)[0], inner.gradient_weights(g, wide)[0])
 
 
-@pytest.mark.parametrize("layer", zoo.CONVOLUTIONS, ids=lambda layer: layer.name)
-def test_layers_of_the_zoo(layer: zoo.WeightedLayer) -> None:
+@pytest.mark.parametrize("layer", CONVOLUTIONS, ids=lambda layer: layer.name)
+def test_layers_of_published_networks(layer: Layer) -> None:
     """The published words, given to PyTorch itself on the small image, make the same sizes, values and gradients."""
     small, words = layer.small(channels=4), dict(layer.words)
     spec, rng = small.spec, np.random.default_rng(0)
@@ -114,8 +118,8 @@ def test_layers_of_the_zoo(layer: zoo.WeightedLayer) -> None:
     close(spec.gradient_weights(g, x)[0], nhwc(w.grad))
 
 
-@pytest.mark.parametrize("layer", zoo.LAYERS, ids=lambda layer: layer.name)
-def test_small_layers_keep_their_windows(layer: zoo.WeightedLayer) -> None:
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+def test_small_layers_keep_their_windows(layer: Layer) -> None:
     """Fewer channels, images and windows, but the same geometry at both ends of an image."""
     small = layer.small(channels=5, batch=2)
     assert small.source_shape[0] == 2
@@ -141,7 +145,7 @@ def test_small_layers_keep_their_windows(layer: zoo.WeightedLayer) -> None:
 @pytest.mark.parametrize("name", ["alexnet.fc6", "resnet50.layer1.conv2", "unet.up1", "mobilenet_v2.block8.depthwise"])
 def test_grown_layers_are_legal(name: str, axis: int) -> None:
     """One axis of the source twice as long, whatever has to follow; all three operations."""
-    (layer,) = (layer for layer in zoo.LAYERS if layer.name == name)
+    (layer,) = (layer for layer in LAYERS if layer.name == name)
     grown = layer.small(channels=4, batch=2).grown(axis, 2)
     before, after = layer.small(channels=4, batch=2).source_shape, grown.source_shape
     assert after == tuple(length * (2 if k == axis else 1) for k, length in enumerate(before))
@@ -151,7 +155,7 @@ def test_grown_layers_are_legal(name: str, axis: int) -> None:
 
 def test_published_sizes() -> None:
     """Sizes as papers and model files give them, typed in by hand."""
-    sizes = {layer.name: layer.call["output_size"][0] for layer in zoo.LAYERS}
+    sizes = {layer.name: layer.call["output_size"][0] for layer in LAYERS}
     published = {
         "alexnet.conv1": 55, "alexnet.conv2": 27, "vgg16.conv4_2": 28, "googlenet.conv1": 112, "resnet50.conv1": 112,
         "resnet50.layer2.conv2_strided": 28, "resnet50.layer4.downsample": 7, "mobilenet_v2.block2.depthwise": 56,
@@ -165,6 +169,6 @@ def test_published_sizes() -> None:
 
 def test_an_evenly_padded_network_of_tensorflow_is_not_that_of_pytorch() -> None:
     """EfficientNet's stride-2 layers have their padding at the end; MobileNetV2's in PyTorch on both sides."""
-    by_name: dict[str, Any] = {layer.name: layer.spec for layer in zoo.CONVOLUTIONS}
+    by_name: dict[str, Any] = {layer.name: layer.spec for layer in CONVOLUTIONS}
     assert by_name["efficientnet_b0.stem"].offset == (1, 1)
     assert by_name["mobilenet_v2.stem"].offset == (0, 0)

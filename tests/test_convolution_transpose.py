@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, Neuron
 from mpsref.arguments.arrays import Array
+from mpsref.conformance import layers
+from mpsref.conformance.layer import Layer
 from mpsref.conformance.strategies import pairs
-from mpsref.conformance.zoo import convolution as zoo
 from mpsref.kernels.convolution_transpose import exchanged
 
 F32 = np.float32
@@ -177,8 +178,8 @@ def test_against_pytorch(kernel: Any, strides: Any, pad: int, groups: int, seed:
     close(spec.gradient_weights(g, ours)[0], from_pytorch(w.grad.numpy(), groups))
 
 
-@pytest.mark.parametrize("layer", zoo.TRANSPOSES, ids=lambda layer: layer.name)
-def test_layers_of_the_zoo(layer: zoo.WeightedLayer) -> None:
+@pytest.mark.parametrize("layer", layers.load("ConvolutionTranspose"), ids=lambda layer: layer.name)
+def test_layers_of_published_networks(layer: Layer) -> None:
     torch = pytest.importorskip("torch")
     small, pads = layer.small(channels=4), dict(layer.words)["pads"]
     spec, rng = small.spec, np.random.default_rng(0)

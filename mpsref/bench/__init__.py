@@ -29,8 +29,10 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.bench.timing import copying, in_turn, take_turns
-from mpsref.conformance import data, families, torch_equivalents, zoo
+from mpsref.conformance import data, families, torch_equivalents
+from mpsref.conformance import layers as model_layers
 from mpsref.conformance.case import operations as all_operations
+from mpsref.conformance.layer import Layer
 from mpsref.conformance.torch_equivalents import Call
 from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem, Spec
@@ -143,19 +145,19 @@ class BenchReport:
 def run(
     backends: str | Backend | Iterable[str | Backend] = "cpu",
     operations: Iterable[Operation] | None = None,
-    layers: Iterable[str | zoo.Layer] | None = None,
+    layers: Iterable[str | Layer] | None = None,
     rounds: int = 7,
     scaling: bool = True,
     progress: Callable[[str], None] = lambda title: None,
 ) -> BenchReport:
-    """Time ``backends`` on ``operations`` (default: all) of ``layers`` (default: the whole zoo).
+    """Time ``backends`` on ``operations`` (default: all) of ``layers`` (default: all there are).
 
     ``progress(title)`` is called before each step. Raises ``ValueError`` for unknown names, for a backend that cannot
     run here, and where a backend and PyTorch do not agree: the time of a wrong answer says nothing.
     """
     chosen = registry.get_available(backends)
-    names = zoo.LAYERS if layers is None else layers
-    known = [zoo.by_name(layer) if isinstance(layer, str) else layer for layer in names]
+    names = model_layers.load() if layers is None else layers
+    known = [model_layers.by_name(layer) if isinstance(layer, str) else layer for layer in names]
     wanted = list(all_operations() if operations is None else operations)
     count = cores()
     measurements: list[Measurement] = []
@@ -212,7 +214,7 @@ def _torch_call(torch: Any, problem: Problem, inputs: tuple[Array, ...]) -> Call
     return equivalent(torch, problem, inputs, _outs(problem)) if equivalent else None
 
 
-def _measure(operation: Operation, layer: zoo.Layer, backends: Sequence[Backend], session: _Session) -> Measurement:
+def _measure(operation: Operation, layer: Layer, backends: Sequence[Backend], session: _Session) -> Measurement:
     problem = layer.problem(operation.method)
     inputs = data.inputs(problem, "float32", "real", 1)
     calls = {backend.name: _call(problem, inputs, backend) for backend in backends}
@@ -225,7 +227,7 @@ def _measure(operation: Operation, layer: zoo.Layer, backends: Sequence[Backend]
 
 
 def _measure_together(
-    spec_type: type[Spec], layer: zoo.Layer, backends: Sequence[Backend], session: _Session
+    spec_type: type[Spec], layer: Layer, backends: Sequence[Backend], session: _Session
 ) -> Measurement:
     """Time operations that PyTorch does in one, one after the other on the same images."""
     methods, equivalent = families.joint_equivalents()[spec_type]
@@ -245,7 +247,7 @@ def _measure_together(
 
 def _measured(
     operation: str,
-    layer: zoo.Layer,
+    layer: Layer,
     problems: Sequence[Problem],
     backends: Mapping[str, Call],
     copy: Call,
@@ -271,7 +273,7 @@ def _nbytes(problem: Problem) -> int:
     return 4 * sum(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
 
 
-def _scale(operation: Operation, layer: zoo.Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:
+def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:
     """Time three sizes of each axis, from 4 images of 64 channels on, which are neither too small nor too large."""
     base = layer.small(channels=64, batch=4)
     for axis, name in enumerate("NHWC"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import CASES, families, zoo
+from mpsref.conformance import CASES, families, layers
 from mpsref.conformance.case import FAMILIES, Case
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
@@ -50,7 +50,7 @@ def cases(operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes) -> st.
 
 def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
     """Yield (layer name, case) for each real layer of the kernel, with few channels so that all of them are quick."""
-    for number, layer in enumerate(zoo.LAYERS):
+    for number, layer in enumerate(layers.load()):
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(channels=5).problem(operation.method)
             yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
 
 from hypothesis import strategies as st
 
 from mpsref.conformance.golden_entries import Adapter
+from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable
 from mpsref.conformance.runner import Property
 from mpsref.conformance.torch_equivalents import JointEquivalent, TorchEquivalent
@@ -34,7 +36,7 @@ class KernelTests:
     equivalent_mutants: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """Kernels that are tested by one module.
 
@@ -52,6 +54,10 @@ class Family:
         By kernel, the function that returns the call of PyTorch which computes a problem.
     joint_equivalents
         By kernel, the several operations that PyTorch computes in one.
+    layer
+        Returns the layer of a row of the file of layers; the keys of the row are its arguments.
+    layers
+        The file of layers; by default ``layers/<name>.toml`` of this package, if there is one.
     """
 
     name: str
@@ -60,3 +66,5 @@ class Family:
     golden: Mapping[str, Adapter] = field(default_factory=dict)
     torch_equivalents: Mapping[type[Spec], TorchEquivalent] = field(default_factory=dict)
     joint_equivalents: Mapping[type[Spec], JointEquivalent] = field(default_factory=dict)
+    layer: Callable[..., Layer] = Layer.read
+    layers: Traversable | None = None

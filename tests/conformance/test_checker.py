@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from mpsref import registry
-from mpsref.conformance import check, checker, families, mutants, processes, zoo
+from mpsref.conformance import check, checker, families, mutants, processes
+from mpsref.conformance import layers as model_layers
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome
@@ -40,7 +41,7 @@ def test_a_wrong_backend_fails_on_layers_and_on_a_shrunk_random_case():
     assert row.status == "failed"
     layers = [failure for failure in row.failures if failure.layer]
     (random,) = [failure for failure in row.failures if not failure.layer]
-    assert {failure.layer for failure in layers} <= {layer.name for layer in zoo.LAYERS}
+    assert {failure.layer for failure in layers} <= {layer.name for layer in model_layers.load()}
     problem = Case.parse(random.case).problem
     assert max(problem.source_shape) <= 2, "not shrunk"
     assert random.replay == f"mpsref replay '{random.case}' --backend '{WRONG.name}'"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from mpsref import padding
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import Pair
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
@@ -20,15 +21,17 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
+from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, pairs, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
-from mpsref.geometry import EDGE_MODES, ceil_div
+from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
 from mpsref.kernels.pooling_l2norm import norm
+from mpsref.padding import Placement
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -598,6 +601,39 @@ def l2norm_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Ou
     return backward
 
 
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def layer(
+    name: str,
+    network: str,
+    kernel: type[Pooling],
+    source_shape: ImageShape,
+    framework: str,
+    kernel_size: int,
+    strides: int | None = None,
+    words: Mapping[str, Any] = MappingProxyType({}),
+    edge_mode: EdgeMode = "clamp",
+    note: str = "",
+) -> Layer:
+    """Return the layer of a row, with square windows, which do not overlap unless ``strides`` says so.
+
+    In max pooling padding never wins: a window that touches the image has its maximum there, with "clamp". With "zero",
+    the zeros that were put around the image before may win.
+    """
+    strides = kernel_size if strides is None else strides
+    placed: Placement = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
+    spec: Pooling
+    if kernel is PoolingAverage:
+        spec = PoolingAverage(kernel_size, strides, placed.offset, placed.edge_mode, placed.zero_pad_size)
+    elif kernel is PoolingMax:
+        spec = PoolingMax(kernel_size, strides, placed.offset, edge_mode, words.get("dilations", 1))
+    else:
+        spec = PoolingL2Norm(kernel_size, strides, placed.offset, "zero")
+    call = {"output_size": placed.output_size, "gradient_size": placed.output_size}
+    return Layer(name, network, spec, source_shape, call, framework, tuple(sorted(words.items())), note)
+
+
 _FORWARD = (repeatable, batch_in_pieces, translation)
 _GRADIENT = (repeatable, batch_in_pieces, clip_is_a_part, joint_shift)
 
@@ -620,4 +656,5 @@ FAMILY = Family(
         "MPSCNNPoolingMaxNode": pooling_node("MPSCNNPoolingMaxNode"),
     },
     torch_equivalents={PoolingAverage: average_pooling, PoolingMax: max_pooling, PoolingL2Norm: l2norm_pooling},
+    layer=layer,
 )

@@ -1,4 +1,4 @@
-"""What a layer of the zoo is."""
+"""A layer of a published network."""
 
 from __future__ import annotations
 
@@ -12,29 +12,57 @@ from mpsref.arguments.arrays import ImageShape, Shape
 from mpsref.errors import NoGradientError
 from mpsref.registry import Problem, Spec
 
-__all__ = ["Layer"]
-
 
 @dataclass(frozen=True)
 class Layer:
-    """One kernel of a published network, at the batch size that is benchmarked."""
+    """One kernel of a published network, at the batch size that is benchmarked.
+
+    Parameters
+    ----------
+    name
+        The key of the network, a dot, and the name of the layer in the network.
+    network
+        The network with its framework and the size of its input images.
+    spec
+        The kernel.
+    source_shape
+        Shape of the source image, (N, H, W, C).
+    call
+        Other fields of the problems, such as the output size. Each problem takes those that it has.
+    framework
+        The function of :mod:`mpsref.padding` that placed the windows, where there was one.
+    words
+        The other arguments of that function, as published.
+    note
+        A remark.
+    """
 
     name: str
-    """The network's key in :data:`NETWORKS`, a dot, and what the network calls the layer."""
     network: str
     spec: Spec
     source_shape: ImageShape
     call: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Fields of its problems beside these: each problem takes those that it has, such as the output size."""
     framework: str = ""
-    """The function of :mod:`mpsref.padding` that placed the windows, where there was one."""
     words: tuple[tuple[str, Any], ...] = ()
-    """The other arguments of that function, as published."""
     note: str = ""
+
+    @classmethod
+    def read(
+        cls,
+        name: str,
+        network: str,
+        kernel: type[Spec],
+        source_shape: ImageShape,
+        parameters: Mapping[str, Any] | None = None,
+        call: Mapping[str, Any] | None = None,
+        note: str = "",
+    ) -> Self:
+        """Return the layer of a row of the TOML file, whose keys are the arguments."""
+        return cls(name, network, kernel(**parameters or {}), source_shape, call or {}, note=note)
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The operations of its kernel that it has: all but a gradient that does not exist for its parameters."""
+        """The operations of the kernel, without a gradient that does not exist for its parameters."""
         return tuple(method for method in self.spec.problems if self._has(method))
 
     def _has(self, method: str) -> bool:
@@ -45,7 +73,7 @@ class Layer:
         return True
 
     def problem(self, method: str) -> Problem:
-        """Return the problem of one of the kernel's operations."""
+        """Return the problem of an operation."""
         kind = self.spec.problems[method]
         known = {f.name for f in dataclasses.fields(kind)}
         problem: Problem = kind(
@@ -54,17 +82,17 @@ class Layer:
         return problem
 
     def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels and images, for a quick check; the windows lie where they lay.
+        """Return this layer with fewer channels and images and the same windows, for a quick check.
 
-        >>> from mpsref.conformance import zoo
-        >>> zoo.by_name("resnet50.global").small().source_shape
+        >>> from mpsref.conformance import layers
+        >>> layers.by_name("resnet50.global").small().source_shape
         (1, 7, 7, 3)
         """
         _, height, width, _ = self.source_shape
         return replace(self, source_shape=(batch, height, width, channels))
 
     def grown(self, axis: int, factor: int) -> Self:
-        """Return this layer with one axis of its source, and of what depends on it, ``factor`` times as long."""
+        """Return this layer with an axis of its source, and of dependent sizes, multiplied by ``factor``."""
         n, height, width, c = (length * factor if k == axis else length for k, length in enumerate(self.source_shape))
         sizes = {
             name: tuple(length * factor if k + 1 == axis else length for k, length in enumerate(value))
@@ -75,7 +103,7 @@ class Layer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that one float32 forward call must move: all that it reads and writes, once."""
-        problem = self.problem("forward")
+        """Bytes of all inputs and results of a float32 forward call, or of the first operation."""
+        problem = self.problem("forward" if "forward" in self.spec.problems else self.methods[0])
         shapes: list[Shape] = [*problem.input_shapes.values(), *problem.result_shapes]
         return 4 * sum(math.prod(shape) for shape in shapes)

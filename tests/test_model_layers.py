@@ -1,4 +1,4 @@
-"""The zoo: its geometries against published sizes, against PyTorch, and against MPS padding policies."""
+"""Layers of published networks: geometries against published sizes, PyTorch, and MPS padding policies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from mpsref import PoolingAverage, PoolingL2Norm, padding
-from mpsref.conformance import zoo
-from mpsref.conformance.zoo import Layer, pooling
-from mpsref.conformance.zoo.pooling import AVERAGE_POOLING, L2_POOLING, MAX_POOLING
+from mpsref.conformance import layers
+from mpsref.conformance.layer import Layer
+
+AVERAGE_POOLING, MAX_POOLING, L2_POOLING = map(layers.load, ("PoolingAverage", "PoolingMax", "PoolingL2Norm"))
+POOLING = (*AVERAGE_POOLING, *MAX_POOLING, *L2_POOLING)
 
 PUBLISHED = {
     "lenet5.s2": (14, 14),
@@ -139,7 +141,7 @@ KINDS: dict[str, Callable[[Layer], bool]] = {
     "TensorFlow SAME, padding on both sides": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (0, 0),
     "TensorFlow SAME, padding at the end only": lambda x: ("padding", "SAME") in x.words and x.spec.offset == (1, 1),
     "TensorFlow VALID": lambda x: ("padding", "VALID") in x.words,
-    "padding counts, ring of zeros": lambda x: x.spec.edge_mode == "clamp" and x.spec.zero_pad_size == (1, 1),
+    "padding counts, zero pad": lambda x: x.spec.edge_mode == "clamp" and x.spec.zero_pad_size == (1, 1),
     "padding counts, edge mode zero": lambda x: x.spec.edge_mode == "zero" and max(overhang(x)) > 0,
     "padding does not count": lambda x: {("padding", 1), ("count_include_pad", False)} <= set(x.words),
     "PyTorch ceil mode that matters": lambda x: ("ceil_mode", True) in x.words and max(overhang(x)) > 0,
@@ -184,11 +186,11 @@ NETWORKS = (
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_names_are_unique_and_there_are_many(family: str) -> None:
-    names = [layer.name for layer in zoo.LAYERS]
+    names = [layer.name for layer in layers.load()]
     assert len(set(names)) == len(names)
-    layers, _, many = FAMILIES[family]
-    assert len(layers) >= many
-    assert set(layers) <= set(zoo.LAYERS)
+    of_family, _, many = FAMILIES[family]
+    assert len(of_family) >= many
+    assert set(of_family) <= set(layers.load())
 
 
 def test_every_max_and_l2_layer_has_a_published_size() -> None:
@@ -197,35 +199,35 @@ def test_every_max_and_l2_layer_has_a_published_size() -> None:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_output_size_is_the_published_one(name: str) -> None:
-    assert zoo.by_name(name).call["output_size"] == PUBLISHED[name]
+    assert layers.by_name(name).call["output_size"] == PUBLISHED[name]
 
 
 @pytest.mark.parametrize(("family", "kind"), [(family, kind) for family in FAMILIES for kind in FAMILIES[family][1]])
 def test_every_kind_of_layer_is_there(family: str, kind: str) -> None:
-    layers, kinds, _ = FAMILIES[family]
-    assert any(kinds[kind](layer) for layer in layers)
+    of_family, kinds, _ = FAMILIES[family]
+    assert any(kinds[kind](layer) for layer in of_family)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_named_networks_are_there(network: str) -> None:
-    assert any(layer.network.startswith(network) for layer in zoo.LAYERS)
+    assert any(layer.network.startswith(network) for layer in layers.load())
 
 
 def test_every_network_has_a_layer() -> None:
-    assert {layer.name.partition(".")[0] for layer in zoo.LAYERS} == set(zoo.NETWORKS)
+    assert {layer.name.partition(".")[0] for layer in layers.load()} == set(layers.networks())
 
 
 def test_most_layers_have_at_least_a_megabyte_and_none_more_than_32() -> None:
-    sizes = [layer.nbytes for layer in pooling.LAYERS]
+    sizes = [layer.nbytes for layer in POOLING]
     assert sum(size >= 1e6 for size in sizes) >= 0.9 * len(sizes)
     assert max(sizes) < 32e6
 
 
 def test_nbytes_counts_source_and_result() -> None:
-    assert zoo.by_name("densenet121.transition1").nbytes == 4 * 128 * (4 * 56 * 56 + 4 * 28 * 28)
+    assert layers.by_name("densenet121.transition1").nbytes == 4 * 128 * (4 * 56 * 56 + 4 * 28 * 28)
 
 
-@pytest.mark.parametrize("layer", pooling.LAYERS, ids=lambda layer: layer.name)
+@pytest.mark.parametrize("layer", POOLING, ids=lambda layer: layer.name)
 def test_small_changes_nothing_but_batch_and_channels(layer: Layer) -> None:
     small = layer.small(channels=5, batch=2)
     assert small.source_shape == (2, *layer.source_shape[1:3], 5)
@@ -234,9 +236,9 @@ def test_small_changes_nothing_but_batch_and_channels(layer: Layer) -> None:
 
 def test_unknown_name_says_which_are_near() -> None:
     with pytest.raises(ValueError, match=r"'densenet121.transition4'.*densenet121.transition3"):
-        zoo.by_name("densenet121.transition4")
+        layers.by_name("densenet121.transition4")
     with pytest.raises(ValueError, match=r"'mnasnet'.*resnet50"):
-        zoo.by_name("mnasnet")
+        layers.by_name("mnasnet")
 
 
 def by_torch(layer: Layer, functional: Any, source: Any) -> Any:
@@ -253,7 +255,7 @@ def by_torch(layer: Layer, functional: Any, source: Any) -> Any:
     return functional.max_pool2d(source, *window, dilation=dilation, **words)
 
 
-@pytest.mark.parametrize("layer", [x for x in pooling.LAYERS if x.framework == "pytorch"], ids=lambda layer: layer.name)
+@pytest.mark.parametrize("layer", [x for x in POOLING if x.framework == "pytorch"], ids=lambda layer: layer.name)
 def test_pytorch_layers_against_pytorch(layer: Layer) -> None:
     """The published arguments, given to PyTorch itself, make the same values and gradients."""
     torch = pytest.importorskip("torch")
@@ -290,7 +292,7 @@ def test_tensorflow_layers_have_an_mps_policy(layer: Layer) -> None:
 
 def test_the_two_inception_v3_differ_at_the_border_alone() -> None:
     """Counting the padding or not: one network, two frameworks, two results."""
-    counted, shrunk, onnx = (zoo.by_name(f"inception_v3{which}.mixed_5b").small() for which in ("", "_tf", "_onnx"))
+    counted, shrunk, onnx = (layers.by_name(f"inception_v3{which}.mixed_5b").small() for which in ("", "_tf", "_onnx"))
     x = np.random.default_rng(0).standard_normal(counted.source_shape)
     a, b, c = (layer.spec.forward(x, layer.call["output_size"]) for layer in (counted, shrunk, onnx))
     np.testing.assert_array_equal(a, c)

@@ -1,0 +1,287 @@
+"""Layers of the families that have not moved: how they shrink and grow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+from mpsref import padding
+from mpsref.arguments.arrays import ImageShape
+from mpsref.arguments.parameters import Pair
+from mpsref.conformance.layer import Layer
+from mpsref.geometry import Window, ceil_div
+from mpsref.kernels import (
+    Concatenation,
+    Convolution,
+    ConvolutionTranspose,
+    FullyConnected,
+    GroupNormalization,
+    InstanceNormalization,
+    Neuron,
+    Reshape,
+    Slice,
+)
+from mpsref.registry import Problem, Spec
+
+
+class BatchLayer(Layer):
+    """A layer in training: the sums that its gradient receives are over all pixels of the batch."""
+
+    @classmethod
+    def read(  # type: ignore[override]
+        cls, *, parameters: dict[str, Any], call: dict[str, Any] | None = None, **row: Any
+    ) -> Self:
+        """Return the layer of a row; it has gamma and beta unless ``call`` excludes them."""
+        if "neuron" in parameters:
+            parameters = {**parameters, "neuron": Neuron(**parameters["neuron"])}
+        return super().read(parameters=parameters, call={"gamma": True, "beta": True, **(call or {})}, **row)
+
+    def problem(self, method: str) -> Problem:
+        """Return the problem of one of the operations."""
+        kind = self.spec.problems[method]
+        known: dict[str, Any] = {} if method == "statistics" else dict(self.call)
+        if method == "gradient":
+            known["count"] = math.prod(self.source_shape[:3])
+        problem: Problem = kind(self.spec, self.source_shape, **known)
+        return problem
+
+
+@dataclass(frozen=True)
+class NeuronLayer(Layer):
+    """A layer whose neuron may have a slope for each channel; only slopes have a gradient."""
+
+    @classmethod
+    def read(cls, *, slopes: int = 0, parameters: dict[str, Any], **row: Any) -> Self:  # type: ignore[override]
+        """Return the layer of a row; ``slopes`` is the number of slopes, with values as learning may give them."""
+        data = tuple(0.25 + 0.5 * (c % 7 - 3) / 8 for c in range(slopes))
+        return super().read(parameters={**parameters, "data": data or None}, **row)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The operations that this layer has."""
+        known = tuple(self.spec.problems)
+        return known if isinstance(self.spec, Neuron) and self.spec.data else known[:2]
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels and images, and with fewer slopes."""
+        small = super().small(channels, batch)
+        spec = small.spec
+        if isinstance(spec, Neuron) and spec.data:
+            return replace(small, spec=replace(spec, data=spec.data[:channels]))
+        return small
+
+
+MOST_PIXELS = 20
+"""On an axis of a small windowed layer: windows lie at every pixel, and more of them show nothing new."""
+
+
+@dataclass(frozen=True)
+class NormalizationLayer(Layer):
+    """A layer whose windows or groups shrink with it."""
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels, groups, images and, where there are windows, pixels.
+
+        >>> from mpsref.conformance import layers
+        >>> small = layers.by_name("resnet50_gn.layer4").small(channels=5)
+        >>> small.spec.groups, small.source_shape
+        (2, (1, 7, 7, 4))
+        """
+        spec = self.spec
+        _, height, width, _ = self.source_shape
+        if isinstance(spec, GroupNormalization):
+            groups = spec.groups if channels >= spec.groups else 2
+            spec, channels = replace(spec, groups=groups), channels // groups * groups
+        if not isinstance(spec, (GroupNormalization, InstanceNormalization)):
+            height, width = min(height, MOST_PIXELS), min(width, MOST_PIXELS)
+        return replace(self, spec=spec, source_shape=(batch, height, width, channels))
+
+
+FEW = 12
+"""Windows on an axis of a small layer, beside those that may reach over its end."""
+
+
+@dataclass(frozen=True)
+class WeightedLayer(Layer):
+    """A layer with weights."""
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels, groups and images, for a quick check.
+
+        Of large images, whole windows are cut off: how the first and the last lie to the border stays as published.
+
+        >>> from mpsref.conformance import layers
+        >>> small = layers.by_name("alexnet.conv1").small(channels=5)
+        >>> small.source_shape, small.call["output_size"], small.call["output_channels"]
+        ((1, 67, 67, 3), (15, 15), 6)
+        """
+        groups, inputs, outputs = self._fewer(channels)
+        _, height, width, _ = self.source_shape
+        if isinstance(self.spec, FullyConnected):
+            call = {**self.call, "output_channels": outputs}
+            return replace(self, source_shape=(batch, height, width, inputs), call=call)
+        assert isinstance(self.spec, (Convolution, ConvolutionTranspose))
+        spec, result = replace(self.spec, groups=groups), self.call["output_size"]
+        if isinstance(spec, ConvolutionTranspose):  # its windows are counted in the source, their pixels in the result
+            (height, result_height), (width, result_width) = map(
+                _cut, spec.convolution.windows, (height, width), result
+            )
+        else:
+            (result_height, height), (result_width, width) = map(_cut, spec.windows, result, (height, width))
+        size = result_height, result_width
+        call = {**self.call, "output_channels": outputs, "output_size": size, "gradient_size": size}
+        return replace(self, spec=spec, source_shape=(batch, height, width, inputs), call=call)
+
+    def _fewer(self, channels: int) -> tuple[int, int, int]:
+        """Return groups, input and output channels of the small layer; depthwise stays so, and groups stay groups."""
+        groups, inputs, outputs = getattr(self.spec, "groups", 1), self.source_shape[3], self.call["output_channels"]
+        if groups == 1:
+            return 1, min(inputs, channels), min(outputs, channels + 1)
+        if groups == inputs:
+            return channels, channels, channels * outputs // groups
+        own = max(1, channels // 2)
+        return 2, 2 * own, 2 * own
+
+    def grown(self, axis: int, factor: int) -> Self:
+        """Return this layer with one axis of its source ``factor`` times as long."""
+        if not isinstance(self.spec, FullyConnected):
+            return super().grown(axis, factor)
+        n, height, width, c = (length * factor if k == axis else length for k, length in enumerate(self.source_shape))
+        return replace(self, spec=replace(self.spec, kernel_size=(height, width)), source_shape=(n, height, width, c))
+
+
+def read_convolution(
+    name: str,
+    network: str,
+    kernel: type[Spec],
+    source_shape: ImageShape,
+    output_channels: int,
+    kernel_size: int = 1,
+    strides: int = 1,
+    groups: int = 1,
+    biased: bool = False,
+    framework: str = "",
+    words: Mapping[str, Any] = MappingProxyType({}),
+    pads: int = 0,
+    note: str = "",
+) -> WeightedLayer:
+    """Return the layer of a row. Of a transposed convolution, ``pads`` pixels are cut off, as in PyTorch and Caffe."""
+    spec: Spec
+    if kernel is Convolution:
+        placed = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
+        spec = Convolution(kernel_size, strides, words.get("dilations", 1), placed.offset, groups)
+        size = placed.output_size
+    elif kernel is ConvolutionTranspose:
+        spec = ConvolutionTranspose(kernel_size, strides, kernel_offset=kernel_size // 2 - kernel_size + 1 + pads)
+        height, width = ((length - 1) * strides - 2 * pads + kernel_size for length in source_shape[1:3])
+        size, words = (height, width), {"pads": pads}
+    else:
+        spec, size, biased = FullyConnected(source_shape[1:3]), (1, 1), True
+    call = {"output_channels": output_channels, "output_size": size, "gradient_size": size, "biased": biased}
+    return WeightedLayer(name, network, spec, source_shape, call, framework, tuple(sorted(words.items())), note)
+
+
+def _cut(window: Window, windows: int, pixels: int) -> Pair:
+    """Return fewer windows, and the pixels without those that only the windows left out have read first."""
+    kept = min(windows, FEW + ceil_div(window.extent, window.stride))
+    return kept, pixels - window.stride * (windows - kept)
+
+
+class PairedLayer(Layer):
+    """A layer with two operands; axes of the second one that are as long as those of the first stay so."""
+
+    @classmethod
+    def read(cls, *, source_shape: ImageShape, parameters: dict[str, Any], **row: Any) -> Self:  # type: ignore[override]
+        """Return the layer of a row; the second operand has one row, column or channel where its stride is 0."""
+        strides = parameters.get("secondary_strides", (1, 1, 1))
+        shape = source_shape[0], *(length if t else 1 for length, t in zip(source_shape[1:], strides, strict=True))
+        return super().read(source_shape=source_shape, parameters=parameters, call={"secondary_shape": shape}, **row)
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels and images."""
+        return self._fitted(super().small(channels, batch))
+
+    def grown(self, axis: int, factor: int) -> Self:
+        """Return this layer with one axis of its operands longer."""
+        return self._fitted(super().grown(axis, factor))
+
+    def _fitted(self, changed: Self) -> Self:
+        shapes = zip(self.source_shape, changed.source_shape, self.call["secondary_shape"], strict=True)
+        return replace(changed, call={"secondary_shape": tuple(new if y == old else y for old, new, y in shapes)})
+
+
+def read_movement(kernel: type[Spec], **row: Any) -> Layer:
+    """Return the layer of a row; a size "rest" extends to the end of the axis."""
+    if kernel is Slice and "size" in row["parameters"]:
+        size = tuple(None if length == "rest" else length for length in row["parameters"]["size"])
+        row["parameters"] = {**row["parameters"], "size": size}
+    kind = {Concatenation: ConcatenationLayer, Reshape: ReshapeLayer}.get(kernel, Layer)
+    if kernel is Slice and row["parameters"]["offset"][2]:
+        kind = ChannelSliceLayer
+    return kind.read(kernel=kernel, **row)
+
+
+class ConcatenationLayer(Layer):
+    """A concatenation; the channels of the source shape are those of all sources."""
+
+    @classmethod
+    def read(  # type: ignore[override]
+        cls, *, batch_shape: tuple[int, int, int], channels: tuple[int, ...], **row: Any
+    ) -> Self:
+        """Return the layer of a row."""
+        row.setdefault("parameters", {"channel_alignment": 4})
+        return super().read(source_shape=(*batch_shape, sum(channels)), call={"channels": channels}, **row)
+
+    def problem(self, method: str) -> Problem:
+        """Return the problem of one of the operations."""
+        problem: Problem = self.spec.problems[method](self.spec, self.source_shape[:3], self.call["channels"])
+        return problem
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with as many channels a source, one more for each next one, and fewer images."""
+        counts = tuple(channels + k for k in range(len(self.call["channels"])))
+        return replace(super().small(sum(counts), batch), call={"channels": counts})
+
+    def grown(self, axis: int, factor: int) -> Self:
+        """Return this layer with one axis of all sources longer."""
+        counts = tuple(c * factor if axis == 3 else c for c in self.call["channels"])
+        return replace(super().grown(axis, factor), call={"channels": counts})
+
+
+class ReshapeLayer(Layer):
+    """A reshape, whose size has to fit the image."""
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels and images."""
+        return self._fitted(super().small(channels, batch))
+
+    def grown(self, axis: int, factor: int) -> Self:
+        """Return this layer with one axis of the image longer."""
+        return self._fitted(super().grown(axis, factor))
+
+    def _fitted(self, changed: Self) -> Self:
+        assert isinstance(self.spec, Reshape)
+        _, height, width, channels = changed.source_shape
+        size = (1, 1, height * width * channels) if self.spec.size[0] == 1 else (height * width, 1, channels)
+        return replace(changed, spec=replace(self.spec, size=size))
+
+
+class ChannelSliceLayer(Layer):
+    """A slice of channels, which has to fit the image."""
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with all its channels and fewer images."""
+        return super().small(self.source_shape[3], batch)
+
+
+READERS: dict[str, Callable[..., Layer]] = {
+    "arithmetic": PairedLayer.read,
+    "batch_normalization": BatchLayer.read,
+    "convolution": read_convolution,
+    "movement": read_movement,
+    "neuron": NeuronLayer.read,
+    "normalization": NormalizationLayer.read,
+}
