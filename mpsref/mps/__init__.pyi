@@ -115,8 +115,8 @@ from .neuron import MPSCNNNeuronSigmoid as MPSCNNNeuronSigmoid
 from .neuron import MPSCNNNeuronSoftPlus as MPSCNNNeuronSoftPlus
 from .neuron import MPSCNNNeuronSoftSign as MPSCNNNeuronSoftSign
 from .neuron import MPSCNNNeuronTanH as MPSCNNNeuronTanH
-from .neuron_descriptor import MPSCNNNeuronType as MPSCNNNeuronType
-from .neuron_descriptor import MPSNNNeuronDescriptor as MPSNNNeuronDescriptor
+from .neuron import MPSCNNNeuronType as MPSCNNNeuronType
+from .neuron import MPSNNNeuronDescriptor as MPSNNNeuronDescriptor
 from .normalization_states import MPSCNNNormalizationGammaAndBetaState as MPSCNNNormalizationGammaAndBetaState
 from .normalization_states import MPSCNNNormalizationMeanAndVarianceState as MPSCNNNormalizationMeanAndVarianceState
 from .optimizer import MPSNNOptimizer as MPSNNOptimizer

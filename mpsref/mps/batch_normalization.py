@@ -51,7 +51,7 @@ from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import one_state
 from mpsref.mps.core.whole_image import require_defaults
-from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.normalization_states import (
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,

@@ -51,7 +51,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.whole_image import require_defaults
-from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.registry import Backend
 
 __all__ = ["MPSCNNBatchNormalizationGradient", "MPSCNNBatchNormalizationStatisticsGradient"]

@@ -26,7 +26,7 @@ from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
 from mpsref.mps.core.properties import Property, PropertyHolder, at_least, fix, initialize
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
 
 __all__ = [
     "InferenceBatchNormalization",

@@ -24,7 +24,7 @@ from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import one_state
-from mpsref.mps.neuron_descriptor import MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
 
 __all__ = ["ForwardWeightedKernel", "WeightedKernel"]

@@ -1,4 +1,4 @@
-"""Neuron kernels with Apple's names: one class for every type, thin classes for single types, and the gradient.
+"""Neurons with Apple's names: descriptors, kernels of every type, their gradient, and nodes of graphs.
 
 >>> import numpy as np
 >>> neuron = MPSCNNNeuron(MPSNNNeuronDescriptor("relu", a=0.5))
@@ -11,7 +11,7 @@
 >>> MPSCNNNeuronReLU(0.5) == neuron
 True
 
-Source: ``MPSCNNNeuron.h`` [doc].
+Source: ``MPSCNNNeuron.h``, ``MPSCNNNeuronType.h``, ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
@@ -22,78 +22,181 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
-from mpsref.kernels.neuron import Neuron
-from mpsref.mps.core.kernel import saved
+from mpsref.kernels.neuron import TYPES, Neuron
+from mpsref.mps.core.kernel import ImageKernel, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import Enumeration, member
+from mpsref.mps.graph.nodes import (
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.registry import Backend
 
-__all__ = [
-    "MPSCNNNeuron",
-    "MPSCNNNeuronAbsolute",
-    "MPSCNNNeuronELU",
-    "MPSCNNNeuronExponential",
-    "MPSCNNNeuronGradient",
-    "MPSCNNNeuronHardSigmoid",
-    "MPSCNNNeuronLinear",
-    "MPSCNNNeuronLogarithm",
-    "MPSCNNNeuronPReLU",
-    "MPSCNNNeuronPower",
-    "MPSCNNNeuronReLU",
-    "MPSCNNNeuronReLUN",
-    "MPSCNNNeuronSigmoid",
-    "MPSCNNNeuronSoftPlus",
-    "MPSCNNNeuronSoftSign",
-    "MPSCNNNeuronTanH",
-    "MPSCNNNeuronType",
-    "MPSNNNeuronDescriptor",
-]
+
+class MPSCNNNeuronType(Enumeration):
+    """The functions of neurons. Source: ``MPSCNNNeuronType.h`` [doc]."""
+
+    NONE = 0
+    ReLU = 1
+    Linear = 2
+    Sigmoid = 3
+    HardSigmoid = 4
+    TanH = 5
+    Absolute = 6
+    SoftPlus = 7
+    SoftSign = 8
+    ELU = 9
+    PReLU = 10
+    ReLUN = 11
+    Power = 12
+    Exponential = 13
+    Logarithm = 14
+    GeLU = 15
 
 
-class Described:
-    """What the forward and the gradient kernel share: the descriptor, whose values they show."""
+class _TypeAndParameters:
+    """Type and parameters of a functional form, read-only."""
+
+    @property
+    def _neuron(self) -> Neuron:
+        raise NotImplementedError
+
+    @property
+    def neuron_type(self) -> MPSCNNNeuronType:
+        """The function."""
+        return MPSCNNNeuronType(TYPES.index(self._neuron.type))
+
+    @property
+    def a(self) -> float:
+        """The first parameter; 0.0 where the type has none."""
+        return self._neuron.a
+
+    @property
+    def b(self) -> float:
+        """The second parameter; 0.0 where the type has none."""
+        return self._neuron.b
+
+    @property
+    def c(self) -> float:
+        """The third parameter; 0.0 where the type has none."""
+        return self._neuron.c
+
+    @property
+    def data(self) -> tuple[float, ...] | None:
+        """The slopes of PReLU."""
+        return None if self._neuron.data is None else tuple(self._neuron.data)
+
+
+@secure_coding(version=1, arguments=("neuron_type", "a", "b", "c", "data"))
+class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
+    """A type of neuron and its parameters; immutable, and equal to another with the same values.
+
+    Parameters
+    ----------
+    neuron_type : MPSCNNNeuronType, int or str
+        The type, its number, or its name in lower case.
+    a, b, c : float, optional
+        Finite; ``None`` is the documented default. Those that the type does not have read 0.0.
+    data : array_like, optional
+        One slope for each channel, for PReLU alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`mpsref.Neuron`.
+
+    Examples
+    --------
+    >>> MPSNNNeuronDescriptor("relun", a=0.0)
+    MPSNNNeuronDescriptor(neuron_type=MPSCNNNeuronType.ReLUN, a=0.0, b=6.0)
+    >>> MPSNNNeuronDescriptor(MPSCNNNeuronType.PReLU, data=[0.25, 0.5]).neuron
+    Neuron('prelu', data=(0.25, 0.5))
+    """
+
+    neuron: Neuron
+    """The functional form."""
+
+    def __init__(self, neuron_type: Any, a: Any = None, b: Any = None, c: Any = None, data: Any = None) -> None:
+        chosen = member("neuron_type", neuron_type, MPSCNNNeuronType)
+        vars(self)["neuron"] = Neuron(TYPES[chosen], a, b, c, data)
+
+    @classmethod
+    def cnn_neuron_descriptor_with_type(cls, neuron_type: Any, a: Any = None, b: Any = None, c: Any = None) -> Any:
+        """Return the descriptor of a type and its parameters; Apple's four factories of this name in one."""
+        return cls(neuron_type, a, b, c)
+
+    @classmethod
+    def cnn_neuron_prelu_descriptor_with_data(cls, data: Any, no_copy: bool = False) -> Any:
+        """Return the descriptor of PReLU; the slopes are copied whatever ``no_copy`` says [choice]."""
+        return cls(MPSCNNNeuronType.PReLU, data=data)
+
+    @property
+    def _neuron(self) -> Neuron:
+        return self.neuron
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} cannot be set: an MPSNNNeuronDescriptor is immutable; make another one")
+
+    def __eq__(self, other: object) -> bool:
+        return self.neuron == other.neuron if isinstance(other, MPSNNNeuronDescriptor) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.neuron)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.neuron_type, self.a, self.b, self.c, self.data)
+
+    def __repr__(self) -> str:
+        _, *parameters = repr(self.neuron)[len("Neuron(") : -1].split(", ", 1)
+        return f"MPSNNNeuronDescriptor({', '.join([f'neuron_type={self.neuron_type!r}', *parameters])})"
+
+
+def neuron_descriptor(name: str, value: Any) -> MPSNNNeuronDescriptor:
+    """Check a property that is a descriptor."""
+    if not isinstance(value, MPSNNNeuronDescriptor):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNNeuronDescriptor")
+    return value
+
+
+# --- kernels of any type ----------------------------------------------------------------------------------------------
+
+
+class _Described(_TypeAndParameters, ImageKernel):
+    """A forward or a gradient kernel, with the parameters of its descriptor."""
 
     neuron_descriptor = Property(
         neuron_descriptor, MPSNNNeuronDescriptor("none"), "Type and parameters of the neuron.", read_only=True
     )
 
-    @property
-    def neuron_type(self) -> MPSCNNNeuronType:
-        """Which function."""
-        return self.neuron_descriptor.neuron_type
-
-    @property
-    def a(self) -> float:
-        """The first parameter; 0.0 where the type has none."""
-        return self.neuron_descriptor.a
-
-    @property
-    def b(self) -> float:
-        """The second parameter; 0.0 where the type has none."""
-        return self.neuron_descriptor.b
-
-    @property
-    def c(self) -> float:
-        """The third parameter; 0.0 where the type has none."""
-        return self.neuron_descriptor.c
-
-    @property
-    def data(self) -> tuple[float, ...] | None:
-        """The slopes of PReLU."""
-        return self.neuron_descriptor.data
-
-
-@saved("neuron_descriptor")
-class MPSCNNNeuron(Described, Pixelwise):
-    """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it."""
-
     def __init__(
         self, neuron_descriptor: MPSNNNeuronDescriptor, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make a kernel; ``TypeError`` for what is no descriptor. Properties can be given by keyword."""
         fix(self, neuron_descriptor=neuron_descriptor)
         super().__init__(backend=backend, **properties)
+
+    @property
+    def _neuron(self) -> Neuron:
+        return self.neuron_descriptor.neuron
+
+
+@saved("neuron_descriptor")
+class MPSCNNNeuron(_Described, Pixelwise):
+    """A neuron, (N, H, W, C) to the same shape: :class:`mpsref.Neuron`. Classes of single types are equal to it.
+
+    Parameters
+    ----------
+    neuron_descriptor : MPSNNNeuronDescriptor
+        Type and parameters.
+    backend : str or mpsref.Backend, optional
+        What it runs on; ``None`` for the backend in use.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     def __eq__(self, other: object) -> bool:
         """Whether both are neurons with equal properties."""
@@ -102,7 +205,7 @@ class MPSCNNNeuron(Described, Pixelwise):
     __hash__ = None  # type: ignore[assignment]  # properties change
 
     def _forward(self, x: Array, out: Array) -> None:
-        self.neuron_descriptor.neuron.forward(x, out=out, backend=self.backend)
+        self._neuron.forward(x, out=out, backend=self.backend)
 
 
 def _slope_choice(name: str, value: Any) -> str:
@@ -110,26 +213,19 @@ def _slope_choice(name: str, value: Any) -> str:
 
 
 @saved("neuron_descriptor")
-class MPSCNNNeuronGradient(Described, PixelwiseGradient):
+class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
 
-    ``relun_clamped_slope`` is what ReLUN's derivative is from its clamp b on: "zero", which is the derivative, or
-    "documented", the b that Apple's header prints [choice].
+    ``relun_clamped_slope`` is ReLUN's derivative from its clamp b on: "zero", which is the derivative, or
+    "documented", the b that Apple's header prints [choice]. The parameters are those of :class:`MPSCNNNeuron`.
     """
 
     forward_class = MPSCNNNeuron
 
-    relun_clamped_slope = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp, as the class says.")
-
-    def __init__(
-        self, neuron_descriptor: MPSNNNeuronDescriptor, *, backend: str | Backend | None = None, **properties: Any
-    ) -> None:
-        """Make a kernel; ``TypeError`` for what is no descriptor. Properties can be given by keyword."""
-        fix(self, neuron_descriptor=neuron_descriptor)
-        super().__init__(backend=backend, **properties)
+    relun_clamped_slope = Property(_slope_choice, "zero", "ReLUN's slope at and above its clamp.")
 
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
-        neuron = self.neuron_descriptor.neuron
+        neuron = self._neuron
         if neuron.type != "relun" or self.relun_clamped_slope == "zero":
             return neuron.gradient(g, other, out=out, backend=self.backend)
         above, below = (
@@ -142,147 +238,283 @@ class MPSCNNNeuronGradient(Described, PixelwiseGradient):
         return found
 
 
-class SingleType(MPSCNNNeuron):
-    """Base of the classes with one type of neuron; their arguments are the parameters that the type has."""
+# --- kernels of one type: their arguments are the parameters of the type; ``None`` is the documented default ----------
 
+
+class _SingleType(MPSCNNNeuron):
     type: ClassVar[MPSCNNNeuronType]
 
     def _describe(self, properties: dict[str, Any], **parameters: Any) -> None:
-        backend = properties.pop("backend", None)
-        MPSCNNNeuron.__init__(self, MPSNNNeuronDescriptor(self.type, **parameters), backend=backend, **properties)
+        MPSCNNNeuron.__init__(self, MPSNNNeuronDescriptor(self.type, **parameters), **properties)
 
 
-class WithoutParameters(SingleType):
-    """Base of the classes whose type has no parameters."""
-
+class _WithoutParameters(_SingleType):
     def __init__(self, **properties: Any) -> None:
-        """Make a kernel; properties, ``backend`` among them, can be given by keyword."""
         self._describe(properties)
 
 
-class WithA(SingleType):
-    """Base of the classes whose type has the parameter ``a``."""
-
+class _WithA(_SingleType):
     def __init__(self, a: float | None = None, **properties: Any) -> None:
-        """Make a kernel; ``None`` is the documented default. Errors as in :class:`MPSNNNeuronDescriptor`."""
         self._describe(properties, a=a)
 
 
-class WithAB(SingleType):
-    """Base of the classes whose type has the parameters ``a`` and ``b``."""
-
+class _WithAB(_SingleType):
     def __init__(self, a: float | None = None, b: float | None = None, **properties: Any) -> None:
-        """Make a kernel; ``None`` is the documented default. Errors as in :class:`MPSNNNeuronDescriptor`."""
         self._describe(properties, a=a, b=b)
 
 
-class WithABC(SingleType):
-    """Base of the classes whose type has the parameters ``a``, ``b`` and ``c``."""
-
+class _WithABC(_SingleType):
     def __init__(
         self, a: float | None = None, b: float | None = None, c: float | None = None, **properties: Any
     ) -> None:
-        """Make a kernel; ``None`` is the documented default. Errors as in :class:`MPSNNNeuronDescriptor`."""
         self._describe(properties, a=a, b=b, c=c)
 
 
 @saved("a")
-class MPSCNNNeuronReLU(WithA):
+class MPSCNNNeuronReLU(_WithA):
     """``y = x`` from 0 on, ``a*x`` below."""
 
     type = MPSCNNNeuronType.ReLU
 
 
 @saved("a", "b")
-class MPSCNNNeuronLinear(WithAB):
+class MPSCNNNeuronLinear(_WithAB):
     """``y = a*x + b``."""
 
     type = MPSCNNNeuronType.Linear
 
 
 @saved()
-class MPSCNNNeuronSigmoid(WithoutParameters):
+class MPSCNNNeuronSigmoid(_WithoutParameters):
     """``y = 1 / (1 + e**-x)``."""
 
     type = MPSCNNNeuronType.Sigmoid
 
 
 @saved("a", "b")
-class MPSCNNNeuronHardSigmoid(WithAB):
+class MPSCNNNeuronHardSigmoid(_WithAB):
     """``y = a*x + b``, clamped to [0, 1]."""
 
     type = MPSCNNNeuronType.HardSigmoid
 
 
 @saved("a", "b")
-class MPSCNNNeuronTanH(WithAB):
+class MPSCNNNeuronTanH(_WithAB):
     """``y = a * tanh(b*x)``."""
 
     type = MPSCNNNeuronType.TanH
 
 
 @saved()
-class MPSCNNNeuronAbsolute(WithoutParameters):
+class MPSCNNNeuronAbsolute(_WithoutParameters):
     """``y = |x|``."""
 
     type = MPSCNNNeuronType.Absolute
 
 
 @saved("a", "b")
-class MPSCNNNeuronSoftPlus(WithAB):
+class MPSCNNNeuronSoftPlus(_WithAB):
     """``y = a * log(1 + e**(b*x))``."""
 
     type = MPSCNNNeuronType.SoftPlus
 
 
 @saved()
-class MPSCNNNeuronSoftSign(WithoutParameters):
+class MPSCNNNeuronSoftSign(_WithoutParameters):
     """``y = x / (1 + |x|)``."""
 
     type = MPSCNNNeuronType.SoftSign
 
 
 @saved("a")
-class MPSCNNNeuronELU(WithA):
+class MPSCNNNeuronELU(_WithA):
     """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
 
     type = MPSCNNNeuronType.ELU
 
 
 @saved("data")
-class MPSCNNNeuronPReLU(SingleType):
+class MPSCNNNeuronPReLU(_SingleType):
     """``y = x`` from 0 on, ``data[c] * x`` below, in channel c."""
 
     type = MPSCNNNeuronType.PReLU
 
     def __init__(self, data: Any, **properties: Any) -> None:
-        """Make a kernel with one slope for each channel. Errors as in :class:`MPSNNNeuronDescriptor`."""
         self._describe(properties, data=data)
 
 
 @saved("a", "b")
-class MPSCNNNeuronReLUN(WithAB):
+class MPSCNNNeuronReLUN(_WithAB):
     """``y = min(x, b)`` from 0 on, ``min(a*x, b)`` below."""
 
     type = MPSCNNNeuronType.ReLUN
 
 
 @saved("a", "b", "c")
-class MPSCNNNeuronPower(WithABC):
+class MPSCNNNeuronPower(_WithABC):
     """``y = (a*x + b)**c``."""
 
     type = MPSCNNNeuronType.Power
 
 
 @saved("a", "b", "c")
-class MPSCNNNeuronExponential(WithABC):
+class MPSCNNNeuronExponential(_WithABC):
     """``y = c**(a*x + b)``; c = -1 stands for the base e."""
 
     type = MPSCNNNeuronType.Exponential
 
 
 @saved("a", "b", "c")
-class MPSCNNNeuronLogarithm(WithABC):
+class MPSCNNNeuronLogarithm(_WithABC):
     """``y = log(a*x + b)`` to the base c; c = -1 stands for e."""
 
     type = MPSCNNNeuronType.Logarithm
+
+
+# --- nodes of graphs --------------------------------------------------------------------------------------------------
+
+
+class _DescribedNode:
+    descriptor = Property(neuron_descriptor, MPSNNNeuronDescriptor("linear"), "Type and parameters.", read_only=True)
+
+    @property
+    def function(self) -> Neuron:
+        """The functional form."""
+        return self.descriptor.neuron
+
+
+class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
+    """The gradient of a neuron of any type, with the descriptor of the forward node."""
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        descriptor: MPSNNNeuronDescriptor,
+        **properties: Any,
+    ) -> None:
+        fix(self, descriptor=descriptor)
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+
+class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
+    """Base class of the neuron nodes.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    *values
+        The parameters of the type, in the order of its kernel: a, b and c, or data for PReLU; also by name. Those that
+        are left out have their documented default.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    _abstract = True
+    spec_class = Neuron
+    gradient_class = MPSCNNNeuronGradientNode
+    neuron_type: ClassVar[MPSCNNNeuronType]
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, kernel: type[_SingleType] | None = None) -> None:
+        """Take over type and parameters of the kernel."""
+        super().__init_subclass__()
+        if kernel is not None:
+            cls.neuron_type, cls.parameters = kernel.type, kernel._coding.arguments
+        cls.kind = cls.neuron_type.name.lower()
+
+    def __init__(self, source: MPSNNImageNode, *values: Any, **properties: Any) -> None:
+        if len(values) > len(self.parameters):
+            raise TypeError(
+                f"{type(self).__name__} takes (source{''.join(f', {name}' for name in self.parameters)}); "
+                f"{len(values)} parameters were given"
+            )
+        given = dict(zip(self.parameters, values, strict=False))
+        for name in self.parameters:
+            if name in properties:
+                if name in given:
+                    raise TypeError(f"{name} is given twice")
+                given[name] = properties.pop(name)
+        fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type, **given))
+        super().__init__(source, **properties)
+
+    @staticmethod
+    def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:
+        """Return the node of a descriptor's type; type NONE is a Linear node that changes nothing [choice].
+
+        >>> node = MPSCNNNeuronNode.node_with_source_descriptor(MPSNNImageNode(), MPSNNNeuronDescriptor("elu", a=0.5))
+        >>> type(node).__name__, node.descriptor.a
+        ('MPSCNNNeuronELUNode', 0.5)
+        """
+        kind = neuron_descriptor("descriptor", descriptor).neuron_type
+        if kind is MPSCNNNeuronType.NONE:
+            return MPSCNNNeuronLinearNode(source, 1.0, 0.0)
+        node = next(node for node in MPSCNNNeuronNode.__subclasses__() if node.neuron_type is kind)
+        return node(source, *(getattr(descriptor, name) for name in node.parameters))
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        return MPSCNNNeuronGradientNode(source_gradient, self.source_images[0], self._state, self.descriptor)
+
+
+class MPSCNNNeuronAbsoluteNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronAbsolute):
+    """``y = |x|``."""
+
+
+class MPSCNNNeuronELUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronELU):
+    """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
+
+
+class MPSCNNNeuronExponentialNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronExponential):
+    """``y = c**(a*x + b)``; c = -1 stands for the base e."""
+
+
+class MPSCNNNeuronGeLUNode(MPSCNNNeuronNode):
+    """``y = x`` times the normal distribution at x; there is no kernel class of this type."""
+
+    neuron_type = MPSCNNNeuronType.GeLU
+
+
+class MPSCNNNeuronHardSigmoidNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronHardSigmoid):
+    """``y = a*x + b``, clamped to [0, 1]."""
+
+
+class MPSCNNNeuronLinearNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronLinear):
+    """``y = a*x + b``."""
+
+
+class MPSCNNNeuronLogarithmNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronLogarithm):
+    """``y = log(a*x + b)`` to the base c; c = -1 stands for e."""
+
+
+class MPSCNNNeuronPReLUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronPReLU):
+    """``y = x`` from 0 on, ``data[c] * x`` below, in channel c."""
+
+
+class MPSCNNNeuronPowerNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronPower):
+    """``y = (a*x + b)**c``."""
+
+
+class MPSCNNNeuronReLUNNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronReLUN):
+    """``y = min(x, b)`` from 0 on, ``min(a*x, b)`` below."""
+
+
+class MPSCNNNeuronReLUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronReLU):
+    """``y = x`` from 0 on, ``a*x`` below."""
+
+
+class MPSCNNNeuronSigmoidNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronSigmoid):
+    """``y = 1 / (1 + e**-x)``."""
+
+
+class MPSCNNNeuronSoftPlusNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronSoftPlus):
+    """``y = a * log(1 + e**(b*x))``."""
+
+
+class MPSCNNNeuronSoftSignNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronSoftSign):
+    """``y = x / (1 + |x|)``."""
+
+
+class MPSCNNNeuronTanHNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronTanH):
+    """``y = a * tanh(b*x)``."""

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSCNNBinaryKernel, MPSCNNGradientKernel, MPSCNNKernel, MPSCNNMultiaryKernel
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least
+
+NAMES = {name: getattr(mps, name) for name in mps.__all__}
+"""What a ``repr`` may contain."""
 
 
 def shifted(part: Array, offset: Any, size: tuple[int, int]) -> Array:

@@ -20,6 +20,7 @@ from mpsref.mps import (
     MPSNNNeuronDescriptor,
 )
 from tests.mps.batch_normalization_step import F32, flat
+from tests.mps.fakes import NAMES
 
 # --- pair states ------------------------------------------------------------------------------------------------------
 
@@ -164,6 +165,6 @@ def test_kernels_and_data_sources_are_saved() -> None:
     ):
         assert type(kernel).from_json(kernel.to_json()) == kernel
         assert kernel.copy() == kernel
-        assert eval(repr(kernel), vars(mps)) == kernel
+        assert eval(repr(kernel), NAMES) == kernel
     assert "2 channels" in repr(norm)
     assert repr(source) == "<BatchNormalizationDataSource: 2 channels, epsilon=0.001>"

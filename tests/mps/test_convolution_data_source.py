@@ -18,7 +18,7 @@ from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.convolution_loading import load
 from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
 from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import NotedSource, PlainSource
 
 ONE_TO_ONE = MPSCNNConvolutionDescriptor(3, 1, 1, 1)

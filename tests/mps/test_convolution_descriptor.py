@@ -25,7 +25,7 @@ from mpsref.mps.convolution_types import (
     quantization_type,
     weights_layout,
 )
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 
 KINDS: list[Any] = [
     MPSCNNConvolutionDescriptor,

@@ -21,7 +21,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import EXAMPLES, PlainSource, numbers, require, row
 
 

@@ -21,7 +21,7 @@ from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.types import MPSNNPaddingMethod
 from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import numbers, require, sums
 
 EXAMPLE = MPSCNNConvolutionDescriptor(2, 2, 2, 2)

@@ -19,7 +19,7 @@ from mpsref.mps.convolution_descriptor import (
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.neuron_descriptor import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import EXAMPLES, layer, row, sums
 
 E1 = EXAMPLES["E1"]

@@ -21,7 +21,7 @@ from mpsref.mps import (
 )
 from mpsref.mps.core.kernel import MPSKernel
 from mpsref.mps.core.properties import properties_of
-from tests.mps.fakes import Difference, Shift, Sum
+from tests.mps.fakes import NAMES, Difference, Shift, Sum
 
 ZERO, CLAMP = MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp
 FULL = MPSNNDefaultPadding(MPSNNPaddingMethod.SizeFull)
@@ -160,7 +160,7 @@ KERNELS = [
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: type(k).__name__)
 def test_repr_evaluates_back(kernel: MPSKernel) -> None:
-    names = {**vars(mps), "Shift": Shift, "Difference": Difference, "Sum": Sum}
+    names = {**NAMES, "Shift": Shift, "Difference": Difference, "Sum": Sum}
     assert eval(repr(kernel), names) == kernel
 
 

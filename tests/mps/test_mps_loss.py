@@ -24,6 +24,7 @@ from mpsref.mps.loss import (
     MPSNNInitialGradient,
     MPSNNLossGradient,
 )
+from tests.mps.fakes import NAMES
 
 F32 = np.float32
 Y = np.array([[[[1, 2], [3, 4]]], [[[0, 0], [1, 1]]]], F32)
@@ -50,7 +51,7 @@ def test_descriptors() -> None:
     huber.delta = 0.5
     assert huber.function == mpsref.Loss("huber", "mean", delta=0.5)
     twin = MPSCNNLossDescriptor.from_json(huber.to_json())
-    assert twin == huber == eval(repr(huber), vars(mps)) == huber.copy()
+    assert twin == huber == eval(repr(huber), NAMES) == huber.copy()
     kernel = MPSCNNLoss(huber)
     huber.delta = 2
     assert kernel.delta == 0.5
@@ -290,7 +291,7 @@ def test_kernels_print_copy_and_save(kind: Any) -> None:
     else:
         with pytest.raises((TypeError, AttributeError)):
             kernel.weight = 2.0
-    for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_json(kernel.to_json())):
+    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
         assert twin == kernel
 
 

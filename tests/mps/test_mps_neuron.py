@@ -15,6 +15,7 @@ from mpsref import ShapeError, mps
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import slope, value
 from mpsref.mps import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from tests.mps.fakes import NAMES
 
 CLASSES: list[tuple[Any, str, dict[str, Any]]] = [
     (mps.MPSCNNNeuronReLU, "relu", {"a": 0.25}),
@@ -71,7 +72,7 @@ def test_descriptors() -> None:
     assert len({one, MPSNNNeuronDescriptor("relun", 0.5, 6), prelu}) == 2
     for made in (one, prelu, fresh):
         for twin in (
-            eval(repr(made), vars(mps)),
+            eval(repr(made), NAMES),
             copy.deepcopy(made),
             pickle.loads(pickle.dumps(made)),
             MPSNNNeuronDescriptor.from_json(made.to_json()),
@@ -99,7 +100,7 @@ def test_classes_of_one_type(kind: Any, name: str, parameters: dict[str, Any]) -
     for key in ("neuron_type", "a", "b", "c", "data", "neuron_descriptor"):
         with pytest.raises((TypeError, AttributeError)):
             setattr(kernel, key, 1)
-    for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_json(kernel.to_json())):
+    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
         assert type(twin) is kind
         assert twin == kernel
     x = np.linspace(-1, 1, 12).reshape(1, 2, 3, 2)
@@ -117,7 +118,7 @@ def test_general_kernels_print_copy_and_save() -> None:
     for kind in (mps.MPSCNNNeuron, mps.MPSCNNNeuronGradient):
         kernel = kind(MPSNNNeuronDescriptor("elu", a=0.5), clip_rect=((1, 2, 3), (4, 5, 6)))
         assert kernel != kind(MPSNNNeuronDescriptor("elu", a=0.25), clip_rect=((1, 2, 3), (4, 5, 6)))
-        for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_json(kernel.to_json())):
+        for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
             assert twin == kernel
             assert twin.to_json() == kernel.to_json()
         assert kernel.neuron_type is MPSCNNNeuronType.ELU

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import ShapeError, mps
+from mpsref import ShapeError
 from mpsref.arguments.arrays import Array
 from mpsref.mps.optimizer import (
     MPSNNOptimizer,
@@ -17,6 +17,7 @@ from mpsref.mps.optimizer import (
     MPSNNOptimizerStochasticGradientDescent,
     MPSNNRegularizationType,
 )
+from tests.mps.fakes import NAMES
 
 F32 = np.float32
 SGD, RMSPROP, ADAM = MPSNNOptimizerStochasticGradientDescent, MPSNNOptimizerRMSProp, MPSNNOptimizerAdam
@@ -167,7 +168,7 @@ def test_descriptors() -> None:
     assert (descriptor.gradient_clip_min, descriptor.gradient_clip_max) == (-np.inf, np.inf)
     assert (descriptor.regularization_type, descriptor.regularization_scale) == (MPSNNRegularizationType.NONE, 0)
     changed = MPSNNOptimizerDescriptor(-0.1, gradient_clip_min=0, regularization_type=2, regularization_scale=-1)
-    for twin in (MPSNNOptimizerDescriptor.from_json(changed.to_json()), eval(repr(changed), vars(mps)), changed.copy()):
+    for twin in (MPSNNOptimizerDescriptor.from_json(changed.to_json()), eval(repr(changed), NAMES), changed.copy()):
         assert twin == changed
     for words, error, match in [
         ({"gradient_clip_min": 1, "gradient_clip_max": 0}, ValueError, "gradient_clip_min is 1.0"),
@@ -220,5 +221,5 @@ def test_the_base_class_is_abstract() -> None:
     ids=lambda o: type(o).__name__,
 )
 def test_optimizers_print_copy_and_save(optimizer: Any) -> None:
-    for twin in (eval(repr(optimizer), vars(mps)), optimizer.copy(), type(optimizer).from_json(optimizer.to_json())):
+    for twin in (eval(repr(optimizer), NAMES), optimizer.copy(), type(optimizer).from_json(optimizer.to_json())):
         assert twin == optimizer

@@ -18,6 +18,7 @@ from mpsref.mps import (
     MPSNNPadding,
     MPSNNPaddingMethod,
 )
+from tests.mps.fakes import NAMES
 
 M = MPSNNPaddingMethod
 X = np.arange(2 * 7 * 8 * 3, dtype=np.float32).reshape(2, 7, 8, 3)
@@ -94,7 +95,7 @@ def test_policies_compare_print_and_save() -> None:
     for method in METHODS:
         for mode in (None, MPSImageEdgeMode.Clamp):
             policy = MPSNNDefaultPadding(M(method | M.ExcludeEdges), mode)
-            assert eval(repr(policy), vars(mps)) == policy
+            assert eval(repr(policy), NAMES) == policy
             assert MPSNNDefaultPadding.from_json(policy.to_json()) == policy
             assert hash(policy) == hash(MPSNNDefaultPadding(policy.padding_method, mode))
     assert len({MPSNNDefaultPadding(M(method)) for method in METHODS}) == len(METHODS)

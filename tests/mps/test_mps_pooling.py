@@ -11,6 +11,7 @@ import mpsref
 from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.mps import MPSImageEdgeMode, MTLSize
+from tests.mps.fakes import NAMES
 
 PAIRS: list[tuple[Any, Any]] = [
     (mps.MPSCNNPoolingMax, mps.MPSCNNPoolingMaxGradient),
@@ -99,7 +100,7 @@ def test_kernels_print_copy_and_save(kind: Any) -> None:
     if "Average" in kind.__name__:
         kernel.zero_pad_size_y = 3
     assert kernel != kind(*range(2, 2 + len(arguments(kind))))
-    for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_dict(kernel.to_dict())):
+    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_dict(kernel.to_dict())):
         assert twin == kernel
         assert twin.to_json() == kernel.to_json()
     other = PAIRS[0][0] if kind is not PAIRS[0][0] else PAIRS[1][0]

@@ -10,6 +10,7 @@ import pytest
 
 from mpsref import LogSoftMax, ShapeError, SoftMax, mps
 from mpsref.arguments.arrays import Array
+from tests.mps.fakes import NAMES
 
 PAIRS: list[tuple[Any, Any, Any]] = [
     (mps.MPSCNNSoftMax, mps.MPSCNNSoftMaxGradient, SoftMax()),
@@ -122,7 +123,7 @@ def test_kernels_print_copy_and_save(kind: Any) -> None:
     if "Gradient" in kind.__name__:
         kernel.validate = True
     assert kernel != kind()
-    for twin in (eval(repr(kernel), vars(mps)), kernel.copy(), kind.from_json(kernel.to_json())):
+    for twin in (eval(repr(kernel), NAMES), kernel.copy(), kind.from_json(kernel.to_json())):
         assert type(twin) is kind
         assert twin == kernel
         assert twin.to_json() == kernel.to_json()

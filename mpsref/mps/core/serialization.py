@@ -108,7 +108,8 @@ def secure_coding(
     """
 
     def register(cls: _C) -> _C:
-        name, other = cls.__name__, _lookup(cls.__name__)
+        name = cls.__name__
+        other = _registered.get(name) if cls.__module__.startswith("mpsref.") else _lookup(name)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"class name {name!r} is taken by {other.__module__}.{other.__qualname__}; choose another")
         base = cls._coding
