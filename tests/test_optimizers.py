@@ -12,7 +12,7 @@ import pytest
 from mpsref import Adam, RMSProp, ShapeError, StochasticGradientDescent, registry
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import data
-from mpsref.conformance.subjects.optimizers import STEPS, follow
+from mpsref.conformance.families.optimizers import STEPS, follow
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
 
 F32 = np.float32

@@ -110,7 +110,7 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
     chosen = get_backend(backend)
     result = functools.partial(Result, entry, chosen.name)
     if entry.absent:
-        return result("not applicable", f"input {entry.absent[0]!r} is a data file that is not part of this package")
+        return result("not applicable", f"input {entry.absent[0]!r} is a data file that is no part of this package")
     if (dtype := entry.dtype or "float32") not in chosen.dtypes:
         return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
     differences: list[_Difference] = []

@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mpsref.bench.pytorch import Spelling, Together
-from mpsref.bench.spellings import (
-    batch_normalization,
-    convolution,
-    neuron,
-    normalization,
-    pointwise,
-    softmax,
-    training,
-)
+from mpsref.bench.pytorch import Spelling
+from mpsref.bench.spellings import convolution, pointwise
 from mpsref.registry import Spec
 
-__all__ = ["SPELLINGS", "TOGETHER"]
+__all__ = ["SPELLINGS"]
 
-FAMILIES = (batch_normalization, convolution, neuron, normalization, pointwise, softmax, training)
+FAMILIES = (convolution, pointwise)
 
 SPELLINGS: Mapping[type[Spec], Spelling] = {kernel: f for family in FAMILIES for kernel, f in family.SPELLINGS.items()}
 """The function of each kernel."""
-
-TOGETHER: Mapping[type[Spec], Together] = batch_normalization.TOGETHER
-"""Kernels of which PyTorch does several operations in one."""

@@ -1,4 +1,4 @@
-"""How PyTorch spells resampling, arithmetic, reductions and data movement."""
+"""How PyTorch spells resampling, arithmetic and data movement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from mpsref.arguments.arrays import Array
 from mpsref.bench.pytorch import Call, Spelling, nchw
-from mpsref.kernels import Arithmetic, Concatenation, Reduce, UpsamplingBilinear, UpsamplingNearest
+from mpsref.kernels import Arithmetic, Concatenation, UpsamplingBilinear, UpsamplingNearest
 from mpsref.registry import Spec
 
 __all__ = ["SPELLINGS"]
@@ -100,26 +100,10 @@ def concatenation(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Out
     return lambda: [part.clone(memory_format=channels_last) for part in parts]
 
 
-def reduction(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
-    """Return a reduction of the whole image; PyTorch's indices are integers, so those have no counterpart."""
-    spec = problem.spec
-    if spec.clip or spec.weight != 1 or spec.operation.startswith("argument") or outs:
-        return None
-    axes = {"row": [3], "column": [2], "featurechannels": [1], "spatial": [2, 3]}[spec.over]
-    (image,) = (nchw(torch, array) for array in inputs)
-    if problem.method == "gradient":
-        n, height, width, c = problem.source_shape
-        expanded = (image / problem.count).expand(n, c, height, width)
-        return lambda: (image / problem.count).expand_as(expanded).contiguous(memory_format=torch.channels_last)
-    function = {"sum": torch.sum, "mean": torch.mean, "min": torch.amin, "max": torch.amax}[spec.operation]
-    return lambda: function(image, axes, keepdim=True)
-
-
 SPELLINGS: Mapping[type[Spec], Spelling] = {
     Arithmetic: arithmetic,
     UpsamplingNearest: upsampling,
     UpsamplingBilinear: upsampling,
     Concatenation: concatenation,
-    Reduce: reduction,
 }
 """The function of each kernel."""

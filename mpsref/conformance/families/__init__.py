@@ -123,17 +123,14 @@ def joint_equivalents() -> dict[type[Spec], JointEquivalent]:
 
 # Families that are still spread over the packages subjects, faults and spellings.
 
-_OLD = {
-    *("arithmetic", "batch_normalization", "convolution", "dropout", "loss", "movement", "neuron", "normalization"),
-    *("optimizers", "reduce", "softmax", "upsampling", "graph"),
-}
+_OLD = {"arithmetic", "convolution", "movement", "upsampling", "graph"}
 
 
 def _old_family(name: str) -> Family:
     def load(package: str) -> Any:
         return importlib.import_module(f"mpsref.{package}.{name}")
 
-    golden = load("conformance.golden_adapters").ADAPTERS if name not in ("dropout", "optimizers") else {}
+    golden = load("conformance.golden_adapters").ADAPTERS
     if name == "graph":
         return Family(name, golden=golden)
     kernels = load("conformance.subjects").SUBJECTS
@@ -147,5 +144,4 @@ def _old_family(name: str) -> Family:
         table,
         golden,
         torch_equivalents={kernel: one for kernel, one in spellings.SPELLINGS.items() if kernel in kernels},
-        joint_equivalents={kernel: one for kernel, one in spellings.TOGETHER.items() if kernel in kernels},
     )

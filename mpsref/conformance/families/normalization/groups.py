@@ -1,0 +1,363 @@
+"""Tests of instance and group normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.case import Case
+from mpsref.conformance.families.normalization.properties import near, torch_function, with_limits
+from mpsref.conformance.family import KernelTests
+from mpsref.conformance.mutants import (
+    MutantTable,
+    computed,
+    correct,
+    correct_results,
+    of_problem,
+    of_results,
+)
+from mpsref.conformance.properties import repeatable, same
+from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.strategies import seldom
+from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.kernels import GroupNormalization, InstanceNormalization
+from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem, statistics
+from mpsref.kernels.normalization import FLT_MIN
+from mpsref.registry import Backend, Implementation, Problem, Spec
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+_FLAG = st.booleans()
+
+
+def _epsilons(method: str) -> st.SearchStrategy[float]:
+    """Draw epsilon. With a tiny one, the gradient of a constant group is as large as rounding makes it."""
+    return st.sampled_from([1e-5, 1e-3, 0.5, 3.0, *([FLT_MIN] if method == "forward" else [])])
+
+
+@st.composite
+def problems(draw: st.DrawFn, kind: type[Spec], method: str) -> Problem:
+    """Draw a problem of either kernel: from one pixel on, with and without parameters."""
+    n, height, width = draw(st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9)))
+    epsilon = draw(_epsilons(method))
+    spec: Spec
+    if kind is InstanceNormalization:
+        spec, channels = InstanceNormalization(epsilon), draw(st.integers(1, 9))
+    else:
+        groups = draw(st.integers(1, 4))
+        spec, channels = GroupNormalization(groups, epsilon), groups * draw(st.integers(1, 4))
+    flags = {"scaled": draw(seldom(True, _FLAG))} | (
+        {"shifted": draw(seldom(True, _FLAG))} if method == "forward" else {}
+    )
+    problem: Problem = kind.problems[method](spec, (n, height, width, channels), **flags)
+    return problem
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+def _with_x(case: Case, change: Callable[[Array], Array]) -> tuple[Array, ...]:
+    """Return the inputs of a case with another x."""
+    arrays = zip(case.problem.input_shapes, case.inputs(), strict=True)
+    return tuple(change(array).astype(array.dtype) if name == "x" else array for name, array in arrays)
+
+
+def images_one_by_one(case: Case, backend: Backend) -> None:
+    """One image at a time has the same results, parameter gradients included."""
+    problem = case.problem
+    assert isinstance(problem, GroupsProblem)
+    inputs, n = case.inputs(), problem.source_shape[0]
+    if n < 2:
+        return
+    one = replace(problem, source_shape=(1, *problem.source_shape[1:]))
+    parts = [
+        compute(one, backend, *(array[k : k + 1] if array.ndim == 4 else array for array in inputs)) for k in range(n)
+    ]
+    joined = [np.concatenate(results) for results in zip(*parts, strict=True)]
+    for whole, images, (_, terms) in zip(compute(problem, backend, *inputs), joined, expected(case), strict=True):
+        same("images one by one", whole, images, terms)
+
+
+def shift_invariant(case: Case, backend: Backend) -> None:
+    """A constant added to the image changes nothing. The image is in eighths, so that the addition is exact."""
+    eighths = _with_x(case, lambda x: np.clip(np.round(x * 8) / 8, -60, 60))
+    moved = tuple(
+        array + array.dtype.type(128) if name == "x" else array
+        for name, array in zip(case.problem.input_shapes, eighths, strict=True)
+    )
+    both = zip(with_limits(case.problem, backend, eighths), with_limits(case.problem, backend, moved), strict=True)
+    for (first, limit), (second, other) in both:
+        near("shift invariant", first, second, limit + other)
+
+
+def scale_invariant(case: Case, backend: Backend) -> None:
+    """An image four times as large has the same result, with epsilon 16 times as large."""
+    problem: Any = case.problem
+    larger = replace(problem, spec=replace(problem.spec, epsilon=16 * problem.spec.epsilon))
+    enlarged = _with_x(case, lambda x: 4 * x)
+    (first,), (second,) = compute(problem, backend, *case.inputs()), compute(larger, backend, *enlarged)
+    same("scale invariant", first, second, expected(case)[0][1])
+
+
+def means_are_beta(case: Case, backend: Backend) -> None:
+    """Without gamma and beta, each group of the result has the mean 0."""
+    problem: Any = replace(case.problem, scaled=False, shifted=False)  # type: ignore[call-arg]
+    ((y, limit),) = with_limits(problem, backend, case.inputs()[:1])
+    _sums_vanish("means are beta", problem, y, limit)
+
+
+def gradients_sum_to_0(case: Case, backend: Backend) -> None:
+    """dx sums to 0 over each group: a constant added to x changes nothing."""
+    problem = case.problem
+    assert isinstance(problem, GroupsProblem)
+    (dx, limit), *_ = with_limits(problem, backend, case.inputs())
+    _sums_vanish("gradients sum to 0", problem, dx, limit)
+
+
+def _sums_vanish(name: str, problem: GroupsProblem, values: Array, limit: Array) -> None:
+    """Require sums over groups that are 0 within the bounds of their terms."""
+    total, allowed = (
+        array.astype(np.float64).reshape(problem.grouped_shape).sum(ALL_VALUES) for array in (values, limit)
+    )
+    near(name, total, np.zeros_like(total), allowed + 1e-12 * np.abs(values.astype(np.float64)).max(initial=0))
+
+
+def gradients_along_x(case: Case, backend: Backend) -> None:
+    """dx * xhat sums to ``r * epsilon / (variance + epsilon) * sum(h * xhat)``: to 0, but for epsilon."""
+    problem: Any = case.problem
+    inputs = case.inputs()
+    g, x, *vectors = (array.astype(np.float64) for array in inputs)
+    (dx, limit), *_ = with_limits(problem, backend, inputs)
+    centred, deviation = statistics(problem, x)
+    xhat, h = centred / deviation, (g * problem.parameters(tuple(vectors), float)).reshape(centred.shape)
+    total = (dx.astype(np.float64).reshape(xhat.shape) * xhat).sum(ALL_VALUES, keepdims=True)
+    due = (h * xhat).sum(ALL_VALUES, keepdims=True) * problem.spec.epsilon / deviation**3
+    allowed = (limit.reshape(xhat.shape) * np.abs(xhat)).sum(ALL_VALUES, keepdims=True)
+    terms = np.abs(h * xhat).sum(ALL_VALUES, keepdims=True) / deviation
+    near("gradients along x", total, due, allowed + 1e-12 * terms)
+
+
+def instance_is_group(case: Case, backend: Backend) -> None:
+    """Instance normalization is group normalization with a group for each channel."""
+    problem: Any = case.problem
+    spec = GroupNormalization(problem.source_shape[3], problem.spec.epsilon)
+    if backend.why_not((GroupNormalization, problem.method), spec):
+        return
+    inputs = case.inputs()
+    both = compute(problem, backend, *inputs), compute(replace(problem, spec=spec), backend, *inputs)
+    for first, second, (_, terms) in zip(*both, expected(case), strict=True):
+        same("instance is group", first, second, terms)
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+Deviation = Callable[[Any, Array, Array], Array]
+"""``deviation(problem, grouped, mean) -> sqrt(variance + epsilon)``, of (N, H, W, groups, channels of a group)."""
+
+
+def _variance(grouped: Array, mean: Array) -> Array:
+    return np.asarray(((grouped - mean) ** 2).mean(ALL_VALUES, keepdims=True))
+
+
+def _mean(problem: Any, grouped: Array) -> Array:
+    return np.asarray(grouped.mean(ALL_VALUES, keepdims=True))
+
+
+def _deviation(problem: Any, grouped: Array, mean: Array) -> Array:
+    return np.asarray(np.sqrt(_variance(grouped, mean) + problem.spec.epsilon))
+
+
+def _statistics(mean: Callable[[Any, Array], Array] = _mean, deviation: Deviation = _deviation) -> Implementation:
+    """Return the operation with another mean or deviation."""
+
+    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+        *g, x = (array.astype(np.float64) for array in inputs if array.ndim == 4)
+        vectors = tuple(array.astype(np.float64) for array in inputs if array.ndim == 1)
+        grouped = x.reshape(problem.grouped_shape)
+        m = mean(problem, grouped)
+        s = deviation(problem, grouped, m)
+        xhat = (grouped - m) / s
+        if not g:
+            gamma, beta = problem.parameters(vectors, float)
+            return (gamma * xhat.reshape(x.shape) + beta,)
+        h = (g[0] * problem.parameters(vectors, float)).reshape(xhat.shape)
+        a, b = (values.mean(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
+        dx = ((h - a - xhat * b) / s).reshape(x.shape)
+        return dx, (g[0] * xhat.reshape(x.shape)).sum((1, 2)), g[0].sum((1, 2))
+
+    return computed(formula)
+
+
+def _unbiased(problem: GroupsProblem, grouped: Array, mean: Array) -> Array:
+    count = problem.count
+    return np.sqrt(_variance(grouped, mean) * (count / max(1, count - 1)) + problem.spec.epsilon)
+
+
+def _sums_of_squares(problem: GroupsProblem, grouped: Array, mean: Array) -> Array:
+    """Compute the mean of squares minus the squared mean in float32, which cancels where the deviation is small."""
+    narrow = grouped.astype(np.float32)
+    squares, m = (values.mean(ALL_VALUES, keepdims=True, dtype=np.float32) for values in (narrow**2, narrow))
+    return np.asarray(np.sqrt(np.maximum(squares - m * m, 0) + problem.spec.epsilon))
+
+
+def _but_last_row(grouped: Array) -> Array:
+    return grouped[:, : max(1, grouped.shape[1] - 1)]
+
+
+_STATISTICS: MutantTable = {
+    "the variance is unbiased": _statistics(deviation=_unbiased),
+    "epsilon outside the root": _statistics(
+        deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean)) + problem.spec.epsilon
+    ),
+    "epsilon is left out": _statistics(deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean))),
+    "the variance from sums of squares in float32": _statistics(deviation=_sums_of_squares),
+    "the mean is not subtracted": _statistics(mean=lambda problem, x: np.zeros_like(_mean(problem, x))),
+    "statistics over the batch": _statistics(
+        mean=lambda problem, x: x.mean((0, *ALL_VALUES), keepdims=True),
+        deviation=lambda problem, x, mean: np.sqrt(
+            ((x - mean) ** 2).mean((0, *ALL_VALUES), keepdims=True) + problem.spec.epsilon
+        ),
+    ),
+    "statistics of the first image for all": _statistics(
+        mean=lambda problem, x: _mean(problem, x[:1]),
+        deviation=lambda problem, x, mean: _deviation(problem, x[:1], mean),
+    ),
+    "the last row of pixels does not count": _statistics(
+        mean=lambda problem, x: _mean(problem, _but_last_row(x)),
+        deviation=lambda problem, x, mean: _deviation(problem, _but_last_row(x), mean),
+    ),
+}
+
+
+def _vectors(change: Callable[[Array, Array], tuple[Array, Array]]) -> Implementation:
+    """Return forward with other vectors: ``change(gamma, beta)``."""
+
+    def formula(problem: Any, x: Array, *vectors: Array) -> tuple[Array, ...]:
+        gamma, beta = (vector.astype(np.float64) for vector in problem.parameters(vectors, float))
+        return (correct(replace(problem, scaled=True, shifted=True), x, *change(gamma, beta)),)
+
+    return computed(formula)
+
+
+_FORWARD: MutantTable = {
+    "gamma is ignored": _vectors(lambda gamma, beta: (np.ones_like(gamma), beta)),
+    "beta is ignored": _vectors(lambda gamma, beta: (gamma, np.zeros_like(beta))),
+    "gamma of the next channel is taken": _vectors(lambda gamma, beta: (np.roll(gamma, 1), beta)),
+    "beta is scaled by gamma": _vectors(lambda gamma, beta: (gamma, gamma * beta)),
+}
+
+
+def _dx(change: Callable[..., Array]) -> Implementation:
+    """Return the gradient with ``change(h, mean of h, mean of h xhat, xhat, deviation, gamma)`` for dx."""
+
+    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+        g, x, *vectors = (array.astype(np.float64) for array in inputs)
+        grouped = x.reshape(problem.grouped_shape)
+        mean = _mean(problem, grouped)
+        s = _deviation(problem, grouped, mean)
+        gamma = np.broadcast_to(problem.parameters(tuple(vectors), float), x.shape).reshape(grouped.shape)
+        xhat, h = (grouped - mean) / s, g.reshape(grouped.shape) * gamma
+        a, b = (values.mean(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
+        _, *others = correct_results(problem, *inputs)
+        return (change(h, a, b, xhat, s, gamma).reshape(x.shape), *others)
+
+    return computed(formula)
+
+
+def _divided(values: Array, gamma: Array) -> Array:
+    return np.divide(values, gamma, out=np.zeros_like(values), where=gamma != 0)
+
+
+def _dgamma_not_centred(results: tuple[Array, ...], problem: Any, g: Array, x: Array, *_: Array) -> tuple[Array, ...]:
+    return results[0], (g.astype(np.float64) * x.astype(np.float64)).sum((1, 2)), results[2]
+
+
+_GRADIENT: MutantTable = {
+    "the term of the mean is missing": _dx(lambda h, a, b, xhat, s, gamma: (h - xhat * b) / s),
+    "the term of the variance is missing": _dx(lambda h, a, b, xhat, s, gamma: (h - a) / s),
+    "1 / M is missing in the term of the variance": _dx(
+        lambda h, a, b, xhat, s, gamma: (h - a - xhat * b * (xhat.size // b.size)) / s
+    ),
+    "the term of the variance has the wrong sign": _dx(lambda h, a, b, xhat, s, gamma: (h - a + xhat * b) / s),
+    "gamma is forgotten": _dx(lambda h, a, b, xhat, s, gamma: _divided((h - a - xhat * b) / s, gamma)),
+    "r once more": _dx(lambda h, a, b, xhat, s, gamma: (h - a - xhat * b) / s**2),
+    "dgamma and dbeta are exchanged": of_results(lambda results, *_: (results[0], results[2], results[1])),
+    "dgamma is summed over the batch": of_results(
+        lambda results, *_: (results[0], 0 * results[1] + results[1].sum(axis=0), results[2])
+    ),
+    "dbeta is a mean": of_results(
+        lambda results, problem, *_: (*results[:2], results[2] / np.prod(problem.source_shape[1:3]))
+    ),
+    "dgamma is of pixels that are not centred": of_results(_dgamma_not_centred),
+}
+
+
+def _interleaved(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+    """Compute with channel c in group c % groups."""
+    groups, channels = problem.groups, problem.source_shape[3]
+    order = np.arange(channels).reshape(channels // groups, groups).T.ravel()
+    back = np.argsort(order)
+    results = correct_results(problem, *(array[..., order] for array in inputs))
+    return tuple(result[..., back] for result in results)
+
+
+_GROUPS: MutantTable = {
+    "channels are dealt out to the groups": computed(_interleaved),
+    "every channel is a group": of_problem(
+        lambda problem: replace(problem, spec=replace(problem.spec, groups=problem.source_shape[3]))
+    ),
+    "groups is taken for the channels of a group": of_problem(
+        lambda problem: replace(
+            problem, spec=replace(problem.spec, groups=problem.source_shape[3] // problem.spec.groups)
+        )
+    ),
+}
+
+MUTANTS = {
+    (InstanceNormalization, "forward"): {**_STATISTICS, **_FORWARD},
+    (InstanceNormalization, "gradient"): {**_STATISTICS, **_GRADIENT},
+    (GroupNormalization, "forward"): {**_STATISTICS, **_FORWARD, **_GROUPS},
+    (GroupNormalization, "gradient"): {**_STATISTICS, **_GRADIENT, **_GROUPS},
+}
+
+# --- PyTorch ----------------------------------------------------------------------------------------------------------
+
+
+def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return ``group_norm`` or ``instance_norm``; their gradients sum those of gamma and beta over the batch."""
+    spec, functional = problem.spec, torch.nn.functional
+    scaled, shifted = problem.scaled, getattr(problem, "shifted", False)
+    instance = isinstance(spec, InstanceNormalization)
+    if instance and problem.method == "gradient" and problem.source_shape[0] == 1:
+        return None  # PyTorch 2.13 computes another gradient for a single channels_last image
+
+    def normalize(x: Any, *vectors: Any) -> Any:
+        weight, bias = vectors[0] if scaled else None, vectors[-1] if shifted else None
+        if instance:
+            return functional.instance_norm(x, weight=weight, bias=bias, eps=spec.epsilon)
+        return functional.group_norm(x, spec.groups, weight, bias, spec.epsilon)
+
+    images = [nchw(torch, array) for array in inputs if array.ndim == 4]
+    vectors = [torch.from_numpy(array) for array in inputs if array.ndim == 1]
+    return torch_function(torch, normalize, images, outs, vectors)
+
+
+_BOTH = (repeatable, images_one_by_one, shift_invariant)
+_OF_FORWARD = (*_BOTH, scale_invariant, means_are_beta)
+_OF_GRADIENT = (*_BOTH, gradients_sum_to_0, gradients_along_x)
+
+KERNELS = {
+    InstanceNormalization: KernelTests(
+        partial(problems, InstanceNormalization),
+        {"forward": (*_OF_FORWARD, instance_is_group), "gradient": (*_OF_GRADIENT, instance_is_group)},
+    ),
+    GroupNormalization: KernelTests(
+        partial(problems, GroupNormalization), {"forward": _OF_FORWARD, "gradient": _OF_GRADIENT}
+    ),
+}

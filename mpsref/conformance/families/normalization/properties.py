@@ -1,0 +1,75 @@
+"""Properties and PyTorch equivalents that the normalizations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.conformance import comparator, runner
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.properties import same
+from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.torch_equivalents import Call, Outs
+from mpsref.registry import Backend, Problem
+
+
+def with_limits(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
+    """Return every result, and the error limit of each of its elements."""
+    results = compute(problem, backend, *inputs)
+    references, terms = runner.references(problem, *inputs), runner.terms(problem, *inputs)
+    return [(each[0], comparator.bound(*each)) for each in zip(results, references, terms, strict=True)]
+
+
+def near(name: str, first: Array, second: Array, limit: Array) -> None:
+    """Require that two quantities differ by no more than ``limit``."""
+    distance = np.abs(first.astype(np.float64) - second)
+    wrong = ~((first == second) | (distance <= limit))
+    if wrong.any():
+        at = tuple(int(k) for k in np.argwhere(wrong)[0])
+        raise Mismatch(f"{name}: they differ by {distance[at]:.3g} at {list(at)}, and by {limit[at]:.3g} at most", at)
+
+
+def linear_in_g(case: Case, backend: Backend) -> None:
+    """The gradients from every second pixel of g, and from the others, add up to that from all of them."""
+    g, *others = case.inputs()
+    even = (np.indices(g.shape[1:3]).sum(axis=0) % 2 == 0)[None, :, :, None]
+    ((whole, limit),) = with_limits(case.problem, backend, (g, *others))
+    ((first, one),), ((second, other),) = (
+        with_limits(case.problem, backend, (g * mask, *others)) for mask in (even, ~even)
+    )
+    if all(np.isfinite(result).all() for result in (whole, first, second)):  # no overflow of float16
+        near("linear in g", whole, first.astype(np.float64) + second, limit + one + other)
+
+
+def odd_in_x(case: Case, backend: Backend) -> None:
+    """The negative image has the negative result, unless a number is added to it."""
+    problem: Any = case.problem
+    if getattr(problem.spec, "pm", 0):
+        return
+    (x,) = case.inputs()
+    (first,), (second,) = compute(problem, backend, x), compute(problem, backend, -x)
+    same("odd in x", first, -second, expected(case)[0][1])
+
+
+def torch_function(
+    torch: Any, function: Callable[..., Any], images: list[Any], outs: Outs, vectors: Sequence[Any] = ()
+) -> Call | None:
+    """Return ``function(x, *vectors)`` or its gradients, by autograd; ``None`` into memory, which it cannot fill."""
+    if outs:
+        return None
+    *gradients, x = images
+    if not gradients:
+        return lambda: function(x, *vectors)
+    with torch.inference_mode(False), torch.enable_grad():
+        g, leaves = gradients[0].clone(), [leaf.clone().requires_grad_() for leaf in (x, *vectors)]
+        y = function(*leaves)
+
+    def backward() -> Any:
+        with torch.inference_mode(False):
+            return torch.autograd.grad(y, leaves, g, retain_graph=True)[0]
+
+    return backward

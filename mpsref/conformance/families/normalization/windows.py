@@ -1,0 +1,528 @@
+"""Tests of spatial, local contrast and cross-channel normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.case import Case
+from mpsref.conformance.families.normalization.properties import (
+    linear_in_g,
+    near,
+    odd_in_x,
+    torch_function,
+    with_limits,
+)
+from mpsref.conformance.family import KernelTests
+from mpsref.conformance.geometry_mutants import window_mutants
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
+from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
+from mpsref.conformance.properties import batch_in_pieces, repeatable, same
+from mpsref.conformance.runner import compute, expected
+from mpsref.conformance.strategies import pairs, seldom
+from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
+from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
+from mpsref.kernels import cross_channel_normalization as cross_channel
+from mpsref.kernels import local_contrast_normalization as local_contrast
+from mpsref.kernels import spatial_normalization as spatial
+from mpsref.kernels.normalization_windows import WindowedForward
+from mpsref.registry import Backend, Implementation, Problem, Spec
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+_QUARTERS = st.sampled_from([0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0])
+_EXPONENTIATED: dict[str, st.SearchStrategy[float]] = {
+    "alpha": st.sampled_from([0.0, 0.1, 1.0, 4.0]) | st.sampled_from([1.0, 4.0]),
+    "beta": _QUARTERS | st.sampled_from([0.3, -1.25]),
+    "delta": st.sampled_from([0.125, 1.0, 2.0]),
+}
+"""Parameters whose base is far from 0, and whose powers stay in range."""
+
+
+def windowed(kind: type[Spec], method: str) -> st.SearchStrategy[Problem]:
+    """Draw a problem of spatial or local contrast normalization: windows partly and wholly outside, odd and even."""
+    own = {name: st.sampled_from([0.0, 1.0, 0.5, -2.0]) for name in ("p0", "pm")} | {"ps": st.sampled_from([1.0, -2.0])}
+    specs = st.builds(
+        kind,
+        kernel_size=pairs(1, 5),
+        offset=seldom((0, 0), pairs(-3, 4)) | pairs(-1, 1),
+        **_EXPONENTIATED,
+        **(own if kind is LocalContrastNormalization else {}),
+    )
+    shapes = st.tuples(st.integers(1, 2), st.integers(1, 8), st.integers(1, 8), st.integers(1, 6))
+    return st.builds(kind.problems[method], specs, shapes, pairs(1, 8))
+
+
+def along_channels(method: str) -> st.SearchStrategy[Problem]:
+    """Draw a problem of cross-channel normalization: windows up to twice as large as the image has channels."""
+    specs = st.builds(CrossChannelNormalization, kernel_size=st.integers(1, 7) | st.integers(1, 24), **_EXPONENTIATED)
+    shapes = st.tuples(st.integers(1, 2), st.integers(1, 5), st.integers(1, 5), st.integers(1, 12))
+    return st.builds(CrossChannelNormalization.problems[method], specs, shapes)
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+def offset_is_crop(case: Case, backend: Backend) -> None:
+    """With an offset of (1, 1) more, outputs are those of the next pixels."""
+    problem: Any = case.problem
+    oy, ox = problem.spec.offset
+    moved = replace(problem, spec=replace(problem.spec, offset=(oy + 1, ox + 1)))
+    larger = replace(problem, output_size=tuple(n + 1 for n in problem.output_size))
+    (x,) = case.inputs()
+    ((whole, limit),), (part,) = with_limits(larger, backend, (x,)), compute(moved, backend, x)
+    near("offset is crop", whole[:, 1:, 1:], part, 2 * limit[:, 1:, 1:])
+
+
+def zeros_around_change_nothing(case: Case, backend: Backend) -> None:
+    """A row and column of zeros in front is compensated by an offset of (1, 1) more, in the gradient as well."""
+    problem: Any = case.problem
+    n, height, width, channels = problem.source_shape
+    oy, ox = problem.spec.offset
+    spec = replace(problem.spec, offset=(oy + 1, ox + 1))
+    moved = replace(problem, spec=spec, source_shape=(n, height + 1, width + 1, channels))
+    *g, x = case.inputs()
+    (first,) = compute(problem, backend, *g, x)
+    (second,) = compute(moved, backend, *g, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0))))
+    second = second if isinstance(problem, WindowedForward) else second[:, 1:, 1:]
+    same("zeros around change nothing", first, second, expected(case)[0][1])
+
+
+def pixels_are_independent(case: Case, backend: Backend) -> None:
+    """All pixels of the batch in one row have the same results."""
+    problem: Any = case.problem
+    row = 1, 1, -1, problem.source_shape[3]
+    inputs = case.inputs()
+    flat = replace(problem, source_shape=inputs[0].reshape(row).shape)
+    (first,), (second,) = compute(problem, backend, *inputs), compute(flat, backend, *(a.reshape(row) for a in inputs))
+    same("pixels are independent", first, second.reshape(first.shape), expected(case)[0][1])
+
+
+def odd_windows_are_symmetric(case: Case, backend: Backend) -> None:
+    """With an odd window, reversed channels have the reversed result."""
+    problem: Any = case.problem
+    if problem.spec.kernel_size % 2 == 0:
+        return
+    inputs = case.inputs()
+    (first,) = compute(problem, backend, *inputs)
+    (second,) = compute(problem, backend, *(np.ascontiguousarray(array[..., ::-1]) for array in inputs))
+    same("odd windows are symmetric", first, second[..., ::-1], expected(case)[0][1])
+
+
+# --- mutants of all three kernels -------------------------------------------------------------------------------------
+
+_POWERS: MutantTable = {
+    "delta is taken to be 1": of_spec(delta=lambda spec: 1.0),
+    "the exponent has the wrong sign": of_spec(beta=lambda spec: -spec.beta),
+}
+
+
+def _of(formula: Callable[..., Array]) -> Implementation:
+    """Compute ``formula(problem, *inputs)``, of the inputs in float64."""
+    return computed(lambda problem, *inputs: (formula(problem, *(array.astype(np.float64) for array in inputs)),))
+
+
+# --- mutants of spatial normalization ---------------------------------------------------------------------------------
+
+
+def _mirrored(problem: Any) -> Any:
+    """Return the problem whose even windows extend one pixel further to the bottom right, as their adjoints do."""
+    offset = tuple(window.offset + window.even for window in problem.spec.windows)
+    return replace(problem, spec=replace(problem.spec, offset=offset))
+
+
+def _taps_inside(problem: Any) -> Array:
+    """Return the number of taps of each window that lie inside the image, at least 1."""
+    counts = np.zeros((1, *problem.output_size, 1))
+    for window in problem.windows():
+        height, width = window.rows.stop - window.rows.start, window.columns.stop - window.columns.start
+        window.output(counts)[...] = max(1, height * width)
+    return counts
+
+
+_WINDOWS: MutantTable = {
+    "alpha is not divided by the window size": of_spec(alpha=lambda spec: spec.alpha * spec.taps),
+    **_POWERS,
+}
+
+
+def _spatial(bases: Callable[[Any, Array], Array]) -> Implementation:
+    """Return forward with another base of the power."""
+    return _of(lambda problem, x: problem.centres(x) * bases(problem, x) ** -problem.spec.beta)
+
+
+def _without_centre(problem: Any, x: Array) -> Array:
+    return np.asarray(spatial.bases(problem, x) - problem.spec.alpha / problem.spec.taps * problem.centres(x) ** 2)
+
+
+def _clamped(problem: Any, x: Array) -> Array:
+    """Return the bases of an image whose border pixels continue outside."""
+    spec, pad = problem.spec, 12
+    around = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode="edge")
+    moved = replace(
+        problem, spec=replace(spec, offset=tuple(o + pad for o in spec.offset)), source_shape=around.shape
+    )  # fmt: skip
+    return spatial.bases(moved, around)
+
+
+def _spatial_gradient(
+    factor: float = 1.0, adjoint: Callable[[Any], Any] = lambda problem: problem, extra: float = 1.0
+) -> Implementation:
+    """Return the gradient with another factor, adjoint window or exponent of the term of the window."""
+
+    def formula(problem: Any, g: Array, x: Array) -> Array:
+        spec, t = problem.spec, spatial.bases(problem, x)
+        slope = factor * 2 * spec.alpha * spec.beta / spec.taps
+        share = slope * g * problem.centres(x) * t ** (-spec.beta - extra)
+        dx: Array = problem.at_centres(g * t**-spec.beta)
+        for window in adjoint(problem).windows():
+            window.of(dx)[...] -= window.of(x) * window.output(share)
+        return dx
+
+    return _of(formula)
+
+
+def _printed_spatial_gradient(problem: Any, g: Array, x: Array) -> Array:
+    """Return the formula that Apple prints for its spatial gradient kernel, literally."""
+    spec, t = problem.spec, spatial.bases(problem, x)
+    products = np.zeros(problem.source_shape)
+    for window in problem.windows():
+        window.of(products)[...] += window.output(g) * window.output(problem.centres(x))
+    power, base = problem.at_centres(t**-spec.beta), problem.at_centres(t)
+    ratio = np.divide(x, base, out=np.zeros_like(x), where=base != 0)
+    return np.asarray(power * (problem.at_centres(g) - 2 * spec.alpha * spec.beta * ratio * products))
+
+
+def _gradient_without_division(problem: Any, g: Array, x: Array) -> Array:
+    taps, own = problem.spec.taps, problem.at_centres(g * spatial.bases(problem, x) ** -problem.spec.beta)
+    return np.asarray(correct(problem, g, x) * taps + (1 - taps) * own)
+
+
+_SPATIAL_FORWARD: MutantTable = {
+    "even windows extend further to the bottom right": _spatial(lambda p, x: spatial.bases(_mirrored(p), x)),
+    "the divisor shrinks at the border": _spatial(
+        lambda p, x: p.spec.delta + (spatial.bases(p, x) - p.spec.delta) * p.spec.taps / _taps_inside(p)
+    ),
+    "magnitudes in place of squares": _spatial(lambda p, x: spatial.bases(p, np.sqrt(np.abs(x)))),
+    "the pixel itself is left out of its window": _spatial(_without_centre),
+    "the window has all channels": _spatial(
+        lambda p, x: np.broadcast_to(spatial.bases(p, x).mean(axis=-1, keepdims=True), p.output_shape)
+    ),
+    "outside reads the border pixel": _spatial(_clamped),
+}
+
+_SPATIAL_GRADIENT: MutantTable = {
+    "the formula that Apple prints": _of(_printed_spatial_gradient),
+    "the factor 2 is missing": _spatial_gradient(factor=0.5),
+    "the term of the window has the wrong sign": _spatial_gradient(factor=-1.0),
+    "the exponent of the term of the window is -beta": _spatial_gradient(extra=0.0),
+    "the adjoint windows are not mirrored": _spatial_gradient(adjoint=_mirrored),
+    "1 / N is missing": _of(_gradient_without_division),
+}
+
+# --- mutants of local contrast normalization --------------------------------------------------------------------------
+
+
+def _contrast(statistics: Callable[[Any, Array], tuple[Array, Array]]) -> Implementation:
+    """Return forward with other means and variances."""
+
+    def formula(problem: Any, x: Array) -> Array:
+        spec = problem.spec
+        mean, variance = statistics(problem, x)
+        power = (spec.delta + spec.alpha * variance) ** -spec.beta
+        return np.asarray(spec.pm + spec.ps * (problem.centres(x) - spec.p0 * mean) * power)
+
+    return _of(formula)
+
+
+def _moments(problem: Any, x: Array) -> tuple[Array, Array]:
+    mean, variance, _ = local_contrast.contrast(problem, x)
+    return mean, variance
+
+
+def _shrunk_moments(problem: Any, x: Array) -> tuple[Array, Array]:
+    mean, variance = _moments(problem, x)
+    ratio = problem.spec.taps / _taps_inside(problem)
+    return mean * ratio, (variance + mean**2) * ratio - (mean * ratio) ** 2
+
+
+def _moments_without_zeros(problem: Any, x: Array) -> tuple[Array, Array]:
+    mean, variance = _moments(problem, x)
+    return mean, variance - (1 - _taps_inside(problem) / problem.spec.taps) * mean**2
+
+
+def _moments_not_centred(problem: Any, x: Array) -> tuple[Array, Array]:
+    mean, variance = _moments(problem, x)
+    return mean, variance + mean**2
+
+
+def _unbiased_moments(problem: Any, x: Array) -> tuple[Array, Array]:
+    mean, variance = _moments(problem, x)
+    return mean, variance * problem.spec.taps / max(1, problem.spec.taps - 1)
+
+
+def _narrow_moments(problem: Any, x: Array) -> tuple[Array, Array]:
+    mean, variance = _moments(problem, x)
+    narrow = (variance + mean**2).astype(np.float16) - (mean**2).astype(np.float16)
+    return mean, np.maximum(narrow.astype(np.float64), 0)
+
+
+def _contrast_gradient(
+    of_mean: float = 1.0,
+    of_variance: float = 1.0,
+    adjoint: Callable[[Any], Any] = lambda problem: problem,
+    centre: Callable[[Any, Array], Array] = lambda spec, mean: mean,
+) -> Implementation:
+    """Return the gradient with another factor or adjoint window; the tap is less ``centre(spec, mean)``."""
+
+    def formula(problem: Any, g: Array, x: Array) -> Array:
+        spec = problem.spec
+        mean, _, t = local_contrast.contrast(problem, x)
+        slope = spec.ps * g * t**-spec.beta
+        difference = problem.centres(x) - spec.p0 * mean
+        first = of_mean * spec.p0 / spec.taps * slope
+        second = of_variance * 2 * spec.alpha * spec.beta / spec.taps * slope * difference / t
+        dx: Array = problem.at_centres(slope)
+        for window in adjoint(problem).windows():
+            tap = window.of(x) - window.output(centre(spec, mean))
+            window.of(dx)[...] -= window.output(first) + window.output(second) * tap
+        return dx
+
+    return _of(formula)
+
+
+def _printed_contrast_gradient(problem: Any, g: Array, x: Array) -> Array:
+    """Return the formula that Apple prints for its local contrast gradient kernel, literally."""
+    spec, (mean, _, t) = problem.spec, local_contrast.contrast(problem, x)
+    n, slope = spec.taps, 2 * spec.alpha * spec.beta / spec.taps
+    power, m, base = (problem.at_centres(values) for values in (t**-spec.beta, mean, t))
+    own = np.divide(x - spec.p0 * m, base, out=np.zeros_like(x), where=base != 0)
+    sums = np.zeros(problem.source_shape)
+    for window in problem.windows():
+        centre = window.output(problem.centres(x))
+        window.of(sums)[...] += window.output(g) * (spec.p0 / n + slope * (centre - 1) * window.of(own))
+    return np.asarray(spec.ps * power * (problem.at_centres(g) - sums))
+
+
+_CONTRAST_FORWARD: MutantTable = {
+    "even windows extend further to the bottom right": _contrast(lambda p, x: _moments(_mirrored(p), x)),
+    "the divisors shrink at the border": _contrast(_shrunk_moments),
+    "zeros outside do not count in the variance": _contrast(_moments_without_zeros),
+    "the variance is not centred": _contrast(_moments_not_centred),
+    "the variance is unbiased": _contrast(_unbiased_moments),
+    "the variance from sums of squares in float16": _contrast(_narrow_moments),
+    "p0 is ignored": of_spec(p0=lambda spec: 1.0),
+    "ps is ignored": of_spec(ps=lambda spec: 1.0),
+    "pm is ignored": of_spec(pm=lambda spec: 0.0),
+    "pm is scaled by ps": of_spec(pm=lambda spec: spec.pm * spec.ps),
+}
+
+_CONTRAST_GRADIENT: MutantTable = {
+    "the formula that Apple prints": _of(_printed_contrast_gradient),
+    "the term of the mean is missing": _contrast_gradient(of_mean=0.0),
+    "the factor 2 is missing": _contrast_gradient(of_variance=0.5),
+    "the term of the variance has the wrong sign": _contrast_gradient(of_variance=-1.0),
+    "the tap less p0 means": _contrast_gradient(centre=lambda spec, mean: spec.p0 * mean),
+    "the tap is not centred": _contrast_gradient(centre=lambda spec, mean: np.zeros_like(mean)),
+    "the adjoint windows are not mirrored": _contrast_gradient(adjoint=_mirrored),
+    "ps is forgotten": of_result(lambda result, problem, *_: result / problem.spec.ps),
+    "p0 is ignored": of_spec(p0=lambda spec: 1.0),
+}
+
+# --- mutants of cross-channel normalization ---------------------------------------------------------------------------
+
+Sums = Callable[[Any, Array], Array]
+"""``sums(problem, values) -> sum of the values over the window of each channel``."""
+
+
+def _over(first: Callable[[int, int, int], int], count: Callable[[int, int], int] = lambda k, channels: k) -> Sums:
+    """Return sums over ``first(channel, kernel size, channels)`` and the next ``count(kernel size, channels)``."""
+
+    def sums(problem: Any, values: Array) -> Array:
+        kernel, channels = problem.spec.kernel_size, values.shape[-1]
+        result = np.zeros_like(values)
+        for k in range(channels):
+            start = first(k, kernel, channels)
+            window = slice(max(0, start), max(0, start + count(kernel, channels)))
+            result[..., k] = values[..., window].sum(axis=-1)
+        return result
+
+    return sums
+
+
+_correct_sums = _over(lambda k, kernel, channels: k - kernel // 2)
+_adjoint_sums = _over(lambda k, kernel, channels: k - (kernel - 1) // 2)
+
+
+def _wrapped_sums(problem: Any, values: Array) -> Array:
+    """Sum over windows that continue at the other end."""
+    kernel, channels = problem.spec.kernel_size, values.shape[-1]
+    taps = (np.arange(channels)[:, None] - kernel // 2 + np.arange(kernel)) % channels
+    return np.asarray(values[..., taps].sum(axis=-1))
+
+
+def _of_base(base: Callable[[Any, Array], Array]) -> Implementation:
+    """Return forward or gradient with another base of the power, and the correct term of the window."""
+
+    def formula(problem: Any, *inputs: Array) -> Array:
+        *g, x = inputs
+        spec, b = problem.spec, base(problem, x)
+        if not g:
+            return np.asarray(x * b**-spec.beta)
+        share = 2 * spec.alpha * spec.beta / spec.kernel_size * g[0] * x * b ** (-spec.beta - 1)
+        return np.asarray(g[0] * b**-spec.beta - x * _adjoint_sums(problem, share))
+
+    return _of(formula)
+
+
+def _of_sums(sums: Sums, power: int = 2) -> Implementation:
+    """Return forward or gradient with another sum of squares."""
+    return _of_base(
+        lambda p, x: p.spec.delta + p.spec.alpha / p.spec.kernel_size * sums(p, np.abs(x) ** power)
+    )  # fmt: skip
+
+
+_CHANNELS: MutantTable = {
+    "even windows extend one channel further up": _of_sums(_adjoint_sums),
+    "the window continues at the other end": _of_sums(_wrapped_sums),
+    "the window is pushed inside": _of_sums(
+        _over(lambda k, kernel, channels: max(0, min(k - kernel // 2, channels - kernel)))
+    ),
+    "the last channel of the window is left out": _of_sums(
+        _over(lambda k, kernel, channels: k - kernel // 2, lambda kernel, channels: kernel - 1)
+    ),
+    "the clipped window starts anew at channel 0": _of_sums(_over(lambda k, kernel, channels: max(0, k - kernel // 2))),
+    "the divisor shrinks where the window is clipped": _of_base(
+        lambda p, x: p.spec.delta + p.spec.alpha * _correct_sums(p, x**2) / _correct_sums(p, np.ones_like(x))
+    ),
+    "the kernel size is cut to the number of channels": of_problem(
+        lambda p: replace(p, spec=replace(p.spec, kernel_size=min(p.spec.kernel_size, p.source_shape[3])))
+    ),
+    "magnitudes in place of squares": _of_sums(_correct_sums, power=1),
+    "alpha is not divided by the window size": of_spec(alpha=lambda spec: spec.alpha * spec.kernel_size),
+    **_POWERS,
+}
+
+
+def _channels_gradient(
+    factor: Callable[[Any], float] = lambda spec: 1.0, sums: Sums = _adjoint_sums, extra: float = 1.0
+) -> Implementation:
+    """Return the gradient with another factor, sum or exponent of the term of the window."""
+
+    def formula(problem: Any, g: Array, x: Array) -> Array:
+        spec, b = problem.spec, cross_channel.bases(problem, x)
+        share = factor(spec) * 2 * spec.alpha * spec.beta / spec.kernel_size * g * x * b ** (-spec.beta - extra)
+        return np.asarray(g * b**-spec.beta - x * sums(problem, share))
+
+    return _of(formula)
+
+
+_CHANNELS_GRADIENT: MutantTable = {
+    "the formula that Apple prints: 1 / N is missing": _channels_gradient(factor=lambda spec: spec.kernel_size),
+    "the factor 2 is missing": _channels_gradient(factor=lambda spec: 0.5),
+    "the term of the window has the wrong sign": _channels_gradient(factor=lambda spec: -1.0),
+    "the term of the window is that of the channel alone": _channels_gradient(sums=lambda problem, values: values),
+    "the adjoint window is the window": _channels_gradient(sums=_correct_sums),
+    "the exponent of the term of the window is -beta": _channels_gradient(extra=0.0),
+}
+
+MUTANTS = {
+    (SpatialNormalization, "forward"): {**window_mutants(SpatialNormalization), **_WINDOWS, **_SPATIAL_FORWARD},
+    (SpatialNormalization, "gradient"): {**window_mutants(SpatialNormalization), **_WINDOWS, **_SPATIAL_GRADIENT},
+    (LocalContrastNormalization, "forward"): {
+        **window_mutants(LocalContrastNormalization), **_WINDOWS, **_CONTRAST_FORWARD
+    },
+    (LocalContrastNormalization, "gradient"): {
+        **window_mutants(LocalContrastNormalization), **_WINDOWS, **_CONTRAST_GRADIENT
+    },
+    (CrossChannelNormalization, "forward"): _CHANNELS,
+    (CrossChannelNormalization, "gradient"): {**_CHANNELS, **_CHANNELS_GRADIENT},
+}  # fmt: skip
+
+# --- golden results ---------------------------------------------------------------------------------------------------
+
+Windowed = type[SpatialNormalization] | type[LocalContrastNormalization] | type[CrossChannelNormalization]
+
+
+def _golden_forward(spec_type: Windowed) -> Adapter:
+    def adapter(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+        y = spec_type(**entry.parameters).forward(entry.image("x"), backend=backend)
+        yield Comparison("y", y, entry.expected["y"])
+
+    return adapter
+
+
+GOLDEN: dict[str, Adapter] = {
+    "MPSCNNSpatialNormalization": _golden_forward(SpatialNormalization),
+    "MPSCNNLocalContrastNormalization": _golden_forward(LocalContrastNormalization),
+    "MPSCNNCrossChannelNormalization": _golden_forward(CrossChannelNormalization),
+}
+
+# --- PyTorch ----------------------------------------------------------------------------------------------------------
+
+
+def _torch_windowed(formula: Callable[[Any, Any, Callable[[Any], Any]], Any]) -> TorchEquivalent:
+    """Return ``formula(spec, x, mean over the window)``; ``None`` unless there is one output for each pixel."""
+
+    def equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+        spec, functional = problem.spec, torch.nn.functional
+        if problem.output_size != problem.source_shape[1:3] or any(spec.offset):
+            return None
+        (top, height), (left, width) = ((window.center, window.kernel) for window in spec.windows)
+        pads = left, width - 1 - left, top, height - 1 - top
+
+        def mean(image: Any) -> Any:
+            return functional.avg_pool2d(functional.pad(image, pads), (height, width), stride=1)
+
+        images = [nchw(torch, array) for array in inputs]
+        return torch_function(torch, lambda x: formula(spec, x, mean), images, outs)
+
+    return equivalent
+
+
+def _torch_spatial(spec: Any, x: Any, mean: Callable[[Any], Any]) -> Any:
+    return x * (spec.delta + spec.alpha * mean(x * x)) ** -spec.beta
+
+
+def _torch_local_contrast(spec: Any, x: Any, mean: Callable[[Any], Any]) -> Any:
+    m = mean(x)
+    base = spec.delta + spec.alpha * (mean(x * x) - m * m)
+    return spec.pm + spec.ps * (x - spec.p0 * m) * base**-spec.beta
+
+
+def _torch_cross_channel(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return ``local_response_norm``, which has the same parameters."""
+    spec = problem.spec
+    parameters = spec.kernel_size, spec.alpha, spec.beta, spec.delta
+    images = [nchw(torch, array) for array in inputs]
+    return torch_function(torch, lambda x: torch.nn.functional.local_response_norm(x, *parameters), images, outs)
+
+
+TORCH_EQUIVALENTS: dict[type[Spec], TorchEquivalent] = {
+    SpatialNormalization: _torch_windowed(_torch_spatial),
+    LocalContrastNormalization: _torch_windowed(_torch_local_contrast),
+    CrossChannelNormalization: _torch_cross_channel,
+}
+
+_WINDOWED = (repeatable, batch_in_pieces, zeros_around_change_nothing)
+_ALONG_CHANNELS = (repeatable, batch_in_pieces, pixels_are_independent, odd_windows_are_symmetric)
+
+KERNELS: dict[type[Spec], KernelTests] = {
+    **{
+        kind: KernelTests(
+            partial(windowed, kind),
+            {"forward": (*_WINDOWED, offset_is_crop, odd_in_x), "gradient": (*_WINDOWED, linear_in_g)},
+        )
+        for kind in (SpatialNormalization, LocalContrastNormalization)
+    },
+    CrossChannelNormalization: KernelTests(
+        along_channels,
+        {"forward": (*_ALONG_CHANNELS, odd_in_x), "gradient": (*_ALONG_CHANNELS, linear_in_g)},
+    ),
+}

@@ -1,0 +1,202 @@
+"""Tests of reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.family import Family, KernelTests
+from mpsref.conformance.golden_entries import Comparison, Entry
+from mpsref.conformance.mutants import of_problem, of_result, of_spec
+from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
+from mpsref.conformance.runner import compute
+from mpsref.conformance.strategies import pairs
+from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.kernels import Reduce
+from mpsref.kernels.reduce import (
+    AXES,
+    FORMULAS,
+    OPERATIONS,
+    OVER,
+    Over,
+    ReduceForward,
+    ReduceGradient,
+    Reduction,
+    is_legal,
+)
+from mpsref.registry import Backend, Implementation, Problem
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+COMBINATIONS: list[tuple[Reduction, Over]] = [
+    ("sum", "featurechannels"),
+    ("mean", "spatial"),
+    *((operation, over) for operation in OPERATIONS for over in OVER if is_legal(operation, over)),
+]
+"""Those with a parameter or a rule of their own come twice."""
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+
+
+@st.composite
+def problems(draw: st.DrawFn, method: str) -> Problem:
+    """Draw any legal combination; clips may extend past the image, and always overlap it."""
+    operation, over = draw(st.sampled_from(COMBINATIONS)) if method == "forward" else ("mean", "spatial")
+    weight = 1.0
+    if (operation, over) == ("sum", "featurechannels"):
+        weight = draw(st.just(1.0) | st.integers(-16, 16).filter(bool).map(lambda eighths: eighths / 8))
+    shape = draw(SHAPES)
+    y, x = (draw(st.integers(0, length - 1)) for length in shape[1:3])
+    clip = draw(st.none() | (pairs(1, 4) | pairs(1, 10)).map(lambda size: ((y, x), size)))
+    spec = Reduce(operation, over, weight, clip)
+    problem: Problem = spec.problems[method](spec, shape)
+    return problem
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+def both(problem: Problem) -> tuple[Problem, Problem] | None:
+    """Return the forward and the gradient problem of a spatial mean."""
+    assert isinstance(problem, (ReduceForward, ReduceGradient))
+    if problem.spec.over != "spatial":
+        return None
+    return ReduceForward(problem.spec, problem.source_shape), ReduceGradient(problem.spec, problem.source_shape)
+
+
+def first_of_equals(case: Case, backend: Backend) -> None:
+    """The index of equal extrema is that of the first, on images of -1, 0 and 1."""
+    assert isinstance(case.problem, ReduceForward)
+    signs = np.sign(case.inputs()[0])
+    (y, x), (height, width) = case.problem.region
+    part = signs[:, y : y + height, x : x + width]
+    indices: dict[Reduction, Array] = {"argumentmax": part.argmax(3), "argumentmin": part.argmin(3)}
+    for operation, index in indices.items():
+        spec = Reduce(operation, "featurechannels", clip=case.problem.spec.clip)
+        (found,) = compute(ReduceForward(spec, signs.shape), backend, signs)
+        if not np.array_equal(found[..., 0], index):
+            raise Mismatch(f"first of equals: {operation} is {found.ravel().tolist()} for {part.tolist()}")
+
+
+# --- mutants ----------------------------------------------------------------------------------------------------------
+
+
+def _instead(**formulas: Callable[..., Array]) -> Implementation:
+    """Compute some of the operations by another formula of (part, axes)."""
+
+    def change(result: Array, problem: ReduceForward, x: Array) -> Array:
+        spec, axes = problem.spec, AXES[problem.spec.over]
+        part = problem.part(x.astype(np.float64))
+        if spec.operation in formulas:
+            found = formulas[spec.operation](part, axes)
+        else:
+            axis = axes[0] if len(axes) == 1 else axes
+            found = FORMULAS[spec.operation](part, axis=axis, keepdims=True) * spec.weight
+        return np.asarray(found).reshape(result.shape)
+
+    return of_result(change)
+
+
+def _last(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return the index of the last of equal extrema."""
+    return lambda part, axes: part.shape[3] - 1 - function(part[..., ::-1], axis=3)
+
+
+def _clip_at_origin(problem: Any) -> Any:
+    clip = problem.spec.clip
+    return replace(problem, spec=replace(problem.spec, clip=clip and ((0, 0), problem.region[1])))
+
+
+def _mean_of_the_image(result: Array, problem: Any, *_: Array) -> Array:
+    if problem.spec.operation != "mean":
+        return result
+    whole = np.prod([problem.source_shape[axis] for axis in AXES[problem.spec.over]])
+    return np.asarray(result * problem.count / whole)
+
+
+def _without_first(part: Array, axes: tuple[int, ...]) -> Array:
+    axis = axes[0]
+    return part.take(range(1 if part.shape[axis] > 1 else 0, part.shape[axis]), axis)
+
+
+def _one_pixel(result: Array, problem: ReduceGradient, g: Array) -> Array:
+    dx = np.zeros_like(result)
+    (y, x), _ = problem.region
+    dx[:, y : y + 1, x : x + 1] = g
+    return dx
+
+
+MUTANTS = {
+    (Reduce, "forward"): {
+        "the weight is ignored": of_spec(weight=lambda spec: 1.0),
+        "a mean is not divided": _instead(mean=lambda part, axes: part.sum(axes, keepdims=True)),
+        "a mean divides by the size of the whole image": of_result(_mean_of_the_image),
+        "minimum and maximum are exchanged": _instead(
+            min=lambda part, axes: part.max(axes), max=lambda part, axes: part.min(axes)
+        ),
+        "the search for the maximum starts from 0": _instead(max=lambda part, axes: part.max(axes, initial=0.0)),
+        "the last of equal maxima is taken": _instead(argumentmax=_last(np.argmax)),
+        "the last of equal minima is taken": _instead(argumentmin=_last(np.argmin)),
+        "an index counts from 1": _instead(argumentmax=lambda part, axes: part.argmax(3) + 1),
+        "the first element is left out": _instead(
+            sum=lambda part, axes: _without_first(part, axes).sum(axes),
+            max=lambda part, axes: _without_first(part, axes).max(axes),
+            min=lambda part, axes: _without_first(part, axes).min(axes),
+        ),
+        "the origin of the clip is ignored": of_problem(_clip_at_origin),
+    },
+    (Reduce, "gradient"): {
+        "it is divided by the height alone": of_result(lambda result, problem, *_: result * problem.region[1][1]),
+        "it is divided by the size of the whole image": of_result(
+            lambda result, problem, *_: result * problem.count / np.prod(problem.source_shape[1:3])
+        ),
+        "pixels outside the clip have a gradient": of_result(
+            lambda result, problem, g: np.broadcast_to(g.astype(np.float64) / problem.count, result.shape)
+        ),
+        "the first pixel has the whole gradient": of_result(_one_pixel),
+        "the origin of the clip is ignored": of_problem(_clip_at_origin),
+    },
+}
+
+# --- golden results ---------------------------------------------------------------------------------------------------
+
+
+def _golden_spatial_mean(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+    y = Reduce("mean", "spatial").forward(entry.image("x"), backend=backend)
+    yield Comparison("y", y, entry.expected["y"])
+
+
+# --- PyTorch ----------------------------------------------------------------------------------------------------------
+
+
+def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return a reduction of the whole image; none of an index, which PyTorch returns as an integer."""
+    spec = problem.spec
+    if spec.clip or spec.weight != 1 or spec.operation.startswith("argument") or outs:
+        return None
+    axes = {"row": [3], "column": [2], "featurechannels": [1], "spatial": [2, 3]}[spec.over]
+    (image,) = (nchw(torch, array) for array in inputs)
+    if problem.method == "gradient":
+        n, height, width, c = problem.source_shape
+        expanded = (image / problem.count).expand(n, c, height, width)
+        return lambda: (image / problem.count).expand_as(expanded).contiguous(memory_format=torch.channels_last)
+    function = {"sum": torch.sum, "mean": torch.mean, "min": torch.amin, "max": torch.amax}[spec.operation]
+    return lambda: function(image, axes, keepdim=True)
+
+
+_COMMON = (repeatable, one_image_at_a_time, adjoint(both))
+
+FAMILY = Family(
+    "reduce",
+    {Reduce: KernelTests(problems, {"forward": (*_COMMON, first_of_equals), "gradient": _COMMON})},
+    MUTANTS,
+    {"MPSNNReductionSpatialMeanNode": _golden_spatial_mean},
+    {Reduce: torch_equivalent},
+)
