@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.subjects.convolution import problems
+from mpsref.conformance.families.convolution import problems
 from mpsref.kernels.convolution_problems import GradientWeights, Weighted
 
 

@@ -101,6 +101,17 @@ def of_results(change: Callable[..., tuple[Array, ...]]) -> Implementation:
     return computed(lambda problem, *inputs: change(correct_results(problem, *inputs), problem, *inputs))
 
 
+def of_input(name: str, change: Callable[[Array, Any], Array]) -> Implementation:
+    """Read ``change(array, problem)`` in place of the input ``name``, where there is one."""
+
+    def formula(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
+        named = zip(problem.input_shapes, inputs, strict=True)
+        changed = [change(array.astype(np.float64), problem) if known == name else array for known, array in named]
+        return correct_results(problem, *changed)
+
+    return computed(formula)
+
+
 def _targets(out: Out) -> tuple[Array, ...]:
     return out if isinstance(out, tuple) else (out,)
 

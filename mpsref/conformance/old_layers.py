@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Self
 
-from mpsref import padding
 from mpsref.arguments.arrays import ImageShape
-from mpsref.arguments.parameters import Pair
 from mpsref.conformance.layer import Layer
-from mpsref.geometry import Window, ceil_div
 from mpsref.kernels import (
     Concatenation,
-    Convolution,
-    ConvolutionTranspose,
-    FullyConnected,
     GroupNormalization,
     InstanceNormalization,
     Neuron,
@@ -98,96 +91,6 @@ class NormalizationLayer(Layer):
         if not isinstance(spec, (GroupNormalization, InstanceNormalization)):
             height, width = min(height, MOST_PIXELS), min(width, MOST_PIXELS)
         return replace(self, spec=spec, source_shape=(batch, height, width, channels))
-
-
-FEW = 12
-"""Windows on an axis of a small layer, beside those that may reach over its end."""
-
-
-@dataclass(frozen=True)
-class WeightedLayer(Layer):
-    """A layer with weights."""
-
-    def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels, groups and images, for a quick check.
-
-        Of large images, whole windows are cut off: how the first and the last lie to the border stays as published.
-
-        >>> from mpsref.conformance import layers
-        >>> small = layers.by_name("alexnet.conv1").small(channels=5)
-        >>> small.source_shape, small.call["output_size"], small.call["output_channels"]
-        ((1, 67, 67, 3), (15, 15), 6)
-        """
-        groups, inputs, outputs = self._fewer(channels)
-        _, height, width, _ = self.source_shape
-        if isinstance(self.spec, FullyConnected):
-            call = {**self.call, "output_channels": outputs}
-            return replace(self, source_shape=(batch, height, width, inputs), call=call)
-        assert isinstance(self.spec, (Convolution, ConvolutionTranspose))
-        spec, result = replace(self.spec, groups=groups), self.call["output_size"]
-        if isinstance(spec, ConvolutionTranspose):  # its windows are counted in the source, their pixels in the result
-            (height, result_height), (width, result_width) = map(
-                _cut, spec.convolution.windows, (height, width), result
-            )
-        else:
-            (result_height, height), (result_width, width) = map(_cut, spec.windows, result, (height, width))
-        size = result_height, result_width
-        call = {**self.call, "output_channels": outputs, "output_size": size, "gradient_size": size}
-        return replace(self, spec=spec, source_shape=(batch, height, width, inputs), call=call)
-
-    def _fewer(self, channels: int) -> tuple[int, int, int]:
-        """Return groups, input and output channels of the small layer; depthwise stays so, and groups stay groups."""
-        groups, inputs, outputs = getattr(self.spec, "groups", 1), self.source_shape[3], self.call["output_channels"]
-        if groups == 1:
-            return 1, min(inputs, channels), min(outputs, channels + 1)
-        if groups == inputs:
-            return channels, channels, channels * outputs // groups
-        own = max(1, channels // 2)
-        return 2, 2 * own, 2 * own
-
-    def grown(self, axis: int, factor: int) -> Self:
-        """Return this layer with one axis of its source ``factor`` times as long."""
-        if not isinstance(self.spec, FullyConnected):
-            return super().grown(axis, factor)
-        n, height, width, c = (length * factor if k == axis else length for k, length in enumerate(self.source_shape))
-        return replace(self, spec=replace(self.spec, kernel_size=(height, width)), source_shape=(n, height, width, c))
-
-
-def read_convolution(
-    name: str,
-    network: str,
-    kernel: type[Spec],
-    source_shape: ImageShape,
-    output_channels: int,
-    kernel_size: int = 1,
-    strides: int = 1,
-    groups: int = 1,
-    biased: bool = False,
-    framework: str = "",
-    words: Mapping[str, Any] = MappingProxyType({}),
-    pads: int = 0,
-    note: str = "",
-) -> WeightedLayer:
-    """Return the layer of a row. Of a transposed convolution, ``pads`` pixels are cut off, as in PyTorch and Caffe."""
-    spec: Spec
-    if kernel is Convolution:
-        placed = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
-        spec = Convolution(kernel_size, strides, words.get("dilations", 1), placed.offset, groups)
-        size = placed.output_size
-    elif kernel is ConvolutionTranspose:
-        spec = ConvolutionTranspose(kernel_size, strides, kernel_offset=kernel_size // 2 - kernel_size + 1 + pads)
-        height, width = ((length - 1) * strides - 2 * pads + kernel_size for length in source_shape[1:3])
-        size, words = (height, width), {"pads": pads}
-    else:
-        spec, size, biased = FullyConnected(source_shape[1:3]), (1, 1), True
-    call = {"output_channels": output_channels, "output_size": size, "gradient_size": size, "biased": biased}
-    return WeightedLayer(name, network, spec, source_shape, call, framework, tuple(sorted(words.items())), note)
-
-
-def _cut(window: Window, windows: int, pixels: int) -> Pair:
-    """Return fewer windows, and the pixels without those that only the windows left out have read first."""
-    kept = min(windows, FEW + ceil_div(window.extent, window.stride))
-    return kept, pixels - window.stride * (windows - kept)
 
 
 class PairedLayer(Layer):
@@ -280,7 +183,6 @@ class ChannelSliceLayer(Layer):
 READERS: dict[str, Callable[..., Layer]] = {
     "arithmetic": PairedLayer.read,
     "batch_normalization": BatchLayer.read,
-    "convolution": read_convolution,
     "movement": read_movement,
     "neuron": NeuronLayer.read,
     "normalization": NormalizationLayer.read,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mpsref.bench.pytorch import Spelling
-from mpsref.bench.spellings import convolution, pointwise
+from mpsref.bench.spellings import pointwise
 from mpsref.registry import Spec
 
 __all__ = ["SPELLINGS"]
 
-FAMILIES = (convolution, pointwise)
+FAMILIES = (pointwise,)
 
 SPELLINGS: Mapping[type[Spec], Spelling] = {kernel: f for family in FAMILIES for kernel, f in family.SPELLINGS.items()}
 """The function of each kernel."""

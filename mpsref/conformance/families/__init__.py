@@ -123,7 +123,7 @@ def joint_equivalents() -> dict[type[Spec], JointEquivalent]:
 
 # Families that are still spread over the packages subjects, faults and spellings.
 
-_OLD = {"arithmetic", "convolution", "movement", "upsampling", "graph"}
+_OLD = {"arithmetic", "movement", "upsampling", "graph"}
 
 
 def _old_family(name: str) -> Family:

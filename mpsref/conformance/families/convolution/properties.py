@@ -1,4 +1,4 @@
-"""What must hold of kernels with weights beside agreement with the reference."""
+"""Properties of the kernels with weights."""
 
 from __future__ import annotations
 
@@ -18,19 +18,6 @@ from mpsref.kernels import Convolution, ConvolutionTranspose
 from mpsref.kernels.convolution_problems import Forward, GradientWeights, Weighted, WeightedKernel
 from mpsref.kernels.convolution_transpose import exchanged
 from mpsref.registry import Backend
-
-__all__ = [
-    "adjoint",
-    "batches_add_up",
-    "block_diagonal",
-    "groups_apart",
-    "images_apart",
-    "mixed_dtypes",
-    "odd",
-    "offset_decomposition",
-    "translation",
-    "transposed",
-]
 
 MULTIPLIED = {"forward": "g", "gradient_data": "x", "gradient_weights": "weights"}
 """What the result of a method is multiplied with, for the number that all three have in common."""

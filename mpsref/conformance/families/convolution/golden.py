@@ -1,4 +1,4 @@
-"""The adapters of the convolution and fully connected classes, and of the nodes that a graph makes them from."""
+"""Golden values of the convolution and fully connected classes, and of their graph nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from mpsref import padding
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair
-from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
+from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.kernels import Convolution, FullyConnected, Neuron
 from mpsref.kernels.neuron_curves import value
 from mpsref.padding import PaddingMethod
@@ -21,7 +21,7 @@ LARGEST = 24
 """Relations hold for images of any size; larger ones are cut to this height and width, and to two images."""
 
 UNNAMED = 2.0**-4
-"""Factor of the data where a source names none: with its results of 0.1 or so, float16 keeps within the tolerances."""
+"""Factor of the data where a source names none: float16 results of about 0.1 stay within the tolerances."""
 
 SPEC = ("kernel_size", "strides", "offset", "groups", "edge_mode")
 
@@ -154,7 +154,7 @@ def _read(words: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Case:
 
 
 def _on_the_cpu(case: _Case, x: Array, weights: Array, biases: Array) -> Array:
-    """Walk as CPU frameworks do: over the image with zeros around it, while the window fits."""
+    """Compute as CPU frameworks do: over the zero-padded image, while the window fits."""
     top, left, bottom, right = case.pads
     padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
     by_group = weights.reshape(case.groups, -1, *weights.shape[1:])
@@ -189,10 +189,25 @@ def _neuron(words: Any) -> Neuron | None:
     return Neuron(words["neuron_type"].lower(), words.get("a"))
 
 
+def transpose_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+    """Compare the size of the result of a transposed convolution with its default padding policy."""
+    from mpsref import mps
+    from mpsref.mps import graph  # only these entries need it
+
+    (kernel_height, kernel_width), (sy, sx) = entry.parameters["kernel_size"], entry.parameters["strides"]
+    descriptor = mps.MPSCNNConvolutionDescriptor(
+        kernel_width, kernel_height, 1, 1, stride_in_pixels_x=sx, stride_in_pixels_y=sy
+    )
+    weights = mps.ArrayConvolutionDataSource(descriptor, np.zeros(descriptor.weights_shape, np.float32))
+    source = graph.MPSNNImageNode("source")
+    yield node_output_size(entry, graph.MPSCNNConvolutionTransposeNode(source, None, weights), backend)
+
+
 ADAPTERS: dict[str, Adapter] = {
     "MPSCNNConvolution": convolution,
     "MPSCNNConvolutionNode": convolution,
     "MPSCNNConvolutionGradientNode": convolution,
+    "MPSCNNConvolutionTransposeNode": transpose_node,
     "MPSCNNFullyConnected": fully_connected,
     "MPSMatrixFullyConnected": matrix,
     "MPSMatrixFullyConnectedGradient": matrix,

@@ -1,26 +1,23 @@
-"""How PyTorch spells convolution, transposed convolution and fully connected layers.
+"""PyTorch equivalents of convolution, transposed convolution and fully connected layers.
 
-Weights are converted before the clock starts: to the layout that oneDNN chooses for the forward pass, and to
-channels_last for the gradients, which are given no other. PyTorch computes a transposed convolution's weight gradient
-rotated and with its axes exchanged; turning it around is part of the call, as its user has to do it too.
+Weights are converted before the time is taken: to the layout that oneDNN chooses for the forward pass, and to
+channels_last for the gradients, which support no other. PyTorch computes the weight gradient of a transposed
+convolution rotated and with its axes exchanged; the conversion is part of the call, because a user has to do it, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.bench.pytorch import Call, Spelling, nchw
+from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.registry import Spec
 
-__all__ = ["SPELLINGS"]
 
-
-def convolution(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+def convolution(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return convolution; ``None`` with other borders than equal zeros, with a neuron, and into given memory."""
     spec = problem.spec
     pads = [window.center - window.offset for window in spec.windows]
@@ -74,7 +71,7 @@ def _turned(torch: Any, gradients: tuple[Any, Any]) -> tuple[Any, Any]:
     return torch.flip(weight, (2, 3)).transpose(0, 1), bias
 
 
-def transpose(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+def transpose(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return transposed convolution; ``None`` for what PyTorch's padding cannot express, and where convolution is."""
     spec = problem.spec
     pads = [e - k // 2 + k - 1 for e, k in zip(spec.effective_offsets, spec.size, strict=True)]
@@ -101,7 +98,7 @@ def _transposed(torch: Any, weights: Array) -> Any:
     return nchw(torch, np.ascontiguousarray(weights[:, ::-1, ::-1].transpose(3, 1, 2, 0)))
 
 
-def fully_connected(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: tuple[Array, ...] | None) -> Call | None:
+def fully_connected(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return the products of matrices; ``None`` with a neuron, and into given memory."""
     if outs or problem.spec.neuron:
         return None
@@ -122,9 +119,8 @@ def fully_connected(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: t
     return weights
 
 
-SPELLINGS: Mapping[type[Spec], Spelling] = {
+TORCH_EQUIVALENTS: dict[type[Spec], TorchEquivalent] = {
     Convolution: convolution,
     ConvolutionTranspose: transpose,
     FullyConnected: fully_connected,
 }
-"""The function of each kernel."""
