@@ -65,7 +65,6 @@ from .core.types import MPSRegion as MPSRegion
 from .core.types import MTLOrigin as MTLOrigin
 from .core.types import MTLRegion as MTLRegion
 from .core.types import MTLSize as MTLSize
-from .crop_and_resize import MPSNNCropAndResizeBilinear as MPSNNCropAndResizeBilinear
 from .data_movement import MPSImageCoordinate as MPSImageCoordinate
 from .data_movement import MPSNNPad as MPSNNPad
 from .data_movement import MPSNNPadGradient as MPSNNPadGradient
@@ -153,6 +152,7 @@ from .reduce import MPSNNReduceRowMean as MPSNNReduceRowMean
 from .reduce import MPSNNReduceRowMin as MPSNNReduceRowMin
 from .reduce import MPSNNReduceRowSum as MPSNNReduceRowSum
 from .reduce import MPSNNReduceUnary as MPSNNReduceUnary
+from .resize import MPSNNCropAndResizeBilinear as MPSNNCropAndResizeBilinear
 from .resize import MPSNNResizeBilinear as MPSNNResizeBilinear
 from .softmax import MPSCNNLogSoftMax as MPSCNNLogSoftMax
 from .softmax import MPSCNNLogSoftMaxGradient as MPSCNNLogSoftMaxGradient

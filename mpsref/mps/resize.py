@@ -1,33 +1,55 @@
-"""Bilinear resize with Apple's name.
+"""Bilinear resize with Apple's names, of whole images and of boxes. MPS has no gradient kernels for them.
 
 >>> import numpy as np
 >>> x = np.array([[3, 4], [6, 10]], np.float32).reshape(1, 2, 2, 1)
 >>> MPSNNResizeBilinear(resize_width=3, resize_height=2).encode(x)[0, 0, :, 0].astype(str).tolist()
 ['3.0', '3.6666667', '4.0']
+>>> x = np.arange(9, dtype=np.float32).reshape(1, 3, 3, 1)
+>>> quarters = [((0, 0), (0.5, 0.5)), ((0.5, 0.5), (0.5, 0.5))]
+>>> MPSNNCropAndResizeBilinear(resize_width=2, resize_height=2, regions=quarters).encode(x)[..., 0].tolist()
+[[[0.0, 1.0], [3.0, 4.0]], [[4.0, 5.0], [7.0, 8.0]]]
 
-Source: ``MPSNNResize.h`` [doc]. MPS has no gradient kernel for it.
+Source: ``MPSNNResize.h`` [doc].
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
-from mpsref.kernels import ResizeBilinear
+from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear
+from mpsref.mps.core import types
+from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix
+from mpsref.mps.core.types import MPSRegion
 from mpsref.mps.core.whole_image import WholeImageKernel
 from mpsref.registry import Backend
 
-__all__ = ["MPSNNResizeBilinear"]
+
+class _Resize(WholeImageKernel):
+    resize_width = Property(at_least(1), 1, "Width of the result.", read_only=True)
+    resize_height = Property(at_least(1), 1, "Height of the result.", read_only=True)
 
 
 @saved("resize_width", "resize_height", "align_corners")
-class MPSNNResizeBilinear(WholeImageKernel):
-    """Linear interpolation to any size, up or down: :class:`mpsref.ResizeBilinear`."""
+class MPSNNResizeBilinear(_Resize):
+    """Linear interpolation to any size, up or down: :class:`mpsref.ResizeBilinear`.
 
-    resize_width = Property(at_least(1), 1, "Width of the result.", read_only=True)
-    resize_height = Property(at_least(1), 1, "Height of the result.", read_only=True)
+    Parameters
+    ----------
+    resize_width, resize_height : int
+        The size of the result, >= 1.
+    align_corners : bool, default False
+        Whether the corners of both images coincide.
+    backend : str or mpsref.Backend, optional
+        What it runs on; ``None`` for the backend in use.
+    **properties
+        Initial values of other properties, by name.
+    """
+
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
     def __init__(
@@ -39,9 +61,72 @@ class MPSNNResizeBilinear(WholeImageKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; ``TypeError`` for a size that is no integer, ``ValueError`` for one < 1."""
         fix(self, resize_width=resize_width, resize_height=resize_height, align_corners=align_corners)
         super().__init__(backend=backend, **properties)
 
     def _function(self) -> ResizeBilinear:
         return ResizeBilinear((self.resize_height, self.resize_width), self.align_corners)
+
+
+def _regions(name: str, value: Any) -> tuple[MPSRegion, ...]:
+    """Check a list of boxes."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list of boxes, MPSRegion")
+    if not value:
+        raise ValueError(f"{name} is empty; it must name at least one box")
+    return tuple(types.box(f"{name}[{k}]", one) for k, one in enumerate(value))
+
+
+@saved("resize_width", "resize_height", "regions")
+class MPSNNCropAndResizeBilinear(_Resize):
+    """Linear interpolation of boxes to one size: :class:`mpsref.CropAndResizeBilinear`.
+
+    The result has an image for each image and box; those of the first image come first [choice].
+
+    Parameters
+    ----------
+    resize_width, resize_height : int
+        The size of the result, >= 1.
+    regions : sequence of MPSRegion
+        The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no
+        effect [choice].
+    backend : str or mpsref.Backend, optional
+        What it runs on; ``None`` for the backend in use.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    regions: Property[tuple[MPSRegion, ...]] = Property(
+        _regions, (), "The boxes, a tuple of MPSRegion.", read_only=True
+    )
+
+    def __init__(
+        self,
+        resize_width: int,
+        resize_height: int,
+        regions: Any,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        fix(self, resize_width=resize_width, resize_height=resize_height, regions=regions)
+        super().__init__(backend=backend, **properties)
+
+    @property
+    def number_of_regions(self) -> int:
+        """The number of boxes."""
+        return len(self.regions)
+
+    def _function(self) -> tuple[CropAndResizeBilinear, ...]:
+        size = self.resize_height, self.resize_width
+        return tuple(
+            CropAndResizeBilinear(size, (y, x, y + height, x + width)) for (x, y, _), (width, height, _) in self.regions
+        )
+
+    def _result_shape(self, source: Shape) -> Shape:
+        n, _, _, channels = source
+        return n * self.number_of_regions, self.resize_height, self.resize_width, channels
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        for k, function in enumerate(self._function()):
+            function.forward(*parts, out=destination[k :: self.number_of_regions], backend=self.backend)

@@ -1,4 +1,4 @@
-"""Upsampling kernels with Apple's names: nearest and bilinear, and their gradients.
+"""Upsampling with Apple's names, nearest and bilinear: kernels, their gradients, and nodes of graphs.
 
 >>> import numpy as np
 >>> up = MPSCNNUpsamplingBilinear(2, 1, edge_mode="clamp")
@@ -9,15 +9,16 @@
 >>> MPSCNNUpsamplingBilinearGradient(2, 1).encode(g, np.zeros((1, 1, 3, 1), np.float32), state).ravel().tolist()
 [2.0, 6.0, 13.0]
 
-The result is the scale factors times as large as the source; ``padding`` decides nothing.
+The result is the scale factors times as large as the source; ``padding`` has no effect.
 
-Source: ``MPSCNNUpsampling.h`` [doc]; integer factors only, and that the gradient, unlike Apple's, has ``align_corners``
-[choice].
+Source: ``MPSCNNUpsampling.h``, ``MPSNNGraphNodes.h`` [doc]; integer factors only, and that the gradient, unlike
+Apple's, has ``align_corners`` [choice].
 """
 
 from __future__ import annotations
 
 import abc
+from functools import cached_property
 from typing import Any
 
 from mpsref.arguments.arrays import Shape
@@ -25,47 +26,51 @@ from mpsref.arguments.parameters import flag
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types
-from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.kernel import ImageKernel, saved
 from mpsref.mps.core.properties import Alias, Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
+from mpsref.mps.graph.nodes import (
+    FunctionGradientNode,
+    FunctionNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.registry import Backend
-
-__all__ = [
-    "MPSCNNUpsampling",
-    "MPSCNNUpsamplingBilinear",
-    "MPSCNNUpsamplingBilinearGradient",
-    "MPSCNNUpsamplingGradient",
-    "MPSCNNUpsamplingNearest",
-    "MPSCNNUpsamplingNearestGradient",
-]
 
 FACTORS = "integer_scale_factor_x", "integer_scale_factor_y"
 
 
-class Factors:
-    """The scale factors, and which corners coincide; all fixed when the kernel is made."""
+class _Factors(abc.ABC):
+    """The parameters of kernels and nodes, which are set when they are made."""
 
-    integer_scale_factor_x = Property(at_least(1), 1, "How many columns each column becomes.", read_only=True)
-    integer_scale_factor_y = Property(at_least(1), 1, "How many rows each row becomes.", read_only=True)
-    scale_factor_x = Alias("integer_scale_factor_x", "How many columns each column becomes, as a float.", float)
-    scale_factor_y = Alias("integer_scale_factor_y", "How many rows each row becomes, as a float.", float)
+    integer_scale_factor_x = Property(at_least(1), 1, "Result columns for each column.", read_only=True)
+    integer_scale_factor_y = Property(at_least(1), 1, "Result rows for each row.", read_only=True)
+    scale_factor_x = Alias("integer_scale_factor_x", "Result columns for each column, as a float.", float)
+    scale_factor_y = Alias("integer_scale_factor_y", "Result rows for each row, as a float.", float)
     align_corners = Property(flag, False, "Whether the corners of both images coincide.", read_only=True)
 
-    @property
-    def _scale(self) -> tuple[int, int]:
-        return self.integer_scale_factor_y, self.integer_scale_factor_x
+    @abc.abstractmethod
+    def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
+        """Return the functional form."""
 
 
-def _bilinear(factors: Factors, edge_mode: MPSImageEdgeMode) -> UpsamplingBilinear:
-    return UpsamplingBilinear(
-        factors._scale, factors.align_corners, "clamp" if edge_mode is MPSImageEdgeMode.Clamp else "zero"
-    )
+class _Nearest(_Factors):
+    def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
+        return UpsamplingNearest((self.integer_scale_factor_y, self.integer_scale_factor_x))
 
 
-class MPSCNNUpsampling(Factors, WholeImageKernel):
-    """Base class of the upsampling kernels, (N, H, W, C) to (N, sy H, sx W, C)."""
+class _Bilinear(_Factors):
+    def _spec(self, edge_mode: MPSImageEdgeMode) -> Upsampling:
+        scale = self.integer_scale_factor_y, self.integer_scale_factor_x
+        return UpsamplingBilinear(scale, self.align_corners, "clamp" if edge_mode is MPSImageEdgeMode.Clamp else "zero")
 
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+class _Kernel(_Factors, ImageKernel):
     def __init__(
         self,
         integer_scale_factor_x: int,
@@ -74,25 +79,11 @@ class MPSCNNUpsampling(Factors, WholeImageKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; ``TypeError`` for a factor that is no integer (2.0 is none), ``ValueError`` for one < 1."""
         fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
         super().__init__(backend=backend, **properties)
 
 
-@saved(*FACTORS)
-class MPSCNNUpsamplingNearest(MPSCNNUpsampling):
-    """Each pixel becomes a block: :class:`mpsref.UpsamplingNearest`."""
-
-    def _function(self) -> UpsamplingNearest:
-        return UpsamplingNearest(self._scale)
-
-
-@saved(*FACTORS, "align_corners")
-class MPSCNNUpsamplingBilinear(MPSCNNUpsampling):
-    """Linear interpolation: :class:`mpsref.UpsamplingBilinear`. ``edge_mode`` says what lies behind the last pixel."""
-
-    fixed = tuple(name for name in MPSCNNUpsampling.fixed if name != "edge_mode")
-
+class _BilinearKernel(_Bilinear, _Kernel):
     def __init__(
         self,
         integer_scale_factor_x: int,
@@ -102,33 +93,51 @@ class MPSCNNUpsamplingBilinear(MPSCNNUpsampling):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; errors as in :class:`MPSCNNUpsampling`; ``align_corners`` must be a bool."""
         fix(self, align_corners=align_corners)
         super().__init__(integer_scale_factor_x, integer_scale_factor_y, backend=backend, **properties)
 
-    def _function(self) -> UpsamplingBilinear:
-        return _bilinear(self, self.edge_mode)
+
+class MPSCNNUpsampling(_Kernel, WholeImageKernel):
+    """Base class of the upsampling kernels, (N, H, W, C) to (N, sy H, sx W, C).
+
+    Parameters
+    ----------
+    integer_scale_factor_x, integer_scale_factor_y : int
+        The factors, >= 1; 2.0 is no integer.
+    align_corners : bool, default False
+        Whether the corners of both images coincide; for bilinear kernels.
+    backend : str or mpsref.Backend, optional
+        What it runs on; ``None`` for the backend in use.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    def _function(self) -> Upsampling:
+        return self._spec(self.edge_mode)
 
 
-class MPSCNNUpsamplingGradient(Factors, WholeImageGradient):
-    """Base class of the upsampling gradients; of the source image only the size counts."""
+@saved(*FACTORS)
+class MPSCNNUpsamplingNearest(_Nearest, MPSCNNUpsampling):
+    """Each pixel becomes a block: :class:`mpsref.UpsamplingNearest`."""
 
-    def __init__(
-        self,
-        integer_scale_factor_x: int,
-        integer_scale_factor_y: int,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        """Make a kernel with the factors of the forward kernel; errors as in :class:`MPSCNNUpsampling`."""
-        fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
-        super().__init__(backend=backend, **properties)
+
+@saved(*FACTORS, "align_corners")
+class MPSCNNUpsamplingBilinear(_BilinearKernel, MPSCNNUpsampling):
+    """Linear interpolation: :class:`mpsref.UpsamplingBilinear`. ``edge_mode`` is what follows the last pixel."""
+
+    fixed = tuple(name for name in MPSCNNUpsampling.fixed if name != "edge_mode")
+
+
+class MPSCNNUpsamplingGradient(_Kernel, WholeImageGradient):
+    """Base class of the upsampling gradients; of the source image only the size counts.
+
+    The parameters are those of the forward kernel.
+    """
 
     def _function(self, g: Shape, state: Any) -> Upsampling:
         if state is not None:
-            self._take_over(state)
-        function = self._own_function()
+            self._configure_from(state)
+        function = self._spec(self.secondary_edge_mode)
         if state is not None and function != state.record.extras["function"]:
             raise ValueError(
                 f"the gradient kernel is that of {function!r}; gradient_state was left by "
@@ -136,46 +145,113 @@ class MPSCNNUpsamplingGradient(Factors, WholeImageGradient):
             )
         return function
 
-    def _take_over(self, state: Any) -> None:
+    def _configure_from(self, state: Any) -> None:
         """Set the properties that the state determines."""
-
-    @abc.abstractmethod
-    def _own_function(self) -> Upsampling:
-        """Return the functional form of the properties as they are set."""
 
 
 @saved(*FACTORS)
-class MPSCNNUpsamplingNearestGradient(MPSCNNUpsamplingGradient):
+class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):
     """The sum over the block of each pixel."""
 
     forward_class = MPSCNNUpsamplingNearest
 
-    def _own_function(self) -> UpsamplingNearest:
-        return UpsamplingNearest(self._scale)
-
 
 @saved(*FACTORS, "align_corners")
-class MPSCNNUpsamplingBilinearGradient(MPSCNNUpsamplingGradient):
+class MPSCNNUpsamplingBilinearGradient(_BilinearKernel, MPSCNNUpsamplingGradient):
     """The adjoint of bilinear upsampling; ``secondary_edge_mode`` is the forward edge mode, set by a state."""
 
     forward_class = MPSCNNUpsamplingBilinear
     fixed = tuple(name for name in MPSCNNUpsamplingGradient.fixed if name != "secondary_edge_mode")
 
+    def _configure_from(self, state: Any) -> None:
+        self._assign(secondary_edge_mode=types.edge_mode("edge_mode", state.source.edge_mode))
+
+
+# --- nodes of graphs: no padding policy changes them [doc], and outside the image there are zeros ---------------------
+
+
+class _Node(_Factors):
+    @cached_property
+    def function(self) -> Upsampling:
+        """The functional form."""
+        return self._spec(MPSImageEdgeMode.Zero)
+
+
+class _GradientNode(_Node, FunctionGradientNode):
+    reads_pixels = False
+
     def __init__(
         self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        scale_factor_x: int,
+        scale_factor_y: int,
+        **properties: Any,
+    ) -> None:
+        fix(self, integer_scale_factor_x=scale_factor_x, integer_scale_factor_y=scale_factor_y)
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+
+class MPSCNNUpsamplingNearestGradientNode(_Nearest, _GradientNode):
+    """The gradient of nearest upsampling, with the factors of the forward node."""
+
+
+class MPSCNNUpsamplingBilinearGradientNode(_Bilinear, _GradientNode):
+    """The gradient of bilinear upsampling, with the factors of the forward node."""
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        scale_factor_x: int,
+        scale_factor_y: int,
+        align_corners: bool = False,
+        **properties: Any,
+    ) -> None:
+        fix(self, align_corners=align_corners)
+        factors = scale_factor_x, scale_factor_y
+        super().__init__(source_gradient, source_image, gradient_state, *factors, **properties)
+
+
+class MPSCNNUpsamplingNearestNode(_Nearest, _Node, FunctionNode):
+    """Nearest upsampling by integers >= 1."""
+
+    kind = "near"
+    spec_class = UpsamplingNearest
+    gradient_class = MPSCNNUpsamplingNearestGradientNode
+
+    def __init__(
+        self, source: MPSNNImageNode, integer_scale_factor_x: int, integer_scale_factor_y: int, **properties: Any
+    ) -> None:
+        fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
+        super().__init__(source, **properties)
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        factors = self.integer_scale_factor_x, self.integer_scale_factor_y
+        return self.gradient_class(source_gradient, self.source_images[0], self._state, *factors)
+
+
+class MPSCNNUpsamplingBilinearNode(_Bilinear, _Node, FunctionNode):
+    """Bilinear upsampling by integers >= 1."""
+
+    kind = "bilin"
+    spec_class = UpsamplingBilinear
+    gradient_class = MPSCNNUpsamplingBilinearGradientNode
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
         integer_scale_factor_x: int,
         integer_scale_factor_y: int,
         align_corners: bool = False,
-        *,
-        backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel with the numbers of the forward kernel; errors as in :class:`MPSCNNUpsamplingBilinear`."""
+        fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
         fix(self, align_corners=align_corners)
-        super().__init__(integer_scale_factor_x, integer_scale_factor_y, backend=backend, **properties)
+        super().__init__(source, **properties)
 
-    def _take_over(self, state: Any) -> None:
-        self._assign(secondary_edge_mode=types.edge_mode("edge_mode", state.source.edge_mode))
-
-    def _own_function(self) -> UpsamplingBilinear:
-        return _bilinear(self, self.secondary_edge_mode)
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        factors = self.integer_scale_factor_x, self.integer_scale_factor_y
+        return self.gradient_class(source_gradient, self.source_images[0], self._state, *factors, self.align_corners)

@@ -73,6 +73,10 @@ from mpsref.mps.softmax import MPSCNNLogSoftMaxGradientNode as MPSCNNLogSoftMaxG
 from mpsref.mps.softmax import MPSCNNLogSoftMaxNode as MPSCNNLogSoftMaxNode
 from mpsref.mps.softmax import MPSCNNSoftMaxGradientNode as MPSCNNSoftMaxGradientNode
 from mpsref.mps.softmax import MPSCNNSoftMaxNode as MPSCNNSoftMaxNode
+from mpsref.mps.upsampling import MPSCNNUpsamplingBilinearGradientNode as MPSCNNUpsamplingBilinearGradientNode
+from mpsref.mps.upsampling import MPSCNNUpsamplingBilinearNode as MPSCNNUpsamplingBilinearNode
+from mpsref.mps.upsampling import MPSCNNUpsamplingNearestGradientNode as MPSCNNUpsamplingNearestGradientNode
+from mpsref.mps.upsampling import MPSCNNUpsamplingNearestNode as MPSCNNUpsamplingNearestNode
 
 from .batch_normalization import MPSCNNBatchNormalizationFlags as MPSCNNBatchNormalizationFlags
 from .batch_normalization import MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode
@@ -109,10 +113,6 @@ from .not_built import MPSNNGramMatrixCalculationNode as MPSNNGramMatrixCalculat
 from .not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
 from .training import TrainingGraph as TrainingGraph
 from .training import training_graph as training_graph
-from .upsampling import MPSCNNUpsamplingBilinearGradientNode as MPSCNNUpsamplingBilinearGradientNode
-from .upsampling import MPSCNNUpsamplingBilinearNode as MPSCNNUpsamplingBilinearNode
-from .upsampling import MPSCNNUpsamplingNearestGradientNode as MPSCNNUpsamplingNearestGradientNode
-from .upsampling import MPSCNNUpsamplingNearestNode as MPSCNNUpsamplingNearestNode
 from .windowed_normalization import (
     MPSCNNCrossChannelNormalizationGradientNode as MPSCNNCrossChannelNormalizationGradientNode,
 )
