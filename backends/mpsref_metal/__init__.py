@@ -1,11 +1,11 @@
-"""The kernels in Metal Shading Language, on an Apple GPU ("metal") or on any processor through clang ("metal:clang").
+"""The kernels in Metal Shading Language, on Apple GPUs (metal), processors (metal:clang) and NVIDIA GPUs (metal:cuda).
 
-Both run the same MSL text and the same Python; only the runtime differs. "metal" never falls back to anything else.
+All run the same MSL text and the same Python; only the runtime differs. None falls back to another.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import mpsref
@@ -13,14 +13,15 @@ from mpsref.deferred import Deferred
 from mpsref.kernels import FAMILIES
 from mpsref_metal.launch import Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
+from mpsref_metal.runtimes import cuda as cuda_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
 
-__all__ = ["backend_on", "clang", "metal"]
+__all__ = ["backend_on", "clang", "cuda", "metal"]
 
 
 def backend_on(name: str, runtime: Any) -> mpsref.Backend:
     """Return the backend that runs the MSL kernels on ``runtime``."""
-    launch = Launcher(runtime.Device)
+    launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device))
     return mpsref.Backend(
         name,
         Deferred(__name__, FAMILIES, lambda function: partial(function, launch)),
@@ -32,3 +33,4 @@ def backend_on(name: str, runtime: Any) -> mpsref.Backend:
 
 metal = backend_on("metal", metalcompute_runtime)
 clang = backend_on("metal:clang", clang_runtime)
+cuda = backend_on("metal:cuda", cuda_runtime)

@@ -17,7 +17,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import UnsupportedError
-from mpsref_metal.runtimes import Device
+from mpsref_metal.runtimes import ArrayDevice, Device
 
 __all__ = ["Launcher", "store", "typedef"]
 
@@ -30,10 +30,10 @@ MOST_THREADS = 2**32 - 2**12
 class Launcher:
     """Runs functions of the MSL families on a device that is opened at the first launch."""
 
-    def __init__(self, open_device: Callable[[], Device]) -> None:
-        """Keep the runtime's ``Device`` for later."""
-        self.device = cache(open_device)
-        self._function = cache(self._compile)
+    def __init__(self, device: Callable[[], Device]) -> None:
+        """Keep what returns the device of a call."""
+        self.device = device
+        self._function: Callable[..., Any] = cache(self._compile)
 
     def run(
         self,
@@ -49,6 +49,7 @@ class Launcher:
         ``parts`` are the files of the source after the prelude, ``known`` lines of MSL before it: what is known when it
         is compiled. The function's buffers are ``buffers``, C-contiguous, then one for each of ``results``, (shape,
         dtype). Results of floats start as NaN: a fault on the GPU is not reported, and must not look like a result.
+        A device with arrays of its own returns such arrays; NumPy's functions read them, and copy them to the host.
         """
         sizes = [math.prod(shape) for shape, _ in results]
         threads = sizes[0] if count is None else count
@@ -56,10 +57,14 @@ class Launcher:
             raise UnsupportedError(
                 f"the result has {max(threads, *sizes)} elements; a launch has at most {MOST_THREADS}: split the batch"
             )
-        run = self._function(parts, function, known)
+        device = self.device()
+        run = self._function(device, parts, function, known)
+        if isinstance(device, ArrayDevice):
+            made = [device.result(shape, dtype) for shape, dtype in results]
+            run(threads, *buffers, *made)
+            return made
         memories = [
-            self.device().buffer(size * np.dtype(dtype).itemsize)
-            for size, (_, dtype) in zip(sizes, results, strict=True)
+            device.buffer(size * np.dtype(dtype).itemsize) for size, (_, dtype) in zip(sizes, results, strict=True)
         ]
         arrays = [
             np.frombuffer(memory, dtype).reshape(shape)
@@ -83,13 +88,14 @@ class Launcher:
         buffers = [*images, *tables, _problem(images[0], out)]
         store(self.run(parts, function, buffers, [(out.shape, np.float32)], known)[0], out)
 
-    def _compile(self, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
+    @staticmethod
+    def _compile(device: Device, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
         folder = resources.files("mpsref_metal").joinpath("msl")
         texts = [folder.joinpath(f"{part}.metal").read_text("utf-8") for part in ("prelude", *parts)]
         # A source that begins with the library's header is checked with the one that clang has parsed already.
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])
-        return self.device().kernel(source).function(function)
+        return device.kernel(source).function(function)
 
 
 def typedef(name: str, image: Array) -> str:

@@ -39,7 +39,7 @@ def forward(
     buffers.append(_sizes(problem, counts, (ELEMENT, weights is not None, False)))
     (parts,) = launch.run(("loss",), "sums", buffers, [((n, runs), np.float32)], known)
     with np.errstate(over="ignore"):
-        out[...] = problem.loss_image(parts.sum(axis=1, dtype=np.float64) * problem.spec.weight, weights)
+        out[...] = problem.loss_image(np.asarray(parts).sum(axis=1, dtype=np.float64) * problem.spec.weight, weights)
 
 
 def gradient(launch: Launcher, problem: LossGradient, *inputs: Array, out: Array) -> None:

@@ -48,7 +48,7 @@ def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Ar
     parts = -(-x.size // out.size // IN_A_PART)
     buffers = [g, x, _sizes(problem, parts * out.size)]
     (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((parts, out.size), np.float32)], known)
-    out[...] = sums.sum(0, np.float64)
+    out[...] = np.asarray(sums).sum(0, np.float64)
 
 
 def _sizes(problem: NeuronForward | NeuronGradient, count: int) -> Array:

@@ -1,24 +1,33 @@
-"""Fixtures for the metalcompute runtime: the fake package, and the real one where there is an Apple GPU."""
+"""Fixtures for the metalcompute and the cuda runtime: fake packages, and the real ones where there is such a GPU."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from mpsref_metal.runtimes import metalcompute
-from tests import fake_metalcompute
+from mpsref_metal.runtimes.cuda import device as cuda_device
+from mpsref_metal.runtimes.cuda import driver, ptx
+from mpsref_metal.runtimes.frontend import toolchain
+from tests import fake_cuda_core, fake_metalcompute
 
 
 def demand_apple_gpu(reason: str | None) -> None:
     """Skip with the reason why there is no Apple GPU, or fail where MPSREF_REQUIRE_METAL=1 promises one."""
+    _demand(reason, "MPSREF_REQUIRE_METAL")
+
+
+def _demand(reason: str | None, promise: str) -> None:
     if reason is None:
         return
-    if os.environ.get("MPSREF_REQUIRE_METAL") == "1":
-        pytest.fail(f"MPSREF_REQUIRE_METAL=1, but {reason}", pytrace=False)
+    if os.environ.get(promise) == "1":
+        pytest.fail(f"{promise}=1, but {reason}", pytrace=False)
     pytest.skip(reason)
 
 
@@ -26,6 +35,8 @@ def demand_apple_gpu(reason: str | None) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("apple") is not None:
         demand_apple_gpu(metalcompute.unavailable())
+    if item.get_closest_marker("nvidia") is not None:
+        _demand(driver.unavailable(), "MPSREF_REQUIRE_CUDA")
 
 
 @pytest.fixture
@@ -51,3 +62,25 @@ def package(request: pytest.FixtureRequest) -> ModuleType:
 def device(package: ModuleType) -> metalcompute.Device:
     """The runtime's device on top of the fake and of the real package."""
     return metalcompute.Device()
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The fake cuda.core in the place of the real one, as in a fresh process; clang and libdevice are real."""
+    if toolchain.missing() is not None or ptx.libdevice() is None:
+        pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
+
+    def compile_source(compiler: Any, library: Any, source: str, capability: Any) -> Any:
+        compiled = ptx.compile_source(compiler, library, source, capability)
+        names = {about["entry"]: name for name, about in compiled.kernels.items()}
+        fake_cuda_core.sources[compiled.text] = source, names
+        return compiled
+
+    monkeypatch.setitem(sys.modules, "cuda.core", fake_cuda_core)
+    monkeypatch.setattr(cuda_device, "compile_source", compile_source)
+    monkeypatch.setattr(cuda_device, "_contexts", {})
+    monkeypatch.setattr(driver, "_process", {"used": False, "forked": False})
+    cuda_device.open_device.cache_clear()
+    fake_cuda_core.reset()
+    yield fake_cuda_core
+    cuda_device.open_device.cache_clear()

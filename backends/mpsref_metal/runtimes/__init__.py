@@ -1,7 +1,9 @@
 """Ways to run a Metal Shading Language source string, behind one interface: that of ``metalcompute.Device``.
 
 - ``metalcompute`` runs it on an Apple GPU.
-- ``clang`` compiles it for the processor at hand, and tells on kernels that only seem to work.
+- ``clang`` compiles it for the processor at hand, and finds faults that stay hidden elsewhere.
+- ``cuda`` compiles it for an NVIDIA GPU.
+- ``frontend`` is what the last two share.
 
 The interface, in the terms of the protocols below::
 
@@ -14,9 +16,9 @@ The interface, in the terms of the protocols below::
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError"]
+__all__ = ["ArrayDevice", "Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError"]
 
 Buffer: TypeAlias = Any
 """Device memory: any object with the buffer protocol that ``Device.buffer`` returned."""
@@ -55,3 +57,11 @@ class Device(Protocol):
 
     def buffer(self, length_or_data: Any, /) -> Buffer:
         """Zeroed device memory of so many bytes, or device memory with a copy of this object's bytes."""
+
+
+@runtime_checkable
+class ArrayDevice(Device, Protocol):
+    """A device with memory of its own, whose arrays stay there until NumPy reads them."""
+
+    def result(self, shape: tuple[int, ...], dtype: Any, /) -> Any:
+        """An array for the results of a kernel: NaN where they are floats, else zeros; a ``Buffer``, too."""

@@ -21,6 +21,8 @@ TOKEN = re.compile(
 )
 SYNCHRONIZES = re.compile(r"simd_\w+|quad_\w+|threadgroup_barrier|simdgroup_barrier")
 
+MOST_THREADS = "MPSREF_MAX_THREADS"
+
 SCALARS = ("uint", "ushort")
 VECTORS = ("uint", "uint2", "uint3", "ushort", "ushort2", "ushort3")
 
@@ -73,6 +75,11 @@ class KernelSource:
     threads: str
     synchronizes: bool
     has_threadgroup_memory: bool
+
+    @property
+    def names_threads(self) -> bool:
+        """Whether it has the attribute ``max_total_threads_per_threadgroup``."""
+        return self.threads != MOST_THREADS
 
     def describe(self) -> dict[str, Any]:
         """This kernel in terms of JSON."""
@@ -261,7 +268,7 @@ def kernels(text: str) -> list[KernelSource]:
             KernelSource(
                 name,
                 tuple(parameters),
-                marks.get("max_total_threads_per_threadgroup", "MPSREF_MAX_THREADS"),
+                marks.get("max_total_threads_per_threadgroup", MOST_THREADS),
                 name in reached,
                 any(is_local_declaration(part.body, i) for i in range(len(part.body))),
             )

@@ -1,4 +1,4 @@
-// What the launcher (runtime.c), compiled kernels (glue.h) and Python (launcher.py) agree on.
+// What compiled kernels (glue.h) and, on a processor, the launcher (runtime.c) and Python (launcher.py) agree on.
 #pragma once
 
 // The fixed-width types come from <stdint.h> or from prelude.h, whichever is included first.

@@ -1,4 +1,4 @@
-// How the launcher calls a kernel: included in front of the entry points that source.py writes for each one.
+// How a kernel is called: included in front of the entry points that the runtime writes for each one.
 #pragma once
 #include "abi.h"
 
@@ -37,6 +37,7 @@ template <int I, class R, class First, class... Rest>
 struct parameter<I, R (*)(First, Rest...)> : parameter<I - 1, R (*)(Rest...)> {};
 template <class R, class First, class... Rest> struct parameter<0, R (*)(First, Rest...)> : target<First> {};
 
+#ifndef MPSREF_CUDA
 // The compiler's own check of arrays of known size (-fsanitize=array-bounds) calls this instead of going on.
 struct check_place {
     const char *file;
@@ -50,9 +51,25 @@ struct out_of_bounds {
     check_place place;
     const check_type *array, *index;
 };
+#endif
 
 } // namespace mpsref
 
+#ifdef MPSREF_CUDA
+// A kernel of one thread a call, with PARAMETERS and their names, one pointer for each buffer.
+#define MPSREF_ENTRY(NUMBER, BOUNDS, PARAMETERS, CALL, ...) \
+    extern "C" __attribute__((global)) BOUNDS void mpsref_entry_##NUMBER PARAMETERS { \
+        void *const buffers[] = {__VA_ARGS__}; \
+        const mpsref_group group = {buffers, uint32_t(__nvvm_read_ptx_sreg_ntid_x()), \
+                                    uint32_t(__nvvm_read_ptx_sreg_ctaid_x()), \
+                                    uint32_t(__nvvm_read_ptx_sreg_nctaid_x()), 0, 1}; \
+        const mpsref_group *const g = &group; \
+        const uint32_t t = uint32_t(__nvvm_read_ptx_sreg_tid_x()); \
+        CALL; \
+    }
+#define MPSREF_LOCAL(NUMBER) __attribute__((shared))
+#define MPSREF_KEPT __attribute__((device, used))
+#else
 extern "C" {
 const mpsref_sync_table *mpsref_sync;
 
@@ -91,8 +108,10 @@ void __ubsan_handle_out_of_bounds_abort(const mpsref::out_of_bounds *found, uint
     extern "C" __attribute__((visibility("hidden"))) uint8_t mpsref_first_##NUMBER[] MPSREF_LOCAL_END(NUMBER, start); \
     extern "C" __attribute__((visibility("hidden"))) uint8_t mpsref_end_##NUMBER[] MPSREF_LOCAL_END(NUMBER, stop); \
     extern "C" uint8_t *const mpsref_local_##NUMBER[2] = {mpsref_first_##NUMBER, mpsref_end_##NUMBER};
+#define MPSREF_KEPT
+#endif
 
 // Threads a threadgroup, then for each buffer parameter how many bytes it needs at least and whether it is written.
 #define MPSREF_PARAMETER(POSITION, KERNEL) \
     mpsref::parameter<POSITION, decltype(&KERNEL)>::bytes, mpsref::parameter<POSITION, decltype(&KERNEL)>::writable
-#define MPSREF_ABOUT(NUMBER, ...) extern "C" const uint32_t mpsref_about_##NUMBER[] = {__VA_ARGS__};
+#define MPSREF_ABOUT(NUMBER, ...) extern "C" MPSREF_KEPT const uint32_t mpsref_about_##NUMBER[] = {__VA_ARGS__};

@@ -19,6 +19,26 @@
         return T##4{NAME(a.x, b.x, c.x), NAME(a.y, b.y, c.y), NAME(a.z, b.z, c.z), NAME(a.w, b.w, c.w)}; \
     }
 
+// A function of the C library; on an NVIDIA GPU of libdevice.
+#ifdef MPSREF_CUDA
+#define MPSREF_C(NAME) __nv_##NAME
+#define MPSREF_DECLARE_1(NAME) float __nv_##NAME(float);
+#define MPSREF_DECLARE_2(NAME) float __nv_##NAME(float, float);
+extern "C" {
+MPSREF_DECLARE_1(acosf) MPSREF_DECLARE_1(acoshf) MPSREF_DECLARE_1(asinf) MPSREF_DECLARE_1(asinhf)
+MPSREF_DECLARE_1(atanf) MPSREF_DECLARE_1(atanhf) MPSREF_DECLARE_1(cosf) MPSREF_DECLARE_1(coshf)
+MPSREF_DECLARE_1(expf) MPSREF_DECLARE_1(exp2f) MPSREF_DECLARE_1(logf) MPSREF_DECLARE_1(log10f)
+MPSREF_DECLARE_1(log2f) MPSREF_DECLARE_1(roundf) MPSREF_DECLARE_1(sinf) MPSREF_DECLARE_1(sinhf)
+MPSREF_DECLARE_1(tanf) MPSREF_DECLARE_1(tanhf)
+MPSREF_DECLARE_2(atan2f) MPSREF_DECLARE_2(fmodf) MPSREF_DECLARE_2(powf)
+float __nv_ldexpf(float, int);
+}
+#undef MPSREF_DECLARE_1
+#undef MPSREF_DECLARE_2
+#else
+#define MPSREF_C(NAME) __builtin_##NAME
+#endif
+
 // EXPRESSION is of float a, b, c and gives a float.
 #define MPSREF_FLOAT_1(NAME, EXPRESSION) \
     inline float NAME(float a) { return EXPRESSION; } \
@@ -35,40 +55,40 @@
 
 namespace metal {
 
-MPSREF_FLOAT_1(acos, __builtin_acosf(a))
-MPSREF_FLOAT_1(acosh, __builtin_acoshf(a))
-MPSREF_FLOAT_1(asin, __builtin_asinf(a))
-MPSREF_FLOAT_1(asinh, __builtin_asinhf(a))
-MPSREF_FLOAT_1(atan, __builtin_atanf(a))
-MPSREF_FLOAT_1(atanh, __builtin_atanhf(a))
+MPSREF_FLOAT_1(acos, MPSREF_C(acosf)(a))
+MPSREF_FLOAT_1(acosh, MPSREF_C(acoshf)(a))
+MPSREF_FLOAT_1(asin, MPSREF_C(asinf)(a))
+MPSREF_FLOAT_1(asinh, MPSREF_C(asinhf)(a))
+MPSREF_FLOAT_1(atan, MPSREF_C(atanf)(a))
+MPSREF_FLOAT_1(atanh, MPSREF_C(atanhf)(a))
 MPSREF_FLOAT_1(ceil, __builtin_ceilf(a))
-MPSREF_FLOAT_1(cos, __builtin_cosf(a))
-MPSREF_FLOAT_1(cosh, __builtin_coshf(a))
-MPSREF_FLOAT_1(cospi, __builtin_cosf(a * 3.14159265358979323846f))
-MPSREF_FLOAT_1(exp, __builtin_expf(a))
-MPSREF_FLOAT_1(exp10, __builtin_powf(10.0f, a))
-MPSREF_FLOAT_1(exp2, __builtin_exp2f(a))
+MPSREF_FLOAT_1(cos, MPSREF_C(cosf)(a))
+MPSREF_FLOAT_1(cosh, MPSREF_C(coshf)(a))
+MPSREF_FLOAT_1(cospi, MPSREF_C(cosf)(a * 3.14159265358979323846f))
+MPSREF_FLOAT_1(exp, MPSREF_C(expf)(a))
+MPSREF_FLOAT_1(exp10, MPSREF_C(powf)(10.0f, a))
+MPSREF_FLOAT_1(exp2, MPSREF_C(exp2f)(a))
 MPSREF_FLOAT_1(fabs, __builtin_fabsf(a))
 MPSREF_FLOAT_1(abs, __builtin_fabsf(a))
 MPSREF_FLOAT_1(floor, __builtin_floorf(a))
 MPSREF_FLOAT_1(fract, __builtin_fminf(a - __builtin_floorf(a), 0x1.fffffep-1f))
-MPSREF_FLOAT_1(log, __builtin_logf(a))
-MPSREF_FLOAT_1(log10, __builtin_log10f(a))
-MPSREF_FLOAT_1(log2, __builtin_log2f(a))
+MPSREF_FLOAT_1(log, MPSREF_C(logf)(a))
+MPSREF_FLOAT_1(log10, MPSREF_C(log10f)(a))
+MPSREF_FLOAT_1(log2, MPSREF_C(log2f)(a))
 MPSREF_FLOAT_1(rint, __builtin_rintf(a))
-MPSREF_FLOAT_1(round, __builtin_roundf(a))
+MPSREF_FLOAT_1(round, MPSREF_C(roundf)(a))
 MPSREF_FLOAT_1(rsqrt, 1.0f / __builtin_sqrtf(a))
 MPSREF_FLOAT_1(saturate, __builtin_fminf(__builtin_fmaxf(a, 0.0f), 1.0f))
 MPSREF_FLOAT_1(sign, a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a)
-MPSREF_FLOAT_1(sin, __builtin_sinf(a))
-MPSREF_FLOAT_1(sinh, __builtin_sinhf(a))
-MPSREF_FLOAT_1(sinpi, __builtin_sinf(a * 3.14159265358979323846f))
+MPSREF_FLOAT_1(sin, MPSREF_C(sinf)(a))
+MPSREF_FLOAT_1(sinh, MPSREF_C(sinhf)(a))
+MPSREF_FLOAT_1(sinpi, MPSREF_C(sinf)(a * 3.14159265358979323846f))
 MPSREF_FLOAT_1(sqrt, __builtin_sqrtf(a))
-MPSREF_FLOAT_1(tan, __builtin_tanf(a))
-MPSREF_FLOAT_1(tanh, __builtin_tanhf(a))
+MPSREF_FLOAT_1(tan, MPSREF_C(tanf)(a))
+MPSREF_FLOAT_1(tanh, MPSREF_C(tanhf)(a))
 MPSREF_FLOAT_1(trunc, __builtin_truncf(a))
 
-MPSREF_FLOAT_2(atan2, __builtin_atan2f(a, b))
+MPSREF_FLOAT_2(atan2, MPSREF_C(atan2f)(a, b))
 MPSREF_FLOAT_2(copysign, __builtin_copysignf(a, b))
 MPSREF_FLOAT_2(divide, a / b)
 MPSREF_FLOAT_2(fdim, a > b ? a - b : 0.0f)
@@ -76,9 +96,9 @@ MPSREF_FLOAT_2(fmax, __builtin_fmaxf(a, b))
 MPSREF_FLOAT_2(fmin, __builtin_fminf(a, b))
 MPSREF_FLOAT_2(max, __builtin_fmaxf(a, b))
 MPSREF_FLOAT_2(min, __builtin_fminf(a, b))
-MPSREF_FLOAT_2(fmod, __builtin_fmodf(a, b))
-MPSREF_FLOAT_2(pow, __builtin_powf(a, b))
-MPSREF_FLOAT_2(powr, __builtin_powf(a, b))
+MPSREF_FLOAT_2(fmod, MPSREF_C(fmodf)(a, b))
+MPSREF_FLOAT_2(pow, MPSREF_C(powf)(a, b))
+MPSREF_FLOAT_2(powr, MPSREF_C(powf)(a, b))
 MPSREF_FLOAT_2(step, b < a ? 0.0f : 1.0f)
 
 MPSREF_FLOAT_3(clamp, __builtin_fminf(__builtin_fmaxf(a, b), c))
@@ -92,8 +112,8 @@ inline half smoothstep(half low, half high, half x) { return half(smoothstep(flo
 MPSREF_LANES_3(float, smoothstep)
 MPSREF_LANES_3(half, smoothstep)
 
-inline float ldexp(float x, int e) { return __builtin_ldexpf(x, e); }
-inline half ldexp(half x, int e) { return half(__builtin_ldexpf(float(x), e)); }
+inline float ldexp(float x, int e) { return MPSREF_C(ldexpf)(x, e); }
+inline half ldexp(half x, int e) { return half(MPSREF_C(ldexpf)(float(x), e)); }
 MPSREF_LANES_2(float, int, ldexp)
 MPSREF_LANES_2(half, int, ldexp)
 
@@ -233,3 +253,4 @@ namespace precise { using namespace metal; }
 #undef MPSREF_LANES_1
 #undef MPSREF_LANES_2
 #undef MPSREF_LANES_3
+#undef MPSREF_C

@@ -1,8 +1,13 @@
 // What MSL knows before any include: the qualifiers, the scalar and vector types, and their constructors.
 //
 // Read by two passes. The strict pass (MPSREF_STRICT) is C++ for OpenCL, whose address spaces are those of Metal; it
-// only checks. The running pass is C++ for the processor, where all memory is alike.
+// only checks. The running pass is C++ for the processor, or for an NVIDIA GPU (MPSREF_CUDA), where pointers of all
+// address spaces are alike.
 #pragma once
+
+#ifdef MPSREF_CUDA
+#pragma clang force_cuda_host_device begin // every function may run on the GPU
+#endif
 
 #ifdef MPSREF_STRICT
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable

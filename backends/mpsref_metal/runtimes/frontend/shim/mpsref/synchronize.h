@@ -1,5 +1,5 @@
-// Barriers and simdgroup functions. Each one stops its thread until the launcher lets it go on; the place in the
-// source tells apart the places where threads of one group may wait.
+// Barriers and simdgroup functions. On a processor each one stops its thread until the launcher lets it go on; the place
+// in the source tells apart the places where threads of one group may wait. On an NVIDIA GPU a simdgroup is a warp.
 #pragma once
 
 #define MPSREF_HERE uint mpsref_line = __builtin_LINE(), uint mpsref_column = __builtin_COLUMN()
@@ -7,6 +7,11 @@
 #ifdef MPSREF_STRICT
 #define MPSREF_SYNC(...)
 #define MPSREF_GATHER(VALUE) const thread mpsref::lanes<T> x{}
+#elif defined(MPSREF_CUDA)
+#define MPSREF_SYNC(...) mpsref::__VA_ARGS__
+#define MPSREF_GATHER(VALUE) const mpsref::lanes<T> x(VALUE)
+#define MPSREF_SIMD_WIDTH 32
+#define MPSREF_SIMD_BYTES 16
 #else
 #define MPSREF_SYNC(...) mpsref_sync->__VA_ARGS__
 #define MPSREF_GATHER(VALUE) const mpsref::lanes<T> x(VALUE, mpsref_line, mpsref_column)
@@ -16,11 +21,34 @@ extern "C" const mpsref_sync_table *mpsref_sync;
 
 namespace mpsref {
 
+#ifdef MPSREF_CUDA
+inline void barrier(uint, uint) { asm volatile("bar.sync 0;" ::: "memory"); }
+inline void exchange(const void *, uint, uint, uint) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+#endif
+
 // What the active lanes of this simdgroup brought along, after all of them have arrived.
 template <class T> struct lanes {
 #ifdef MPSREF_STRICT
     uint active, self;
     T operator[](uint) const { return T(); }
+#elif defined(MPSREF_CUDA) // all lanes that have not returned take part, and read the value of a lane together
+    uint self, active;
+    T mine;
+    lanes(T value) : mine(value) {
+        static_assert(sizeof(T) <= MPSREF_SIMD_BYTES, "simdgroup functions take scalars and vectors of up to 16 bytes");
+        asm("mov.u32 %0, %%laneid;" : "=r"(self));
+        asm volatile("{ .reg .pred p; setp.eq.u32 p, 0, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(active));
+    }
+    T operator[](uint lane) const {
+        enum { words = (sizeof(T) + 3) / 4 };
+        uint word[words] = {};
+        __builtin_memcpy(word, &mine, sizeof(T));
+        for (uint i = 0; i < words; i++)
+            asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(word[i]) : "r"(word[i]), "r"(lane % 32));
+        T value;
+        __builtin_memcpy(&value, word, sizeof(T));
+        return value;
+    }
 #else
     uint self, active;
     T value[MPSREF_SIMD_WIDTH];
@@ -72,8 +100,11 @@ MPSREF_REDUCE(simd_xor, T(a ^ b))
     template <class T> inline T NAME(T v, MPSREF_HERE) { \
         MPSREF_GATHER(v); \
         T a = START; \
-        for (uint i = 0; i < x.self + LIMIT; i++) \
-            if (x.has(i)) { T b = x[i]; a = COMBINE; } \
+        for (uint i = 0; i < 32; i++) \
+            if (x.has(i)) { \
+                T b = x[i]; \
+                if (i < x.self + LIMIT) a = COMBINE; \
+            } \
         return a; \
     }
 MPSREF_SCAN(simd_prefix_exclusive_sum, T(0), T(a + b), 0)

@@ -1,0 +1,278 @@
+"""Arrays in device memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .. import LaunchError
+from . import driver
+from .memory import Memory
+
+if TYPE_CHECKING:
+    from .device import Device
+
+CUDA = 2
+"""The device type kDLCUDA of DLPack."""
+
+RANK = 6
+"""The most axes that a copy has."""
+
+TYPES = {
+    "float16": "half",
+    "float32": "float",
+    "uint8": "uchar",
+    "int8": "char",
+    "int32": "int",
+    "uint32": "uint",
+    "int64": "long",
+    "uint64": "ulong",
+}
+
+COPY = f"""#include <metal_stdlib>
+
+struct Copy {{
+    uint count;
+    uint shape[{RANK}];
+    long source[{RANK}];  // strides in elements
+    long target[{RANK}];
+    long from;  // the first element
+    long to;
+}};
+
+kernel void copy(device const Source* x [[buffer(0)]],
+                 device Target* y [[buffer(1)]],
+                 constant Copy& copy [[buffer(2)]],
+                 uint id [[thread_position_in_grid]]) {{
+    if (id >= copy.count) {{
+        return;
+    }}
+    uint rest = id;
+    long from = copy.from;
+    long to = copy.to;
+    for (int axis = {RANK - 1}; axis >= 0; --axis) {{
+        uint at = rest % copy.shape[axis];
+        rest /= copy.shape[axis];
+        from += copy.source[axis] * long(at);
+        to += copy.target[axis] * long(at);
+    }}
+    y[to] = Target(x[from]);
+}}
+"""
+STRUCT = np.dtype(
+    [
+        *(
+            ("count", "u4"),
+            ("shape", "u4", (RANK,)),
+            ("pad", "u4"),
+            ("source", "i8", (RANK,)),
+            ("target", "i8", (RANK,)),
+        ),
+        *(("from", "i8"), ("to", "i8")),
+    ]
+)
+
+
+class Array:
+    """An array in the memory of an NVIDIA GPU: what :meth:`Device.buffer` returns, and results that stay on the device.
+
+    Views (slices, ``transpose``, ``reshape`` where memory is in order) share the memory. Its contents come to the host
+    only where they are wanted there: ``numpy.asarray(array)``, which waits. ``torch.from_dlpack``,
+    ``cupy.from_dlpack`` and what reads ``__cuda_array_interface__`` take it without a copy, and are ordered after the
+    launches that write it.
+    """
+
+    __array_ufunc__ = None  # an operator with a NumPy array is an error, not a download
+    __slots__ = ("dtype", "memory", "offset", "shape", "strides")
+
+    def __init__(
+        self,
+        memory: Memory,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        strides: tuple[int, ...] | None = None,
+        offset: int = 0,
+    ) -> None:
+        """View ``memory`` from byte ``offset`` on; ``strides`` are in bytes, of C order where they are omitted."""
+        self.memory, self.shape, self.dtype, self.offset = memory, shape, np.dtype(dtype), offset
+        self.strides = self._in_order() if strides is None else strides
+
+    def _in_order(self) -> tuple[int, ...]:
+        sizes = [max(length, 1) for length in self.shape]
+        return tuple(self.dtype.itemsize * math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+
+    # ------------------------------------------------------------------------------------------ what it is
+
+    @property
+    def device(self) -> Device:
+        """The device whose memory it is."""
+        return self.memory.device
+
+    @property
+    def address(self) -> int:
+        """Of its first element."""
+        return self.memory.address + self.offset
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether its elements lie in C order, without gaps."""
+        ordered = zip(self.shape, self.strides, self._in_order(), strict=True)
+        return self.size < 2 or all(length == 1 or stride == wanted for length, stride, wanted in ordered)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"cuda.Array(shape={self.shape}, dtype={self.dtype}, device={self.device.index})"
+
+    # ------------------------------------------------------------------------------------------ views
+
+    def _view(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Array:
+        """The view that NumPy makes of an array with such strides, which is never read."""
+        model = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
+        seen = change(model)
+        moved = seen.__array_interface__["data"][0] - model.__array_interface__["data"][0]
+        return Array(self.memory, seen.shape, seen.dtype, seen.strides, self.offset + moved)
+
+    def __getitem__(self, key: Any) -> Array:
+        return self._view(lambda model: model[key] if isinstance(key, tuple) else model[key, ...])
+
+    def transpose(self, *axes: int) -> Array:
+        """View it with its axes in another order."""
+        return self._view(lambda model: model.transpose(*axes))
+
+    def swapaxes(self, first: int, second: int) -> Array:
+        """View it with two axes exchanged."""
+        return self._view(lambda model: model.swapaxes(first, second))
+
+    def reshape(self, *shape: Any) -> Array:
+        """View it with another shape, or a copy of it where its elements are not in order."""
+        if not self.is_contiguous:
+            return self.copy().reshape(*shape)
+        lengths = np.broadcast_to(np.uint8(0), self.shape).reshape(*shape).shape if self.size else shape[-1]
+        return Array(self.memory, tuple(lengths), self.dtype, None, self.offset)
+
+    def view(self, dtype: DTypeLike) -> Array:
+        """The bytes of one axis in order, as elements of another dtype."""
+        return Array(self.memory, (self.nbytes // np.dtype(dtype).itemsize,), dtype, None, self.offset)
+
+    # ------------------------------------------------------------------------------------------ copies on the device
+
+    def copy(self) -> Array:
+        """A copy in C order."""
+        return self.astype(self.dtype)
+
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> Array:
+        """A copy in C order with elements of another dtype; the array itself where ``copy`` is false and it is so."""
+        if not copy and self.dtype == dtype and self.is_contiguous:
+            return self
+        made = self.device.empty(self.shape, dtype)
+        made[...] = self
+        return made
+
+    def fill(self, value: float) -> None:
+        """Set all elements."""
+        if value == 0 and self.is_contiguous:
+            self.device.set_bytes(self, 0)
+        else:
+            self[...] = value
+
+    def __setitem__(self, key: Any, value: ArrayLike | Array) -> None:
+        target = self if key is Ellipsis else self[key]
+        source = value if isinstance(value, Array) else self.device.array(np.asarray(value, self.dtype))
+        if source.shape != target.shape:
+            source = source._view(lambda model: np.broadcast_to(model, target.shape))
+        if not target.size or (source.address == target.address and source.strides == target.strides):
+            return
+        if source.dtype == target.dtype and source.is_contiguous and target.is_contiguous:
+            self.device.copy(source, target)
+        else:
+            _copy_elements(source, target)
+
+    # ------------------------------------------------------------------------------------------ exchange
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array on the device cannot be a NumPy array without a copy")
+        source = self if self.is_contiguous else self.copy()
+        found = self.device.download(source).view(self.dtype).reshape(self.shape)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The contents, copied to the host; NumPy reads it from Python 3.12 on."""
+        return np.asarray(self).data
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "data": (self.address, False),
+            "shape": self.shape,
+            "strides": None if self.is_contiguous else self.strides,
+            "typestr": self.dtype.str,
+            "stream": int(self.memory.stream.handle),
+            "version": 3,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, self.device.index
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export it; ``stream`` is the consumer's: None and 1 the legacy default stream, -1 none."""
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("an array on the device is exported there, without a copy")
+        if stream != -1:
+            with self.device.active():
+                self.memory.use_on(self.device.foreign_stream(1 if stream is None else stream))
+        core, item = driver.core(), self.dtype.itemsize
+        buffer = core.Buffer.from_handle(self.address, max(self.nbytes, 1), owner=self.memory)
+        strides = tuple(stride // item for stride in self.strides)
+        exported = core.utils.StridedMemoryView.from_buffer(buffer, self.shape, strides, dtype=self.dtype)
+        return exported.__dlpack__(stream=-1, max_version=max_version)
+
+
+def _copy_elements(source: Array, target: Array) -> None:
+    """Run the kernel ``copy``: any strides, and another dtype."""
+    types = [TYPES.get(array.dtype.name) for array in (source, target)]
+    if None in types or target.ndim > RANK:
+        raise LaunchError(
+            f"no copy on the device from {source!r} to {target!r}: at most {RANK} axes of {', '.join(TYPES)}"
+        )
+    struct = np.zeros(1, STRUCT)
+    struct["count"], struct["shape"] = target.size, 1
+    struct["shape"][0, RANK - target.ndim :] = target.shape
+    whole = []
+    for strides, first, array in (("source", "from", source), ("target", "to", target)):
+        item = array.dtype.itemsize
+        struct[strides][0, RANK - target.ndim :] = [stride // item for stride in array.strides]
+        below = sum(min(stride, 0) * (length - 1) for stride, length in zip(array.strides, array.shape, strict=True))
+        struct[first] = -below // item
+        whole.append(Array(array.memory, (array.size,), array.dtype, None, array.offset + below))
+    text = "\n".join([f"typedef {types[0]} Source;", f"typedef {types[1]} Target;", COPY])
+    target.device.kernel(text).function("copy")(target.size, *whole, struct)

@@ -1,0 +1,409 @@
+"""The objects of the runtime: Device, Kernel, Function and Handle."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .. import LaunchError
+from ..frontend.signature import Signature, bytes_of
+from ..frontend.toolchain import find
+from . import driver
+from .array import Array
+from .driver import Context, explained
+from .memory import SMALL, Block, Memory, Pinned, Tables, copy, out_of_memory
+from .ptx import Compiled, compile_source, libdevice
+
+MAX_BYTES = 1 << 46
+USUAL_THREADS = 256
+"""Threads of a threadgroup where a kernel names no number; fewer where its registers do not allow so many."""
+
+_contexts: dict[int, Context] = {}
+_compiling = threading.RLock()
+
+
+class Handle:
+    """A launch that may still be running. What reads its results is ordered after it."""
+
+    def __init__(self, device: Device, arrays: list[Array]) -> None:
+        """Made by a call of a :class:`Function`."""
+        self._device, self._arrays = device, arrays
+
+    def wait(self) -> None:
+        """Wait for it; :class:`LaunchError` says what it did wrong."""
+        self._device.finish()
+
+    def __repr__(self) -> str:
+        return "cuda.Handle"
+
+
+class Function:
+    """A kernel function of a compiled source, bound to its device."""
+
+    def __init__(self, device: Device, name: str, loaded: Any, about: dict[str, Any]) -> None:
+        """Made by :meth:`Kernel.function`."""
+        self._device, self._name = device, name
+        self._signature = signature = Signature.of(about, about["numbers"])
+        signature.check_threads()
+        context = device.context
+        with device.active(), explained(context, f"kernel `{name}` cannot be loaded"):
+            self._kernel = loaded.get_kernel(about["entry"])
+            attributes = self._kernel.attributes
+            signature.check_local(attributes.shared_size_bytes)
+            most = attributes.max_threads_per_block
+        self._is_fixed = about["threads"] != "MPSREF_MAX_THREADS"
+        self.threads = signature.threads if self._is_fixed else min(USUAL_THREADS, most // 32 * 32)
+        if self.threads > most:
+            raise LaunchError(
+                f"kernel `{name}` asks for max_total_threads_per_threadgroup({self.threads}); "
+                f"its registers allow {most}"
+            )
+
+    def __call__(self, count: int, /, *arguments: Any) -> Handle:
+        """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
+
+        An argument is an :class:`Array` in C order, or an object with the buffer protocol, which is copied to the
+        device. The launch takes its place in the device's stream; :class:`LaunchError` for what does not fit.
+        """
+        device, signature = self._device, self._signature
+        signature.groups(count, self.threads)
+        signature.check_arguments(len(arguments))
+        with device.active(), explained(device.context, f"kernel `{self._name}` cannot be launched"):
+            stream = device.stream
+            arrays = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+            for array in arrays:
+                array.memory.use_on(stream)
+            self._launch(stream, count, [array.address for array in arrays])
+        return Handle(device, arrays)
+
+    def _bind(self, index: int, argument: Any) -> Array:
+        try:
+            if isinstance(argument, Array):
+                array = argument
+                if array.device.index != self._device.index:
+                    raise LaunchError(
+                        f"the array is on device {array.device.index}, the kernel on {self._device.index}"
+                    )
+                if not array.is_contiguous:
+                    raise LaunchError("the array is not C-contiguous: pass array.copy()")
+            else:
+                array = self._device.buffer(argument, read_only=not self._signature.is_written(index))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"buffer({index}) of kernel `{self._name}`: {error}") from None
+        self._signature.check_size(index, array.nbytes)
+        return array
+
+    def _launch(self, stream: Any, count: int, addresses: Sequence[int]) -> None:
+        core = driver.core()
+        self._device.context.launched(self._name)
+        while True:
+            config = core.LaunchConfig(grid=self._signature.groups(count, self.threads), block=self.threads)
+            try:
+                return core.launch(stream, config, self._kernel, *addresses)  # type: ignore[no-any-return]
+            except Exception as problem:
+                if driver.code_of(problem) != driver.NO_RESOURCES or self._is_fixed or self.threads <= 32:
+                    raise
+                self.threads = self.threads // 2 // 32 * 32
+
+    def __str__(self) -> str:
+        return f"cuda.Function({self._name})"
+
+
+class Kernel:
+    """A compiled source."""
+
+    def __init__(self, device: Device, compiled: Compiled) -> None:
+        """Made by :meth:`Device.kernel`."""
+        self._device, self._about = device, compiled.kernels
+        self._loaded = driver.core().ObjectCode.from_ptx(compiled.text)
+        self._functions: dict[str, Function] = {}
+
+    def function(self, name: str, /) -> Function:
+        """The kernel function of this name; :class:`LaunchError` when there is none."""
+        if name not in self._about:
+            raise LaunchError(f"no kernel {name!r} in this source; it has {', '.join(self._about)}")
+        if name not in self._functions:
+            self._functions[name] = Function(self._device, name, self._loaded, self._about[name])
+        return self._functions[name]
+
+    def __str__(self) -> str:
+        return f"cuda.Kernel({', '.join(self._about)})"
+
+
+class Device:
+    """An NVIDIA GPU as a device for MSL kernels; ``index`` counts those that ``CUDA_VISIBLE_DEVICES`` shows.
+
+    Each thread has a stream of its own, in which its copies and launches follow each other; inside :meth:`on` they
+    follow another one. An array that was used in one stream and is used in another makes the second wait.
+
+    Examples
+    --------
+    Without a GPU this cannot run::
+
+        device = Device()
+        square = device.kernel('''
+        #include <metal_stdlib>
+        kernel void square(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+                           constant uint& n [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+            if (i < n) y[i] = x[i] * x[i];
+        }''').function("square")
+        x = np.array([1, 2, 3], np.float32)
+        y = device.buffer(x.nbytes)
+        square(3, x, y, np.uint32(3))
+        np.asarray(y.view("f4"))  # array([1., 4., 9.], dtype=float32)
+    """
+
+    def __init__(self, index: int = -1, /) -> None:
+        """Open the device; :class:`LaunchError` with the reason when there is none, or no compiler for it."""
+        reason = driver.unavailable()
+        toolchain, library = find(), libdevice()
+        if reason or toolchain is None or library is None:
+            raise LaunchError(reason)
+        known = len(driver.core().Device.get_all_devices())
+        if index not in range(-1, known):
+            raise LaunchError(f"index={index!r}: this machine has the devices 0 to {known - 1}")
+        self.index = max(index, 0)
+        self._native = driver.core().Device(self.index)
+        self.capability = tuple(self._native.compute_capability)
+        self.name = self._native.name
+        self.context = _contexts.setdefault(self.index, Context())
+        self._toolchain, self._library = toolchain, library
+        self._kernels: dict[str, Kernel] = {}
+        self._pinned, self._tables, self._own = Pinned(), Tables(), threading.local()
+
+    # ------------------------------------------------------------------------------------------ order
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make it the current device of this thread, and restore the one before."""
+        self.context.check()
+        core = driver.core()
+        depth = getattr(self._own, "depth", 0)
+        if depth:
+            yield
+            return
+        before = core.Device()
+        if before.device_id != self.index or not getattr(self._own, "was_active", False):
+            self._native = core.Device(self.index)
+            self._native.set_current()
+            self._own.was_active = True
+        self._own.depth = 1
+        try:
+            yield
+        finally:
+            self._own.depth = 0
+            if before.device_id != self.index:
+                before.set_current()
+
+    @property
+    def stream(self) -> Any:
+        """The stream of this thread, or the one of the innermost :meth:`on`."""
+        chosen = getattr(self._own, "chosen", None)
+        if chosen is not None:
+            return chosen
+        if not hasattr(self._own, "stream"):
+            with self.active():
+                self._own.stream = driver.core().Device(self.index).create_stream()
+        return self._own.stream
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """Use another stream inside a ``with`` block, for this thread; ``None`` leaves it as it is."""
+        before = getattr(self._own, "chosen", None)
+        self._own.chosen = before if stream is None else stream
+        try:
+            yield
+        finally:
+            self._own.chosen = before
+
+    def foreign_stream(self, handle: int) -> Any:
+        """The stream of this address; 0 and 1 are the legacy default stream, 2 is the default stream of a thread."""
+        core = driver.core()
+        if handle in (0, 1):
+            return core.LEGACY_DEFAULT_STREAM
+        return core.PER_THREAD_DEFAULT_STREAM if handle == 2 else core.Stream.from_handle(handle)
+
+    def finish(self) -> None:
+        """Wait for the stream; :class:`LaunchError` names the kernel that failed in it."""
+        with self.active(), explained(self.context, "waiting for the device failed"):
+            self.stream.sync()
+        self.context.synchronized()
+
+    # ------------------------------------------------------------------------------------------ memory
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Device memory with any contents; :class:`LaunchError` says how much is free where it is too little."""
+        with self.active(), explained(self.context, f"{self} cannot allocate {nbytes} bytes"):
+            stream = self.stream
+            try:
+                buffer = driver.core().Device(self.index).allocate(max(nbytes, 1), stream=stream)
+            except Exception as problem:
+                if driver.code_of(problem) != driver.NO_MEMORY:
+                    raise
+                raise out_of_memory(nbytes, self) from problem
+            return Memory(self, int(buffer.handle), nbytes, buffer, stream, True)
+
+    def upload(self, contents: NDArray[np.uint8]) -> Memory:
+        """Device memory with these bytes; large ones go through pinned memory."""
+        memory = self.allocate(contents.nbytes)
+        with self.active(), explained(self.context, f"{contents.nbytes} bytes cannot be copied to {self}"):
+            if contents.nbytes > SMALL:
+                block = self._pinned.take(contents.nbytes)
+                block.array()[:] = contents
+                copy(block.address, memory.address, contents.nbytes, memory.stream, block)
+                self._hold(block)
+            else:
+                copy(contents.ctypes.data, memory.address, contents.nbytes, memory.stream, contents)
+        return memory
+
+    def _hold(self, block: Block) -> None:
+        """Keep a block until the copy from it has ended: up to the next wait, or the next but eight."""
+        held = self._own.__dict__.setdefault("held", [])
+        held.append((block, self.stream.record()))
+        while held and held[0][1].is_done:
+            held.pop(0)
+
+    def download(self, array: Array) -> NDArray[np.uint8]:
+        """The bytes of an array in order; waits for them."""
+        block = self._pinned.take(array.nbytes)
+        with self.active(), explained(self.context, f"{array.nbytes} bytes cannot be copied from {self}"):
+            stream = self.stream
+            array.memory.use_on(stream)
+            copy(array.address, block.address, array.nbytes, stream, block)
+        self.finish()
+        return block.array()
+
+    def copy(self, source: Array, target: Array) -> None:
+        """Copy the bytes of one array to another, both in order."""
+        with self.active(), explained(self.context, f"{source.nbytes} bytes cannot be copied on {self}"):
+            stream = self.stream
+            source.memory.use_on(stream)
+            target.memory.use_on(stream)
+            copy(source.address, target.address, source.nbytes, stream, (source.memory, target.memory))
+
+    def set_bytes(self, array: Array, value: int) -> None:
+        """Set all bytes of an array in order."""
+        with self.active(), explained(self.context, f"{array.nbytes} bytes cannot be set on {self}"):
+            stream = self.stream
+            array.memory.use_on(stream)
+            target = driver.core().Buffer.from_handle(array.address, array.nbytes, owner=array.memory)
+            target.fill(value, stream=stream)
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """An array with any contents."""
+        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        return Array(self.allocate(nbytes), tuple(shape), dtype)
+
+    def result(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """An array for results: NaN where they are floats, else zeros."""
+        made = self.empty(shape, dtype)
+        if made.nbytes:
+            self.set_bytes(made, 0xFF if made.dtype.kind == "f" else 0)
+        return made
+
+    def array(self, values: NDArray[Any], read_only: bool = False) -> Array:
+        """A copy of a NumPy array; a small one that kernels only read is copied once, and kept."""
+        values = np.ascontiguousarray(values)
+        contents = values.reshape(-1).view(np.uint8)
+        if not values.nbytes:
+            return self.empty(values.shape, values.dtype)
+        is_kept = read_only and values.nbytes <= SMALL
+        memory = self._tables.find(self, contents) if is_kept else self.upload(contents)
+        return Array(memory, values.shape, values.dtype)
+
+    def buffer(self, length_or_data: Any, /, *, read_only: bool = False) -> Array:
+        """Zeroed memory of so many bytes, or memory with a copy of the bytes of an object with the buffer protocol.
+
+        An object that has both a buffer and an integer value (a NumPy scalar) counts as a buffer.
+        """
+        source = bytes_of(length_or_data)
+        nbytes = length_or_data.__index__() if source is None else source.nbytes
+        if not 0 < nbytes < MAX_BYTES:
+            raise LaunchError(f"a buffer of {nbytes} bytes: legal are 1 to {MAX_BYTES - 1} bytes")
+        if source is not None:
+            return self.array(source, read_only)
+        made = self.empty((nbytes,), np.uint8)
+        self.set_bytes(made, 0)
+        return made
+
+    # ------------------------------------------------------------------------------------------ arrays of others
+
+    def adopt(self, value: Any) -> Array:
+        """View an array of another library that lies on this device, in the order of the current stream.
+
+        Raises ``TypeError`` for what is no such array, or has elements that NumPy does not have.
+        """
+        if isinstance(value, Array):
+            return value
+        stream = self.stream
+        with self.active():
+            handle = int(stream.handle)
+            try:
+                view = driver.core().utils.StridedMemoryView.from_any_interface(value, stream_ptr=handle)
+                dtype, shape, strides = view.dtype, tuple(view.shape), view.strides
+            except Exception as problem:  # other libraries raise anything
+                raise TypeError(
+                    f"an array of type {type(value).__name__} cannot be read on {self}: {problem}"
+                ) from None
+        strides = None if strides is None else tuple(stride * dtype.itemsize for stride in strides)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return Array(Memory(self, int(view.ptr), nbytes, view, stream, False), shape, dtype, strides)
+
+    # ------------------------------------------------------------------------------------------ kernels
+
+    def kernel(self, source: str, /) -> Kernel:
+        """Compile MSL; :class:`CompileError` when the source is wrong. Kept: the same text compiles once."""
+        if not isinstance(source, str):
+            raise TypeError(f"the source is a string, not {type(source).__name__}")
+        kernel = self._kernels.get(source)
+        if kernel is None:
+            with _compiling:
+                compiled = compile_source(self._toolchain, self._library, source, self.capability)
+                kernel = self._kernels.setdefault(source, Kernel(self, compiled))
+        return kernel
+
+    def __str__(self) -> str:
+        capability = ".".join(map(str, self.capability))
+        return f"cuda.Device({self.name}, driver {driver.driver_version()}, compute capability {capability})"
+
+
+def stream_of(value: Any) -> int | None:
+    """The address of the stream in which an array of another library is in use, or None where it cannot be told."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return int(torch.cuda.current_stream(value.device).cuda_stream)
+    stream = getattr(value, "__cuda_array_interface__", {}).get("stream")
+    return None if stream is None else int(stream)
+
+
+@functools.cache
+def open_device(index: int = 0) -> Device:
+    """The device of this index, opened once for the process."""
+    return Device(index)
+
+
+_chosen = threading.local()
+
+
+def current_device() -> Device:
+    """The device of the innermost :func:`scope` of this thread, else device 0."""
+    return getattr(_chosen, "device", None) or open_device()
+
+
+@contextlib.contextmanager
+def scope(device: Device, stream: int | None) -> Iterator[None]:
+    """Run the calls inside a ``with`` block on a device, in the stream of this address if one is given."""
+    before = getattr(_chosen, "device", None)
+    _chosen.device = device
+    try:
+        with device.active(), device.on(None if stream is None else device.foreign_stream(stream)):
+            yield
+    finally:
+        _chosen.device = before

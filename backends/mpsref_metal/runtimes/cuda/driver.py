@@ -1,0 +1,170 @@
+"""The CUDA driver, through NVIDIA's package ``cuda.core``: what is there, its errors, and processes that are forked."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from .. import LaunchError
+from ..frontend import toolchain
+from .ptx import OLDEST, libdevice
+
+INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s processor'
+EXTRA = 'pip install "mpsref[nvidia]"'
+
+LOST = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "accessed memory outside all of its buffers",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "accessed a vector at an address that is no multiple of its size",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "used an address of another memory",
+    "CUDA_ERROR_INVALID_PC": "jumped to no instruction",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "reached undefined behaviour",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR": "overran its stack",
+    "CUDA_ERROR_ASSERT": "failed an assertion",
+    "CUDA_ERROR_LAUNCH_TIMEOUT": "ran longer than the driver allows on a card that drives a display",
+    "CUDA_ERROR_LAUNCH_FAILED": "failed while it ran",
+    "CUDA_ERROR_ECC_UNCORRECTABLE": "met an error of the card's memory that cannot be corrected",
+    "CUDA_ERROR_CONTEXT_IS_DESTROYED": "found its context destroyed",
+}
+"""The driver's errors after which no call of this process succeeds, and what the kernel did."""
+
+NO_RESOURCES = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
+NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
+
+_process = {"used": False, "forked": False}
+
+
+def _after_fork() -> None:
+    _process["forked"] = _process["used"]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def core() -> Any:
+    """The package ``cuda.core``; :class:`LaunchError` in a child that was forked after the driver's first use."""
+    if _process["forked"]:
+        raise LaunchError(
+            "this process was forked from one that had used CUDA, which the driver does not support: "
+            'start it with multiprocessing.get_context("spawn"), or fork before the first use'
+        )
+    module = importlib.import_module("cuda.core")
+    _process["used"] = True
+    return module
+
+
+def unavailable() -> str | None:
+    """None if there is a card to use, else one sentence: which part is missing, and what to install."""
+    reason = _no_card() or _too_old()
+    if reason:
+        return f"{reason}; {INSTEAD}"
+    reason = toolchain.missing()
+    if reason:
+        return f"{reason}, or {EXTRA}"
+    if libdevice() is None:
+        named = os.environ.get("MPSREF_LIBDEVICE")
+        if named:
+            return f"MPSREF_LIBDEVICE={named!r} is no file: name libdevice.10.bc or unset the variable"
+        return (
+            f"no libdevice.10.bc (NVIDIA's device functions) found: {EXTRA}, or set CUDA_HOME to an installed toolkit"
+        )
+    return None
+
+
+def _no_card() -> str | None:
+    if sys.platform != "linux":
+        return f"the cuda runtime needs Linux, and this is {sys.platform}"
+    try:
+        devices = core().Device.get_all_devices()
+    except ImportError as problem:
+        return f"cannot import cuda.core ({problem}): {EXTRA}"
+    except LaunchError as problem:
+        return str(problem)
+    except Exception as problem:
+        if code_of(problem) == NO_DEVICE:
+            return "the NVIDIA driver finds no device (nvidia-smi lists them, CUDA_VISIBLE_DEVICES may hide them)"
+        return f"no NVIDIA driver that works ({_first_line(problem)}): install one for Linux; nvidia-smi shows it"
+    return None if devices else "the NVIDIA driver finds no device (CUDA_VISIBLE_DEVICES may hide them)"
+
+
+def _too_old() -> str | None:
+    device = core().Device(0)
+    capability = tuple(device.compute_capability)
+    if capability >= OLDEST:
+        return None
+    needed, found = (".".join(map(str, numbers)) for numbers in (OLDEST, capability))
+    return f"{device.name} has compute capability {found}, and the cuda runtime needs {needed} (Volta, 2017)"
+
+
+def driver_version() -> str:
+    """The version that nvidia-smi shows, or the CUDA version of the driver where that cannot be read."""
+    try:
+        first, *rest = core().system.get_kernel_mode_driver_version()
+        return ".".join([str(first), *(f"{number:02}" for number in rest)])
+    except Exception:  # NVML is absent in some containers
+        return "for CUDA " + ".".join(map(str, core().system.get_user_mode_driver_version()))
+
+
+def code_of(problem: BaseException) -> str | None:
+    """The driver's name of an error, ``CUDA_ERROR_...``; None for what is no error of the driver."""
+    found = re.match(r"CUDA_ERROR_\w+", str(problem))
+    return found[0] if found else None
+
+
+@contextlib.contextmanager
+def explained(context: Context, doing: str) -> Iterator[None]:
+    """Raise the driver's errors as :class:`LaunchError`; ``doing`` begins the sentence, and names the kernel."""
+    context.check()
+    try:
+        yield
+    except Exception as problem:
+        if code_of(problem) is None:
+            raise
+        context.fail(problem, doing)
+
+
+class Context:
+    """The CUDA context of a device in this process: which kernels run in it, and whether it is lost."""
+
+    def __init__(self) -> None:
+        """Start with no launch."""
+        self._running: dict[str, None] = {}
+        self._lost = ""
+
+    def check(self) -> None:
+        """Raise what ended the context, or was broken by a fork."""
+        if self._lost:
+            raise LaunchError(self._lost)
+        if _process["forked"]:
+            core()
+
+    def launched(self, kernel: str) -> None:
+        """Keep the name of a kernel whose faults the driver may report later."""
+        self._running[kernel] = None
+
+    def synchronized(self) -> None:
+        """All kernels have ended well."""
+        self._running.clear()
+
+    def fail(self, problem: Exception, doing: str) -> NoReturn:
+        """Raise an error of the driver in words."""
+        code = code_of(problem)
+        if code not in LOST:
+            raise LaunchError(f"{doing}: {_first_line(problem)}") from problem
+        names = " or ".join(f"kernel `{name}`" for name in self._running) or "a kernel"
+        which = "; with CUDA_LAUNCH_BLOCKING=1 the error names the one" if len(self._running) > 1 else ""
+        self._lost = (
+            f"{names} {LOST[code]} ({code}). The CUDA context of this process is lost, and every later call fails: "
+            f"start a new process{which}"
+        )
+        raise LaunchError(self._lost) from problem
+
+
+def _first_line(problem: BaseException) -> str:
+    return str(problem).strip().split("\n", 1)[0]

@@ -1,0 +1,508 @@
+"""The cuda runtime over a fake cuda.core: everything but the GPU. PTX is what clang writes for a real one."""
+
+from __future__ import annotations
+
+import sys
+import types
+from array import array
+
+import numpy as np
+import pytest
+
+import mpsref
+import mpsref_metal
+from mpsref_metal.runtimes import CompileError, LaunchError, cuda
+from mpsref_metal.runtimes.cuda import driver, ptx
+from mpsref_metal.runtimes.frontend import toolchain
+
+COPY = """
+#include <metal_stdlib>
+struct Size { uint n, unused; };
+kernel void copy(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
+                 constant Size& size [[buffer(2)]], uint i [[thread_position_in_grid]]) {
+    if (i < size.n) out[i] = x[i];
+}"""
+SUMS = """
+#include <metal_stdlib>
+using namespace metal;
+[[max_total_threads_per_threadgroup(128)]]
+kernel void sums(device const int* x [[buffer(0)]], device int* out [[buffer(1)]],
+                 uint t [[thread_index_in_threadgroup]], uint i [[thread_position_in_grid]],
+                 uint group [[threadgroup_position_in_grid]]) {
+    threadgroup int tile[128];
+    tile[t] = x[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint s = 64; s > 0; s /= 2) {
+        if (t < s) tile[t] += tile[t + s];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    if (t == 0) out[group] = tile[0];
+}"""
+
+
+@pytest.fixture
+def device(fake_cuda):
+    return cuda.Device()
+
+
+@pytest.fixture
+def copy(device):
+    return device.kernel(COPY).function("copy")
+
+
+def size(n):
+    return np.array([n, 0], np.uint32)
+
+
+def floats(out):
+    return np.asarray(out.view(np.float32)).tolist()
+
+
+# ------------------------------------------------------------------------------------------------ PTX
+
+
+@pytest.fixture
+def compiled(request):
+    if toolchain.missing() is not None or ptx.libdevice() is None:
+        pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
+    compiler, library = toolchain.find(), ptx.libdevice()
+    return lambda source, capability=(9, 0): ptx.compile_source(compiler, library, source, capability)
+
+
+def test_ptx_of_kernels(compiled):
+    result = compiled(COPY + SUMS.replace("#include <metal_stdlib>", ""))
+    assert list(result.kernels) == ["copy", "sums"]
+    assert result.kernels["copy"]["numbers"] == [1024, 1, 0, 1, 1, 8, 0]
+    assert result.kernels["sums"]["numbers"] == [128, 1, 0, 1, 1]
+    text = result.text.decode()
+    first, second = text.split(".visible .entry")[1:]
+    assert ".maxntid 128" in second
+    assert ".maxntid" not in first
+    assert "bar.sync" in second
+    assert ".shared .align 4 .b8" in second
+
+
+@pytest.mark.parametrize("capability", [(7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 1)])
+def test_ptx_for_each_card(compiled, capability):
+    text = compiled(SUMS, capability).text.decode()
+    major, minor = ptx.architecture(capability)
+    assert f".target sm_{major}{minor}" in text
+    assert (major, minor) <= capability
+
+
+def test_functions_of_the_library_leave_nothing_open(compiled):
+    calls = ["exp(x)", "log2(x)", "pow(x, y)", "tanh(x)", "atan2(x, y)", "fmod(x, y)", "sincos(x, y)", "ldexp(x, 3)"]
+    calls += ["round(x)", "rint(x)", "sqrt(x)", "fma(x, y, x)", "float(exp(half(x)))", "rsqrt(x)", "sinpi(x)"]
+    lines = "\n".join(f"r += {call};" for call in calls)
+    source = f"""#include <metal_stdlib>
+    using namespace metal;
+    kernel void f(device float* v [[buffer(0)]], uint i [[thread_position_in_grid]]) {{
+        float x = v[2 * i], y = v[2 * i + 1], r = 0;
+        {lines}
+        v[2 * i] = r + simd_sum(x) + float(simd_ballot(x > 0).any());
+    }}"""
+    text = compiled(source).text.decode()
+    assert ".extern" not in text
+    assert "shfl.sync" in text
+
+
+def test_ptx_is_kept_on_disk(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path))
+    first = compiled(COPY)
+    (file,) = tmp_path.glob("msl/*.ptx")
+    time = file.stat().st_mtime_ns
+    assert compiled(COPY).text == first.text
+    assert file.stat().st_mtime_ns == time
+    file.write_bytes(b"damaged")
+    assert compiled(COPY).kernels["copy"]["numbers"] == first.kernels["copy"]["numbers"]
+    compiled(COPY, (8, 0))
+    assert len(list(tmp_path.glob("msl/*.ptx"))) == 2
+
+
+# ------------------------------------------------------------------------------------------------ what is missing
+
+
+def test_no_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    assert 'pip install "mpsref[nvidia]"; backend="metal:clang" runs' in str(cuda.unavailable())
+
+
+def test_no_driver(fake_cuda, monkeypatch):
+    class NotFound(RuntimeError):
+        pass
+
+    def raising():
+        raise NotFound('"cuda" is an NVIDIA driver library\nand more')
+
+    monkeypatch.setattr(fake_cuda.Device, "get_all_devices", raising)
+    reason = str(cuda.unavailable())
+    assert reason.startswith('no NVIDIA driver that works ("cuda" is an NVIDIA driver library): install one for Linux')
+    with pytest.raises(LaunchError, match="no NVIDIA driver"):
+        cuda.Device()
+
+
+def test_no_device(fake_cuda, monkeypatch):
+    fake_cuda.faults["init"] = "CUDA_ERROR_NO_DEVICE"
+    assert "the NVIDIA driver finds no device (nvidia-smi lists them" in str(cuda.unavailable())
+    monkeypatch.setattr(fake_cuda, "cards", [])
+    assert "CUDA_VISIBLE_DEVICES may hide them" in str(cuda.unavailable())
+
+
+def test_an_old_card(fake_cuda, monkeypatch):
+    monkeypatch.setattr(fake_cuda, "cards", [("GeForce GTX 1080", (6, 1))])
+    assert str(cuda.unavailable()).startswith(
+        "GeForce GTX 1080 has compute capability 6.1, and the cuda runtime needs 7.0 (Volta, 2017); "
+    )
+
+
+def test_no_clang(fake_cuda, monkeypatch):
+    monkeypatch.delenv("MPSREF_CLANG", raising=False)
+    monkeypatch.setattr(toolchain, "wheel", lambda: None)
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    assert str(cuda.unavailable()).endswith('a clang on the PATH, or pip install "mpsref[nvidia]"')
+
+
+def test_no_libdevice(fake_cuda, monkeypatch):
+    monkeypatch.setenv("MPSREF_LIBDEVICE", "/no/such/file")
+    assert "MPSREF_LIBDEVICE='/no/such/file' is no file" in str(cuda.unavailable())
+    monkeypatch.delenv("MPSREF_LIBDEVICE")
+    monkeypatch.setattr(ptx, "_installed_libdevice", lambda: None)
+    assert "no libdevice.10.bc" in str(cuda.unavailable())
+    with pytest.raises(LaunchError, match="set CUDA_HOME"):
+        cuda.Device()
+
+
+def test_another_system(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert "the cuda runtime needs Linux, and this is win32" in str(cuda.unavailable())
+
+
+def test_the_backend_says_why():
+    if mpsref_metal.cuda.unavailable() is None:
+        pytest.skip("there is an NVIDIA GPU")
+    x = np.ones((1, 4, 4, 1), np.float32)
+    with pytest.raises(mpsref.UnsupportedError, match='backend="metal:clang" runs the same kernels'):
+        mpsref.SoftMax().forward(x, backend=mpsref_metal.cuda)
+
+
+def test_names_its_device(device):
+    assert str(device) == "cuda.Device(Fake GPU, driver 580.159.04, compute capability 9.0)"
+
+
+def test_index(fake_cuda):
+    assert cuda.Device(1).name == "Other fake GPU"
+    for index in (2, -2):
+        with pytest.raises(LaunchError, match=f"index={index}: this machine has the devices 0 to 1"):
+            cuda.Device(index)
+
+
+def test_a_forked_process(fake_cuda):
+    device = cuda.Device()
+    driver._after_fork()
+    for call in (cuda.Device, lambda: device.buffer(4), device.finish):
+        with pytest.raises(LaunchError, match=r'was forked from one that had used CUDA.*"spawn"'):
+            call()
+    assert "was forked" in str(cuda.unavailable())
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.arange(6, dtype=np.float32),
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        array("f", range(6)),
+        np.arange(6, dtype=np.float32).tobytes(),
+        bytearray(np.arange(6, dtype=np.float32).tobytes()),
+    ],
+    ids=["array", "matrix", "array.array", "bytes", "bytearray"],
+)
+def test_any_buffer_is_an_input(device, copy, x):
+    out = device.buffer(24)
+    handle = copy(6, x, out, size(6))
+    handle.wait()
+    del handle
+    assert floats(out) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_callers_arrays_are_never_changed(device, copy):
+    x, plain = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    copy(6, x, plain, size(6))
+    assert not plain.any()
+
+
+def test_large_arrays_go_through_pinned_memory(device, copy, fake_cuda):
+    x = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
+    for _ in range(3):
+        out = device.buffer(x.nbytes)
+        copy(x.size, x, out, size(x.size))
+        np.testing.assert_array_equal(np.asarray(out.view("f4")), x)
+        del out
+    assert sum(line.startswith("pin ") for line in fake_cuda.history) <= 2  # one up, one down, used again
+    fake_cuda.faults["pin"] = "CUDA_ERROR_OUT_OF_MEMORY"
+    np.testing.assert_array_equal(np.asarray(device.array(np.tile(x, 9))), np.tile(x, 9))
+
+
+def test_small_tables_go_up_once(device, copy, fake_cuda):
+    x, out = np.arange(6, dtype=np.float32), device.buffer(24)
+    copy(6, x, out, size(6))
+    before = len([line for line in fake_cuda.history if line.startswith("copy")])
+    copy(6, x.copy(), out, size(6))
+    assert len([line for line in fake_cuda.history if line.startswith("copy")]) == before
+    copy(6, x, out.view("f4"), size(6))
+    out2 = np.zeros(6, np.float32)
+    copy(6, x, out2, size(6))  # what is written is a copy of its own
+    copy(6, out2, out, size(6))
+    assert floats(out) == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (np.zeros((6, 2), "f")[:, 0], ValueError, r"buffer\(0\) of kernel `copy`: the array is not C-contiguous"),
+        (np.zeros(0, "f"), ValueError, "a buffer of 0 bytes"),
+        (0, ValueError, "a buffer of 0 bytes"),
+        (2**70, ValueError, "a buffer of 1180591620717411303424 bytes: legal are"),
+        ("text", TypeError, r"buffer\(0\) of kernel `copy`: an argument is an object with the buffer protocol"),
+        (None, TypeError, "not None"),
+    ],
+)
+def test_arguments_that_do_not_fit(device, copy, x, error, message):
+    with pytest.raises(error, match=message):
+        copy(6, x, device.buffer(24), size(6))
+
+
+def test_arrays_that_do_not_fit(device, copy):
+    a = device.array(np.zeros((6, 2), np.float32))
+    with pytest.raises(LaunchError, match=r"buffer\(0\) .* not C-contiguous: pass array.copy\(\)"):
+        copy(6, a[:, 0], a, size(6))
+    with pytest.raises(LaunchError, match=r"buffer\(0\) .* the array is on device 1, the kernel on 0"):
+        copy(6, cuda.Device(1).buffer(24), a, size(6))
+    with pytest.raises(LaunchError, match=r"buffer\(2\) of kernel `copy`, .* needs 8 bytes and has 4"):
+        copy(6, a, a, np.uint32(6))
+    with pytest.raises(LaunchError, match=r"kernel `copy` takes 3 buffers, not 2: buffer\(0\) is `device const float"):
+        copy(6, a, a)
+    for count in (0, -1, 2**32 + 1):
+        with pytest.raises(LaunchError, match=f"count={count}: the number of threads"):
+            copy(count, a, a, size(6))
+    with pytest.raises(TypeError, match=r"count=1\.5"):
+        copy(1.5, a, a, size(6))
+
+
+def test_sources_that_are_wrong(device):
+    with pytest.raises(CompileError, match=r"<msl>:3:\d+: error: .*nothing"):
+        device.kernel("#include <metal_stdlib>\nkernel void f(device int* x) {\n  nothing; }")
+    with pytest.raises(CompileError, match=r"<msl>:2:\d+: error: MSL has no type 'double'"):
+        device.kernel("#include <metal_stdlib>\nkernel void f(device int* x) { double y = 1; x[0] = y; }")
+    with pytest.raises(TypeError, match="the source is a string, not bytes"):
+        device.kernel(b"")
+    with pytest.raises(LaunchError, match="no kernel 'g' in this source; it has copy"):
+        device.kernel(COPY).function("g")
+    with pytest.raises(LaunchError, match=r"max_total_threads_per_threadgroup\(100\)"):
+        device.kernel(SUMS.replace("threadgroup(128)", "threadgroup(100)")).function("sums")
+
+
+def test_kernels_are_compiled_and_loaded_once(device):
+    kernel = device.kernel(COPY)
+    assert device.kernel(COPY) is kernel
+    assert kernel.function("copy") is kernel.function("copy")
+    assert [str(each) for each in (kernel, kernel.function("copy"))] == ["cuda.Kernel(copy)", "cuda.Function(copy)"]
+
+
+# ------------------------------------------------------------------------------------------------ launches
+
+
+def test_threadgroups(device, fake_cuda):
+    x = np.arange(1000, dtype=np.float32)
+    device.kernel(COPY).function("copy")(1000, x, device.buffer(4000), size(1000))
+    device.kernel(SUMS).function("sums")(256, np.ones(256, np.int32), device.buffer(8))
+    launches = [line.split(" on ")[0] for line in fake_cuda.history if line.startswith("launch")]
+    assert launches == ["launch copy 4x256", "launch sums 2x128"]
+
+
+def test_threads_that_registers_do_not_allow(device, fake_cuda):
+    fake_cuda.registers.update(copy=200, sums=96)
+    copy = device.kernel(COPY).function("copy")
+    assert copy.threads == 192
+    with pytest.raises(LaunchError, match=r"`sums` asks for max_total_threads_per_threadgroup\(128\); .* allow 96"):
+        device.kernel(SUMS).function("sums")
+    fake_cuda.faults["launch"] = driver.NO_RESOURCES
+    out = device.buffer(24)
+    copy(6, np.arange(6, dtype=np.float32), out, size(6))
+    assert copy.threads == 96
+    assert floats(out) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_launch_that_fails(device, copy, fake_cuda):
+    fake_cuda.faults["launch"] = "CUDA_ERROR_INVALID_VALUE"
+    with pytest.raises(LaunchError, match="kernel `copy` cannot be launched: CUDA_ERROR_INVALID_VALUE: what"):
+        copy(6, np.zeros(6, "f"), device.buffer(24), size(6))
+    fake_cuda.faults["load"] = "CUDA_ERROR_INVALID_PTX"
+    with pytest.raises(LaunchError, match="kernel `sums` cannot be loaded: CUDA_ERROR_INVALID_PTX"):
+        device.kernel(SUMS).function("sums")
+
+
+def test_no_memory(device, fake_cuda):
+    fake_cuda.faults["allocate"] = driver.NO_MEMORY
+    with pytest.raises(LaunchError, match=r"cuda.Device\(Fake.*\) cannot allocate 400 bytes: .* split the batch"):
+        device.buffer(400)
+    assert device.buffer(400).nbytes == 400
+
+
+@pytest.mark.parametrize("code", sorted(driver.LOST))
+def test_faults_end_the_context(device, copy, fake_cuda, code):
+    out = device.buffer(24)
+    copy(6, np.zeros(6, "f"), out, size(6))
+    np.asarray(out)
+    device.kernel(SUMS).function("sums")(128, np.ones(128, np.int32), out)
+    fake_cuda.faults["sync"] = code
+    for call in (lambda: np.asarray(out), lambda: device.buffer(4), lambda: cuda.Device().buffer(4), device.finish):
+        with pytest.raises(LaunchError) as error:
+            call()
+        assert str(error.value).startswith(f"kernel `sums` {driver.LOST[code]} ({code}). The CUDA context")
+        assert str(error.value).endswith("start a new process")
+    assert cuda.Device(1).buffer(4).nbytes == 4  # the other device has a context of its own
+
+
+def test_a_fault_of_one_of_several_kernels(device, copy, fake_cuda):
+    out = device.buffer(512)
+    for _ in range(2):  # small arrays go up in the first round, which waits for them
+        copy(6, np.zeros(6, "f"), out, size(6))
+        device.kernel(SUMS).function("sums")(128, np.ones(128, np.int32), out)
+    fake_cuda.faults["sync"] = "CUDA_ERROR_ILLEGAL_ADDRESS"
+    with pytest.raises(LaunchError, match=r"^kernel `sums` or kernel `copy` accessed .*; with CUDA_LAUNCH_BLOCKING=1"):
+        np.asarray(out)
+
+
+def test_results_start_as_nan(device):
+    assert np.isnan(np.asarray(device.result((2, 3), np.float32))).all()
+    assert np.isnan(np.asarray(device.result((2, 3), np.float16))).all()
+    assert not np.asarray(device.result((2, 3), np.uint8)).any()
+    assert device.result((0, 3), np.float32).shape == (0, 3)
+
+
+# ------------------------------------------------------------------------------------------------ arrays
+
+
+def test_views(device):
+    x = np.random.default_rng(1).standard_normal((4, 5, 6)).astype(np.float32)
+    a = device.array(x)
+    assert (a.ndim, a.size, a.nbytes, len(a)) == (3, 120, 480, 4)
+    assert repr(a) == "cuda.Array(shape=(4, 5, 6), dtype=float32, device=0)"
+    for view in (
+        lambda v: v[1:3],
+        lambda v: v[:, 2],
+        lambda v: v[..., 1::2],
+        lambda v: v.transpose(2, 0, 1),
+        lambda v: v.swapaxes(0, 2),
+        lambda v: v.reshape(20, 6),
+        lambda v: v.reshape((2, -1)),
+        lambda v: v[1:3].reshape(-1, 3),
+        lambda v: v.transpose(2, 0, 1).reshape(6, -1),
+        lambda v: v.astype(np.float16),
+        lambda v: v[2, 3:, ::2].astype(np.float64) if isinstance(v, np.ndarray) else v[2, 3:, ::2],
+    ):
+        np.testing.assert_array_equal(np.asarray(view(a)), view(x))
+    assert a[1:3].memory is a.memory
+    assert a.reshape(-1).address == a.address
+    assert a.astype(np.float32, copy=False) is a
+
+
+def test_writing_into_views(device):
+    x = np.random.default_rng(2).standard_normal((4, 5, 6)).astype(np.float32)
+    a = device.array(x)
+    a[1:3, 2] = 7.5
+    x[1:3, 2] = 7.5
+    a[0] = a[3]
+    x[0] = x[3]
+    a[:, :, 0] = np.arange(5, dtype=np.float32)
+    x[:, :, 0] = np.arange(5)
+    np.testing.assert_array_equal(np.asarray(a), x)
+    half = device.result((4, 5, 6), np.float16)
+    half[...] = a
+    np.testing.assert_array_equal(np.asarray(half), x.astype(np.float16))
+    a.fill(0)
+    assert not np.asarray(a).any()
+    a.fill(2)
+    assert (np.asarray(a) == 2).all()
+
+
+def test_what_is_on_the_device_comes_down_only_when_asked(device, fake_cuda):
+    a = device.array(np.ones((4, 5), np.float32))
+    history = len(fake_cuda.history)
+    with pytest.raises(TypeError):
+        a + np.ones((4, 5))
+    with pytest.raises(TypeError):
+        np.ones((4, 5)) * a
+    with pytest.raises(ValueError, match="without a copy"):
+        a.__array__(copy=False)
+    assert len(fake_cuda.history) == history
+    assert np.asarray(a, np.float64).dtype == np.float64
+
+
+def test_no_copy_of_such_arrays(device):
+    a = device.array(np.ones(3, "c8"))
+    with pytest.raises(LaunchError, match=r"no copy on the device from .*complex64"):
+        a[::2].copy()
+
+
+def test_exports(device, fake_cuda):
+    a = device.array(np.arange(6, dtype=np.float32).reshape(2, 3))
+    interface = a.__cuda_array_interface__
+    assert interface["data"] == (a.address, False)
+    assert (interface["shape"], interface["strides"], interface["typestr"]) == ((2, 3), None, "<f4")
+    assert interface["stream"] == device.stream.handle
+    assert a.transpose().__cuda_array_interface__["strides"] == (4, 12)
+    assert a.__dlpack_device__() == (2, 0)
+    exported = a[:, 1:].__dlpack__(stream=1)
+    assert (exported.ptr, exported.shape, exported.strides) == (a.address + 4, (2, 2), (3, 1))
+    assert f"{1:#x} waits for {device.stream.handle:#x}" in fake_cuda.history
+    with pytest.raises(BufferError):
+        a.__dlpack__(dl_device=(1, 0))
+
+
+def test_arrays_of_other_libraries(device):
+    x = device.array(np.arange(24, dtype=np.float32).reshape(4, 6))
+    theirs = types.SimpleNamespace(__cuda_array_interface__=x.transpose().__cuda_array_interface__)
+    a = device.adopt(theirs)
+    assert a.address == x.address
+    assert not a.is_contiguous
+    np.testing.assert_array_equal(np.asarray(a), np.arange(24).reshape(4, 6).T)
+    assert device.adopt(x) is x
+    with pytest.raises(TypeError, match="an array of type list cannot be read on"):
+        device.adopt([1, 2])
+
+
+def test_streams(device, copy, fake_cuda):
+    """An array that was used in one stream and is used in another makes the second wait."""
+    core = fake_cuda
+    first, second = core.Stream(0x10), core.Stream(0x20)
+    with device.on(first):
+        a = device.result((6,), np.float32)
+        copy(6, np.arange(6, dtype=np.float32), a, size(6))
+    with device.on(second):
+        b = device.result((6,), np.float32)
+        copy(6, a, b, size(6))
+    assert "0x20 waits for 0x10" in core.history
+    with device.on(None):
+        assert device.stream not in (first, second)
+    assert device.foreign_stream(0) == core.LEGACY_DEFAULT_STREAM
+    assert device.foreign_stream(2) == core.PER_THREAD_DEFAULT_STREAM
+    assert device.foreign_stream(0x30).handle == 0x30
+
+
+# ------------------------------------------------------------------------------------------------ the backend
+
+
+def test_a_backend(fake_cuda):
+    backend = mpsref_metal.backend_on("metal:cuda", cuda)
+    x = np.random.default_rng(3).integers(-8, 8, (2, 9, 7, 3)).astype(np.float32)
+    pool = mpsref.PoolingAverage(kernel_size=(2, 2), strides=(2, 1), edge_mode="clamp")
+    for dtype in (np.float32, np.float16):
+        y = pool.forward(x.astype(dtype))
+        found = pool.forward(x.astype(dtype), backend=backend)
+        assert found.dtype == dtype
+        assert found.tolist() == y.tolist()
+    assert backend.device() == str(cuda.open_device())
