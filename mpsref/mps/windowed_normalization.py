@@ -1,4 +1,4 @@
-"""Spatial, local contrast and cross-channel normalization with Apple's names, and their gradients.
+"""Spatial, local contrast and cross-channel normalization with Apple's names: kernels, gradients and nodes.
 
 >>> import numpy as np
 >>> x = np.array([1, 2, 3, 0, 1], float).reshape(1, 1, 1, 5)
@@ -12,14 +12,15 @@
 
 A gradient kernel has the parameters of its forward kernel [doc]; a state that recorded others is refused [choice].
 
-Source: ``MPSCNNNormalization.h`` [doc].
+Source: ``MPSCNNNormalization.h``, ``MPSNNGraphNodes.h`` [doc]. The kernel size of a node is 5 unless it is given:
+documented for the cross channel one, for the others [choice].
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -36,41 +37,73 @@ from mpsref.mps.core.kernel import ImageKernel, saved
 from mpsref.mps.core.pixelwise import at_sources, read
 from mpsref.mps.core.properties import Alias, Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+)
 from mpsref.registry import Backend
 
-__all__ = [
-    "MPSCNNCrossChannelNormalization",
-    "MPSCNNCrossChannelNormalizationGradient",
-    "MPSCNNLocalContrastNormalization",
-    "MPSCNNLocalContrastNormalizationGradient",
-    "MPSCNNSpatialNormalization",
-    "MPSCNNSpatialNormalizationGradient",
-]
+SIZE = 5
+POWERS = "alpha", "beta", "delta"
+CONTRAST = *POWERS, "p0", "pm", "ps"
 
 
 def _not_negative(name: str, value: Any) -> float:
     return real(name, value, low=0)
 
 
-class Parameters(ImageKernel):
-    """What the forward and the gradient kernel of a family share; not a class of Apple's."""
-
-    parameters: tuple[str, ...] = ("alpha", "beta", "delta")
-
-    def _extras(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name) for name in self.parameters}
+# --- parameters of kernels and nodes ----------------------------------------------------------------------------------
 
 
-class Quotient(Parameters):
+class _Quotient:
     """The parameters of spatial and cross-channel normalization: x / (delta + alpha * mean of squares)**beta."""
 
+    parameters: ClassVar[tuple[str, ...]] = POWERS
     alpha = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
     beta = Property(real, 5.0, "The exponent.")
     delta = Property(real, 1.0, "What is added to the mean of squares.")
 
 
-class Gradient(Parameters, GradientOfLists):
-    """What the gradient kernels share."""
+class _Spatial(_Quotient):
+    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
+        """Return the functional form for a window size and an offset."""
+        return SpatialNormalization(size, self.alpha, self.beta, self.delta, offset)
+
+
+class _LocalContrast:
+    parameters: ClassVar[tuple[str, ...]] = CONTRAST
+    alpha = Property(real, 0.0, "Weight of the variance; any number.")
+    beta = Property(real, 0.5, "The exponent.")
+    delta = Property(real, 1 / 1024, "What is added to the variance.")
+    p0 = Property(real, 1.0, "Weight of the mean that is subtracted.")
+    pm = Property(real, 0.0, "What is added to the result.")
+    ps = Property(real, 1.0, "The factor of the result, before that.")
+
+    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
+        """Return the functional form for a window size and an offset."""
+        parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
+        return LocalContrastNormalization(size, *parameters, offset)
+
+
+# --- kernels with windows of pixels -----------------------------------------------------------------------------------
+
+
+class _Kernel(ImageKernel):
+    """A kernel whose state records its parameters."""
+
+    parameters: ClassVar[tuple[str, ...]]
+
+    def _extras(self) -> Mapping[str, Any]:
+        return {name: getattr(self, name) for name in self.parameters}
+
+
+class _Gradient(_Kernel, GradientOfLists):
+    """A gradient kernel with the parameters of its forward kernel."""
 
     def _check_state(self, state: Any) -> None:
         super()._check_state(state)
@@ -92,9 +125,6 @@ class Gradient(Parameters, GradientOfLists):
         return x
 
 
-# --- windows of pixels ------------------------------------------------------------------------------------------------
-
-
 def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
     if value is not MPSImageEdgeMode.Zero:
         raise ValueError(
@@ -114,37 +144,13 @@ def _square(kernel_width: Any, kernel_height: Any) -> int:
     return width
 
 
-class Spatial(Quotient):
-    """Which function spatial normalization computes."""
-
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        return SpatialNormalization(size, self.alpha, self.beta, self.delta, offset)
-
-
-class LocalContrast(Parameters):
-    """Which function local contrast normalization computes, and its parameters."""
-
-    parameters = ("alpha", "beta", "delta", "p0", "pm", "ps")
-
-    alpha = Property(real, 0.0, "Weight of the variance; any number.")
-    beta = Property(real, 0.5, "The exponent.")
-    delta = Property(real, 1 / 1024, "What is added to the variance.")
-    p0 = Property(real, 1.0, "Weight of the mean that is subtracted.")
-    pm = Property(real, 0.0, "What is added to the result.")
-    ps = Property(real, 1.0, "What the result is multiplied by, before that.")
-
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
-        return LocalContrastNormalization(size, *parameters, offset)
-
-
-class WindowedForward(Parameters, ForwardOfLists):
+class _WindowedForward(_Kernel, ForwardOfLists):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
 
     def __init__(
         self, kernel_width: int, kernel_height: int, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make a kernel; raises ``TypeError`` for what is no number, ``ValueError`` for one that is not legal."""
+        """Make a kernel; ``TypeError`` for what is no number, ``ValueError`` for one that is not legal."""
         side = _square(kernel_width, kernel_height)
         fix(self, kernel_width=side, kernel_height=side)
         super().__init__(backend=backend, **properties)
@@ -162,7 +168,7 @@ class WindowedForward(Parameters, ForwardOfLists):
         function.forward(parts[0], region.size, out=destination[region], backend=self.backend)
 
 
-class WindowedGradient(Gradient):
+class _WindowedGradient(_Gradient):
     """The gradient of such a kernel, with the numbers of the forward kernel."""
 
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
@@ -202,41 +208,39 @@ class WindowedGradient(Gradient):
 
 
 @saved("kernel_width", "kernel_height")
-class MPSCNNSpatialNormalization(Spatial, WindowedForward):
+class MPSCNNSpatialNormalization(_Spatial, _WindowedForward):
     """Spatial normalization: :class:`mpsref.SpatialNormalization`."""
 
 
 @saved("kernel_width", "kernel_height")
-class MPSCNNSpatialNormalizationGradient(Spatial, WindowedGradient):
+class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
     """The gradient of spatial normalization: its exact derivative, where Apple prints another expression [choice]."""
 
     forward_class = MPSCNNSpatialNormalization
 
 
 @saved("kernel_width", "kernel_height")
-class MPSCNNLocalContrastNormalization(LocalContrast, WindowedForward):
+class MPSCNNLocalContrastNormalization(_LocalContrast, _WindowedForward):
     """Local contrast normalization: :class:`mpsref.LocalContrastNormalization`."""
 
 
 @saved("kernel_width", "kernel_height")
-class MPSCNNLocalContrastNormalizationGradient(LocalContrast, WindowedGradient):
+class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient):
     """The gradient of local contrast normalization: its exact derivative, where Apple prints another one [choice]."""
 
     forward_class = MPSCNNLocalContrastNormalization
 
 
-# --- windows of channels ----------------------------------------------------------------------------------------------
+# --- kernels with windows of channels ---------------------------------------------------------------------------------
 
 
-class CrossChannel(Quotient):
-    """Which function cross-channel normalization computes."""
+class _CrossChannel(_Quotient, _Kernel):
+    parameters = ("kernel_size", *POWERS)
 
-    parameters = ("kernel_size", *Quotient.parameters)
+    kernel_size = Property(at_least(1), SIZE, "Length of the window in channels.", read_only=True)
 
-    kernel_size = Property(at_least(1), 5, "How many channels the window has.", read_only=True)
-
-    def __init__(self, kernel_size: int = 5, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Make a kernel; raises ``TypeError`` for what is no number, ``ValueError`` for one that is not legal."""
+    def __init__(self, kernel_size: int = SIZE, *, backend: str | Backend | None = None, **properties: Any) -> None:
+        """Make a kernel; ``TypeError`` for what is no number, ``ValueError`` for one that is not legal."""
         fix(self, kernel_size=kernel_size)
         super().__init__(backend=backend, **properties)
 
@@ -246,10 +250,10 @@ class CrossChannel(Quotient):
 
 
 @saved("kernel_size")
-class MPSCNNCrossChannelNormalization(CrossChannel, ForwardOfLists):
+class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
-    Its window is among the channels that are read; the edge mode has no effect, outside the image are zeros [choice].
+    The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice].
     """
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
@@ -258,7 +262,7 @@ class MPSCNNCrossChannelNormalization(CrossChannel, ForwardOfLists):
 
 
 @saved("kernel_size")
-class MPSCNNCrossChannelNormalizationGradient(CrossChannel, Gradient):
+class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
     """The gradient of cross-channel normalization: its exact derivative; Apple prints it without 1 / N [choice]."""
 
     forward_class = MPSCNNCrossChannelNormalization
@@ -271,3 +275,166 @@ class MPSCNNCrossChannelNormalizationGradient(CrossChannel, Gradient):
         dx = self._function.gradient(np.ascontiguousarray(placed), x, backend=self.backend)
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
         destination[region] = read(dx, begin, region.size, clamp=False)
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class _WindowProperties:
+    sizes: ClassVar[tuple[str, ...]] = ("kernel_width", "kernel_height")
+    kernel_width = Property(at_least(1), SIZE, "Width of the window.")
+    kernel_height = Property(at_least(1), SIZE, "Height of the window.")
+
+    @abc.abstractmethod
+    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
+        """Return the functional form for a window size and an offset."""
+
+    def _spec(self, offset: Pair = (0, 0)) -> WindowedNormalization:
+        return self._function((self.kernel_height, self.kernel_width), offset)
+
+
+class _CrossChannelProperties(_Quotient):
+    sizes: ClassVar[tuple[str, ...]] = ("kernel_size_in_feature_channels",)
+    kernel_size_in_feature_channels = Property(at_least(1), SIZE, "Length of the window in channels.")
+
+    def _spec(self) -> CrossChannelNormalization:
+        return CrossChannelNormalization(self.kernel_size_in_feature_channels, self.alpha, self.beta, self.delta)
+
+
+class MPSCNNNormalizationNode(MPSNNFilterNode):
+    """Base of the three nodes."""
+
+    _abstract = True
+    _differentiable = (0,)
+    sizes: ClassVar[tuple[str, ...]]
+    parameters: ClassVar[tuple[str, ...]]
+
+    def __init__(self, source: MPSNNImageNode, kernel_size: int | None = None, **properties: Any) -> None:
+        """Make a node; ``kernel_size`` is for all axes of the window."""
+        if kernel_size is not None:
+            properties = dict.fromkeys(self.sizes, kernel_size) | properties
+        super().__init__((source,), **properties)
+        self._spec()  # raises for illegal parameters
+
+    @abc.abstractmethod
+    def _spec(self) -> Any:
+        """Return the functional form."""
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        return Bound(self._spec(), shapes[0])
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return call.spec.forward(images[0], backend=call.backend)  # type: ignore[no-any-return]
+
+    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
+        assert self.gradient_class is not None
+        parameters: dict[str, Any] = {name: getattr(self, name) for name in (*self.sizes, *self.parameters)}
+        return self.gradient_class(source_gradient, self.source_images[0], self._state, **parameters)
+
+
+class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
+    _abstract = True
+    kernel_class: ClassVar[type[_WindowedForward]]
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in self.parameters}
+        kernel = self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
+        shape = kernel.infer_padding(shapes[0])
+        return Bound(self._spec((kernel.offset.y, kernel.offset.x)), shape)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return call.spec.forward(images[0], call.result_shape[1:3], backend=call.backend)  # type: ignore[no-any-return]
+
+
+class _GradientNode(MPSNNGradientFilterNode):
+    @abc.abstractmethod
+    def _own(self, spec: Any) -> Any:
+        """Return the function of this node, with the offset of the forward function ``spec``."""
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        g, x = images
+        return self._own(call.spec).gradient(g, x, backend=call.backend)  # type: ignore[no-any-return]
+
+
+class _WindowedGradientNode(_WindowProperties, _GradientNode):
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        kernel_width: int = SIZE,
+        kernel_height: int = SIZE,
+        **properties: Any,
+    ) -> None:
+        """Make a node with the numbers of the forward node."""
+        properties = {"kernel_width": kernel_width, "kernel_height": kernel_height, **properties}
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+    def _own(self, spec: Any) -> Any:
+        return self._spec(spec.offset)
+
+
+class MPSCNNSpatialNormalizationGradientNode(_Spatial, _WindowedGradientNode):
+    """The gradient of spatial normalization."""
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        kernel_size: int = SIZE,
+        **properties: Any,
+    ) -> None:
+        """Make a node with the numbers of the forward node."""
+        properties = dict.fromkeys(self.sizes, kernel_size) | properties
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+
+class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGradientNode):
+    """The gradient of local contrast normalization; made by hand its alpha is 0, unlike that of the forward node."""
+
+
+class MPSCNNCrossChannelNormalizationGradientNode(_CrossChannelProperties, _GradientNode):
+    """The gradient of cross channel normalization."""
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        kernel_size: int = SIZE,
+        **properties: Any,
+    ) -> None:
+        """Make a node with the numbers of the forward node."""
+        properties = dict.fromkeys(self.sizes, kernel_size) | properties
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+    def _own(self, spec: Any) -> Any:
+        return self._spec()
+
+
+class MPSCNNSpatialNormalizationNode(_Spatial, _WindowedNode):
+    """Spatial normalization."""
+
+    kind = "snorm"
+    spec_class = SpatialNormalization
+    kernel_class = MPSCNNSpatialNormalization
+    gradient_class = MPSCNNSpatialNormalizationGradientNode
+
+
+class MPSCNNLocalContrastNormalizationNode(_LocalContrast, _WindowedNode):
+    """Local contrast normalization; alpha is 1, that of the kernel class is 0 [doc]."""
+
+    kind = "lcn"
+    spec_class = LocalContrastNormalization
+    kernel_class = MPSCNNLocalContrastNormalization
+    gradient_class = MPSCNNLocalContrastNormalizationGradientNode
+    alpha = Property(real, 1.0, "Weight of the variance; any number.")
+
+
+class MPSCNNCrossChannelNormalizationNode(_CrossChannelProperties, MPSCNNNormalizationNode):
+    """Cross channel normalization."""
+
+    kind = "lrn"
+    spec_class = CrossChannelNormalization
+    gradient_class = MPSCNNCrossChannelNormalizationGradientNode

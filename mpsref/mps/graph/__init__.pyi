@@ -77,6 +77,21 @@ from mpsref.mps.upsampling import MPSCNNUpsamplingBilinearGradientNode as MPSCNN
 from mpsref.mps.upsampling import MPSCNNUpsamplingBilinearNode as MPSCNNUpsamplingBilinearNode
 from mpsref.mps.upsampling import MPSCNNUpsamplingNearestGradientNode as MPSCNNUpsamplingNearestGradientNode
 from mpsref.mps.upsampling import MPSCNNUpsamplingNearestNode as MPSCNNUpsamplingNearestNode
+from mpsref.mps.windowed_normalization import (
+    MPSCNNCrossChannelNormalizationGradientNode as MPSCNNCrossChannelNormalizationGradientNode,
+)
+from mpsref.mps.windowed_normalization import MPSCNNCrossChannelNormalizationNode as MPSCNNCrossChannelNormalizationNode
+from mpsref.mps.windowed_normalization import (
+    MPSCNNLocalContrastNormalizationGradientNode as MPSCNNLocalContrastNormalizationGradientNode,
+)
+from mpsref.mps.windowed_normalization import (
+    MPSCNNLocalContrastNormalizationNode as MPSCNNLocalContrastNormalizationNode,
+)
+from mpsref.mps.windowed_normalization import MPSCNNNormalizationNode as MPSCNNNormalizationNode
+from mpsref.mps.windowed_normalization import (
+    MPSCNNSpatialNormalizationGradientNode as MPSCNNSpatialNormalizationGradientNode,
+)
+from mpsref.mps.windowed_normalization import MPSCNNSpatialNormalizationNode as MPSCNNSpatialNormalizationNode
 
 from .batch_normalization import MPSCNNBatchNormalizationFlags as MPSCNNBatchNormalizationFlags
 from .batch_normalization import MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode
@@ -113,14 +128,3 @@ from .not_built import MPSNNGramMatrixCalculationNode as MPSNNGramMatrixCalculat
 from .not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
 from .training import TrainingGraph as TrainingGraph
 from .training import training_graph as training_graph
-from .windowed_normalization import (
-    MPSCNNCrossChannelNormalizationGradientNode as MPSCNNCrossChannelNormalizationGradientNode,
-)
-from .windowed_normalization import MPSCNNCrossChannelNormalizationNode as MPSCNNCrossChannelNormalizationNode
-from .windowed_normalization import (
-    MPSCNNLocalContrastNormalizationGradientNode as MPSCNNLocalContrastNormalizationGradientNode,
-)
-from .windowed_normalization import MPSCNNLocalContrastNormalizationNode as MPSCNNLocalContrastNormalizationNode
-from .windowed_normalization import MPSCNNNormalizationNode as MPSCNNNormalizationNode
-from .windowed_normalization import MPSCNNSpatialNormalizationGradientNode as MPSCNNSpatialNormalizationGradientNode
-from .windowed_normalization import MPSCNNSpatialNormalizationNode as MPSCNNSpatialNormalizationNode
