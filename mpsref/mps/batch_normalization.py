@@ -1,9 +1,9 @@
-"""Batch normalization with Apple's names: the statistics of a batch, and the normalization.
+"""Batch normalization with Apple's names: the statistics of a batch, the normalization, and its state.
 
 A training step, with the batch in two parts:
 
 >>> import numpy as np
->>> from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource
+>>> from mpsref.mps.normalization_data_source import BatchNormalizationDataSource
 >>> norm = MPSCNNBatchNormalization(BatchNormalizationDataSource(1, gamma=[2.0], beta=[0.5], epsilon=1.5))
 >>> x = np.array([1, 2, 4, 5], np.float32).reshape(2, 1, 2, 1)
 >>> state = norm.result_state_for_source_image(x)
@@ -16,55 +16,314 @@ A training step, with the batch in two parts:
 >>> state.mean.tolist(), state.variance.tolist()
 ([3.0], [2.5])
 
+One state serves a whole batch and all of its parts. Kernels add to it in the order in which they are encoded; the host
+reads it after a synchronization. Gamma, beta and epsilon are read through its kernel, so they are current after a
+reload. Statistics that were used, by a normalization or a gradient kernel, belong to a finished batch: the next
+statistics kernel starts another one. The same holds for the sums after a gradient kernel [choice: Apple documents that
+``reset`` exists, and not when it must be called].
+
 Source: ``MPSCNNBatchNormalization.h`` [doc].
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import pair
-from mpsref.errors import OrderError, ShapeError
-from mpsref.kernels.batch_normalization import BatchNormalization
+from mpsref.errors import OrderError, ShapeError, UnsupportedError
+from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
 from mpsref.kernels.neuron import Neuron
-from mpsref.kernels.normalization import real
-from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource, LoadedParameters, load
-from mpsref.mps.batch_normalization_images import (
-    Parts,
-    check_channels,
-    destinations,
-    is_list_of_arrays,
-    parts_of,
-    refuse,
-    store,
-)
-from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import destination_region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import one_state
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, one_state
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
-from mpsref.mps.normalization_states import (
-    MPSCNNNormalizationGammaAndBetaState,
-    MPSCNNNormalizationMeanAndVarianceState,
-)
+from mpsref.mps.normalization import NormalizationKernel
+from mpsref.mps.normalization_data_source import BatchNormalizationDataSource, load, read_only
 from mpsref.registry import Backend
 
-__all__ = [
-    "MPSCNNBatchNormalization",
-    "MPSCNNBatchNormalizationStatistics",
-    "checked_state",
-    "images_in",
-    "neuron_of",
-]
+# --- images: one array, or a list of arrays that follow each other ----------------------------------------------------
+
+
+Parts = list[ImageArgument]
+
+
+def parts_of(name: str, value: Any) -> Parts:
+    """Return the images of a batch as one operand, or for a list of arrays (N, H, W, C) as one for each of them.
+
+    Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
+    """
+    if is_list_of_arrays(value):
+        return [image_arguments.source(f"{name}[{k}]", one) for k, one in enumerate(value)]
+    return [image_arguments.source(name, value)]
+
+
+def is_list_of_arrays(value: Any) -> bool:
+    """Tell a list of arrays, also an empty one, from a batch of image objects and from nested lists of numbers."""
+    if not isinstance(value, (list, tuple)) or image_arguments.is_batch(value):
+        return False
+    return all(len(getattr(one, "shape", ())) == 4 for one in value)
+
+
+def check_channels(parts: Parts, channels: int) -> None:
+    """Raise ``ShapeError`` for an image whose channels are not those that the parameters are for."""
+    for one in parts:
+        if one.array.shape[3] != channels:
+            raise ShapeError(
+                f"{one.name} has {one.array.shape[3]} channels; number_of_feature_channels of the data source is "
+                f"{channels}: both must be equal"
+            )
+
+
+def check_pairs(gradients: Parts, sources: Parts) -> None:
+    """Raise ``ShapeError`` unless each source gradient has the shape of its source image."""
+    if len(gradients) != len(sources):
+        raise ShapeError(
+            f"source_gradient has {len(gradients)} parts and source_image {len(sources)}; both must have as many"
+        )
+    for g, x in zip(gradients, sources, strict=True):
+        if g.array.shape != x.array.shape:
+            raise ShapeError(f"{g.name} has shape {g.array.shape} and {x.name} {x.array.shape}; both must be equal")
+
+
+def store(
+    compute: Callable[..., Array], pictures: Sequence[Array], given: ImageArgument | None, dtype: Any = None
+) -> Array:
+    """Return ``compute(*pictures, out=...)``, in the ``given`` destination or in a new image.
+
+    Images of several dtypes are computed on in the widest, and rounded once more when they are stored.
+    """
+    wanted = np.dtype(dtype or pictures[0].dtype).newbyteorder("=") if given is None else given.array.dtype
+    wide = np.result_type(wanted, *pictures).newbyteorder("=")
+    if given is not None and wanted == wide and wanted.isnative:
+        return compute(*pictures, out=given.array)
+    result = compute(*(picture.astype(wide, copy=False) for picture in pictures))
+    if given is None:
+        with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
+            return result.astype(wanted, copy=False)
+    with np.errstate(over="ignore"):
+        given.array[...] = result
+    return given.array
+
+
+def destinations(name: str, value: Any, sources: Sequence[Parts]) -> list[ImageArgument | None]:
+    """Return a destination for each part of the last of ``sources``, whose shape it must have; or ``None`` for each."""
+    parts = sources[-1]
+    if value is None or not parts:
+        return [None] * len(parts)
+    single = not is_list_of_arrays(value)
+    names, values = ([name], [value]) if single else ([f"{name}[{k}]" for k in range(len(value))], list(value))
+    if len(values) != len(parts):
+        raise ShapeError(f"{name} has {len(values)} parts and {parts[0].name} {len(parts)}; both must have as many")
+    given: list[ImageArgument | None] = []
+    for key, one, part in zip(names, values, parts, strict=True):
+        target = image_arguments.destination(key, one, [source for each in sources for source in each])
+        if target.array.shape != part.array.shape:
+            raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {part.array.shape}")
+        given.append(target)
+    return given
+
+
+def refuse(kernel: Any, method: str, reason: str) -> UnsupportedError:
+    """Return the error for a call that Apple's header marks as unavailable."""
+    return UnsupportedError(f"{type(kernel).__name__}.{method} is unavailable: {reason}")
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+class BatchNormalizationBuffers(NamedTuple):
+    """The vectors of a state for a kernel that is encoded now: read-only, (C,), ``None`` for a missing one."""
+
+    gamma: Array
+    beta: Array
+    gradient_for_gamma: Array | None
+    gradient_for_beta: Array | None
+    mean: Array | None
+    variance: Array | None
+
+
+class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
+    """Statistics and gradient sums of one batch. Made by ``MPSCNNBatchNormalization.result_state_for_source_image``.
+
+    Values that kernels write are read after :meth:`synchronize`; before the first of them, and after :meth:`reset`,
+    everything can be read [choice].
+    """
+
+    __eq__ = object.__eq__  # two states of one kernel hold different sums
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, kernel: MPSCNNBatchNormalization, record: ForwardRecord) -> None:
+        """Make an empty state of ``kernel``."""
+        super().__init__(record)
+        self._kernel = kernel
+        self.reset()
+
+    @property
+    def batch_normalization(self) -> MPSCNNBatchNormalization:
+        """The kernel that made the state."""
+        return self._kernel
+
+    def reset(self) -> None:
+        """Discard everything that kernels have added, as in a new state."""
+        self._statistics: BatchStatistics | None = None
+        self._variance: Array | None = None  # of these statistics, at first use
+        self._sums: BatchGradientSums | None = None
+        self._statistics_used = self._sums_used = False
+        self._readable_version = self._version
+
+    # --- read by the host ---
+
+    @property
+    def gamma(self) -> Array:
+        """The present scale of the kernel, (C,); ones where its data source has none."""
+        return self._kernel.scale[0]
+
+    @property
+    def beta(self) -> Array:
+        """The present shift of the kernel, (C,); zeros where its data source has none."""
+        return self._kernel.scale[1]
+
+    @property
+    def mean(self) -> Array | None:
+        """The mean of the batch so far, or before the first pixel that of the kernel, which may be ``None``.
+
+        Raises ``NotSynchronizedError`` until the values of kernels are synchronized; so do all that follow.
+        """
+        self.check_readable("mean")
+        return self._device().mean
+
+    @property
+    def variance(self) -> Array | None:
+        """The biased variance of the batch so far, or before the first pixel that of the kernel."""
+        self.check_readable("variance")
+        return self._device().variance
+
+    @property
+    def gradient_for_gamma(self) -> Array | None:
+        """dL/dgamma, the sum over the pixels so far; ``None`` before the first of them."""
+        self.check_readable("gradient_for_gamma")
+        return self._device().gradient_for_gamma
+
+    @property
+    def gradient_for_beta(self) -> Array | None:
+        """dL/dbeta, the sum over the pixels so far; ``None`` before the first of them."""
+        self.check_readable("gradient_for_beta")
+        return self._device().gradient_for_beta
+
+    @property
+    def gradient_for_mean(self) -> Array | None:
+        """dL/dmean, with mean and variance taken as independent inputs; no accessor of Apple's [math]."""
+        self.check_readable("gradient_for_mean")
+        return None if self._sums is None else read_only(-self.gamma * self._root() * self._sums.dbeta)
+
+    @property
+    def gradient_for_variance(self) -> Array | None:
+        """dL/dvariance, with mean and variance taken as independent inputs; no accessor of Apple's [math]."""
+        self.check_readable("gradient_for_variance")
+        return None if self._sums is None else read_only(-0.5 * self.gamma * self._root() ** 2 * self._sums.dgamma)
+
+    # --- read and written by kernels ---
+
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> BatchNormalizationBuffers:
+        """Return the vectors for a kernel that is encoded now; no synchronization is needed.
+
+        Raises ``OrderError`` for a committed command buffer.
+        """
+        check_encodable(command_buffer)
+        return self._device()
+
+    def _device(self) -> BatchNormalizationBuffers:
+        mean, variance = self._kernel.statistics
+        if self._statistics is not None:
+            if self._variance is None:
+                self._variance = read_only(np.asarray(self._statistics.variance))
+            mean, variance = self._statistics.mean, self._variance
+        dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
+        return BatchNormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
+
+    @property
+    def count(self) -> int:
+        """The number of pixels that the statistics are of; 0 if those of the kernel are used."""
+        return 0 if self._statistics is None else self._statistics.n
+
+    def batch_so_far(self) -> BatchStatistics | None:
+        """Return the statistics that the next statistics kernel adds to; ``None`` where it starts a batch."""
+        return None if self._statistics_used else self._statistics
+
+    def sums_so_far(self) -> BatchGradientSums | None:
+        """Return the sums that the next statistics gradient kernel adds to; ``None`` where it starts a batch."""
+        return None if self._sums_used else self._sums
+
+    def complete_sums(self) -> BatchGradientSums | None:
+        """Return the sums for a gradient kernel; ``None`` with frozen statistics.
+
+        Raises ``OrderError`` unless they are over as many pixels as the statistics: a part was left out or came twice.
+        """
+        if not self.count:
+            return None
+        n = 0 if self._sums is None else self._sums.n
+        if n != self.count:
+            raise OrderError(
+                f"batch_normalization_state has gradient sums over {n} pixels and statistics of {self.count}; encode "
+                "MPSCNNBatchNormalizationStatisticsGradient once for every part of the batch before the gradient"
+            )
+        return self._sums
+
+    def write_statistics(self, statistics: BatchStatistics) -> None:
+        """Take the statistics of a batch so far; a batch that was used ends with it, and its sums go too."""
+        if self._statistics_used:
+            self.reset()
+        self._statistics = statistics._replace(mean=read_only(statistics.mean), m2=read_only(statistics.m2))
+        self._variance = None
+        self.written()
+
+    def write_sums(self, sums: BatchGradientSums) -> None:
+        """Take the gradient sums of a batch so far; its statistics are complete."""
+        self._sums = sums._replace(dbeta=read_only(sums.dbeta), dgamma=read_only(sums.dgamma))
+        self._sums_used, self._statistics_used = False, True
+        self.written()
+
+    def use_statistics(self) -> None:
+        """Mark the statistics as used: a batch is complete."""
+        self._statistics_used = True
+
+    def use_sums(self) -> None:
+        """Mark the sums as used: a batch is complete."""
+        self._sums_used = True
+
+    def statistics_in_force(self) -> tuple[Array, Array]:
+        """Return mean and variance of the batch, or those of the kernel; ``OrderError`` where it has none either."""
+        found = self._device()
+        if found.mean is None or found.variance is None:
+            raise OrderError(
+                "batch_normalization_state has no statistics, and the data source of its kernel none either; encode "
+                "MPSCNNBatchNormalizationStatistics first, or give the data source mean() and variance()"
+            )
+        return found.mean, found.variance
+
+    def _root(self) -> Array:
+        _, variance = self.statistics_in_force()
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / np.sqrt(variance + variance.dtype.type(self._kernel.epsilon)))
+
+    def __repr__(self) -> str:
+        n = 0 if self._sums is None else self._sums.n
+        return f"<{type(self).__name__}: {len(self.gamma)} channels, statistics of {self.count} pixels, sums over {n}>"
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
 
 WHOLE = (
     "offset",
@@ -73,16 +332,16 @@ WHOLE = (
     "source_feature_channel_offset",
     "source_feature_channel_max_count",
 )
-"""What must have its default: statistics of all pixels and a result on a part of them have no documented gradient."""
+"""The properties that must keep their defaults: a result on a part of the pixels has no documented gradient."""
 
 
 def neuron_of(descriptor: MPSNNNeuronDescriptor | None) -> Neuron | None:
-    """Return the functional form; none at all for the type None, which does nothing."""
+    """Return the functional form; ``None`` also for the type None."""
     return None if descriptor is None or descriptor.neuron.type == "none" else descriptor.neuron
 
 
 def checked_state(name: str, value: Any, images: int) -> MPSCNNBatchNormalizationState:
-    """Return a batch's state, or the one that a list names for each image; ``TypeError`` for what is none."""
+    """Return a batch's state, or the one that a list names for each image; ``TypeError`` for any other value."""
     state = one_state(name, value, images)
     if not isinstance(state, MPSCNNBatchNormalizationState):
         raise TypeError(
@@ -93,7 +352,7 @@ def checked_state(name: str, value: Any, images: int) -> MPSCNNBatchNormalizatio
 
 
 def images_in(parts: Parts) -> int:
-    """Return how many images there are in all parts."""
+    """Return the number of images in all parts."""
     return sum(one.array.shape[0] for one in parts)
 
 
@@ -141,21 +400,19 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
 
 
 @saved("data_source", "fused_neuron_descriptor")
-class MPSCNNBatchNormalization(MPSCNNKernel):
+class MPSCNNBatchNormalization(NormalizationKernel):
     """The normalization of images (N, H, W, C), with a fused neuron: :meth:`BatchNormalization.forward`.
 
     Without a state it uses the mean and variance of its data source (inference), with one those of the batch. Vectors
     are copied when the kernel is made, and change by a reload alone.
     """
 
-    data_source = Property(lambda _, value: value, None, "Where the vectors come from.", read_only=True)
+    kind = "Batch"
+    channels_changed = "is {new}; the kernel was made with {old}"
+
     fused_neuron_descriptor = Property(
         optional(neuron_descriptor), None, "The neuron that follows, or ``None``.", read_only=True
     )
-    epsilon = Property(
-        lambda name, value: real(name, value, low=0), 0.0, "What is added to a variance; at first the data source's."
-    )
-    _loaded: LoadedParameters
 
     def __init__(
         self,
@@ -170,41 +427,23 @@ class MPSCNNBatchNormalization(MPSCNNKernel):
         Raises ``TypeError`` or ``ValueError`` (``OrderError`` if ``load`` fails) for a data source that does not fit,
         ``ShapeError`` for a PReLU with another number of slopes than there are channels.
         """
-        self._loaded = load(data_source)
-        fix(self, data_source=data_source, fused_neuron_descriptor=fused_neuron_descriptor)
+        fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
+        super().__init__(data_source, backend=backend, **properties)
         slopes = None if self.fused_neuron_descriptor is None else self.fused_neuron_descriptor.data
         if slopes is not None and len(slopes) != self._loaded.channels:
             raise ShapeError(
                 f"fused_neuron_descriptor has {len(slopes)} slopes; the data source has {self._loaded.channels} "
                 "channels, and there must be one for each"
             )
-        super().__init__(backend=backend, **{"epsilon": self._loaded.epsilon, **properties})
-
-    @property
-    def number_of_feature_channels(self) -> int:
-        """C: what every image must have."""
-        return self._loaded.channels
-
-    @property
-    def scale(self) -> tuple[Array, Array]:
-        """Gamma and beta as they are now, (C,) each, read-only; ones and zeros where the data source has none."""
-        gamma, beta = self._loaded.gamma, self._loaded.beta
-        if gamma is not None and beta is not None:
-            return gamma, beta
-        dtype = np.result_type(np.float32, *(vector for vector in (gamma, beta) if vector is not None))
-        ones, zeros = np.ones(self._loaded.channels, dtype), np.zeros(self._loaded.channels, dtype)
-        for vector in (ones, zeros):
-            vector.setflags(write=False)
-        return ones if gamma is None else gamma, zeros if beta is None else beta
 
     @property
     def statistics(self) -> tuple[Array | None, Array | None]:
-        """Mean and variance for inference as they are now, (C,) each, read-only; ``None`` for both without any."""
+        """Mean and variance in force, for inference, (C,) each, read-only; ``None`` for both without any."""
         return self._loaded.mean, self._loaded.variance
 
     @property
     def function(self) -> BatchNormalization:
-        """The functional form, with the epsilon of now."""
+        """The functional form, with the present epsilon."""
         return BatchNormalization(self.epsilon, neuron_of(self.fused_neuron_descriptor))
 
     @property
@@ -322,77 +561,42 @@ class MPSCNNBatchNormalization(MPSCNNKernel):
 
     # --- reloads ---
 
-    def reload_gamma_and_beta_from_data_source(self) -> None:
-        """Load gamma and beta again, for all later encodes; after an error the old ones stay."""
-        new = self._reloaded(self.data_source)
-        self._replace(gamma=new.gamma, beta=new.beta)
-
     def reload_mean_and_variance_from_data_source(self) -> None:
         """Load mean and variance again, for all later encodes; after an error the old ones stay."""
         new = self._reloaded(self.data_source)
         self._replace(mean=new.mean, variance=new.variance)
 
-    def reload_gamma_and_beta(self, gamma_and_beta_state: Any, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Take gamma and beta from a state, as it is at this point of the command buffer.
-
-        A state with more channels than the kernel gives its first ones [doc]; ``ShapeError`` for one with fewer.
-        """
-        gamma, beta = self._from_state(gamma_and_beta_state, MPSCNNNormalizationGammaAndBetaState, command_buffer)
-        self._replace(gamma=gamma, beta=beta)
-
     def reload_mean_and_variance(
         self, mean_and_variance_state: Any, command_buffer: MPSCommandBuffer | None = None
     ) -> None:
         """Take mean and variance from a state; as :meth:`reload_gamma_and_beta` does."""
-        found = self._from_state(mean_and_variance_state, MPSCNNNormalizationMeanAndVarianceState, command_buffer)
-        self._replace(mean=found[0], variance=found[1])
-
-    def _replace(self, **vectors: Any) -> None:
-        """Put vectors that fit, and never change, in the place of those in force, by name."""
-        self._loaded = dataclasses.replace(self._loaded, **vectors)
+        mean, variance = self._from_state("mean_and_variance", mean_and_variance_state, command_buffer)
+        self._replace(mean=mean, variance=variance)
 
     def reload_data_source(self, data_source: Any) -> None:
         """Take another data source, and all four vectors from it; epsilon stays. Deprecated by Apple [doc]."""
-        self._loaded = self._reloaded(data_source)
-        self._assign(data_source=data_source)
-
-    def _reloaded(self, data_source: Any) -> LoadedParameters:
-        new = load(data_source)
-        if new.channels != self._loaded.channels:
-            raise ShapeError(
-                f"data_source.number_of_feature_channels is {new.channels}; the kernel was made with "
-                f"{self._loaded.channels}: make another kernel"
-            )
-        return new
-
-    def _from_state(self, state: Any, kind: Any, command_buffer: MPSCommandBuffer | None) -> tuple[Array, Array]:
-        if not isinstance(state, kind):
-            raise TypeError(f"the state is of type {type(state).__name__}; it must be an {kind.__name__}")
-        vectors: tuple[Array, Array] = state.device_read(self.number_of_feature_channels, command_buffer)
-        return vectors
+        self._reload_data_source(data_source)
 
     # --- archives ---
 
     def saved_values(self) -> dict[str, Any]:
-        """Return what is saved: the data source if it can be and has the vectors in force, otherwise these vectors."""
+        """Return what is saved: the data source if it can be and has the vectors in force, else one with them."""
         values = super().saved_values()
         loaded = dataclasses.replace(self._loaded, epsilon=self.epsilon)
         if _can_be_saved(self.data_source):
-            there = dataclasses.replace(load(self.data_source), epsilon=self.epsilon)
+            there = dataclasses.replace(load(self.data_source, self.kind), epsilon=self.epsilon)
             if there == loaded:
                 return values
         vectors = loaded.gamma, loaded.beta, loaded.mean, loaded.variance
         return values | {"data_source": BatchNormalizationDataSource(loaded.channels, *vectors, self.epsilon)}
 
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__}: {self.number_of_feature_channels} channels from "
-            f"{type(self.data_source).__name__}, epsilon={self.epsilon!r}, neuron={self.fused_neuron_descriptor!r}>"
-        )
+        neuron = self.fused_neuron_descriptor
+        return f"<{type(self).__name__}: {self._description()}, epsilon={self.epsilon!r}, neuron={neuron!r}>"
 
 
 def _can_be_saved(data_source: Any) -> bool:
-    """Tell a data source of a class that is registered for saving."""
+    """Return whether the class of a data source is registered for saving."""
     try:
         return isinstance(data_source, SecureCoding) and bool(data_source.saved_values())
     except ValueError:

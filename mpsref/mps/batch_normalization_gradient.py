@@ -1,8 +1,8 @@
-"""The gradient of batch normalization with Apple's names: first sums over the whole batch, then the gradient of images.
+"""The gradient of batch normalization with Apple's names, and the nodes: sums over the batch come before gradients.
 
 >>> import numpy as np
 >>> from mpsref.mps.batch_normalization import MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatistics
->>> from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource
+>>> from mpsref.mps.normalization_data_source import BatchNormalizationDataSource
 >>> norm = MPSCNNBatchNormalization(BatchNormalizationDataSource(1, gamma=[2.0], beta=[0.5], epsilon=1.5))
 >>> x, g = (np.array(n, np.float32).reshape(2, 1, 2, 1) for n in ([1, 2, 4, 5], [1, 2, 3, 4]))
 >>> state = norm.result_state_for_source_image(x)
@@ -19,42 +19,49 @@ Both kernels have the fused neuron of the forward kernel, whose slope comes firs
 that the state's kernel has at the encode. The statistics gradient kernel produces the gradients of gamma and beta: they
 are the sums that the gradient needs [choice: Apple's texts name both kernels].
 
-Source: ``MPSCNNBatchNormalization.h`` [doc].
+In a program in which a gradient step reads its state, the node normalizes with the statistics of the batch; otherwise,
+for inference, with those of its data source. ``flags`` overrides that.
+
+Source: ``MPSCNNBatchNormalization.h``, ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpsref.arguments.arrays import Array
+from mpsref.errors import OrderError
+from mpsref.kernels import BatchNormalization
+from mpsref.kernels.batch_normalization_problems import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import (
     MPSCNNBatchNormalization,
-    checked_state,
-    images_in,
-    neuron_of,
-)
-from mpsref.mps.batch_normalization_images import (
+    MPSCNNBatchNormalizationState,
     Parts,
     check_channels,
     check_pairs,
+    checked_state,
     destinations,
+    images_in,
     is_list_of_arrays,
+    neuron_of,
     parts_of,
     refuse,
     store,
 )
-from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix, optional
+from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.core.whole_image import require_defaults
+from mpsref.mps.graph.nodes import Call, Step
+from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.normalization import NormalizationNode, NormalizationParameters
 from mpsref.registry import Backend
-
-__all__ = ["MPSCNNBatchNormalizationGradient", "MPSCNNBatchNormalizationStatisticsGradient"]
 
 SIDES = (
     "offset",
@@ -70,11 +77,11 @@ WHOLE = (
     "kernel_offset_y",
     *(f"{side}_{name}" for side in ("primary", "secondary") for name in SIDES),
 )
-"""What must have its default: sums over all pixels and a gradient of a part of them have no documented meaning."""
+"""The properties that must keep their defaults: the gradient of a part of the pixels is not documented."""
 
 
-class BatchGradientKernel(MPSCNNGradientKernel):
-    """What the two gradient kernels share: the neuron, and the checks of what they are given."""
+class _BatchGradientKernel(MPSCNNGradientKernel):
+    """A gradient kernel with the neuron of its forward kernel."""
 
     forward_class = MPSCNNBatchNormalization
 
@@ -89,7 +96,7 @@ class BatchGradientKernel(MPSCNNGradientKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel for the forward kernels with this neuron; ``TypeError`` for what is no descriptor."""
+        """Make a kernel for the forward kernels with this neuron; ``TypeError`` for any other value."""
         fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
         super().__init__(backend=backend, **properties)
 
@@ -110,7 +117,7 @@ class BatchGradientKernel(MPSCNNGradientKernel):
         return gradients, sources, state
 
     def _vectors(self, state: MPSCNNBatchNormalizationState) -> Mapping[str, Array]:
-        """Return what the functional forms are given beside the images."""
+        """Return the vectors for the functional forms."""
         mean, variance = state.statistics_in_force()
         gamma, beta = state.batch_normalization.scale
         return {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
@@ -120,7 +127,7 @@ class BatchGradientKernel(MPSCNNGradientKernel):
 
 
 @saved("fused_neuron_descriptor")
-class MPSCNNBatchNormalizationStatisticsGradient(BatchGradientKernel):
+class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
 
     One call or several, in any order, over exactly the images that the statistics are of. What is added up is
@@ -170,7 +177,7 @@ BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_
 
 
 @saved("fused_neuron_descriptor")
-class MPSCNNBatchNormalizationGradient(BatchGradientKernel):
+class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
     """The gradient for the source images, from the sums in a state: :meth:`BatchNormalization.gradient`.
 
     It may be called for each image, for parts of the batch or for all of it, in any order, as often as wanted.
@@ -218,3 +225,128 @@ class MPSCNNBatchNormalizationGradient(BatchGradientKernel):
             return results if is_list_of_arrays(source_gradient) else results[0]
 
     encode_batch = encode  # type: ignore[assignment]  # as in the base class
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class MPSCNNBatchNormalizationFlags(Enumeration):
+    """The statistics that a node uses. Source: ``MPSNNGraphNodes.h`` [doc]."""
+
+    Default = 0
+    Always = 1
+    Never = 2
+
+
+def _flags(name: str, value: Any) -> MPSCNNBatchNormalizationFlags:
+    """Check the flags: a member, its number, or a name in lower case; "automatic" is the default."""
+    return member(name, "default" if value == "automatic" else value, MPSCNNBatchNormalizationFlags)
+
+
+class _Parameters(NormalizationParameters):
+    """Gamma, beta, mean and variance of one batch normalization in one graph."""
+
+    pairs = "gamma_and_beta", "mean_and_variance"
+    updates_together = True
+
+    def _update_together(self, joint: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
+        dbeta, dgamma = step_state["gradients"]
+        statistics = step_state.get("statistics")
+        later = joint((dgamma, dbeta), None if statistics is None else (statistics.mean, step_state["variance"]))
+
+        def change() -> None:
+            like, _ = self.kernel.scale
+            new = self._joint_result(later(), dict.fromkeys(("gamma", "beta", "mean", "variance"), like))
+            if "variance" in new:
+                not_negative("variance", new["variance"])
+            self.kernel._replace(**new)
+
+        return change
+
+    def arrays(self) -> Mapping[str, Array | None]:
+        """Return gamma, beta, mean and variance in force."""
+        assert isinstance(self.kernel, MPSCNNBatchNormalization)
+        mean, variance = self.kernel.statistics
+        return {**super().arrays(), "mean": mean, "variance": variance}
+
+    def state(self, step_state: Mapping[str, Any]) -> MPSCNNBatchNormalizationState:
+        """Return a synchronized state with the gradients of one run."""
+        assert isinstance(self.kernel, MPSCNNBatchNormalization)
+        state = MPSCNNBatchNormalizationState(self.kernel, self.record(step_state["shapes"], {}))
+        if "statistics" in step_state:
+            state.write_statistics(step_state["statistics"])
+        if "gradients" in step_state:
+            pixels = math.prod(step_state["shapes"][0][:3])
+            state.write_sums(BatchGradientSums(pixels, *step_state["gradients"]))
+        state.synchronize()
+        return state
+
+
+class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
+    """The gradient of batch normalization: for its source, and, in its state, for gamma and beta.
+
+    Stored statistics are constants: no gradient goes through them [choice].
+    """
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        forward = self.forward
+        assert isinstance(forward, MPSCNNBatchNormalizationNode)
+        of_batch = step.trains or forward._uses_batch(True)
+        return [*["statistics_gradient"] * of_batch, *["gradient"] * step.result_is_needed]
+
+    def _compute(self, call: Call, *images: Array) -> Array | None:
+        g, x = images
+        spec, known = call.spec, call.parameters
+        statistics = call.state.get("statistics")
+        mean, variance = known["mean"], known["variance"]
+        if statistics is not None:
+            mean, variance = statistics.mean, call.state["variance"]
+        scale = known["gamma"], known["beta"]
+        sums = None
+        if statistics is not None or call.trains:
+            sums = spec.statistics_gradient(g, x, mean, variance, *scale, backend=call.backend)
+            if call.trains:
+                accumulate(call.state, "gradients", (sums.dbeta, sums.dgamma))
+        if not call.result_is_needed:
+            return None
+        batch = None if statistics is None else sums
+        return spec.gradient(g, x, mean, variance, *scale, sums=batch, backend=call.backend)  # type: ignore[no-any-return]
+
+
+class MPSCNNBatchNormalizationNode(NormalizationNode):
+    """Batch normalization with the parameters of a data source."""
+
+    kind = "bn"
+    spec_class = BatchNormalization
+    kernel_class = MPSCNNBatchNormalization
+    parameters_class = _Parameters
+    gradient_class = MPSCNNBatchNormalizationGradientNode
+
+    flags: Property[MPSCNNBatchNormalizationFlags] = Property(
+        _flags,
+        MPSCNNBatchNormalizationFlags.Default,
+        "Its statistics: those of the batch, or stored ones.",
+    )
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        return [*["statistics"] * self._uses_batch(step.trains), "forward"]
+
+    def _uses_batch(self, trains: bool) -> bool:
+        """Whether a forward step uses the statistics of its batch."""
+        if self.flags is MPSCNNBatchNormalizationFlags.Default:
+            return trains
+        return self.flags is MPSCNNBatchNormalizationFlags.Always
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        spec, known, x = call.spec, call.parameters, images[0]
+        mean, variance = known["mean"], known["variance"]
+        if self._uses_batch(call.trains):
+            statistics = spec.statistics(x, backend=call.backend)
+            mean, variance = statistics.mean, statistics.variance
+            call.state["statistics"], call.state["variance"] = statistics, variance
+        elif mean is None:
+            raise OrderError(
+                f"{self.name}: the data source has no mean and variance, which inference needs; let it return those of "
+                'training, or set flags to "always"'
+            )
+        return spec.forward(x, mean, variance, known["gamma"], known["beta"], backend=call.backend)  # type: ignore[no-any-return]

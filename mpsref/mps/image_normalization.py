@@ -1,15 +1,37 @@
-"""What the kernels of instance and group normalization share: parameters in force, reloads, gradient states.
+"""Instance and group normalization with Apple's names: kernels, gradients, states and nodes.
 
-Statistics are those of each image, so there is nothing to keep between calls but gamma, beta and epsilon, which belong
-to the forward kernel; the gradient kernel reads them through the state, when it is encoded [choice].
+>>> import numpy as np
+>>> source = InstanceNormalizationDataSource(2, gamma=[2, 3], beta=[0, 1], epsilon=3.0)
+>>> norm, gradient = MPSCNNInstanceNormalization(source), MPSCNNInstanceNormalizationGradient()
+>>> x = np.array([[1, 10], [3, 14]], float).reshape(1, 1, 2, 2)
+>>> y, state = norm.encode(x, return_state=True)
+>>> y.ravel().round(4).tolist()
+[-1.0, -1.2678, 1.0, 3.2678]
+>>> g = np.array([[1, 1], [2, 0]], float).reshape(1, 1, 2, 2)
+>>> gradient.encode(g, x, state).ravel().round(4).tolist()
+[-0.375, 0.243, 0.375, -0.243]
+>>> state.synchronize()
+>>> state.gradient_for_gamma.round(4).tolist(), state[0].gradient_for_beta.tolist()
+([[0.5, -0.7559]], [3.0, 1.0])
 
-Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h`` [doc].
+>>> source = GroupNormalizationDataSource(4, number_of_groups=2, epsilon=4.0)
+>>> norm = MPSCNNGroupNormalization(source)
+>>> x = np.array([1, 3, 2, 6, 5, 7, 2, 10], float).reshape(1, 1, 2, 4)
+>>> y, state = norm.encode(x, return_state=True)
+>>> y[0, 0, :, :2].round(4).tolist()
+[[-1.0, -0.3333], [0.3333, 1.0]]
+>>> len(state), state.gradient_for_gamma, state.group_normalization is norm
+(1, None, True)
+
+Statistics are those of each image, so gamma, beta and epsilon of the forward kernel are all that is kept between calls;
+the gradient kernel reads them through the state, when it is encoded [choice].
+
+Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``, ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -18,31 +40,29 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.kernels.group_normalization import ImageNormalization
-from mpsref.kernels.normalization import FLT_MIN, real
+from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
-from mpsref.mps.image_normalization_data_source import InstanceNormalizationDataSource, LoadedParameters
-from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
-from mpsref.registry import Backend
-
-__all__ = ["ImageNormalizationGradient", "ImageNormalizationGradientState", "ImageNormalizationKernel"]
+from mpsref.mps.graph.nodes import Call
+from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
+from mpsref.mps.normalization import NormalizationKernel, NormalizationNode, NormalizationParameters
+from mpsref.mps.normalization_data_source import (
+    GroupNormalizationDataSource,
+    InstanceNormalizationDataSource,
+    read_only,
+)
 
 WHOLE = tuple(name for name in IMAGE if name != "edge_mode")
 
 
-def _epsilon(name: str, value: Any) -> float:
-    return real(name, value, low=0)
-
-
 class GradientsOfImages(NamedTuple):
-    """What a kernel on the device reads of a state: rows (N, C) for a batch, (C,) for one image."""
+    """The vectors of a state for a kernel: gradients are rows (N, C) for a batch, (C,) for one image."""
 
     gamma: Array
     """The kernel's scale in force (C,)."""
@@ -53,7 +73,7 @@ class GradientsOfImages(NamedTuple):
 
 
 class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
-    """What a forward kernel leaves for its gradient, and that for the update of gamma and beta.
+    """The state of a forward kernel for its gradient, and of that for the update of gamma and beta.
 
     One object carries the whole batch: ``gradient_for_gamma`` and ``gradient_for_beta`` are (N, C), a row for each
     image, not summed. ``len(state)`` is N; ``state[n]`` and iteration give the states of single images, with (C,).
@@ -70,21 +90,20 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         self._image: int | None = None
 
     @property
-    def kernel(self) -> Any:
+    def kernel(self) -> NormalizationKernel:
         """The forward kernel that made the state."""
-        return self.record.extras["kernel"]
+        kernel: NormalizationKernel = self.record.extras["kernel"]
+        return kernel
 
     @property
     def gamma(self) -> Array:
         """The scale of the kernel (C,), as it is now; ones where the data source has none."""
-        gamma: Array = self.kernel.gamma
-        return gamma
+        return self.kernel.gamma
 
     @property
     def beta(self) -> Array:
         """The shift of the kernel (C,), as it is now; zeros where the data source has none."""
-        beta: Array = self.kernel.beta
-        return beta
+        return self.kernel.beta
 
     @property
     def gradient_for_gamma(self) -> Array | None:
@@ -113,7 +132,7 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         return rows
 
     def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> GradientsOfImages:
-        """Return what a kernel that is encoded now reads; no synchronization is needed.
+        """Return the vectors for a kernel that is encoded now; no synchronization is needed.
 
         Raises ``OrderError`` for a committed command buffer.
         """
@@ -128,10 +147,8 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
             self._batch.synchronize(command_buffer)
 
     def write(self, dgamma: Array, dbeta: Array) -> None:
-        """Take the gradients of a gradient kernel in place of those that were there."""
-        for array in (dgamma, dbeta):
-            array.setflags(write=False)
-        self._gradients = dgamma, dbeta
+        """Replace the gradients."""
+        self._gradients = read_only(dgamma), read_only(dbeta)
         self.written()
 
     def _refresh(self, record: ForwardRecord) -> None:
@@ -158,93 +175,22 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         return True
 
 
-class ImageNormalizationKernel(ForwardOfLists):
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
     """A forward kernel with a data source; not a class of Apple's."""
 
     state_class: ClassVar[type[Any]] = ImageNormalizationGradientState
-
-    data_source = Property(lambda _, value: value, None, "Where gamma and beta come from.", read_only=True)
-    epsilon = Property(_epsilon, FLT_MIN, "What is added to a variance, >= 0; from the data source at first.")
-
-    def __init__(self, data_source: Any, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Load gamma, beta and epsilon; every property that can be set may be given by keyword.
-
-        Raises ``TypeError`` or ``ValueError`` (``OrderError`` if ``load`` fails) for a data source that does not fit.
-        """
-        self._loaded = self._load(data_source)
-        fix(self, data_source=data_source)
-        super().__init__(backend=backend, **{"epsilon": self._loaded.epsilon, **properties})
-
-    @abc.abstractmethod
-    def _load(self, data_source: Any) -> LoadedParameters:
-        """Return what the data source delivers."""
-
-    @abc.abstractmethod
-    def _function(self) -> ImageNormalization:
-        """Return the functional form."""
 
     @abc.abstractmethod
     def _ready_source(self) -> InstanceNormalizationDataSource:
         """Return a data source that can be saved, with the parameters in force."""
 
     @property
-    def number_of_feature_channels(self) -> int:
-        """C: every image must have so many channels."""
-        return self._loaded.channels
-
-    @property
-    def gamma(self) -> Array:
-        """The scale in force (C,), read-only; ones where the data source has none."""
-        return self._effective(self._loaded.gamma, 1)
-
-    @property
-    def beta(self) -> Array:
-        """The shift in force (C,), read-only; zeros where the data source has none."""
-        return self._effective(self._loaded.beta, 0)
-
-    def _effective(self, vector: Array | None, default: int) -> Array:
-        if vector is None:
-            vector = np.full(self._loaded.channels, default, np.float32)
-            vector.setflags(write=False)
-        return vector
-
-    @property
     def is_result_state_reused_across_batch(self) -> bool:
         """``False``: each image has a state of its own [doc]; one object here carries all of them [choice]."""
         return False
-
-    def reload_gamma_and_beta_from_data_source(self) -> None:
-        """Load gamma and beta again, for all later encodes; ``ValueError`` if the number of channels has changed.
-
-        ``epsilon`` stays as it is. After any error so do gamma and beta.
-        """
-        self._replace(self._load(self.data_source))
-
-    def _replace(self, loaded: LoadedParameters) -> None:
-        if loaded.channels != self._loaded.channels:
-            raise ValueError(
-                f"data_source.number_of_feature_channels is now {loaded.channels}; a reload cannot change it from "
-                f"{self._loaded.channels}: make another kernel"
-            )
-        self._loaded = loaded
-
-    def reload_gamma_and_beta(
-        self,
-        gamma_and_beta_state: MPSCNNNormalizationGammaAndBetaState,
-        command_buffer: MPSCommandBuffer | None = None,
-    ) -> None:
-        """Take the values that the state holds at this point of the command buffer, for all encodes after it.
-
-        A longer state gives its first C values. Raises ``TypeError`` for another class, ``ShapeError`` for a shorter
-        one; then the old values stay in force.
-        """
-        if not isinstance(gamma_and_beta_state, MPSCNNNormalizationGammaAndBetaState):
-            raise TypeError(
-                f"gamma_and_beta_state is of type {type(gamma_and_beta_state).__name__}; it must be an "
-                "MPSCNNNormalizationGammaAndBetaState"
-            )
-        gamma, beta = gamma_and_beta_state.device_read(self._loaded.channels, command_buffer)
-        self._loaded = dataclasses.replace(self._loaded, gamma=gamma, beta=beta, from_data_source=False)
 
     def _encode(
         self,
@@ -277,21 +223,17 @@ class ImageNormalizationKernel(ForwardOfLists):
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
         loaded = self._loaded
-        self._function().forward(parts[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
+        self.function.forward(parts[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, Any]:
         return {"kernel": self}
 
     def saved_values(self) -> dict[str, Any]:
-        """Return what is saved: the data source if it can be and has not been overtaken by a state, else its values."""
+        """Return what is saved: the data source, or a new one if it cannot be saved or a state replaced its vectors."""
         values = super().saved_values()
         if self._loaded.from_data_source and isinstance(self.data_source, SecureCoding):
             return values
         return values | {"data_source": self._ready_source()}
-
-    def __repr__(self) -> str:
-        source = type(self.data_source).__name__
-        return f"<{type(self).__name__}: {self._loaded.channels} channels from {source}, epsilon={self.epsilon!r}>"
 
 
 class ImageNormalizationGradient(GradientOfLists):
@@ -331,7 +273,7 @@ class ImageNormalizationGradient(GradientOfLists):
         shape: Shape,
         dtype: Any,
     ) -> Array | None:
-        """Compute everything, then write the state: an error before leaves it alone."""
+        """Compute all three gradients, then write the state, which an error leaves as it was."""
         g, x = (one.array for one in sources)
         self._check_defaults()
         if not g.shape == x.shape == shape == state.record.source_shapes[0]:
@@ -340,13 +282,12 @@ class ImageNormalizationGradient(GradientOfLists):
                 f"source image of the forward pass {state.record.source_shapes[0]}; all must be equal"
             )
         kernel = state.kernel
-        dx, *gradients = kernel._function().gradient(g, x, kernel._loaded.gamma, backend=self.backend)
+        dx, *gradients = kernel.function.gradient(g, x, kernel._loaded.gamma, backend=self.backend)
         if given is not None:
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
                 given.array[...] = dx
         state.write(*gradients)
-        result: Array = dx
-        return result
+        return dx  # type: ignore[no-any-return]
 
     def _check_defaults(self) -> None:
         names = "primary_offset", "secondary_offset", "kernel_offset_x", "kernel_offset_y", "clip_rect"
@@ -362,3 +303,147 @@ def _check_whole(name: str, state: ImageNormalizationGradientState) -> None:
     """Raise ``ValueError`` for the state of one image."""
     if state._image is not None:
         raise ValueError(f"{name} is that of one image, {name}[{state._image}]; pass the state of the whole batch")
+
+
+class MPSCNNInstanceNormalizationGradientState(ImageNormalizationGradientState):
+    """The state of instance normalization for its gradient and for the update of gamma and beta."""
+
+    @property
+    def instance_normalization(self) -> NormalizationKernel:
+        """The kernel that made the state."""
+        return self.kernel
+
+
+@saved("data_source")
+class MPSCNNInstanceNormalization(ImageNormalizationKernel):
+    """Instance normalization: :class:`mpsref.InstanceNormalization`, with gamma and beta from a data source."""
+
+    kind = "Instance"
+    state_class = MPSCNNInstanceNormalizationGradientState
+
+    @property
+    def function(self) -> InstanceNormalization:
+        """The functional form, with the present epsilon."""
+        return InstanceNormalization(self.epsilon)
+
+    def _ready_source(self) -> InstanceNormalizationDataSource:
+        loaded = self._loaded
+        return InstanceNormalizationDataSource(loaded.channels, loaded.gamma, loaded.beta, loaded.epsilon)
+
+    def reload_data_source(self, data_source: Any) -> None:
+        """Take another data source, and its gamma and beta; epsilon stays. Deprecated by Apple [doc].
+
+        Raises ``ShapeError`` for another number of channels; then the old one stays.
+        """
+        self._reload_data_source(data_source)
+
+
+@saved()
+class MPSCNNInstanceNormalizationGradient(ImageNormalizationGradient):
+    """The gradient of instance normalization: for the source image, and in the state for gamma and beta."""
+
+    forward_class = MPSCNNInstanceNormalization
+    state_class = MPSCNNInstanceNormalizationGradientState
+
+
+class MPSCNNGroupNormalizationGradientState(ImageNormalizationGradientState):
+    """The state of group normalization for its gradient and for the update of gamma and beta."""
+
+    @property
+    def group_normalization(self) -> NormalizationKernel:
+        """The kernel that made the state."""
+        return self.kernel
+
+
+@saved("data_source")
+class MPSCNNGroupNormalization(ImageNormalizationKernel):
+    """Group normalization: :class:`mpsref.GroupNormalization`, with groups, gamma and beta from a data source."""
+
+    kind = "Group"
+    state_class = MPSCNNGroupNormalizationGradientState
+
+    @property
+    def number_of_groups(self) -> int:
+        """The number of groups of channels, from the data source when it was last loaded."""
+        return self._loaded.groups
+
+    @property
+    def function(self) -> GroupNormalization:
+        """The functional form, with the present epsilon."""
+        return GroupNormalization(self._loaded.groups, self.epsilon)
+
+    def _ready_source(self) -> GroupNormalizationDataSource:
+        loaded = self._loaded
+        return GroupNormalizationDataSource(loaded.channels, loaded.groups, loaded.gamma, loaded.beta, loaded.epsilon)
+
+
+@saved()
+class MPSCNNGroupNormalizationGradient(ImageNormalizationGradient):
+    """The gradient of group normalization: for the source image, and in the state for gamma and beta."""
+
+    forward_class = MPSCNNGroupNormalization
+    state_class = MPSCNNGroupNormalizationGradientState
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class _Parameters(NormalizationParameters):
+    @property
+    def form(self) -> Any:
+        """The functional form: the data source may change the number of groups."""
+        return self.kernel.function
+
+    def state(self, step_state: Mapping[str, Any]) -> ImageNormalizationGradientState:
+        """Return a synchronized state with the gradients of one run."""
+        kernel = self.kernel
+        assert isinstance(kernel, ImageNormalizationKernel)
+        state: ImageNormalizationGradientState = kernel.state_class(
+            self.record(step_state["shapes"], {"kernel": kernel})
+        )
+        if "gradients" in step_state:
+            state.write(*step_state["gradients"])
+        state.synchronize()
+        return state
+
+
+class _GradientNode(TrainableGradientNode):
+    def _compute(self, call: Call, *images: Array) -> Array:
+        dx, *gradients = call.spec.gradient(*images, call.parameters["gamma"], backend=call.backend)
+        if call.trains:
+            accumulate(call.state, "gradients", tuple(gradients))
+        return dx  # type: ignore[no-any-return]
+
+
+class MPSCNNInstanceNormalizationGradientNode(_GradientNode):
+    """The gradient of instance normalization: for its source, and, in its state, for gamma and beta."""
+
+
+class MPSCNNGroupNormalizationGradientNode(_GradientNode):
+    """The gradient of group normalization: for its source, and, in its state, for gamma and beta."""
+
+
+class _Node(NormalizationNode):
+    parameters_class = _Parameters
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        known = call.parameters
+        return call.spec.forward(images[0], known["gamma"], known["beta"], backend=call.backend)  # type: ignore[no-any-return]
+
+
+class MPSCNNInstanceNormalizationNode(_Node):
+    """Instance normalization with the parameters of a data source."""
+
+    kind = "inorm"
+    spec_class = InstanceNormalization
+    kernel_class = MPSCNNInstanceNormalization
+    gradient_class = MPSCNNInstanceNormalizationGradientNode
+
+
+class MPSCNNGroupNormalizationNode(_Node):
+    """Group normalization with the parameters of a data source."""
+
+    kind = "gnorm"
+    spec_class = GroupNormalization
+    kernel_class = MPSCNNGroupNormalization
+    gradient_class = MPSCNNGroupNormalizationGradientNode

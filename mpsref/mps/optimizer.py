@@ -28,7 +28,7 @@ from mpsref.arguments.arrays import Array, as_array
 from mpsref.arguments.parameters import flag, number
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
-from mpsref.mps.batch_normalization_state import MPSCNNBatchNormalizationState
+from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationState
 from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
@@ -36,7 +36,7 @@ from mpsref.mps.core.kernel import MPSKernel, saved
 from mpsref.mps.core.properties import Alias, Property, at_least, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
-from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
+from mpsref.mps.normalization_data_source import MPSCNNNormalizationGammaAndBetaState
 from mpsref.registry import Backend
 
 AnyOptimizer = TypeVar("AnyOptimizer")

@@ -9,13 +9,11 @@ import pytest
 
 import mpsref
 from mpsref.arguments.arrays import Array
-from mpsref.mps.group_normalization import (
+from mpsref.mps import (
     GroupNormalizationDataSource,
+    InstanceNormalizationDataSource,
     MPSCNNGroupNormalization,
     MPSCNNGroupNormalizationGradient,
-)
-from mpsref.mps.instance_normalization import (
-    InstanceNormalizationDataSource,
     MPSCNNInstanceNormalization,
     MPSCNNInstanceNormalizationGradient,
 )

@@ -9,21 +9,19 @@ import pytest
 
 from mpsref.errors import NotSynchronizedError, OrderError
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image import MPSImage, MPSImageBatch
-from mpsref.mps.group_normalization import (
+from mpsref.mps import (
     GroupNormalizationDataSource,
+    InstanceNormalizationDataSource,
     MPSCNNGroupNormalizationDataSource,
     MPSCNNGroupNormalizationGradientState,
-)
-from mpsref.mps.instance_normalization import (
-    InstanceNormalizationDataSource,
     MPSCNNInstanceNormalization,
     MPSCNNInstanceNormalizationDataSource,
     MPSCNNInstanceNormalizationGradient,
     MPSCNNInstanceNormalizationGradientState,
+    MPSCNNNormalizationGammaAndBetaState,
 )
-from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image import MPSImage, MPSImageBatch
 from tests.mps.image_normalization_layers import (
     BETA,
     GAMMA,

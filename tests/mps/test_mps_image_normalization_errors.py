@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
-from mpsref.mps.group_normalization import (
+from mpsref.mps import (
     GroupNormalizationDataSource,
-    MPSCNNGroupNormalization,
-)
-from mpsref.mps.instance_normalization import (
     InstanceNormalizationDataSource,
+    MPSCNNGroupNormalization,
 )
 from tests.mps.image_normalization_layers import (
     BETA,

@@ -9,15 +9,13 @@ import pytest
 
 import mpsref
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.group_normalization import (
-    MPSCNNGroupNormalization,
-)
-from mpsref.mps.instance_normalization import (
+from mpsref.mps import (
     InstanceNormalizationDataSource,
+    MPSCNNGroupNormalization,
     MPSCNNInstanceNormalization,
+    MPSCNNNormalizationGammaAndBetaState,
 )
-from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from tests.mps.image_normalization_layers import (
     BETA,
     GAMMA,

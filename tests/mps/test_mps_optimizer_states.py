@@ -9,16 +9,19 @@ import pytest
 
 from mpsref import NotSynchronizedError, OrderError, ShapeError
 from mpsref.arguments.arrays import Array
-from mpsref.mps import MPSCommandBuffer
-from mpsref.mps.batch_normalization import MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatistics
-from mpsref.mps.batch_normalization_data_source import BatchNormalizationDataSource
-from mpsref.mps.batch_normalization_gradient import MPSCNNBatchNormalizationStatisticsGradient
+from mpsref.mps import (
+    BatchNormalizationDataSource,
+    MPSCNNBatchNormalization,
+    MPSCNNBatchNormalizationStatistics,
+    MPSCNNBatchNormalizationStatisticsGradient,
+    MPSCNNNormalizationGammaAndBetaState,
+    MPSCommandBuffer,
+)
 from mpsref.mps.convolution import MPSCNNConvolution
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.normalization_states import MPSCNNNormalizationGammaAndBetaState
 from mpsref.mps.optimizer import (
     MPSNNOptimizerAdam,
     MPSNNOptimizerRMSProp,

@@ -9,6 +9,11 @@ from mpsref.mps.arithmetic import MPSNNMultiplicationGradientNode as MPSNNMultip
 from mpsref.mps.arithmetic import MPSNNMultiplicationNode as MPSNNMultiplicationNode
 from mpsref.mps.arithmetic import MPSNNSubtractionGradientNode as MPSNNSubtractionGradientNode
 from mpsref.mps.arithmetic import MPSNNSubtractionNode as MPSNNSubtractionNode
+from mpsref.mps.batch_normalization_gradient import MPSCNNBatchNormalizationFlags as MPSCNNBatchNormalizationFlags
+from mpsref.mps.batch_normalization_gradient import (
+    MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode,
+)
+from mpsref.mps.batch_normalization_gradient import MPSCNNBatchNormalizationNode as MPSCNNBatchNormalizationNode
 from mpsref.mps.data_movement import MPSNNConcatenationGradientNode as MPSNNConcatenationGradientNode
 from mpsref.mps.data_movement import MPSNNConcatenationNode as MPSNNConcatenationNode
 from mpsref.mps.data_movement import MPSNNPadGradientNode as MPSNNPadGradientNode
@@ -17,6 +22,12 @@ from mpsref.mps.data_movement import MPSNNReshapeGradientNode as MPSNNReshapeGra
 from mpsref.mps.data_movement import MPSNNReshapeNode as MPSNNReshapeNode
 from mpsref.mps.dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradientNode
 from mpsref.mps.dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
+from mpsref.mps.image_normalization import MPSCNNGroupNormalizationGradientNode as MPSCNNGroupNormalizationGradientNode
+from mpsref.mps.image_normalization import MPSCNNGroupNormalizationNode as MPSCNNGroupNormalizationNode
+from mpsref.mps.image_normalization import (
+    MPSCNNInstanceNormalizationGradientNode as MPSCNNInstanceNormalizationGradientNode,
+)
+from mpsref.mps.image_normalization import MPSCNNInstanceNormalizationNode as MPSCNNInstanceNormalizationNode
 from mpsref.mps.loss import MPSCNNLossNode as MPSCNNLossNode
 from mpsref.mps.loss import MPSNNForwardLossNode as MPSNNForwardLossNode
 from mpsref.mps.loss import MPSNNInitialGradientNode as MPSNNInitialGradientNode
@@ -93,9 +104,6 @@ from mpsref.mps.windowed_normalization import (
 )
 from mpsref.mps.windowed_normalization import MPSCNNSpatialNormalizationNode as MPSCNNSpatialNormalizationNode
 
-from .batch_normalization import MPSCNNBatchNormalizationFlags as MPSCNNBatchNormalizationFlags
-from .batch_normalization import MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode
-from .batch_normalization import MPSCNNBatchNormalizationNode as MPSCNNBatchNormalizationNode
 from .convolution import MPSCNNConvolutionGradientNode as MPSCNNConvolutionGradientNode
 from .convolution import MPSCNNConvolutionGradientStateNode as MPSCNNConvolutionGradientStateNode
 from .convolution import MPSCNNConvolutionNode as MPSCNNConvolutionNode
@@ -107,10 +115,6 @@ from .convolution import MPSCNNFullyConnectedNode as MPSCNNFullyConnectedNode
 from .execute import RunResult as RunResult
 from .graph import MPSNNGraph as MPSNNGraph
 from .graph import StepError as StepError
-from .image_normalization import MPSCNNGroupNormalizationGradientNode as MPSCNNGroupNormalizationGradientNode
-from .image_normalization import MPSCNNGroupNormalizationNode as MPSCNNGroupNormalizationNode
-from .image_normalization import MPSCNNInstanceNormalizationGradientNode as MPSCNNInstanceNormalizationGradientNode
-from .image_normalization import MPSCNNInstanceNormalizationNode as MPSCNNInstanceNormalizationNode
 from .nodes import MPSNNBinaryGradientStateNode as MPSNNBinaryGradientStateNode
 from .nodes import MPSNNFilterNode as MPSNNFilterNode
 from .nodes import MPSNNGradientFilterNode as MPSNNGradientFilterNode

@@ -1,0 +1,232 @@
+"""Shared by batch, instance and group normalization: kernels with a data source, their nodes and parameters in a graph.
+
+Source: ``MPSCNNBatchNormalization.h``, ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h`` [doc].
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.errors import ShapeError
+from mpsref.kernels.normalization import FLT_MIN, real
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.state import MPSState
+from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNTrainingStyle
+from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
+from mpsref.mps.normalization_data_source import (
+    Kind,
+    LoadedParameters,
+    MPSCNNNormalizationGammaAndBetaState,
+    MPSCNNNormalizationMeanAndVarianceState,
+    NormalizationPairState,
+    load,
+    read_only,
+)
+from mpsref.registry import Backend
+
+PAIRS: dict[str, type[NormalizationPairState]] = {
+    "gamma_and_beta": MPSCNNNormalizationGammaAndBetaState,
+    "mean_and_variance": MPSCNNNormalizationMeanAndVarianceState,
+}
+
+
+class NormalizationKernel(MPSCNNKernel):
+    """A forward kernel with a data source; not a class of Apple's."""
+
+    kind: ClassVar[Kind]
+    channels_changed: ClassVar[str] = "is now {new}; a reload cannot change it from {old}"
+
+    data_source = Property(lambda _, value: value, None, "Where the vectors come from.", read_only=True)
+    epsilon = Property(
+        lambda name, value: real(name, value, low=0),
+        FLT_MIN,
+        "What is added to a variance, >= 0; from the data source at first.",
+    )
+    _loaded: LoadedParameters
+
+    def __init__(self, data_source: Any, *, backend: str | Backend | None = None, **properties: Any) -> None:
+        """Load the vectors; every property that can be set may be given by keyword.
+
+        Raises ``TypeError`` or ``ValueError`` (``OrderError`` if ``load`` fails) for a data source that does not fit.
+        """
+        self._loaded = load(data_source, self.kind)
+        fix(self, data_source=data_source)
+        super().__init__(backend=backend, **{"epsilon": self._loaded.epsilon, **properties})
+
+    @property
+    @abc.abstractmethod
+    def function(self) -> Any:
+        """The functional form, with the present epsilon."""
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        """C: the number of channels of every image."""
+        return self._loaded.channels
+
+    @property
+    def scale(self) -> tuple[Array, Array]:
+        """Gamma and beta in force, (C,) each, read-only; ones and zeros where the data source has none."""
+        gamma, beta = self._loaded.gamma, self._loaded.beta
+        if gamma is not None and beta is not None:
+            return gamma, beta
+        dtype = np.result_type(np.float32, *(vector for vector in (gamma, beta) if vector is not None))
+        ones, zeros = (read_only(np.full(self._loaded.channels, value, dtype)) for value in (1, 0))
+        return ones if gamma is None else gamma, zeros if beta is None else beta
+
+    @property
+    def gamma(self) -> Array:
+        """The scale in force (C,), read-only; ones where the data source has none."""
+        return self.scale[0]
+
+    @property
+    def beta(self) -> Array:
+        """The shift in force (C,), read-only; zeros where the data source has none."""
+        return self.scale[1]
+
+    def reload_gamma_and_beta_from_data_source(self) -> None:
+        """Load gamma and beta again, for all later encodes; ``ShapeError`` if the number of channels has changed.
+
+        ``epsilon`` stays as it is; after an error so do gamma and beta.
+        """
+        old = self._loaded
+        self._loaded = dataclasses.replace(self._reloaded(self.data_source), mean=old.mean, variance=old.variance)
+
+    def reload_gamma_and_beta(self, gamma_and_beta_state: Any, command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Take the values that the state holds at this point of the command buffer, for all encodes after it.
+
+        A longer state gives its first C values [doc]. Raises ``TypeError`` for another class, ``ShapeError`` for a
+        shorter one; then the old values stay in force.
+        """
+        gamma, beta = self._from_state("gamma_and_beta", gamma_and_beta_state, command_buffer)
+        self._replace(gamma=gamma, beta=beta, from_data_source=False)
+
+    def _replace(self, **values: Any) -> None:
+        """Replace parameters in force, by name, by others that fit and never change."""
+        self._loaded = dataclasses.replace(self._loaded, **values)
+
+    def _reload_data_source(self, data_source: Any) -> None:
+        self._loaded = self._reloaded(data_source)
+        self._assign(data_source=data_source)
+
+    def _reloaded(self, data_source: Any) -> LoadedParameters:
+        new = load(data_source, self.kind)
+        if new.channels != self._loaded.channels:
+            changed = self.channels_changed.format(new=new.channels, old=self._loaded.channels)
+            raise ShapeError(f"data_source.number_of_feature_channels {changed}: make another kernel")
+        return new
+
+    def _from_state(self, pair: str, state: Any, command_buffer: MPSCommandBuffer | None) -> tuple[Array, Array]:
+        if not isinstance(state, PAIRS[pair]):
+            raise TypeError(f"{pair}_state is of type {type(state).__name__}; it must be an {PAIRS[pair].__name__}")
+        vectors: tuple[Array, Array] = state.device_read(self.number_of_feature_channels, command_buffer)
+        return vectors
+
+    def _description(self) -> str:
+        return f"{self.number_of_feature_channels} channels from {type(self.data_source).__name__}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._description()}, epsilon={self.epsilon!r}>"
+
+
+class NormalizationParameters(NodeParameters):
+    """Gamma and beta of one node in one graph, and for batch normalization mean and variance."""
+
+    pairs: ClassVar[tuple[str, ...]] = ("gamma_and_beta",)
+    """The pairs that the data source may update, in this order [choice]."""
+    kernel: NormalizationKernel
+
+    @property
+    def callback_names(self) -> Mapping[MPSNNTrainingStyle, tuple[str, ...]]:  # type: ignore[override]
+        """The methods of the data source that each style calls."""
+        return {
+            MPSNNTrainingStyle.GPU: tuple(f"update_{pair}" for pair in self.pairs),
+            MPSNNTrainingStyle.CPU: tuple(f"update_{pair}_cpu" for pair in self.pairs),
+        }
+
+    def arrays(self) -> Mapping[str, Array | None]:
+        """Return gamma and beta in force."""
+        gamma, beta = self.kernel.scale
+        return {"gamma": gamma, "beta": beta}
+
+    def snapshot(self) -> Any:
+        """Return all attributes of the kernel."""
+        return dict(vars(self.kernel))
+
+    def restore(self, before: Any) -> None:
+        """Put them back."""
+        vars(self.kernel).clear()
+        vars(self.kernel).update(before)
+
+    def reload(self) -> None:
+        """Read the data source again."""
+        for pair in self.pairs:
+            self._reload(pair)
+
+    def _reload(self, pair: str) -> None:
+        getattr(self.kernel, f"reload_{pair}_from_data_source")()
+
+    def _update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
+        changes: list[Callable[[], None]] = []
+        for method, callback in self.callbacks(style).items():
+            pair = next(one for one in self.pairs if one in method)
+            answer = callback(state)
+            if style is MPSNNTrainingStyle.CPU:
+                if not isinstance(answer, bool):
+                    raise TypeError(
+                        f"{method} of the data source of {self.name!r} returned {answer!r}; it must return True, or "
+                        "False for no update"
+                    )
+                if answer:
+                    changes.append(lambda pair=pair: self._reload(pair))  # type: ignore[misc]
+            elif answer is not None:
+                if not isinstance(answer, PAIRS[pair]):
+                    raise TypeError(
+                        f"{method} of the data source of {self.name!r} returned a {type(answer).__name__}; it must "
+                        f"return an {PAIRS[pair].__name__}, or None for no update"
+                    )
+                reload = getattr(self.kernel, f"reload_{pair}")
+                changes.append(lambda reload=reload, answer=answer: reload(answer))  # type: ignore[misc]
+        if not changes:
+            return None
+
+        def change() -> None:
+            for one in changes:
+                one()
+
+        return change
+
+
+class NormalizationNode(WeightedNode):
+    """A normalization node with a data source; not a class of Apple's."""
+
+    _abstract = True
+    kernel_class: ClassVar[type[NormalizationKernel]]
+    parameters_class: ClassVar[type[NormalizationParameters]]
+
+    def __init__(self, source: MPSNNImageNode, data_source: Any, **properties: Any) -> None:
+        """Make a node; the data source is read when a graph is compiled."""
+        self._data_source = data_source
+        super().__init__((source,), **properties)
+
+    @property
+    def data_source(self) -> Any:
+        """Where the parameters come from."""
+        return self._data_source
+
+    def _load(self) -> NormalizationParameters:
+        return self.parameters_class(self.kernel_class(self._data_source), self.name)
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        kernel: NormalizationKernel = parameters.kernel
+        channels = kernel.number_of_feature_channels
+        if shapes[0][3] != channels:
+            raise ShapeError(f"its source has {shapes[0][3]} channels; its data source has {channels}")
+        return Bound(kernel.function, shapes[0])

@@ -1,0 +1,653 @@
+"""Parameters of batch, instance and group normalization: pairs of vectors, and the data sources that deliver them.
+
+A data source returns a pair after an update, an optimizer writes one, a reload reads one.
+
+>>> state = MPSCNNNormalizationGammaAndBetaState([1.0, 2.0], [0.0, 0.5])
+>>> state.gamma.tolist(), state.number_of_feature_channels
+([1.0, 2.0], 2)
+>>> state.device_write([3.0, 4.0], [0.0, 0.0])
+>>> state.gamma
+Traceback (most recent call last):
+mpsref.errors.NotSynchronizedError: MPSCNNNormalizationGammaAndBetaState.gamma cannot be read: ...
+>>> state.synchronize()
+>>> state.gamma.tolist()
+[3.0, 4.0]
+
+>>> source = BatchNormalizationDataSource(2, gamma=[1.0, 2.0])
+>>> source.number_of_feature_channels, source.gamma().tolist(), source.beta()
+(2, [1.0, 2.0], None)
+
+Source: ``MPSCNNNormalizationWeights.h``, ``MPSCNNBatchNormalization.h``, ``MPSCNNInstanceNormalization.h``,
+``MPSCNNGroupNormalization.h`` [doc].
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import integer
+from mpsref.errors import OrderError, ShapeError
+from mpsref.kernels.batch_normalization_problems import not_negative
+from mpsref.kernels.normalization import FLT_MIN, real
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.state import MPSState
+
+Kind: TypeAlias = Literal["Batch", "Instance", "Group"]
+
+
+def read_only(array: Array) -> Array:
+    """Make an array read-only, and return it."""
+    array.setflags(write=False)
+    return array
+
+
+def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
+    """Return a read-only copy of a vector, float32; a float64 array stays float64, for work in float64.
+
+    Raises ``TypeError`` for what is no array of real numbers, ``ShapeError`` for another rank, and for another length
+    than ``channels`` where that is given.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a ragged list
+        raise TypeError(f"{name} cannot be read as an array of numbers: {error}") from error
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be an array of real numbers, float32 for example")
+    if array.ndim != 1 or not array.size or channels not in (None, array.size):
+        legal = "one-dimensional and not empty, (C,)" if channels is None else f"({channels},): one for each channel"
+        raise ShapeError(f"{name} has shape {array.shape}; it must be {legal}")
+    keeps = isinstance(value, np.ndarray) and array.dtype.itemsize == 8 and array.dtype.kind == "f"
+    dtype = np.float64 if keeps else np.float32
+    with np.errstate(over="ignore"):
+        return read_only(array.astype(dtype))
+
+
+class NormalizationPairState(MPSState, SynchronizedState):
+    """Two vectors with a number for each channel; not a class of Apple's.
+
+    They may be longer than a kernel has channels, which uses the first of them [doc]. Kernels read and write them
+    with :meth:`device_read` and :meth:`device_write` in the order in which they are encoded. The host reads what it
+    passed in itself at any time, and what a kernel has written after :meth:`synchronize`.
+    """
+
+    names: ClassVar[tuple[str, str]]
+
+    def __init__(self, first: Any, second: Any) -> None:
+        """Copy the vectors; raise ``TypeError`` for what are no numbers, ``ShapeError`` for unequal lengths."""
+        self._vectors = self._checked(first, second)
+        self._readable_version = self._version
+
+    @classmethod
+    def temporary_state(cls, command_buffer: MPSCommandBuffer, number_of_feature_channels: int) -> Self:
+        """Return a state of zeros for one command buffer; here it never expires.
+
+        Raises ``OrderError`` for a committed command buffer, ``ValueError`` for fewer than one channel.
+        """
+        channels = integer("number_of_feature_channels", number_of_feature_channels, low=1)
+        check_encodable(command_buffer)
+        return cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        """Length of both vectors."""
+        return len(self._vectors[0])
+
+    def device_read(
+        self, channels: int | None = None, command_buffer: MPSCommandBuffer | None = None
+    ) -> tuple[Array, Array]:
+        """Return what a kernel that is encoded now reads: two read-only arrays, which do not change later.
+
+        With ``channels``, as many from the start; ``ShapeError`` where there are fewer. ``OrderError`` for a committed
+        command buffer. No synchronization is needed.
+        """
+        check_encodable(command_buffer)
+        first, second = self._vectors
+        if channels is None:
+            return first, second
+        if len(first) < channels:
+            raise ShapeError(
+                f"{type(self).__name__} has {len(first)} channels; a kernel with {channels} needs at least as many"
+            )
+        return first[:channels], second[:channels]
+
+    def device_write(self, first: Any, second: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Write what a kernel that is encoded now has computed; ``second=None`` keeps that vector.
+
+        Raises ``ShapeError`` for another length than the state has, errors as at construction, ``OrderError`` for a
+        committed command buffer; then nothing is written.
+        """
+        check_encodable(command_buffer)
+        vectors = self._checked(first, self._vectors[1] if second is None else second)
+        if len(vectors[0]) != self.number_of_feature_channels:
+            raise ShapeError(
+                f"{self.names[0]} has {len(vectors[0])} values; the state has {self.number_of_feature_channels}"
+            )
+        self._vectors = vectors
+        self.written()
+
+    def _checked(self, first: Any, second: Any) -> tuple[Array, Array]:
+        vectors = frozen_vector(self.names[0], first), frozen_vector(self.names[1], second)
+        lengths = len(vectors[0]), len(vectors[1])
+        if lengths[0] != lengths[1]:
+            raise ShapeError(
+                f"{self.names[0]} has {lengths[0]} values and {self.names[1]} {lengths[1]}; both must have as many"
+            )
+        return vectors
+
+    def _read(self, k: int) -> Array:
+        self.check_readable(self.names[k])
+        return self._vectors[k]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.number_of_feature_channels} channels>"
+
+
+class MPSCNNNormalizationGammaAndBetaState(NormalizationPairState):
+    """Scale and shift of a normalization: ``gamma`` and ``beta``, (C,) each."""
+
+    names = ("gamma", "beta")
+
+    @property
+    def gamma(self) -> Array:
+        """The scale, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization."""
+        return self._read(0)
+
+    @property
+    def beta(self) -> Array:
+        """The shift, read-only; errors as for ``gamma``."""
+        return self._read(1)
+
+
+class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
+    """Statistics of a normalization: ``mean`` and ``variance``, (C,) each; a negative variance is refused [choice]."""
+
+    names = ("mean", "variance")
+
+    @property
+    def mean(self) -> Array:
+        """The mean, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization."""
+        return self._read(0)
+
+    @property
+    def variance(self) -> Array:
+        """The variance, read-only; errors as for ``mean``."""
+        return self._read(1)
+
+    def _checked(self, first: Any, second: Any) -> tuple[Array, Array]:
+        mean, variance = super()._checked(first, second)
+        return mean, not_negative("variance", variance)
+
+
+# --- protocols, and what kernels load ---------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class MPSCNNInstanceNormalizationDataSource(Protocol):
+    """The members of a data source of instance normalization.
+
+    Optional members are ``epsilon()``, ``load()`` and ``purge()``, and for training
+    ``update_gamma_and_beta(state, command_buffer=None)``, which returns a pair state to reload, or ``None`` for no
+    change, and its CPU form ``update_gamma_and_beta_cpu(state)``, which returns whether the vectors have changed.
+    ``state`` holds the gradients of each image; an update adds them up.
+    """
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        """C: the number of channels of every image."""
+
+    def gamma(self) -> Any:
+        """Return the scale (C,), or ``None`` for 1 [choice]."""
+
+    def beta(self) -> Any:
+        """Return the shift (C,), or ``None`` for 0 [choice]."""
+
+    def label(self) -> str | None:
+        """Return a name for messages, or ``None``."""
+
+
+@runtime_checkable
+class MPSCNNGroupNormalizationDataSource(MPSCNNInstanceNormalizationDataSource, Protocol):
+    """The members of a data source of group normalization: the same, and the number of groups.
+
+    Apple's protocol has no ``load`` and ``purge``; where they exist they are called here too [choice].
+    """
+
+    number_of_groups: int
+    """The number of groups of channels that are normalized separately; it divides the number of channels."""
+
+
+@runtime_checkable
+class MPSCNNBatchNormalizationDataSource(MPSCNNInstanceNormalizationDataSource, Protocol):
+    """The members of a data source of batch normalization.
+
+    ``load`` is called before anything is read, ``purge`` after each ``load``. Optional members are ``epsilon()``, and
+    for training ``update_gamma_and_beta(state, command_buffer=None)`` and ``update_mean_and_variance(state,
+    command_buffer=None)``, which return a pair state to reload, or ``None`` for no change, and their CPU forms
+    ``update_gamma_and_beta_cpu(state)`` and ``update_mean_and_variance_cpu(state)``, which return whether the vectors
+    have changed.
+    """
+
+    def mean(self) -> Any:
+        """Return the initial mean (C,), or ``None`` together with ``variance``."""
+
+    def variance(self) -> Any:
+        """Return the initial variance (C,), >= 0, or ``None`` together with ``mean``."""
+
+    def load(self) -> bool:
+        """Make the data ready; ``False`` makes a kernel's construction fail."""
+
+    def purge(self) -> None:
+        """Release the data until the next ``load``."""
+
+
+MEMBERS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Batch": (("gamma", "beta", "mean", "variance", "load", "purge", "label"), ("number_of_feature_channels",)),
+    "Instance": (("gamma", "beta", "label"), ("number_of_feature_channels",)),
+    "Group": (("gamma", "beta", "label"), ("number_of_feature_channels", "number_of_groups")),
+}
+"""The methods and the properties that a data source must have."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedParameters:
+    """The parameters of a kernel: read-only copies (C,), ``None`` where the data source has none."""
+
+    channels: int
+    groups: int
+    gamma: Array | None = None
+    beta: Array | None = None
+    mean: Array | None = None
+    variance: Array | None = None
+    epsilon: float = FLT_MIN
+    from_data_source: bool = True
+    """Whether the data source delivered gamma and beta; otherwise a state did."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoadedParameters) and self._numbers() == other._numbers()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _numbers(self) -> tuple[Any, ...]:
+        vectors = self.gamma, self.beta, self.mean, self.variance
+        return self.channels, self.groups, self.epsilon, *(None if v is None else v.tolist() for v in vectors)
+
+
+def load(source: Any, kind: Kind) -> LoadedParameters:
+    """Return copies of the parameters that a data source delivers, between ``load`` and ``purge`` if it has them.
+
+    Without groups of its own every channel is one. Raises ``TypeError`` for a missing member and for what are no
+    numbers, ``OrderError`` if ``load`` does not return true, ``ValueError`` (or ``ShapeError``) for another length, a
+    negative variance or epsilon, one of mean and variance without the other, and groups that do not divide the
+    channels.
+    """
+    methods, values = MEMBERS[kind]
+    missing = [name for name in methods if not callable(getattr(source, name, None))]
+    if not hasattr(type(source), "__getattr__"):  # properties are not read before load()
+        missing += [name for name in values if inspect.getattr_static(source, name, None) is None]
+    if missing:
+        raise TypeError(
+            f"data_source is of type {type(source).__name__}, which lacks {', '.join(missing)}; use a "
+            f"{kind}NormalizationDataSource, or a class with all members of MPSCNN{kind}NormalizationDataSource"
+        )
+    try:
+        ready = source.load() if callable(getattr(source, "load", None)) else True
+        if not ready:
+            raise OrderError(f"data_source.load() returned {ready!r}; it must return True once the data is ready")
+        channels = integer("data_source.number_of_feature_channels", source.number_of_feature_channels, low=1)
+        groups = channels
+        if kind == "Group":
+            groups = _divisor("data_source.number_of_groups", source.number_of_groups, channels)
+        gamma, beta = _vectors(source, ("gamma", "beta"), channels)
+        mean, variance = _vectors(source, ("mean", "variance"), channels) if kind == "Batch" else (None, None)
+        epsilon = source.epsilon() if callable(getattr(source, "epsilon", None)) else FLT_MIN
+        epsilon = real("data_source.epsilon()", epsilon, low=0)
+        return LoadedParameters(channels, groups, gamma, beta, mean, variance, epsilon)
+    finally:
+        if callable(getattr(source, "purge", None)):
+            source.purge()
+
+
+def _vectors(source: Any, names: tuple[str, str], channels: int) -> tuple[Array | None, Array | None]:
+    """Return copies of two vectors of a data source, checked."""
+    given = {name: getattr(source, name)() for name in names}
+    first, second = (
+        None if value is None else frozen_vector(f"data_source.{name}()", value, channels)
+        for name, value in given.items()
+    )
+    if names[1] == "variance":
+        if (first is None) != (second is None):
+            absent = names[0] if first is None else names[1]
+            raise ValueError(
+                f"data_source.{absent}() returned None; mean and variance must both be given, or both be None"
+            )
+        if second is not None:
+            not_negative("data_source.variance()", second)
+    return first, second
+
+
+def _divisor(name: str, value: Any, channels: int) -> int:
+    groups = integer(name, value, low=1)
+    if channels % groups:
+        raise ValueError(f"{name} is {groups}; it must divide number_of_feature_channels, {channels}")
+    return groups
+
+
+# --- data sources that hold their vectors -----------------------------------------------------------------------------
+
+
+class _DataSource(SecureCoding):
+    """A data source that holds gamma and beta, and may learn with an optimizer.
+
+    ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel sees a change when it
+    reloads.
+    """
+
+    def __init__(self, channels: int, gamma: Any, beta: Any, epsilon: float, optimizer: Any) -> None:
+        self._channels = integer("number_of_feature_channels", channels, low=1)
+        self._epsilon = real("epsilon", epsilon, low=0)
+        self.gamma_array, self.beta_array = self._given("gamma", gamma), self._given("beta", beta)
+        if optimizer is not None and not (
+            callable(getattr(optimizer, "encode", None)) and hasattr(optimizer, "moments")
+        ):
+            raise TypeError(
+                f"optimizer is of type {type(optimizer).__name__}; it must be an optimizer with encode and moments, "
+                "such as an MPSNNOptimizerStochasticGradientDescent, or None"
+            )
+        self.optimizer = optimizer
+
+    def _given(self, name: str, value: Any) -> Array | None:
+        return None if value is None else frozen_vector(name, value, self._channels)
+
+    @property
+    def number_of_feature_channels(self) -> int:
+        """C."""
+        return self._channels
+
+    def gamma(self) -> Array | None:
+        """Return the scale, or ``None`` for 1."""
+        return self.gamma_array
+
+    def beta(self) -> Array | None:
+        """Return the shift, or ``None`` for 0."""
+        return self.beta_array
+
+    def epsilon(self) -> float:
+        """Return what is added to a variance."""
+        return self._epsilon
+
+    def load(self) -> bool:
+        """Return ``True``: the vectors are always ready."""
+        return True
+
+    def purge(self) -> None:
+        """Do nothing: the vectors are kept."""
+
+    def label(self) -> str | None:
+        """Return ``None``: it has no name."""
+        return None
+
+    def saved_values(self) -> dict[str, Any]:
+        """Return what is saved: numbers, vectors as tuples; moments of an optimizer are not."""
+        super().saved_values()  # raises for a subclass that is not registered
+        return self._contents()
+
+    def _contents(self) -> dict[str, Any]:
+        return {
+            "number_of_feature_channels": self._channels,
+            "gamma": _as_tuple(self.gamma_array),
+            "beta": _as_tuple(self.beta_array),
+            "epsilon": self._epsilon,
+            "optimizer": self.optimizer,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both deliver the same."""
+        return self._contents() == other._contents() if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # vectors change
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._channels} channels, epsilon={self._epsilon!r}>"
+
+
+def _as_tuple(vector: Array | None) -> tuple[float, ...] | None:
+    return None if vector is None else tuple(vector.tolist())
+
+
+@secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
+class InstanceNormalizationDataSource(_DataSource):
+    """A data source of instance normalization that holds its vectors, and may learn with an optimizer.
+
+    ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel sees a change when it
+    reloads. An update is one step of ``optimizer`` on both, with their gradients summed over the images; its moments
+    are kept here.
+    """
+
+    def __init__(
+        self,
+        number_of_feature_channels: int,
+        gamma: Any = None,
+        beta: Any = None,
+        epsilon: float = FLT_MIN,
+        optimizer: Any = None,
+    ) -> None:
+        """Copy the vectors (C,); raises ``TypeError`` or ``ValueError`` for what does not fit."""
+        super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
+        self._moments: dict[str, Array] = {}
+
+    def update_gamma_and_beta(
+        self, state: Any, command_buffer: MPSCommandBuffer | None = None
+    ) -> MPSCNNNormalizationGammaAndBetaState | None:
+        """Make a step of the optimizer; return its result for a reload, or ``None`` without an optimizer.
+
+        ``state`` is the gradient state of a batch, or a list of the states of its images. Raises ``OrderError`` before
+        the gradient has been encoded.
+        """
+        if self.optimizer is None:
+            return None
+        gradient = self._total(state, command_buffer)
+        values = np.concatenate(
+            [
+                np.full(self._channels, default, np.float32) if vector is None else vector
+                for vector, default in ((self.gamma_array, 1), (self.beta_array, 0))
+            ]
+        )
+        moments = {name.removesuffix("s"): np.zeros(values.size, np.float32) for name in self.optimizer.moments}
+        self._moments = moments | self._moments
+        result = self.optimizer.encode(
+            input_gradient_vector=gradient, input_values_vector=values, **self._moments, command_buffer=command_buffer
+        )
+        self.gamma_array, self.beta_array = (
+            frozen_vector(name, vector) for name, vector in zip(("gamma", "beta"), np.split(result, 2), strict=True)
+        )
+        return MPSCNNNormalizationGammaAndBetaState(self.gamma_array, self.beta_array)
+
+    def update_gamma_and_beta_cpu(self, state: Any) -> bool:
+        """Do the same for a synchronized state; return whether there is an optimizer."""
+        if self.optimizer is not None:
+            for one in state:
+                _ = one.gradient_for_gamma  # raises where the host may not read it
+        return self.update_gamma_and_beta(state) is not None
+
+    def _total(self, states: Iterable[Any], command_buffer: MPSCommandBuffer | None) -> Array:
+        """Return the gradients for gamma and beta, one after the other, summed over the images."""
+        total = np.zeros(2 * self._channels)
+        for one in states:
+            known = one.device_read(command_buffer)
+            if known.gradient_for_gamma is None:
+                raise OrderError("state has no gradients yet; encode the gradient kernel with it before the update")
+            total += np.concatenate([known.gradient_for_gamma, known.gradient_for_beta])
+        return total.astype(np.float32)
+
+
+@secure_coding(
+    version=1, arguments=("number_of_feature_channels", "number_of_groups", "gamma", "beta", "epsilon", "optimizer")
+)
+class GroupNormalizationDataSource(InstanceNormalizationDataSource):
+    """The same for group normalization; ``number_of_groups`` may be set, and a kernel sees it when it reloads."""
+
+    def __init__(
+        self,
+        number_of_feature_channels: int,
+        number_of_groups: int = 1,
+        gamma: Any = None,
+        beta: Any = None,
+        epsilon: float = FLT_MIN,
+        optimizer: Any = None,
+    ) -> None:
+        """Copy the vectors (C,); raises ``TypeError`` or ``ValueError`` for what does not fit."""
+        super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
+        self.number_of_groups = number_of_groups
+
+    @property
+    def number_of_groups(self) -> int:
+        """How many groups of channels there are; it divides the number of channels."""
+        return self._groups
+
+    @number_of_groups.setter
+    def number_of_groups(self, value: int) -> None:
+        self._groups = _divisor("number_of_groups", value, self._channels)
+
+    def _contents(self) -> dict[str, Any]:
+        return super()._contents() | {"number_of_groups": self._groups}
+
+
+class _BatchState(Protocol):
+    """The members of a state of batch normalization that its data source reads."""
+
+    @property
+    def mean(self) -> Array | None: ...
+
+    @property
+    def variance(self) -> Array | None: ...
+
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> tuple[Array | None, ...]: ...
+
+    def check_readable(self, name: str) -> None: ...
+
+
+@secure_coding(
+    version=1,
+    arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
+)
+class BatchNormalizationDataSource(_DataSource):
+    """A data source that holds its vectors, keeps running statistics, and may learn with an optimizer.
+
+    An update of mean and variance is ``running = momentum * running + (1 - momentum) * batch value``, alike for mean
+    and (biased) variance, from 0 and 1 where there are none yet. One of gamma and beta is a step of ``optimizer``, and
+    nothing where that is ``None``; its moments are kept here. The vectors are ``gamma_array`` and so on, float32; a
+    kernel sees a change when it reloads.
+    """
+
+    def __init__(
+        self,
+        number_of_feature_channels: int,
+        gamma: Any = None,
+        beta: Any = None,
+        mean: Any = None,
+        variance: Any = None,
+        epsilon: float = FLT_MIN,
+        momentum: float = 0.9,
+        optimizer: Any = None,
+    ) -> None:
+        """Copy the vectors (C,); raises ``TypeError`` or ``ValueError`` for what does not fit.
+
+        ``momentum`` is in [0, 1]. An ``optimizer`` has ``encode`` and ``moments`` as those of :mod:`mpsref.mps` have.
+        """
+        super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
+        self._momentum = real("momentum", momentum, low=0)
+        if self._momentum > 1:
+            raise ValueError(f"momentum is {momentum!r}; it must be a number in [0, 1]")
+        if (mean is None) != (variance is None):
+            raise ValueError("one of mean and variance is None; give both, or neither")
+        self.mean_array, self.variance_array = self._given("mean", mean), self._given("variance", variance)
+        if self.variance_array is not None:
+            not_negative("variance", self.variance_array)
+        self._moments: dict[str, list[Array]] = {}
+
+    @property
+    def momentum(self) -> float:
+        """The fraction of the running statistics that an update keeps."""
+        return self._momentum
+
+    def mean(self) -> Array | None:
+        """Return ``mean_array``."""
+        return self.mean_array
+
+    def variance(self) -> Array | None:
+        """Return ``variance_array``."""
+        return self.variance_array
+
+    def update_mean_and_variance(
+        self, state: _BatchState, command_buffer: MPSCommandBuffer | None = None
+    ) -> MPSCNNNormalizationMeanAndVarianceState:
+        """Move the running statistics towards those of the batch; return them for a reload.
+
+        Raises ``OrderError`` for a state without statistics.
+        """
+        self.mean_array, self.variance_array = self.moved(*state.device_read(command_buffer)[-2:])
+        return MPSCNNNormalizationMeanAndVarianceState(self.mean_array, self.variance_array)
+
+    def update_mean_and_variance_cpu(self, state: _BatchState) -> bool:
+        """Do the same with a synchronized state; return ``True``."""
+        self.mean_array, self.variance_array = self.moved(state.mean, state.variance)
+        return True
+
+    def moved(self, mean: Array | None, variance: Array | None) -> tuple[Array, Array]:
+        """Return the running statistics after a batch with this mean and variance; nothing is changed.
+
+        Raises ``OrderError`` for ``None``.
+        """
+        running = (
+            np.zeros(self._channels, np.float32) if self.mean_array is None else self.mean_array,
+            np.ones(self._channels, np.float32) if self.variance_array is None else self.variance_array,
+        )
+        moved, kept = [], self._momentum
+        for old, new in zip(running, (mean, variance), strict=True):
+            if new is None:
+                raise OrderError("state has no statistics; encode MPSCNNBatchNormalizationStatistics before an update")
+            both = np.multiply(kept, old, dtype=np.float64) + np.multiply(1 - kept, new, dtype=np.float64)
+            moved.append(read_only(both.astype(np.result_type(old, new))))
+        return moved[0], moved[1]
+
+    def update_gamma_and_beta(
+        self, state: _BatchState, command_buffer: MPSCommandBuffer | None = None
+    ) -> MPSCNNNormalizationGammaAndBetaState | None:
+        """Make a step of the optimizer; return its result for a reload, or ``None`` without an optimizer."""
+        if self.optimizer is None:
+            return None
+        for name in self.optimizer.moments:
+            if name not in self._moments:
+                vectors = self.gamma_array, self.beta_array
+                like = [np.dtype(np.float32) if vector is None else vector.dtype for vector in vectors]
+                self._moments[name] = [np.zeros(self._channels, dtype) for dtype in like]
+        result: MPSCNNNormalizationGammaAndBetaState = self.optimizer.encode(
+            batch_normalization_state=state, **self._moments, command_buffer=command_buffer
+        )
+        self.gamma_array, self.beta_array = result.device_read(self._channels, command_buffer)
+        return result
+
+    def update_gamma_and_beta_cpu(self, state: _BatchState) -> bool:
+        """Do the same for a synchronized state; return whether there is an optimizer."""
+        if self.optimizer is not None:
+            state.check_readable("gradient_for_gamma")
+        return self.update_gamma_and_beta(state) is not None
+
+    def copy(self) -> Self:
+        """Return an equal data source that learns separately: only the immutable vectors are shared."""
+        twin = copy.copy(self)
+        twin.optimizer = None if self.optimizer is None else self.optimizer.copy()
+        twin._moments = {name: [vector.copy() for vector in pair] for name, pair in self._moments.items()}
+        return twin
+
+    def _contents(self) -> dict[str, Any]:
+        statistics = {"mean": _as_tuple(self.mean_array), "variance": _as_tuple(self.variance_array)}
+        return super()._contents() | statistics | {"momentum": self._momentum}
