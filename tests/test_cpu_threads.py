@@ -76,9 +76,9 @@ def add_to(begin: int, end: int, values: Any, sums: Any) -> None:
 @compiled
 def meet(begin: int, end: int, inside: Any, met: Any) -> None:
     """Wait until both parts have begun; give up after some seconds."""
-    spin_pool._set(inside, begin, 1)
+    spin_pool._store(inside, begin, 1)
     for _ in range(5_000_000_000):
-        if spin_pool._seen(inside, 0) + spin_pool._seen(inside, 1) == 2:
+        if spin_pool._load(inside, 0) + spin_pool._load(inside, 1) == 2:
             met[begin] = 1
             break
 
@@ -94,9 +94,9 @@ def fail(begin: int, end: int, row: int, seen: Any) -> None:
 
 def test_the_kernel_runs_in_several_threads(set_threads: Any) -> None:
     set_threads(2)
-    threads.for_rows(meet, 2, 2 * threads.GRAIN, *np.ones((2, 2), np.int64))  # compiles it
+    threads.for_rows(meet, 2, *np.ones((2, 2), np.int64), nbytes=2 * threads.GRAIN)  # compiles it
     inside, met = np.zeros((2, 2), np.int64)
-    threads.for_rows(meet, 2, 2 * threads.GRAIN, inside, met)
+    threads.for_rows(meet, 2, inside, met, nbytes=2 * threads.GRAIN)
     assert met.tolist() == [1, 1]
 
 
@@ -104,7 +104,7 @@ def test_little_work_stays_in_the_calling_thread(set_threads: Any, monkeypatch: 
     set_threads(2)
     monkeypatch.setattr(threads, "_shared", None)
     seen = np.zeros(100, np.int64)
-    threads.for_rows(mark, 100, 2 * threads.GRAIN - 1, seen)
+    threads.for_rows(mark, 100, seen, nbytes=2 * threads.GRAIN - 1)
     assert seen.all()
 
 
@@ -114,7 +114,7 @@ def test_every_row_is_computed_once(set_threads: Any, rows: int, count: int) -> 
     set_threads(count)
     for nbytes in (10 * threads.GRAIN, 1000 * threads.GRAIN):
         seen = np.zeros(rows, np.int64)
-        threads.for_rows(mark, rows, nbytes, seen)
+        threads.for_rows(mark, rows, seen, nbytes=nbytes)
         assert (seen == 1).all()
 
 
@@ -122,7 +122,8 @@ def test_every_row_is_computed_once(set_threads: Any, rows: int, count: int) -> 
 def test_steps_follow_each_other(set_threads: Any, count: int) -> None:
     set_threads(count)
     first, second = np.zeros(50, np.int64), np.zeros(50, np.int64)
-    threads.in_steps([(mark, (first,)), (add_to, (first, second)), (mark, (first,))], 50, 10 * threads.GRAIN)
+    later = (add_to, (first, second)), (mark, (first,))
+    threads.for_rows(mark, 50, first, nbytes=10 * threads.GRAIN, then=later)
     assert (first == 2).all()
     assert (second == 1).all(), "the second step saw what the first one wrote, and not what the third did"
 
@@ -132,7 +133,7 @@ def test_a_failure_in_any_part_reaches_the_caller(set_threads: Any, row: int) ->
     set_threads(2)
     seen = np.zeros(100, np.int64)
     with pytest.raises(MemoryError, match="workspace of fail"):
-        threads.for_rows(fail, 100, 10 * threads.GRAIN, row, seen)
+        threads.for_rows(fail, 100, row, seen, nbytes=10 * threads.GRAIN)
     later = seen.copy()
     time.sleep(0.01)
     assert (seen == later).all(), "a part was still running when the exception arrived"
@@ -159,7 +160,7 @@ def test_sleeping_helpers_wake_up(set_threads: Any) -> None:
     set_threads(2)
     for _ in range(20):
         inside, met = np.zeros((2, 2), np.int64)
-        threads.for_rows(meet, 2, 2 * threads.GRAIN, inside, met)
+        threads.for_rows(meet, 2, inside, met, nbytes=2 * threads.GRAIN)
         assert met.tolist() == [1, 1]
         assert threads._team is not None
         deadline = time.monotonic() + 30

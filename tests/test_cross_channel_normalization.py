@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -144,9 +145,13 @@ def test_powers_of_the_cpu_backend(beta: float) -> None:
     """Roots and products for multiples of 1/4, and the general power: all well within 16 ulp."""
     from mpsref_cpu.simd.powers import raise_to_minus
 
+    @numba.njit  # type: ignore[untyped-decorator]
+    def run(beta: Any, base: Any, power: Any) -> None:
+        raise_to_minus(beta, base, power, base.size)
+
     base = np.linspace(0.3, 3, 1000, dtype=np.float32)
     power = np.empty_like(base)
-    raise_to_minus(beta, base, power, base.size)
+    run(beta, base, power)
     exact = base.astype(np.float64) ** -np.float64(np.float32(beta))
     assert (np.abs(power - exact) <= 16 * np.spacing(exact.astype(np.float32))).all()
 
@@ -155,12 +160,20 @@ def test_powers_of_the_cpu_backend(beta: float) -> None:
 @pytest.mark.parametrize("step", [1, 3])
 def test_sums_over_windows(kernel: int, step: int) -> None:
     """On integers the sums are exact, however they are put together."""
-    from mpsref_cpu.normalization.window_sums import sum_line, sum_rows
+    from mpsref_cpu.normalization import window_sums
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def sum_rows(rows: Any, kernel: int) -> None:
+        window_sums.sum_rows(rows, 3, 35, kernel)
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def sum_line(line: Any, count: int, kernel: int, step: int, sums: Any, room: Any) -> None:
+        window_sums.sum_line(line, count, kernel, step, sums, room)
 
     rows = np.random.default_rng(0).integers(-9, 9, (40 + kernel, 5)).astype(np.float32)
     due = np.array([rows[i : i + kernel].sum(axis=0) for i in range(3, 38)])
     worked = rows.copy()
-    sum_rows(worked, 3, 35, kernel)
+    sum_rows(worked, kernel)
     np.testing.assert_array_equal(worked[3:38], due)
     line = rows.ravel().copy()
     count = line.size - (kernel - 1) * step

@@ -120,10 +120,10 @@ def combine_images(problem: BroadcastProblem, formula: Any, x: Array, y: Array, 
     flat = as_storage(x), as_storage(y), as_storage(out)
     nbytes = x.nbytes + y.nbytes + out.nbytes
     if all(is_whole(walk, problem.shape) for walk in walks):
-        for_rows(_blocks, -(-out.size // BLOCK), nbytes, formula, *flat)
+        for_rows(_blocks, -(-out.size // BLOCK), formula, *flat, nbytes=nbytes)
         return
     sizes = height, width, channels, pixels_of_a_line(width, channels)
-    for_rows(_rows, n * height, nbytes, formula, *flat, sizes, *walks)
+    for_rows(_rows, n * height, formula, *flat, sizes, *walks, nbytes=nbytes)
 
 
 def forward(problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
@@ -203,7 +203,7 @@ def _gradient_of(
     parts = np.empty(0) if whole else plan.parts(n)
     flat, target = parts.reshape(-1), as_storage(out)
     fixed: Any = (formula, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
-    for_rows(_terms, n * plan.units, nbytes, *fixed)
+    for_rows(_terms, n * plan.units, *fixed, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)

@@ -1,7 +1,7 @@
-"""What the compiled code of a file depends on: its text, and that of all files whose functions may be compiled into it.
+"""A fingerprint of the source that compiled code depends on: its own file, and all files compiled into it.
 
-numba's disk cache looks at the file of a function alone. A change of a function that is compiled into another file's
-kernels, or of a constant, would leave these as they were.
+numba's disk cache looks at the file of a kernel alone, and would keep its code when a function or constant that it uses
+from another file has changed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from pathlib import Path
 
 import mpsref
 
-__all__ = ["fingerprint"]
-
 FOLDERS = {"mpsref_cpu": Path(__file__).parent, "mpsref": Path(mpsref.__file__).parent}
 
 IMPORT = re.compile(r"^from ((mpsref_cpu|mpsref)\.[\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
@@ -25,9 +23,9 @@ NEVER_COMPILED_IN = {"mpsref_cpu.threads"}
 
 
 def fingerprint(module: str) -> str:
-    """Return a text that changes with the code that the compiled functions of ``module`` are made of."""
+    """Return a text that changes with the source of the compiled functions of ``module``."""
     digest = hashlib.sha256()
-    for name in sorted(_parts(module)):
+    for name in sorted(_sources(module)):
         digest.update(f"{name}\n{_text(name)}\n".encode())
     return digest.hexdigest()
 
@@ -41,18 +39,18 @@ def _text(module: str) -> str:
 
 @cache
 def _imports(module: str) -> frozenset[str]:
-    """Return the files of this backend that a file imports, and those of mpsref that it takes constants from."""
+    """Return the modules of this backend that a module imports, and those of mpsref from which it takes constants."""
     found = IMPORT.findall(_text(module))
     own = (name for name, package, names in found if package == "mpsref_cpu" or CONSTANT.search(names))
     return frozenset(own) - NEVER_COMPILED_IN
 
 
 @cache
-def _parts(module: str) -> frozenset[str]:
-    parts, left = {module}, [module]
+def _sources(module: str) -> frozenset[str]:
+    sources, left = {module}, [module]
     while left:
-        for name in _imports(left.pop()) - parts:
-            parts.add(name)
+        for name in _imports(left.pop()) - sources:
+            sources.add(name)
             if name.startswith("mpsref_cpu."):
                 left.append(name)
-    return frozenset(parts)
+    return frozenset(sources)

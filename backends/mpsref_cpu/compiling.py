@@ -1,91 +1,71 @@
-"""How every kernel of this backend is compiled."""
+"""How the functions of this backend are compiled."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from numba import types
+from numba.extending import overload
 
+from mpsref_cpu import _numba
 from mpsref_cpu.cache_fingerprint import fingerprint
-
-__all__ = ["compiled", "inlined", "internal", "uncounted"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+OPTIONS: dict[str, Any] = {"fastmath": {"contract"}, "error_model": "numpy"}
+"""Of fast math only the fused multiply-add is on; NaN and infinity stay as IEEE 754 has them, in a division by zero
+too, whose check in Python's error model would also prevent vectorization."""
+
 
 def compiled(function: Function) -> Function:
-    """Compile ``function`` at its first call for each combination of dtypes, without the GIL, and cache it on disk.
+    """Compile a kernel at its first call for each combination of dtypes, without the GIL, and cache it on disk.
 
-    Of fast math only the fused multiply-add is on: NaN and infinity stay what IEEE 754 makes of them, in a division
-    by zero, whose check in Python's way would keep loops from being vectorized. Where there is no
-    directory to write to, neither beside the source nor in the user's home, each process compiles anew. The cache
-    is for the code that there is now, see :mod:`mpsref_cpu.cache_fingerprint`.
+    Without a writable directory, next to the source or in the user's home, each process compiles anew.
     """
-    return _compiled(function)
+    options = {"nogil": True, "no_cfunc_wrapper": True} | OPTIONS
+    try:
+        kernel = numba.njit(cache=True, **options)(function)
+        if function.__module__.startswith("mpsref_cpu."):
+            _numba.set_cache_stamp(kernel, fingerprint(function.__module__))
+    except (RuntimeError, OSError):  # "cannot cache function: no locator available", or no source
+        kernel = numba.njit(**options)(function)
+    return cast(Function, kernel)
 
 
-def internal(function: Function) -> Function:
-    """Compile ``function`` for the compiled functions that call it. Python cannot call it.
+def internal(function: Function, **options: bool) -> Function:
+    """Compile a function for the compiled functions that call it, as part of them. Python cannot call it."""
 
-    The way in from Python takes as long to compile as a short function itself.
-    """
-    return _compiled(function, no_cpython_wrapper=True)
+    def chosen(*arguments: Any, **named: Any) -> Function:
+        return function
+
+    return cast(Function, _only_compiled(function, chosen, options))
 
 
 def inlined(function: Function) -> Function:
-    """Compile ``function`` into the compiled functions that call it: a call with arrays costs as much as 100 pixels.
-
-    Python cannot call it.
-    """
-    return _compiled(function, no_cpython_wrapper=True, forceinline=True)
+    """Like :func:`internal`, inlined: a call with array arguments costs as much as 100 pixels."""
+    return internal(function, forceinline=True)
 
 
 def uncounted(function: Function) -> Function:
-    """Compile a function that makes no array and returns none, without the reference counts of its arguments.
+    """Like :func:`internal`, without reference counting, for functions that neither create nor return arrays.
 
-    Some of them are changed at nearly each call and slice, each time with a lock, for which threads wait in turn: a
-    call costs a microsecond or less, and what is done for each row of an image must cost less than that. Python cannot
-    call it.
+    Reference counts are changed by locked instructions at nearly every call and slice, up to a microsecond a call.
     """
-    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
+    return internal(function, _nrt=False)
 
 
-def _compiled(function: Function, **more: bool) -> Function:
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-    options["no_cfunc_wrapper"] = True  # a way in for C, which nobody takes: threads.py calls the function itself
-    options |= more
-    try:
-        result: Any = numba.njit(cache=True, **options)(function)
-        if function.__module__.startswith("mpsref_cpu."):
-            result._cache._cache_file._source_stamp = fingerprint(function.__module__)  # numba has no public way
-    except (RuntimeError, OSError):  # "cannot cache function: no locator available"; or there is no source
-        result = numba.njit(**options)(function)
-    _without_literals(result)
-    if "no_cpython_wrapper" in options:
-        _without_entry(result)
-    return cast(Function, result)
+def generic(choose: Function) -> Function:
+    """Make a function for compiled code from one that returns the implementation for the types of its arguments."""
+    return cast(Function, _only_compiled(choose, choose, {"forceinline": True}))
 
 
-def _without_literals(dispatcher: Any) -> None:
-    """Let compiled callers that pass the constants 0 and 1 share the code that was compiled for integers.
-
-    Numba would compile the function once more for each constant. What is compiled into its caller loses nothing: LLVM
-    sees the constants there.
-    """
-    template = dispatcher.get_call_template
-    plain: Any = types.unliteral
-    dispatcher.get_call_template = lambda args, kws: template(
-        tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()}
-    )
-
-
-def _without_entry(dispatcher: Any) -> None:
-    """Turn a call from Python, which would go to address 0, into an error."""
-
+def _only_compiled(function: Callable[..., Any], choose: Callable[..., Any], options: dict[str, bool]) -> Any:
+    @functools.wraps(function)
     def refuse(*arguments: Any, **named: Any) -> None:
-        raise TypeError(f"{dispatcher.__name__} is for compiled code only")
+        raise TypeError(f"{function.__name__} is for compiled code only")
 
-    dispatcher._insert = lambda *arguments, **named: None  # where a call looks first
-    dispatcher._compile_for_args = refuse
+    as_overload: Any = overload  # whose type declares only some of the options
+    as_overload(refuse, jit_options=OPTIONS | options, strict=False)(choose)
+    return refuse

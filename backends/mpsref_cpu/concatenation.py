@@ -30,7 +30,7 @@ def gradient(problem: ConcatenationGradient, g: Array, out: Any) -> None:
 
 def _copy(source: Array, target: Array, sizes: tuple[int, ...]) -> None:
     nbytes = 2 * min(source.nbytes, target.nbytes)
-    for_rows(copy_channels, math.prod(target.shape[:3]), nbytes, as_storage(source), as_storage(target), sizes)
+    for_rows(copy_channels, math.prod(target.shape[:3]), as_storage(source), as_storage(target), sizes, nbytes=nbytes)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

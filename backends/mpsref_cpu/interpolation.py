@@ -50,7 +50,7 @@ def resample(axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out
     block = max(1, BLOCK // (channels * max(1, -(-int(ends[-1]) // width))))
     widest = max(int(ends[min(k + block, width) - 1] - columns.first[k]) for k in range(0, width, block))
     sizes = *source.shape[1:3], height, width, channels, block, widest
-    for_rows(_resample, n * height, source.nbytes + out.nbytes, pixels, target, sizes, rows, columns)
+    for_rows(_resample, n * height, pixels, target, sizes, rows, columns, nbytes=source.nbytes + out.nbytes)
 
 
 @lru_cache(maxsize=256)

@@ -26,14 +26,16 @@ def copy(source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` in their order, in equal parts."""
     parts = math.gcd(out.size, PARTS)
     long = out.size // parts
-    for_rows(copy_channels, parts, 2 * out.nbytes, as_storage(source), as_storage(out), (long, 0, long, 0, long, long))
+    for_rows(
+        copy_channels, parts, as_storage(source), as_storage(out), (long, 0, long, 0, long, long), nbytes=2 * out.nbytes
+    )
 
 
 def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` that ``table`` names, and with ``fills`` where it names none."""
     sizes = (*source.shape[1:], *out.shape[1:])
     flat = as_storage(source), as_storage(out), as_storage(fills)
-    for_rows(_gather, out.shape[0] * out.shape[1], 2 * out.nbytes, *flat, sizes, *table)
+    for_rows(_gather, out.shape[0] * out.shape[1], *flat, sizes, *table, nbytes=2 * out.nbytes)
 
 
 @compiled
@@ -79,7 +81,7 @@ def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Arr
     sizes = (*source.shape[1:], *out.shape[1:])
     flat, starts = (as_storage(source), as_storage(out)), tuple(axis.start for axis in table)
     orders = tuple(axis.order for axis in table)
-    for_rows(_gather_sums, out.shape[0] * out.shape[1], source.nbytes + out.nbytes, *flat, sizes, starts, orders)
+    for_rows(_gather_sums, out.shape[0] * out.shape[1], *flat, sizes, starts, orders, nbytes=source.nbytes + out.nbytes)
 
 
 @compiled

@@ -32,7 +32,7 @@ def forward(problem: ReduceForward, x: Array, out: Array) -> None:
     (top, left), (rows, columns) = problem.region
     sizes = (*x.shape[1:], top, left, rows, columns, plan.rows, plan.units, plan.pixels * plan.channels)
     nbytes = problem.part(x).nbytes
-    for_rows(_fold, out.shape[0] * plan.units, nbytes, kind, as_storage(x), parts.reshape(-1), sizes, kept)
+    for_rows(_fold, out.shape[0] * plan.units, kind, as_storage(x), parts.reshape(-1), sizes, kept, nbytes=nbytes)
     result = parts if kept[0] else JOINED[type(kind)](parts, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
         np.multiply(result, problem.scale, out=out, casting="same_kind")
@@ -53,7 +53,7 @@ def _fill_with_indices(problem: ReduceForward, x: Array, out: Array, greatest: b
     (top, left), (height, width) = problem.region
     sizes = (*x.shape[1:], top, left, height, width)
     indices, sign = np.empty(out.size, np.float32), np.float32(1 if greatest else -1)
-    for_rows(_index, out.shape[0] * height, problem.part(x).nbytes, as_storage(x), indices, sizes, sign)
+    for_rows(_index, out.shape[0] * height, as_storage(x), indices, sizes, sign, nbytes=problem.part(x).nbytes)
     with np.errstate(over="ignore"):
         out.reshape(-1)[...] = indices
 

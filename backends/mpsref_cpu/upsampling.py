@@ -35,7 +35,7 @@ def gradient(problem: UpsamplingGradient, g: Array, out: Array) -> None:
     if isinstance(problem.spec, UpsamplingNearest) and problem.spec.factors == (2, 2):
         n, height, width, channels = out.shape
         flat = as_storage(g), as_storage(out)
-        for_rows(_blocks, n * height, g.nbytes + out.nbytes, *flat, width, channels)
+        for_rows(_blocks, n * height, *flat, width, channels, nbytes=g.nbytes + out.nbytes)
     else:
         resample(problem.axes, True, g, out)
 

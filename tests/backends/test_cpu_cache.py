@@ -56,11 +56,11 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
     "part", ["mpsref_cpu.training.dropout", "mpsref_cpu.simd.half", "mpsref_cpu.compiling", "mpsref.kernels.philox"]
 )
 def test_what_the_mask_is_made_of(part: str) -> None:
-    assert part in cache_fingerprint._parts("mpsref_cpu.training.dropout")
+    assert part in cache_fingerprint._sources("mpsref_cpu.training.dropout")
 
 
 def test_what_runs_kernels_is_no_part_of_them() -> None:
-    assert cache_fingerprint._parts("mpsref_cpu.training.dropout").isdisjoint(
+    assert cache_fingerprint._sources("mpsref_cpu.training.dropout").isdisjoint(
         {"mpsref_cpu.threads", "mpsref_cpu.activation.neuron", "mpsref.arguments.arrays"}
     )
     assert fingerprint("mpsref_cpu.training.dropout") != fingerprint("mpsref_cpu.simd.half")

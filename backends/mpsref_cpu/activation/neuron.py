@@ -14,7 +14,7 @@ from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronP
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import compiled_form, slope, value
 from mpsref_cpu.activation.parameters import Prelu
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
@@ -37,7 +37,7 @@ def forward(problem: NeuronForward, x: Array, out: Array) -> None:
     """Fill ``out`` with f(x)."""
     neuron, long = compiled_form(problem.spec), block_of(problem.spec)
     pixels, results = as_storage(x), as_storage(out)
-    for_rows(_forward, -(-x.size // long), x.nbytes + out.nbytes, long, neuron, pixels, results)
+    for_rows(_forward, -(-x.size // long), long, neuron, pixels, results, nbytes=x.nbytes + out.nbytes)
 
 
 def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
@@ -45,7 +45,7 @@ def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     neuron, long = compiled_form(problem.spec), block_of(problem.spec)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     nbytes = g.nbytes + x.nbytes + out.nbytes
-    for_rows(_gradient, -(-x.size // long), nbytes, long, neuron, gradients, pixels, results)
+    for_rows(_gradient, -(-x.size // long), long, neuron, gradients, pixels, results, nbytes=nbytes)
 
 
 def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
@@ -54,7 +54,7 @@ def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out
     gradients, pixels = as_storage(g), as_storage(x)
     rows = -(-x.size // (ADDED * long))
     sums = np.zeros((rows, long), np.float32)
-    for_rows(_parameter_gradient, rows, g.nbytes + x.nbytes, gradients, pixels, sums)
+    for_rows(_parameter_gradient, rows, gradients, pixels, sums, nbytes=g.nbytes + x.nbytes)
     out[...] = sums.sum(0, np.float64).reshape(-1, out.size).sum(0)
 
 
@@ -69,7 +69,7 @@ def _forward(begin: int, end: int, long: int, neuron: Any, x: Any, y: Any) -> No
         _values(piece * long, min(long, x.size - piece * long), neuron, x, y)
 
 
-@compiled
+@internal
 def _values(start: int, count: int, neuron: Any, x: Any, y: Any) -> None:
     at = np.uintp(start)
     for i in range(np.uintp(count)):
@@ -83,7 +83,7 @@ def _gradient(begin: int, end: int, long: int, neuron: Any, g: Any, x: Any, dx: 
         _gradients(piece * long, min(long, x.size - piece * long), neuron, g, x, dx)
 
 
-@compiled
+@internal
 def _gradients(start: int, count: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
     at = np.uintp(start)
     for i in range(np.uintp(count)):

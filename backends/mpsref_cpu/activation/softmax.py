@@ -39,7 +39,7 @@ def implementation(kernel: Callable[..., None]) -> Implementation:
         at_once = max(1, BLOCK // channels)
         stored = [as_storage(array) for array in (*inputs, out)]
         nbytes = sum(array.nbytes for array in (*inputs, out))
-        for_rows(kernel, -(-pixels // at_once), nbytes, at_once, channels, *stored)
+        for_rows(kernel, -(-pixels // at_once), at_once, channels, *stored, nbytes=nbytes)
 
     return run
 

@@ -26,7 +26,7 @@ def bias_gradient(g: Array, db: Array) -> None:
     pixels = g.size // channels
     parts = max(1, min(PARTS, pixels // SUMMED))
     sums = np.zeros((parts, channels), np.float64)
-    for_rows(_add_pixels, parts, g.nbytes, as_storage(g), pixels, sums)
+    for_rows(_add_pixels, parts, as_storage(g), pixels, sums, nbytes=g.nbytes)
     db[...] = np.add.reduce(sums)
 
 

@@ -28,7 +28,7 @@ from mpsref_cpu.convolution.plan import PRODUCTS_A_BYTE, Packing, Plan, plan
 from mpsref_cpu.convolution.storage import finish, slabs, source_rows
 from mpsref_cpu.convolution.weight_gradient import gradient_weights
 from mpsref_cpu.simd.half import as_storage
-from mpsref_cpu.threads import Step, for_rows, in_steps
+from mpsref_cpu.threads import Step, for_rows
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -65,7 +65,8 @@ def _run(p: Plan, source: Array, weights: Array, biases: Array | None, neuron: N
         ]
         if neuron is not None or not in_place:
             steps.append((finish, (units, p.sizes.width, p.bounds, p.adds, compiled_form(neuron), sums, results)))
-        in_steps(steps, units.pieces, nbytes * (last - first) // p.all_rows)
+        (kernel, values), *then = steps
+        for_rows(kernel, units.pieces, *values, nbytes=nbytes * (last - first) // p.all_rows, then=then)
 
 
 def _packed(packing: Packing, weights: Array) -> Array:
@@ -73,7 +74,7 @@ def _packed(packing: Packing, weights: Array) -> Array:
     stored, packed = as_storage(weights), np.empty(packing.size, np.float32)
     for lanes, blocks in packing.blocks:
         how = blocks, lanes, packing.steps, packing.counts, packing.flipped
-        for_rows(pack, len(blocks), weights.nbytes + packed.nbytes, *how, stored, packed)
+        for_rows(pack, len(blocks), *how, stored, packed, nbytes=weights.nbytes + packed.nbytes)
     return packed
 
 

@@ -70,7 +70,7 @@ def forward(problem: ConvolutionForward, x: Array, weights: Array, biases: Array
         rows = stored if in_place else _wide_rows(stored, first, last, x.size // images)
         part = first, last, 0 if in_place else first
         count, share = -(-(last - first) // OUTPUTS), nbytes * (last - first) // outputs
-        for_rows(multiply, count, share, LANES_TUPLE, part, rows, pixels, images, begins, sums)
+        for_rows(multiply, count, LANES_TUPLE, part, rows, pixels, images, begins, sums, nbytes=share)
     if problem.spec.neuron is not None or sums is not results:
         _finish(images, OUTPUTS, problem.spec.neuron, sums, results)
 
@@ -83,10 +83,10 @@ def gradient_data(problem: ConvolutionGradientData, g: Array, weights: Array, ou
     sums = results if results.dtype == np.float32 else np.empty(results.size, np.float32)
     pieces, nbytes = -(-columns // COLUMNS), g.nbytes + weights.nbytes + out.nbytes
     if images < MANY_IMAGES:
-        for_rows(_scaled_rows, pieces, nbytes, columns, outputs, stored, images, gradients, sums)
+        for_rows(_scaled_rows, pieces, columns, outputs, stored, images, gradients, sums, nbytes=nbytes)
     else:
         of = columns, outputs, stored
-        for_rows(_columns, pieces, nbytes, LANES_TUPLE, *of, images, gradients, (outputs, 1), sums)
+        for_rows(_columns, pieces, LANES_TUPLE, *of, images, gradients, (outputs, 1), sums, nbytes=nbytes)
     if sums is not results:
         _finish(images, COLUMNS, None, sums, results)
 
@@ -99,7 +99,7 @@ def gradient_weights(problem: ConvolutionGradientWeights, g: Array, x: Array, ou
     bias_gradient(g, db)
     of = columns, images, as_storage(x), outputs, _float32(g), (1, outputs)
     nbytes = g.nbytes + x.nbytes + dw.nbytes
-    for_rows(_columns, -(-columns // COLUMNS), nbytes, LANES_TUPLE, *of, as_storage(dw))
+    for_rows(_columns, -(-columns // COLUMNS), LANES_TUPLE, *of, as_storage(dw), nbytes=nbytes)
 
 
 def _finish(images: int, piece: int, neuron: Neuron | None, sums: Array, results: Array) -> None:
@@ -107,7 +107,7 @@ def _finish(images: int, piece: int, neuron: Neuron | None, sums: Array, results
     outputs = results.size // images
     bounds = np.minimum(np.arange(0, outputs + piece, piece), outputs)
     units = Units(0, images, images, bounds.size - 1, 0, 0)
-    for_rows(finish, units.pieces, sums.nbytes, units, 1, bounds, 1, compiled_form(neuron), sums, results)
+    for_rows(finish, units.pieces, units, 1, bounds, 1, compiled_form(neuron), sums, results, nbytes=sums.nbytes)
 
 
 def _wide_rows(stored: Array, first: int, last: int, columns: int) -> Array:

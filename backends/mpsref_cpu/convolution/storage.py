@@ -50,7 +50,7 @@ def source_rows(stored: Array, span: Span, sizes: Sizes, repeats: int, begin: in
 def widened(stored: Array, first: int, size: int, repeats: int) -> Array:
     """Return ``size`` numbers from ``stored[first:]`` in float32, each ``repeats`` times in a row."""
     wide = np.empty(size, np.float32)
-    for_rows(_widen, size // repeats, wide.nbytes, stored, first, wide, repeats)
+    for_rows(_widen, size // repeats, stored, first, wide, repeats, nbytes=wide.nbytes)
     return wide
 
 

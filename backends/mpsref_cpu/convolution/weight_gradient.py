@@ -157,9 +157,9 @@ def _weights(p: Plan, g: Array, x: Array, dw: Array) -> None:
         rows = Rows(first, last, p.rows, p.all_rows, p.parts, p.slices, first_source, first_row)
         for lanes, blocks in p.blocks:
             tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
-            for_rows(add, p.parts * p.slices, nbytes * (last - first) // p.all_rows, *tables)
+            for_rows(add, p.parts * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
     weights = dw.reshape(-1)
     packing = p.packing
     for lanes, blocks in packing.blocks:
         how = blocks, lanes, packing.steps, packing.counts, packing.flipped
-        for_rows(unpack, len(blocks), sums.nbytes + dw.nbytes, *how, sums, weights)
+        for_rows(unpack, len(blocks), *how, sums, weights, nbytes=sums.nbytes + dw.nbytes)

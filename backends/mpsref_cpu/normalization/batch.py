@@ -54,7 +54,7 @@ FAR = 64
 def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
     """Fill mean and m2."""
     pixels, block, parts = as_storage(x), _block(problem), _parts(problem)
-    for_rows(_statistics, len(parts), x.nbytes, pixels, block, _strip(problem), parts)
+    for_rows(_statistics, len(parts), pixels, block, _strip(problem), parts, nbytes=x.nbytes)
     before = np.array(state, np.float64) if problem.count else parts[0]
     _merge(parts, block, problem.pixels, problem.count, before, *out)
 
@@ -63,7 +63,7 @@ def forward(problem: Forward, *inputs: Array, out: Array) -> None:
     """Fill y."""
     given, neuron = problem.named(inputs), _neuron(problem)
     x, y, vectors = as_storage(given.x), as_storage(out), _vectors(problem, given)
-    for_rows(_forward, -(-x.size // vectors.shape[1]), given.x.nbytes + out.nbytes, x, vectors, neuron, y)
+    for_rows(_forward, -(-x.size // vectors.shape[1]), x, vectors, neuron, y, nbytes=given.x.nbytes + out.nbytes)
 
 
 def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]) -> None:
@@ -72,7 +72,7 @@ def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[
     g, x, vectors = as_storage(given.g), as_storage(given.x), _vectors(problem, given)
     block, parts = _block(problem), _parts(problem)
     nbytes = given.g.nbytes + given.x.nbytes
-    for_rows(_statistics_gradient, len(parts), nbytes, g, x, vectors, neuron, block, parts)
+    for_rows(_statistics_gradient, len(parts), g, x, vectors, neuron, block, parts, nbytes=nbytes)
     before = np.array((given.dbeta, given.dgamma), np.float64) if problem.count else parts[0]
     _total(parts, problem.count, before, *out)
 
@@ -84,7 +84,7 @@ def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
     vectors = _vectors(problem, given, problem.count)
     nbytes = given.g.nbytes + given.x.nbytes + out.nbytes
     kernel = _gradient if problem.count else _frozen
-    for_rows(kernel, -(-x.size // vectors.shape[1]), nbytes, g, x, vectors, neuron, dx)
+    for_rows(kernel, -(-x.size // vectors.shape[1]), g, x, vectors, neuron, dx, nbytes=nbytes)
 
 
 def _strip(problem: BatchProblem) -> int:

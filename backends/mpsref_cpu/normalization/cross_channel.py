@@ -37,7 +37,7 @@ def forward(problem: CrossChannelForward, x: Array, out: Array) -> None:
     """Fill y from x, both (N, H, W, C)."""
     pixels, results = as_storage(x), as_storage(out)
     sizes, factors, lines, like = _constants(problem)
-    for_rows(_forward, lines, x.nbytes + out.nbytes, pixels, results, like, sizes, factors)
+    for_rows(_forward, lines, pixels, results, like, sizes, factors, nbytes=x.nbytes + out.nbytes)
 
 
 def gradient(problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> None:
@@ -45,7 +45,7 @@ def gradient(problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> N
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     sizes, factors, lines, like = _constants(problem)
     nbytes = g.nbytes + x.nbytes + out.nbytes
-    for_rows(_gradient, lines, nbytes, gradients, pixels, results, like, sizes, factors)
+    for_rows(_gradient, lines, gradients, pixels, results, like, sizes, factors, nbytes=nbytes)
 
 
 def _constants(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, ...], int, Array]:

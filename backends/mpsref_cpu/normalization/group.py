@@ -63,9 +63,9 @@ def forward(problem: NormalizationForward, x: Array, *vectors: Array, out: Array
     sums = np.empty((n * sizes.chunks, 2, sizes.channels), np.float32)
     factors = np.empty((n, 3, sizes.channels), np.float32)
     groups, epsilon = problem.groups, problem.spec.epsilon
-    for_rows(_add_up, n * sizes.chunks, x.nbytes, pixels, sums, sizes)
-    for_rows(_factors, n, WORK * sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, beta, factors)
-    for_rows(_normalize, n * sizes.chunks, x.nbytes + out.nbytes, pixels, factors, results, sizes)
+    for_rows(_add_up, n * sizes.chunks, pixels, sums, sizes, nbytes=x.nbytes)
+    for_rows(_factors, n, pixels, sums, sizes, groups, epsilon, gamma, beta, factors, nbytes=WORK * sums.nbytes)
+    for_rows(_normalize, n * sizes.chunks, pixels, factors, results, sizes, nbytes=x.nbytes + out.nbytes)
 
 
 def gradient(
@@ -79,9 +79,9 @@ def gradient(
     factors = np.zeros((n, 4, sizes.channels), np.float32)
     groups, epsilon = problem.groups, problem.spec.epsilon
     nbytes, chunks = g.nbytes + x.nbytes, n * sizes.chunks
-    for_rows(_add_up_both, chunks, nbytes, gradients, pixels, sums, sizes)
-    for_rows(_slopes, n, WORK * sums.nbytes, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors)
-    for_rows(_differentiate, chunks, nbytes + dx.nbytes, gradients, pixels, factors, results, sizes)
+    for_rows(_add_up_both, chunks, gradients, pixels, sums, sizes, nbytes=nbytes)
+    for_rows(_slopes, n, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors, nbytes=WORK * sums.nbytes)
+    for_rows(_differentiate, chunks, gradients, pixels, factors, results, sizes, nbytes=nbytes + dx.nbytes)
 
 
 # Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.

@@ -34,7 +34,7 @@ def forward(problem: LocalContrastForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
     bands, factors = Bands.of(problem), _factors(problem)
     pixels, results = as_storage(x), as_storage(out)
-    for_rows(_forward, x.shape[0] * bands.bands, x.nbytes + out.nbytes, pixels, results, bands, factors)
+    for_rows(_forward, x.shape[0] * bands.bands, pixels, results, bands, factors, nbytes=x.nbytes + out.nbytes)
 
 
 def gradient(problem: LocalContrastGradient, g: Array, x: Array, out: Array) -> None:
@@ -42,7 +42,7 @@ def gradient(problem: LocalContrastGradient, g: Array, x: Array, out: Array) -> 
     bands, factors = Bands.of(problem), _factors(problem)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     nbytes = g.nbytes + x.nbytes + out.nbytes
-    for_rows(_gradient, x.shape[0] * bands.bands, nbytes, gradients, pixels, results, bands, factors)
+    for_rows(_gradient, x.shape[0] * bands.bands, gradients, pixels, results, bands, factors, nbytes=nbytes)
 
 
 def _factors(problem: LocalContrastForward | LocalContrastGradient) -> tuple[float, ...]:

@@ -32,7 +32,7 @@ def forward(problem: SpatialForward, x: Array, out: Array) -> None:
     bands = Bands.of(problem)
     factors, like = _factors(problem, bands)
     pixels, results, nbytes = as_storage(x), as_storage(out), x.nbytes + out.nbytes
-    for_rows(_forward, x.shape[0] * bands.bands, nbytes, pixels, results, like, bands, factors)
+    for_rows(_forward, x.shape[0] * bands.bands, pixels, results, like, bands, factors, nbytes=nbytes)
 
 
 def gradient(problem: SpatialGradient, g: Array, x: Array, out: Array) -> None:
@@ -41,7 +41,7 @@ def gradient(problem: SpatialGradient, g: Array, x: Array, out: Array) -> None:
     factors, like = _factors(problem, bands)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     nbytes = g.nbytes + x.nbytes + out.nbytes
-    for_rows(_gradient, x.shape[0] * bands.bands, nbytes, gradients, pixels, results, like, bands, factors)
+    for_rows(_gradient, x.shape[0] * bands.bands, gradients, pixels, results, like, bands, factors, nbytes=nbytes)
 
 
 def _factors(problem: SpatialForward | SpatialGradient, bands: Bands) -> tuple[tuple[float, ...], Array]:

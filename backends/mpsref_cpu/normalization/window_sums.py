@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.geometry import Window
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import inlined, internal
 
 __all__ = ["Reach", "sum_line", "sum_rows"]
 
@@ -43,7 +43,7 @@ class Reach(NamedTuple):
         )
 
 
-@compiled
+@internal
 def sum_rows(rows: Any, first: int, count: int, kernel: int) -> None:
     """Replace row i of ``rows``, ``first <= i < first + count``, by the sum of rows i ... i + kernel - 1.
 
@@ -68,7 +68,7 @@ def _add(into: Any, term: Any, width: Any) -> None:
         into[i] += term[i]
 
 
-@compiled
+@internal
 def sum_line(line: Any, count: int, kernel: int, step: int, sums: Any, room: Any) -> None:
     """Set ``sums[i]``, ``i < count``, to the sum of ``line[i + t * step]`` over ``t < kernel``.
 

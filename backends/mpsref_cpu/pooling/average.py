@@ -74,7 +74,7 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     sizes = (*source.shape[1:3], height, width, channels)
     pixels, results = as_storage(source), as_storage(out)
     row = results if results.dtype == rows.scale.dtype else rows.scale[:0]
-    for_rows(_gather, n * height, source.nbytes + out.nbytes, pixels, row, results, sizes, rows, columns)
+    for_rows(_gather, n * height, pixels, row, results, sizes, rows, columns, nbytes=source.nbytes + out.nbytes)
 
 
 @remembered

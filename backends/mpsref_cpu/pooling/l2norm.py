@@ -75,7 +75,7 @@ def forward(problem: PoolingForward, x: Array, out: Array) -> None:
     n, height, width, channels = out.shape
     sizes = (*x.shape[1:3], height, width, channels)
     arguments = as_storage(x), as_storage(out), sizes, _reading(problem, 0, width)
-    for_rows(_forward, n * height, x.nbytes + out.nbytes, *arguments)
+    for_rows(_forward, n * height, *arguments, nbytes=x.nbytes + out.nbytes)
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
@@ -86,7 +86,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     band = band_height(n, height, min(problem.spec.windows[0].extent, height), nbytes)
     sizes = (*g.shape[1:3], height, width, channels, band)
     arguments = as_storage(g), as_storage(x), as_storage(out), sizes, reading, touched
-    for_rows(_gradient, n * -(-height // band), nbytes, *arguments)
+    for_rows(_gradient, n * -(-height // band), *arguments, nbytes=nbytes)
 
 
 @lru_cache(maxsize=256)

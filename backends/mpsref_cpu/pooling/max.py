@@ -38,7 +38,7 @@ def forward(problem: PoolingForward, x: Array, out: Array) -> None:
     n, height, width, channels = out.shape
     sizes = (x.shape[1], x.shape[2], height, width, channels)
     pixels, results = as_storage(x), as_storage(out)
-    for_rows(_forward, n * height, x.nbytes + out.nbytes, pixels, results, sizes, rows, columns, groups)
+    for_rows(_forward, n * height, pixels, results, sizes, rows, columns, groups, nbytes=x.nbytes + out.nbytes)
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:

@@ -88,7 +88,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     sizes = (*g.shape[1:3], height, width, channels, part, band)
     gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
     row = results if results.dtype == tables.no_sums.dtype else tables.no_sums
-    for_rows(_gradient, units * -(-height // band), nbytes, gradients, pixels, row, results, sizes, tables)
+    for_rows(_gradient, units * -(-height // band), gradients, pixels, row, results, sizes, tables, nbytes=nbytes)
 
 
 @compiled

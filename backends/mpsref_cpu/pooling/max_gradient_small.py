@@ -124,7 +124,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     units = n * -(-channels // part)
     band = band_height(units, height, tables.tall, nbytes)
     sizes = (*g.shape[1:3], height, width, channels, part, band)
-    for_rows(_gradient, units * -(-height // band), nbytes, gradients, pixels, sums, results, sizes, tables)
+    for_rows(_gradient, units * -(-height // band), gradients, pixels, sums, results, sizes, tables, nbytes=nbytes)
 
 
 @compiled

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import internal
 
 __all__ = ["raise_to_minus"]
 
 MOST_FACTORS = 8
 
 
-@compiled
+@internal
 def raise_to_minus(exponent: float, base: Any, power: Any, count: int) -> None:
     """Set ``power[i] = base[i]**-exponent`` for ``i < count``; bases that are 0 or negative give what IEEE 754 says."""
     n = np.uintp(count)

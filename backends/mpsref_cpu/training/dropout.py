@@ -55,14 +55,14 @@ def mask(problem: MaskProblem, out: Array) -> None:
     words = np.array([*problem.words, problem.spec.threshold], np.uint32)
     bits = out.reshape(images, problem.elements)
     nbytes = 8 * out.nbytes  # about what a byte costs beside one that is copied
-    for_rows(_mask, images * groups, nbytes, groups, problem.first_image_index, words, bits)
+    for_rows(_mask, images * groups, groups, problem.first_image_index, words, bits, nbytes=nbytes)
 
 
 def apply(problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
     """Fill ``out`` with the image, scaled where the mask is 1 and 0 elsewhere."""
     source, target, kept, scale = as_storage(image), as_storage(out), as_storage(mask), problem.spec.scale
     lines, rows = _lines(mask, image)
-    for_rows(_apply, rows, image.nbytes + mask.nbytes + out.nbytes, lines, source, kept, scale, target)
+    for_rows(_apply, rows, lines, source, kept, scale, target, nbytes=image.nbytes + mask.nbytes + out.nbytes)
 
 
 def _lines(mask: Array, image: Array) -> tuple[Lines, int]:

@@ -103,7 +103,7 @@ def _run(
     factors, sums = np.empty(images, real), np.zeros(images * cut.blocks)
     factors[:] = factor
     nbytes = g.nbytes + y.nbytes + t.nbytes + weights.nbytes + stored.nbytes
-    for_rows(_compute, images * cut.blocks, nbytes, cut, what, form, factors, g, y, t, weights, stored, sums)
+    for_rows(_compute, images * cut.blocks, cut, what, form, factors, g, y, t, weights, stored, sums, nbytes=nbytes)
     return sums if out is not None else np.add.reduce(sums.reshape(images, -1), axis=1)
 
 

@@ -52,7 +52,7 @@ def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...
     """Call ``update`` on parts of all ``arrays``."""
     flat = [as_storage(array) for array in arrays]
     preparation, numbers = kept(Preparation.of, problem.spec), np.array(constants, np.float32)
-    for_rows(update, -(-flat[0].size // BLOCK), sum(array.nbytes for array in flat), preparation, numbers, *flat)
+    for_rows(update, -(-flat[0].size // BLOCK), preparation, numbers, *flat, nbytes=sum(array.nbytes for array in flat))
 
 
 def sgd(problem: SGDStep, *inputs: Array, out: Array | tuple[Array, ...]) -> None:
