@@ -132,6 +132,10 @@ def common_mutants() -> MutantTable:
     }
 
 
+LAYOUT_MUTANTS = frozenset({"height and width are swapped", "channels-first code on channels-last memory"})
+"""The common mutants that need a result with height, width and channels."""
+
+
 def memory_mutants() -> MutantTable:
     """Return the mutants that any case exposes, because guarded memory and comparison do not depend on its data."""
     return {

@@ -2,95 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 from mpsref.arguments.arrays import ImageShape
 from mpsref.conformance.layer import Layer
 from mpsref.kernels import (
     Concatenation,
-    GroupNormalization,
-    InstanceNormalization,
-    Neuron,
     Reshape,
     Slice,
 )
 from mpsref.registry import Problem, Spec
-
-
-class BatchLayer(Layer):
-    """A layer in training: the sums that its gradient receives are over all pixels of the batch."""
-
-    @classmethod
-    def read(  # type: ignore[override]
-        cls, *, parameters: dict[str, Any], call: dict[str, Any] | None = None, **row: Any
-    ) -> Self:
-        """Return the layer of a row; it has gamma and beta unless ``call`` excludes them."""
-        if "neuron" in parameters:
-            parameters = {**parameters, "neuron": Neuron(**parameters["neuron"])}
-        return super().read(parameters=parameters, call={"gamma": True, "beta": True, **(call or {})}, **row)
-
-    def problem(self, method: str) -> Problem:
-        """Return the problem of one of the operations."""
-        kind = self.spec.problems[method]
-        known: dict[str, Any] = {} if method == "statistics" else dict(self.call)
-        if method == "gradient":
-            known["count"] = math.prod(self.source_shape[:3])
-        problem: Problem = kind(self.spec, self.source_shape, **known)
-        return problem
-
-
-@dataclass(frozen=True)
-class NeuronLayer(Layer):
-    """A layer whose neuron may have a slope for each channel; only slopes have a gradient."""
-
-    @classmethod
-    def read(cls, *, slopes: int = 0, parameters: dict[str, Any], **row: Any) -> Self:  # type: ignore[override]
-        """Return the layer of a row; ``slopes`` is the number of slopes, with values as learning may give them."""
-        data = tuple(0.25 + 0.5 * (c % 7 - 3) / 8 for c in range(slopes))
-        return super().read(parameters={**parameters, "data": data or None}, **row)
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The operations that this layer has."""
-        known = tuple(self.spec.problems)
-        return known if isinstance(self.spec, Neuron) and self.spec.data else known[:2]
-
-    def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels and images, and with fewer slopes."""
-        small = super().small(channels, batch)
-        spec = small.spec
-        if isinstance(spec, Neuron) and spec.data:
-            return replace(small, spec=replace(spec, data=spec.data[:channels]))
-        return small
-
-
-MOST_PIXELS = 20
-"""On an axis of a small windowed layer: windows lie at every pixel, and more of them show nothing new."""
-
-
-@dataclass(frozen=True)
-class NormalizationLayer(Layer):
-    """A layer whose windows or groups shrink with it."""
-
-    def small(self, channels: int = 3, batch: int = 1) -> Self:
-        """Return this layer with fewer channels, groups, images and, where there are windows, pixels.
-
-        >>> from mpsref.conformance import layers
-        >>> small = layers.by_name("resnet50_gn.layer4").small(channels=5)
-        >>> small.spec.groups, small.source_shape
-        (2, (1, 7, 7, 4))
-        """
-        spec = self.spec
-        _, height, width, _ = self.source_shape
-        if isinstance(spec, GroupNormalization):
-            groups = spec.groups if channels >= spec.groups else 2
-            spec, channels = replace(spec, groups=groups), channels // groups * groups
-        if not isinstance(spec, (GroupNormalization, InstanceNormalization)):
-            height, width = min(height, MOST_PIXELS), min(width, MOST_PIXELS)
-        return replace(self, spec=spec, source_shape=(batch, height, width, channels))
 
 
 class PairedLayer(Layer):
@@ -182,8 +105,5 @@ class ChannelSliceLayer(Layer):
 
 READERS: dict[str, Callable[..., Layer]] = {
     "arithmetic": PairedLayer.read,
-    "batch_normalization": BatchLayer.read,
     "movement": read_movement,
-    "neuron": NeuronLayer.read,
-    "normalization": NormalizationLayer.read,
 }

@@ -123,7 +123,7 @@ def joint_equivalents() -> dict[type[Spec], JointEquivalent]:
 
 # Families that are still spread over the packages subjects, faults and spellings.
 
-_OLD = {"arithmetic", "movement", "upsampling", "graph"}
+_OLD = {"arithmetic", "movement", "upsampling"}
 
 
 def _old_family(name: str) -> Family:
@@ -131,8 +131,6 @@ def _old_family(name: str) -> Family:
         return importlib.import_module(f"mpsref.{package}.{name}")
 
     golden = load("conformance.golden_adapters").ADAPTERS
-    if name == "graph":
-        return Family(name, golden=golden)
     kernels = load("conformance.subjects").SUBJECTS
     table: dict[Any, dict[str, Any]] = {}
     for fault in load("conformance.faults").faults():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -16,10 +17,12 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.families import neuron
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
-from mpsref.conformance.mutants import MutantTable, computed, correct_results, of_results, of_spec
+from mpsref.conformance.layer import Layer
+from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, correct_results, of_results, of_spec
 from mpsref.conformance.properties import repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.torch_equivalents import Call, JointEquivalent, Outs, nchw
+from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref.kernels.batch_normalization_formulas import merged, statistics
 from mpsref.kernels.batch_normalization_problems import (
@@ -610,6 +613,31 @@ def training_step(torch: Any, spec: Any, arrays: Mapping[str, Array]) -> Call | 
     return step
 
 
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+class BatchLayer(Layer):
+    """A layer in training: the sums that its gradient receives are over all pixels of the batch."""
+
+    @classmethod
+    def read(  # type: ignore[override]
+        cls, *, parameters: dict[str, Any], call: dict[str, Any] | None = None, **row: Any
+    ) -> Self:
+        """Return the layer of a row; it has gamma and beta unless ``call`` excludes them."""
+        if "neuron" in parameters:
+            parameters = {**parameters, "neuron": Neuron(**parameters["neuron"])}
+        return super().read(parameters=parameters, call={"gamma": True, "beta": True, **(call or {})}, **row)
+
+    def problem(self, method: str) -> Problem:
+        """Return the problem of one of the operations."""
+        kind = self.spec.problems[method]
+        known: dict[str, Any] = {} if method == "statistics" else dict(self.call)
+        if method == "gradient":
+            known["count"] = math.prod(self.source_shape[:3])
+        problem: Problem = kind(self.spec, self.source_shape, **known)
+        return problem
+
+
 FAMILY = Family(
     "batch_normalization",
     {
@@ -621,7 +649,7 @@ FAMILY = Family(
                 "statistics_gradient": (repeatable, batch_in_any_order, linear_in_g),
                 "gradient": (repeatable, images_one_by_one, linear_in_g, sums_vanish, closed_form),
             },
-            dict.fromkeys(("statistics", "statistics_gradient"), neuron.NOT_AN_IMAGE),
+            dict.fromkeys(("statistics", "statistics_gradient"), LAYOUT_MUTANTS),
         )
     },
     MUTANTS,
@@ -632,4 +660,5 @@ FAMILY = Family(
     },
     {BatchNormalization: torch_equivalent},
     {BatchNormalization: JointEquivalent(("statistics", "forward", "statistics_gradient", "gradient"), training_step)},
+    layer=BatchLayer.read,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from hypothesis import strategies as st
@@ -17,7 +17,8 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
-from mpsref.conformance.mutants import MutantTable, of_problem, of_result, with_spec
+from mpsref.conformance.layer import Layer
+from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, of_problem, of_result, with_spec
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
@@ -390,7 +391,33 @@ def _torch_gradient(aten: Any, spec: Neuron, g: Any, x: Any) -> Aten | None:
     return calls[spec.type]() if spec.type in calls else None
 
 
-NOT_AN_IMAGE = frozenset({"height and width are swapped", "channels-first code on channels-last memory"})
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NeuronLayer(Layer):
+    """A layer whose neuron may have a slope for each channel; only slopes have a gradient."""
+
+    @classmethod
+    def read(cls, *, slopes: int = 0, parameters: dict[str, Any], **row: Any) -> Self:  # type: ignore[override]
+        """Return the layer of a row; ``slopes`` is the number of slopes, with values as learning may give them."""
+        data = tuple(0.25 + 0.5 * (c % 7 - 3) / 8 for c in range(slopes))
+        return super().read(parameters={**parameters, "data": data or None}, **row)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The operations that this layer has."""
+        known = tuple(self.spec.problems)
+        return known if isinstance(self.spec, Neuron) and self.spec.data else known[:2]
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels and images, and with fewer slopes."""
+        small = super().small(channels, batch)
+        spec = small.spec
+        if isinstance(spec, Neuron) and spec.data:
+            return replace(small, spec=replace(spec, data=spec.data[:channels]))
+        return small
+
 
 FAMILY = Family(
     "neuron",
@@ -402,10 +429,11 @@ FAMILY = Family(
                 "gradient": (repeatable, batch_in_pieces, table, linear_in_g),
                 "parameter_gradient": (repeatable, pieces_add_up),
             },
-            {"parameter_gradient": NOT_AN_IMAGE},
+            {"parameter_gradient": LAYOUT_MUTANTS},
         )
     },
     MUTANTS,
     GOLDEN,
     {Neuron: torch_equivalent},
+    layer=NeuronLayer.read,
 )

@@ -15,7 +15,7 @@ from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
-from mpsref.conformance.mutants import MutantTable, computed, correct_results, of_results, of_spec
+from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, correct_results, of_results, of_spec
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
@@ -334,7 +334,7 @@ def _torch_adam(problem: Any, gradient: Any, value: Any, m: Any, u: Any, *larges
 _PROPERTIES = {"step": (repeatable, any_shape, half_of_the_bound, trajectory)}
 
 # Parameters have no height, width and channels.
-_EQUIVALENT = {"step": frozenset({"height and width are swapped", "channels-first code on channels-last memory"})}
+_EQUIVALENT = {"step": LAYOUT_MUTANTS}
 
 FAMILY = Family(
     "optimizers",

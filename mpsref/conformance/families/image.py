@@ -1,16 +1,17 @@
-"""The adapters of graph nodes and of images: sizes and properties, which no functional form has."""
+"""Golden results of images, which no kernel computes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
+from mpsref.conformance.family import Family
+from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.registry import Backend
 
 
-def fresh_image(entry: Entry, backend: Backend) -> Iterator[Comparison]:
-    """Compare what an image holds before anything is written to it."""
-    from mpsref import mps
+def golden_image(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+    """Compare the pixels of a new image."""
+    from mpsref import mps  # only this entry needs it
 
     height, width = entry.parameters["size"]
     channel_format, channels = entry.parameters["channel_format"], entry.parameters["feature_channels"]
@@ -18,6 +19,4 @@ def fresh_image(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     yield Comparison("pixels", image.array, entry.expected["y"])
 
 
-ADAPTERS: dict[str, Adapter] = {
-    "MPSImage": fresh_image,
-}
+FAMILY = Family("image", golden={"MPSImage": golden_image})
