@@ -1,4 +1,4 @@
-"""The pages' code that a build of the pages alone would not test: the PyTorch examples, and the tutorial."""
+"""Code of the pages that a build does not execute (the PyTorch examples), the tutorial, and the API reference."""
 
 import re
 from pathlib import Path
@@ -44,11 +44,11 @@ def test_example(code):
 
 
 def run_cells(page):
-    """Run the cells of a page, in order and in one namespace, which is returned; magics are IPython's business."""
+    """Run the cells of a page in order and in one namespace, and return it; lines with magics are skipped."""
     text, names = page.read_text("utf-8"), {}
     for cell in CELL.finditer(text):
         code = re.sub(r"^%.*$", "", cell[1], flags=re.MULTILINE)
-        above = "\n" * text.count("\n", 0, cell.start(1))  # so that a traceback has the line of the page
+        above = "\n" * text.count("\n", 0, cell.start(1))  # tracebacks have the line numbers of the page
         exec(compile(above + code, str(page), "exec"), names)
     return names
 

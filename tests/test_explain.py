@@ -1,4 +1,4 @@
-"""What ``mpsref explain`` says, against the geometry itself."""
+"""The output of ``mpsref explain`` agrees with the geometry."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The picture of a graph: every step is in it once, nothing lies on anything else."""
+"""The figure of a graph: every step occurs once, without overlaps."""
 
 from __future__ import annotations
 

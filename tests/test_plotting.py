@@ -1,4 +1,4 @@
-"""The pictures: what they show is what the geometry says, nothing overlaps, and they cope with any problem."""
+"""Figures of windows: they agree with the geometry, and no text overlaps, also for large problems."""
 
 from __future__ import annotations
 

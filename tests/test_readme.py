@@ -1,4 +1,4 @@
-"""What the README shows, works."""
+"""The examples of the README run."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""The digits: the network learns, runs repeat bit for bit, checkpoints resume them, damage and Ctrl-C are survived."""
+"""The digits: accuracy, reproducible runs, checkpoints (resumed, damaged, interrupted), the command."""
 
 from __future__ import annotations
 
