@@ -1,5 +1,6 @@
 """Code of the pages that a build does not execute (the PyTorch examples), the tutorial, and the API reference."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -31,6 +32,10 @@ def documented():
 
 
 DOCUMENTED = list(documented())
+INCLUDE = re.compile(r"^```\{literalinclude\} (\S+)\n((?::.*\n)*)```", re.MULTILINE)
+INCLUDED = [
+    (page.name, *found) for page in sorted(DOCS.glob("*.md")) for found in INCLUDE.findall(page.read_text("utf-8"))
+]
 
 
 def test_there_are_examples():
@@ -75,6 +80,21 @@ def test_the_reference_has_every_method_of_a_kernel():
     members = {name: members for where, name, members in DOCUMENTED if where == "mpsref"}
     for operation in operations():
         assert operation.method in members[operation.spec_type.__name__].split(", "), operation
+
+
+@pytest.mark.parametrize(("page", "path", "options"), INCLUDED, ids=[f"{page}-{path}" for page, path, _ in INCLUDED])
+def test_included_source_exists(page, path, options):
+    source = (DOCS / path).read_text("utf-8")
+    for kind, text in re.findall(r"^:(pyobject|start-at|end-before): (.+)$", options, re.MULTILINE):
+        if kind == "pyobject":
+            *outer, name = text.split(".")
+            body = ast.parse(source).body
+            for part in [*outer, name]:
+                found = [node for node in body if getattr(node, "name", None) == part]
+                assert found, f"{path} has no {text}"
+                body = found[0].body
+        else:
+            assert text.strip('"') in source, f"{path} has no {text!r}"
 
 
 def test_cells_that_fail_are_noticed(tmp_path):
