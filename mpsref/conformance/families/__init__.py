@@ -14,7 +14,6 @@ import functools
 import importlib
 import pkgutil
 from importlib import metadata
-from typing import Any
 
 from mpsref.conformance.case import operations
 from mpsref.conformance.family import Family, KernelTests
@@ -55,15 +54,8 @@ def load() -> tuple[Family, ...]:
 def _discovered() -> tuple[Family, ...]:
     points = sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
     installed: list[Family] = [point.load() for point in points]
-    return (*map(_family, sorted({module.name for module in pkgutil.iter_modules(__path__)} | _OLD)), *installed)
-
-
-def _family(name: str) -> Family:
-    try:
-        family: Family = importlib.import_module(f"{__name__}.{name}").FAMILY
-    except ModuleNotFoundError:
-        return _old_family(name)
-    return family
+    modules = (importlib.import_module(f"{__name__}.{name}") for _, name, _ in pkgutil.iter_modules(__path__))
+    return (*sorted((module.FAMILY for module in modules), key=lambda family: family.name), *installed)
 
 
 def is_discovered(operation: Operation) -> bool:
@@ -119,27 +111,3 @@ def torch_equivalents() -> dict[type[Spec], TorchEquivalent]:
 def joint_equivalents() -> dict[type[Spec], JointEquivalent]:
     """Return the kernels of which PyTorch computes several operations in one."""
     return {kernel: one for family in load() for kernel, one in family.joint_equivalents.items()}
-
-
-# Families that are still spread over the packages subjects, faults and spellings.
-
-_OLD = {"arithmetic", "movement", "upsampling"}
-
-
-def _old_family(name: str) -> Family:
-    def load(package: str) -> Any:
-        return importlib.import_module(f"mpsref.{package}.{name}")
-
-    golden = load("conformance.golden_adapters").ADAPTERS
-    kernels = load("conformance.subjects").SUBJECTS
-    table: dict[Any, dict[str, Any]] = {}
-    for fault in load("conformance.faults").faults():
-        table.setdefault(fault.operation, {})[fault.name] = fault.run
-    spellings: Any = importlib.import_module("mpsref.bench.spellings")
-    return Family(
-        name,
-        kernels,
-        table,
-        golden,
-        torch_equivalents={kernel: one for kernel, one in spellings.SPELLINGS.items() if kernel in kernels},
-    )

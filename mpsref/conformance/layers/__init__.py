@@ -22,7 +22,6 @@ from typing import Any
 from mpsref.conformance import families
 from mpsref.conformance.family import Family
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.old_layers import READERS
 
 HERE = resources.files(__name__)
 
@@ -57,11 +56,10 @@ def _read(family: Family) -> tuple[dict[str, str], tuple[Layer, ...]]:
     kernels = {kernel.__name__: kernel for kernel in family.kernels}
     own = table.get("networks", {})
     known = _published() | own
-    read = READERS.get(family.name, family.layer)
     layers = []
     for row in table["layers"]:
         named = {"network": known[row["name"].partition(".")[0]], "kernel": kernels[row["kernel"]]}
-        layers.append(read(**{key: _tuples(value) for key, value in row.items()} | named))
+        layers.append(family.layer(**{key: _tuples(value) for key, value in row.items()} | named))
     return own, tuple(layers)
 
 

@@ -1,0 +1,474 @@
+"""Tests of concatenation, slice, padding and reshape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.family import Family, KernelTests
+from mpsref.conformance.golden_entries import Comparison, Entry
+from mpsref.conformance.layer import Layer
+from mpsref.conformance.mutants import MutantTable, correct, of_problem, of_result, of_results, of_spec
+from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
+from mpsref.conformance.runner import compute
+from mpsref.conformance.strategies import often, seldom
+from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.kernels import Concatenation, Pad, Reshape, Slice
+from mpsref.kernels.broadcasting import Triple
+from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient, ConcatenationProblem
+from mpsref.kernels.pad import EDGES, PadGradient, PadProblem
+from mpsref.kernels.reshape import ORDERS
+from mpsref.registry import Backend, ImageProblem, Implementation, Operation, OperationKey, Problem, Spec
+
+# --- strategies -------------------------------------------------------------------------------------------------------
+
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9))
+
+
+@st.composite
+def concatenation(draw: st.DrawFn, method: str) -> Problem:
+    """Draw channel counts from 1 to 9, so that every remainder of the alignment occurs."""
+    spec = Concatenation(draw(often(4, st.integers(1, 6))))
+    batch = draw(SHAPES)[:3]
+    channels = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    problem: Problem = spec.problems[method](spec, batch, channels)
+    return problem
+
+
+@st.composite
+def slices(draw: st.DrawFn, method: str) -> Problem:
+    """Draw boxes inside the image, across its edges and wholly outside."""
+    shape = draw(SHAPES)
+    offset, size = [], []
+    for length in shape[1:3]:
+        offset.append(draw(st.integers(0, length - 1) | st.integers(-4, length - 1)))
+        size.append(draw(st.none() | st.integers(1, 8)))
+    first = draw(st.integers(0, shape[3] - 1))
+    y, x = offset
+    height, width = size
+    spec = Slice((y, x, first), (height, width, draw(st.none() | st.integers(1, shape[3] - first))))
+    problem: Problem = spec.problems[method](spec, shape)
+    return problem
+
+
+@st.composite
+def padding(draw: st.DrawFn, method: str) -> Problem:
+    """Draw all edge modes; padding is often wider than the image, so that it is mirrored several times."""
+    shape = draw(SHAPES)
+    sizes = st.tuples(st.integers(0, 3), st.integers(0, 3) | st.integers(0, 9), often(0, st.integers(0, 3)))
+    before, after = draw(sizes), draw(sizes)
+    edges = st.sampled_from(EDGES)
+    edge_mode = draw(edges | seldom("constant", edges) if method == "forward" else edges)
+    fills = None
+    if edge_mode == "constant" and draw(st.booleans()):
+        channels = before[2] + shape[3] + after[2]
+        fills = tuple(draw(st.lists(st.integers(-8, 8).map(float), min_size=channels, max_size=channels)))
+    spec = Pad(before, after, edge_mode, draw(st.sampled_from([-1.5, 0.1])), fills)
+    problem: Problem = spec.problems[method](spec, shape)
+    return problem
+
+
+@st.composite
+def reshapes(draw: st.DrawFn, method: str) -> Problem:
+    """Draw three factors of the number of elements for the new size."""
+    n, *lengths = draw(SHAPES)
+    elements = int(np.prod(lengths))
+    height = draw(st.sampled_from([k for k in range(1, elements + 1) if elements % k == 0]))
+    rest = elements // height
+    width = draw(st.sampled_from([k for k in range(1, rest + 1) if rest % k == 0]))
+    spec = Reshape((height, width, rest // width), draw(st.sampled_from(ORDERS)))
+    problem: Problem = spec.problems[method](spec, (n, *lengths))
+    return problem
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+def round_trip(case: Case, backend: Backend) -> None:
+    """The slices of a concatenation are what went in."""
+    problem = case.problem
+    assert isinstance(problem, ConcatenationProblem)
+    fields = problem.spec, problem.batch_shape, problem.channels
+    forward, gradient = ConcatenationForward(*fields), ConcatenationGradient(*fields)
+    if any(backend.why_not(one.operation, one.spec) for one in (forward, gradient)):
+        return
+    sources = replace(case, problem=forward).inputs()
+    slices = compute(gradient, backend, *compute(forward, backend, *sources))
+    for k, (source, part) in enumerate(zip(sources, slices, strict=True)):
+        if not np.array_equal(source, part):
+            raise Mismatch(f"round trip: slice {k} of the concatenation is not source {k}")
+
+
+def both(problem: Problem) -> tuple[Problem, Problem]:
+    """Return the forward and the gradient problem of the same shapes."""
+    if isinstance(problem, ConcatenationProblem):
+        fields = problem.spec, problem.batch_shape, problem.channels
+        return ConcatenationForward(*fields), ConcatenationGradient(*fields)
+    assert isinstance(problem, ImageProblem)
+    spec = problem.spec
+    if isinstance(spec, Pad) and spec.edge_mode == "constant":
+        spec = replace(spec, edge_mode="zero")  # linear only where nothing is added
+    forward, gradient = (spec.problems[method](spec, problem.source_shape) for method in ("forward", "gradient"))
+    return forward, gradient
+
+
+# --- mutants of concatenation -----------------------------------------------------------------------------------------
+
+
+def _joined(offsets: Callable[[ConcatenationForward], list[int]], order: int = 1) -> Implementation:
+    """Put the sources, in this or the reverse ``order``, to other offsets, as far as they fit."""
+
+    def change(result: Array, problem: ConcatenationForward, *xs: Array) -> Array:
+        wrong = np.zeros_like(result)
+        for offset, x in zip(offsets(problem), xs[::order], strict=True):
+            room = wrong[..., offset : offset + x.shape[3]]
+            room[...] = x[..., : room.shape[3]]
+        return wrong
+
+    return of_result(change)
+
+
+def _tight(problem: Any) -> list[int]:
+    return [sum(problem.channels[:k]) for k in range(len(problem.channels))]
+
+
+def _right_aligned(problem: Any) -> list[int]:
+    """Padding comes before the channels of a source."""
+    pads = (problem.spec.aligned(c) - c for c in problem.channels)
+    return [offset + pad for offset, pad in zip(problem.offsets, pads, strict=True)]
+
+
+def _reversed_offsets(problem: Any) -> list[int]:
+    sizes = [problem.spec.aligned(c) for c in problem.channels[::-1]]
+    return [sum(sizes[:k]) for k in range(len(sizes))]
+
+
+def _padded_with(value: Callable[[Array], Any]) -> Implementation:
+    """Padding channels are not 0."""
+
+    def change(result: Array, problem: ConcatenationForward, *xs: Array) -> None:
+        for offset, x in zip(problem.offsets, xs, strict=True):
+            end = offset + problem.spec.aligned(x.shape[3])
+            result[..., offset + x.shape[3] : end] = value(x)
+
+    return of_result(change)
+
+
+def _first_for_all(result: Array, problem: ConcatenationForward, *xs: Array) -> None:
+    for offset, x in zip(problem.offsets, xs, strict=True):
+        c = min(x.shape[3], xs[0].shape[3])
+        result[..., offset : offset + c] = xs[0][..., :c]
+
+
+def _last_source_missing(result: Array, problem: ConcatenationForward, *xs: Array) -> None:
+    result[..., problem.offsets[-1] :] = 0
+
+
+_CONCATENATION_FORWARD: MutantTable = {
+    "sources are not padded": _joined(_tight),
+    "padding comes before the channels": _joined(_right_aligned),
+    "the sources come in reverse order": _joined(_reversed_offsets, -1),
+    "padding channels are 1": _padded_with(lambda x: 1.0),
+    "padding channels repeat the last channel": _padded_with(lambda x: x[..., -1:]),
+    "padding channels are never written": _padded_with(lambda x: np.nan),
+    "the first source is taken for all": of_result(_first_for_all),
+    "the last source is left out": of_result(_last_source_missing),
+}
+
+
+def _cut(offsets: Callable[[ConcatenationGradient], list[int]]) -> Implementation:
+    """Cut g at other offsets; what lies beyond its end is 0."""
+
+    def change(results: tuple[Array, ...], problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
+        wide = np.concatenate([g, np.zeros_like(g)], axis=3)
+        return tuple(wide[..., o : o + c] for o, c in zip(offsets(problem), problem.channels, strict=True))
+
+    return of_results(change)
+
+
+def _padding_counts(results: tuple[Array, ...], problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
+    for dx, offset in zip(results, problem.offsets, strict=True):
+        end = offset + problem.spec.aligned(dx.shape[3])
+        dx[..., -1] += g[..., offset + dx.shape[3] : end].astype(np.float64).sum(axis=3)
+    return results
+
+
+_CONCATENATION_GRADIENT: MutantTable = {
+    "the slices leave no gaps": _cut(_tight),
+    "padding is taken to come before the channels": _cut(_right_aligned),
+    "the offsets are those of the reverse order": _cut(_reversed_offsets),
+    "every source gets the first slice": _cut(lambda problem: [0] * len(problem.channels)),
+    "the slices begin one channel late": _cut(lambda problem: [o + 1 for o in problem.offsets]),
+    "the gradient of padding channels counts": of_results(_padding_counts),
+    "the last source gets nothing": of_results(lambda results, *_: (*results[:-1], np.zeros_like(results[-1]))),
+}
+
+
+# --- mutants of slice -------------------------------------------------------------------------------------------------
+
+
+def _moved(change: Callable[[Triple], Triple]) -> Implementation:
+    """Cut a box of the same size at another offset."""
+
+    def moved(problem: Any) -> Any:
+        spec = replace(problem.spec, offset=change(problem.spec.offset), size=problem.part_shape[1:])
+        return replace(problem, spec=spec)
+
+    return of_problem(moved)
+
+
+def _outside(mode: str) -> Implementation:
+    """Outside the image, something other than 0 is read."""
+
+    def change(result: Array, problem: Any, x: Array) -> Array:
+        for axis, (offset, size) in enumerate(zip(problem.spec.offset, problem.part_shape[1:], strict=True), start=1):
+            read = np.arange(size) + offset
+            length = x.shape[axis]
+            x = x.take(read % length if mode == "wrap" else np.clip(read, 0, length - 1), axis)
+        return x
+
+    return of_result(change)
+
+
+_SLICE: MutantTable = {
+    "the offset is ignored": _moved(lambda o: (0, 0, 0)),
+    "the channel offset is ignored": _moved(lambda o: (*o[:2], 0)),
+    "the channel offset is rounded down to a multiple of 4": _moved(lambda o: (*o[:2], o[2] // 4 * 4)),
+    "the offset of the other axis is taken": _moved(lambda o: (o[1], o[0], o[2])),
+    "the offset has the other sign": _moved(lambda o: (-o[0], -o[1], o[2])),
+    "rows begin one late": _moved(lambda o: (o[0] + 1, *o[1:])),
+    "columns begin one early": _moved(lambda o: (o[0], o[1] - 1, o[2])),
+}
+
+
+# --- mutants of padding -----------------------------------------------------------------------------------------------
+
+
+def _edge(**words: str) -> Implementation:
+    """Take one edge mode for another."""
+    return of_spec(edge_mode=lambda spec: words.get(spec.edge_mode, spec.edge_mode))
+
+
+def _exchanged(problem: PadProblem) -> PadProblem:
+    return replace(problem, spec=replace(problem.spec, before=problem.spec.after, after=problem.spec.before))
+
+
+_PADDING: MutantTable = {
+    "clamp fills with zeros": _edge(clamp="zero"),
+    "zero repeats the border": _edge(zero="clamp"),
+    "mirror repeats the edge": _edge(mirror="mirrorwithedge"),
+    "mirrorwithedge leaves out the edge": _edge(mirrorwithedge="mirror"),
+    "mirror repeats the border": _edge(mirror="clamp"),
+    "before and after are exchanged": of_problem(_exchanged),
+}
+
+
+def _zeros_in_padding_channels(result: Array, problem: PadProblem, *_: Array) -> None:
+    first = problem.spec.before[2]
+    result[..., :first] = 0
+    result[..., first + problem.source_shape[3] :] = 0
+
+
+def _fills_from_the_first_source_channel(problem: Any) -> Any:
+    fills, first = problem.spec.fill_values, problem.spec.before[2]
+    return replace(problem, spec=replace(problem.spec, fill_values=fills and fills[:1] * first + fills))
+
+
+_PADDING_FORWARD: MutantTable = {
+    "the fill value is ignored": of_spec(fill_value=lambda spec: 0.0),
+    "the fill values are ignored": of_spec(fill_values=lambda spec: None),
+    "the first fill value is taken for all": of_spec(
+        fill_values=lambda spec: spec.fill_values and spec.fill_values[:1] * len(spec.fill_values)
+    ),
+    "fill values begin with the first source channel": of_problem(_fills_from_the_first_source_channel),
+    "padding channels are zero in every mode": of_result(_zeros_in_padding_channels),
+}
+
+
+def _overwriting(result: Array, problem: PadGradient, g: Array) -> Array:
+    """Copies of a pixel overwrite each other instead of adding up."""
+    dx = g.astype(np.float64)
+    for axis, table in enumerate(problem.readers(), start=1):
+        last = table.order[table.start[1:] - 1]
+        dx = dx.take(last, axis)
+    return dx
+
+
+def _mean_of_copies(result: Array, problem: PadGradient, *_: Array) -> Array:
+    y, x, c = (np.diff(table.start) for table in problem.readers())
+    return result / np.multiply.outer(np.multiply.outer(y, x), c)[None]
+
+
+def _inner_part(result: Array, problem: PadGradient, g: Array) -> Array:
+    """Only the pixel itself counts, in every mode."""
+    return correct(replace(problem, spec=replace(problem.spec, edge_mode="zero")), g)
+
+
+_PADDING_GRADIENT: MutantTable = {
+    "copies of a pixel overwrite each other": of_result(_overwriting),
+    "the mean of the copies is taken": of_result(_mean_of_copies),
+    "copies do not count": of_result(_inner_part),
+}
+
+
+# --- mutants of reshape -----------------------------------------------------------------------------------------------
+
+
+def _in_order(*axes: int) -> Implementation:
+    """Take the elements in another order of the axes."""
+    return of_result(lambda result, problem, source: source.transpose(axes).reshape(result.shape))
+
+
+def _other_order(problem: Any) -> Any:
+    other = "CHW" if problem.spec.element_order == "HWC" else "HWC"
+    return replace(problem, spec=replace(problem.spec, element_order=other))
+
+
+def _last_pixel_missing(result: Array, *_: Any) -> None:
+    result[:, -1, -1] = 0
+
+
+_RESHAPE: MutantTable = {
+    "the other element order is taken": of_problem(_other_order),
+    "columns run faster than channels": _in_order(0, 1, 3, 2),
+    "rows run faster than columns": _in_order(0, 2, 1, 3),
+    "images of a batch are mixed": _in_order(1, 2, 3, 0),
+    "the elements run backwards": of_result(lambda result, *_: result[:, ::-1, ::-1, ::-1]),
+    "elements are one place late": of_result(lambda result, *_: np.roll(result, 1, axis=(1, 2, 3))),
+    "the last pixel is left out": of_result(_last_pixel_missing),
+}
+
+_OUTSIDE: MutantTable = {"outside is the border pixel": _outside("clamp"), "the image is periodic": _outside("wrap")}
+
+MUTANTS: dict[OperationKey, MutantTable] = {
+    Operation(Concatenation, "forward"): _CONCATENATION_FORWARD,
+    Operation(Concatenation, "gradient"): _CONCATENATION_GRADIENT,
+    Operation(Slice, "forward"): {**_SLICE, **_OUTSIDE},
+    Operation(Slice, "gradient"): _SLICE,
+    Operation(Pad, "forward"): {**_PADDING, **_PADDING_FORWARD},
+    Operation(Pad, "gradient"): {**_PADDING, **_PADDING_GRADIENT},
+    Operation(Reshape, "forward"): _RESHAPE,
+    Operation(Reshape, "gradient"): _RESHAPE,
+}
+
+
+# --- golden values ----------------------------------------------------------------------------------------------------
+
+
+def golden_concatenation(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+    """Run an entry on its sources x0, x1, ..."""
+    sources = [entry.image(name) for name in sorted(entry.inputs)]
+    y = Concatenation(entry.parameters["channel_alignment"]).forward(sources, backend=backend)
+    yield Comparison("y", y, entry.expected["y"])
+
+
+# --- PyTorch equivalents ----------------------------------------------------------------------------------------------
+
+
+def torch_concatenation(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    """Return ``cat`` where no source is padded; of the gradient, copies in place of PyTorch's views."""
+    if any(problem.spec.aligned(c) != c for c in problem.channels):
+        return None
+    tensors = [nchw(torch, array) for array in inputs]
+    targets = [nchw(torch, out) for out in outs] if outs else None
+    if problem.method == "forward":
+        return lambda: torch.cat(tensors, 1, out=targets[0]) if targets else torch.cat(tensors, 1)
+    (g,) = tensors
+    parts = torch.split(g, list(problem.channels), 1)
+    channels_last = torch.channels_last
+    if targets:
+        return lambda: [target.copy_(part) for target, part in zip(targets, parts, strict=True)]
+    return lambda: [part.clone(memory_format=channels_last) for part in parts]
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+class ConcatenationLayer(Layer):
+    """A concatenation; the channels of the source shape are those of all sources."""
+
+    @classmethod
+    def read(  # type: ignore[override]
+        cls, *, batch_shape: tuple[int, int, int], channels: tuple[int, ...], **row: Any
+    ) -> Self:
+        """Return the layer of a row."""
+        row.setdefault("parameters", {"channel_alignment": 4})
+        return super().read(source_shape=(*batch_shape, sum(channels)), call={"channels": channels}, **row)
+
+    def problem(self, method: str) -> Problem:
+        """Return the problem of one of the operations."""
+        problem: Problem = self.spec.problems[method](self.spec, self.source_shape[:3], self.call["channels"])
+        return problem
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer images, and one more channel for each next source."""
+        counts = tuple(channels + k for k in range(len(self.call["channels"])))
+        return replace(super().small(sum(counts), batch), call={"channels": counts})
+
+    def grown(self, axis: int, factor: int) -> Self:
+        """Return this layer with one axis of all sources longer."""
+        counts = tuple(c * factor if axis == 3 else c for c in self.call["channels"])
+        return replace(super().grown(axis, factor), call={"channels": counts})
+
+
+class ReshapeLayer(Layer):
+    """A reshape, whose size has to fit the image."""
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with fewer channels and images."""
+        return self._fitted(super().small(channels, batch))
+
+    def grown(self, axis: int, factor: int) -> Self:
+        """Return this layer with one axis of the image longer."""
+        return self._fitted(super().grown(axis, factor))
+
+    def _fitted(self, changed: Self) -> Self:
+        assert isinstance(self.spec, Reshape)
+        _, height, width, channels = changed.source_shape
+        size = (1, 1, height * width * channels) if self.spec.size[0] == 1 else (height * width, 1, channels)
+        return replace(changed, spec=replace(self.spec, size=size))
+
+
+class ChannelSliceLayer(Layer):
+    """A slice of channels, which has to fit the image."""
+
+    def small(self, channels: int = 3, batch: int = 1) -> Self:
+        """Return this layer with all its channels and fewer images."""
+        return super().small(self.source_shape[3], batch)
+
+
+def layer(kernel: type[Spec], **row: Any) -> Layer:
+    """Return the layer of a row; a size "rest" extends to the end of the axis."""
+    if kernel is Slice and "size" in row["parameters"]:
+        size = tuple(None if length == "rest" else length for length in row["parameters"]["size"])
+        row["parameters"] = {**row["parameters"], "size": size}
+    kind = {Concatenation: ConcatenationLayer, Reshape: ReshapeLayer}.get(kernel, Layer)
+    if kernel is Slice and row["parameters"]["offset"][2]:
+        kind = ChannelSliceLayer
+    return kind.read(kernel=kernel, **row)
+
+
+_EVERY = (repeatable, one_image_at_a_time, adjoint(both))
+_CONCATENATION = (*_EVERY, round_trip)
+
+FAMILY = Family(
+    "movement",
+    kernels={
+        Concatenation: KernelTests(concatenation, {"forward": _CONCATENATION, "gradient": _CONCATENATION}),
+        Slice: KernelTests(slices, {"forward": _EVERY, "gradient": _EVERY}),
+        Pad: KernelTests(padding, {"forward": _EVERY, "gradient": _EVERY}),
+        Reshape: KernelTests(reshapes, {"forward": _EVERY, "gradient": _EVERY}),
+    },
+    mutants=MUTANTS,
+    golden={"MPSNNConcatenationNode": golden_concatenation},
+    torch_equivalents={Concatenation: torch_concatenation},
+    layer=layer,
+)

@@ -1,1 +1,0 @@
-"""Mutants of the families that have not moved."""

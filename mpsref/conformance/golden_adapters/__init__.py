@@ -1,1 +1,0 @@
-"""Golden adapters of the families that have not moved."""

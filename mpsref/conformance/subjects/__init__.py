@@ -1,1 +1,0 @@
-"""Strategies and properties of the families that have not moved."""
