@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from mpsref.arguments import arrays
 from mpsref.arguments.parameters import choice
-from mpsref.operations import Operation, OperationKey, Spec
-
-__all__ = ["Backend", "BackendInfo", "Implementation"]
+from mpsref.operations import Operation, OperationKey, Spec, operations
 
 Implementation: TypeAlias = Callable[..., None]
 """``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple."""
@@ -91,3 +91,47 @@ class BackendInfo(NamedTuple):
     """What it runs on; empty where it is not available."""
     reason: str
     """Why it is not available and what to do; empty where it is."""
+
+
+class LazyImplementations(Mapping[OperationKey, Implementation]):
+    """The implementations of a package with a module for each family of kernels, imported at the family's first use.
+
+    The kernels of ``mpsref.kernels.softmax`` are implemented by a file ``softmax.py`` anywhere below the package, with
+    a table ``IMPLEMENTATIONS``. ``adapted`` turns an entry of such a table into an implementation.
+    """
+
+    def __init__(self, package: str, adapted: Callable[[Any], Implementation] = lambda function: function) -> None:
+        """Keep the package's name; it is searched when an implementation is first looked up."""
+        self._package, self._adapted = package, adapted
+        self._found: dict[OperationKey, Implementation] = {}
+
+    @functools.cached_property
+    def _modules(self) -> dict[str, str]:
+        """The modules below the package, by the last part of their names."""
+        root = Path(import_module(self._package).__path__[0])
+        paths = (path.relative_to(root).with_suffix("") for path in root.rglob("*.py"))
+        return {path.name: ".".join((self._package, *path.parts)) for path in paths}
+
+    def _module(self, spec_type: type[Any]) -> str | None:
+        package, _, family = spec_type.__module__.rpartition(".")
+        return self._modules.get(family) if package == "mpsref.kernels" else None
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, tuple):
+            return False
+        spec_type, method = key
+        return method in spec_type.declared and self._module(spec_type) is not None
+
+    def __getitem__(self, key: OperationKey) -> Implementation:
+        if key not in self._found:
+            if key not in self:
+                raise KeyError(key)
+            module = import_module(str(self._module(key[0])))
+            self._found[key] = self._adapted(module.IMPLEMENTATIONS[key])
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[OperationKey]:
+        return (operation for operation in operations() if operation in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

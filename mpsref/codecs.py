@@ -1,69 +1,95 @@
-"""How the fields of specs and problems are written in a case string.
+"""Field codecs: how a field of a spec or a problem is checked, and how it is written in a case string.
 
-A field names its token in its metadata: ``field(metadata={"codec": codecs.pair("k")})`` is written ``k3x2``. Within one
-operation each token must be told from the others by its pattern alone.
+A field is declared with its codec, ``kernel_size: PairLike = parameter(pair("k", low=1))``. The codec converts what a
+user passes, and writes the value as a token of a case string, ``k3x2``. Within one operation the pattern of each token
+must differ from those of the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import MISSING, field
 from typing import Any, NamedTuple
 
-__all__ = ["Codec", "clip", "dims", "flag", "integer", "number", "numbers", "pair", "shape", "triple", "word"]
+from mpsref.arguments import arrays, parameters
 
 INT = r"(-?\d+)"
 FLOAT = r"-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)"
 
 
 class Codec(NamedTuple):
-    """An example for messages, a pattern that matches a whole word, and functions from and to its text."""
+    """The token of a field (an example for messages, a pattern, functions from and to its text), and its check."""
 
     example: str
     pattern: str
     read: Callable[..., Any]
     """Takes the groups of the pattern."""
     write: Callable[[Any], str]
+    convert: Callable[[str, Any], Any] | None = None
+    """``convert(name, value)`` returns the legal value for ``value``, or raises an error that names the field."""
+    length: int = 1
+    """Number of axes that the field stands for in a shape."""
 
 
-def _integers(code: str, separator: str, count: int) -> Codec:
-    return Codec(
-        code + separator.join("3" * count),
-        code + separator.join([INT] * count),
-        lambda *values: tuple(map(int, values)),
-        lambda values: code + separator.join(map(str, values)),
-    )
+def parameter(codec: Codec, default: Any = MISSING, *, kw_only: bool = False) -> Any:
+    """Declare a field of a spec or a problem; ``None`` is accepted without a check where it is the default."""
+    return field(default=default, kw_only=kw_only, metadata={"codec": codec})
 
 
-def pair(code: str) -> Codec:
-    """Return the token of two integers (y, x).
+def pair(code: str, low: int | None = None) -> Codec:
+    """Return the codec of two integers (y, x), each at least ``low``; a single one stands for both.
 
     >>> pair("k").write((3, 2))
     'k3x2'
     """
-    return _integers(code, "x", 2)
+    return _integers(code, 2, lambda name, value: parameters.pair(name, value, low))
 
 
-def triple(code: str) -> Codec:
-    """Return the token of three integers (y, x, c): ``ps1x1x0``."""
-    return _integers(code, "x", 3)
+def triple(code: str, low: int | None = None, high: int | None = None) -> Codec:
+    """Return the codec of three integers (y, x, channel) in [low, high]: ``ps1x1x0``."""
+    return _integers(code, 3, lambda name, value: parameters.triple(name, value, low, high))
 
 
-def integer(code: str) -> Codec:
-    """Return the token of one integer: ``g2``."""
-    return Codec(f"{code}3", code + INT, int, lambda value: f"{code}{value}")
+def _integers(code: str, count: int, convert: Callable[[str, Any], Any]) -> Codec:
+    return Codec(
+        code + "x".join("3" * count),
+        code + "x".join([INT] * count),
+        lambda *values: tuple(map(int, values)),
+        lambda values: code + "x".join(map(str, values)),
+        convert,
+        count,
+    )
 
 
-def number(code: str) -> Codec:
-    """Return the token of a float, written so that it comes back the same.
+def integer(code: str, low: int | None = None) -> Codec:
+    """Return the codec of one integer, at least ``low``: ``g2``."""
+    convert = lambda name, value: parameters.integer(name, value, low)  # noqa: E731
+    return Codec(f"{code}3", code + INT, int, lambda value: f"{code}{value}", convert)
+
+
+def number(
+    code: str, low: float = -math.inf, high: float = math.inf, *, below: bool = False, above: bool = False
+) -> Codec:
+    """Return the codec of a finite float, in the range of :func:`mpsref.arguments.parameters.number`.
 
     >>> number("eps").write(1e-05)
     'eps1e-05'
     """
-    return Codec(f"{code}0.5", f"{code}({FLOAT})", float, lambda value: f"{code}{float(value)!r}")
+    return _float(code, lambda name, value: parameters.number(name, value, low, high, below=below, above=above))
+
+
+def real(code: str, low: float = -math.inf) -> Codec:
+    """Return the codec of a float that may be infinite, at least ``low``."""
+    return _float(code, lambda name, value: parameters.real(name, value, low))
+
+
+def _float(code: str, convert: Callable[[str, Any], float]) -> Codec:
+    return Codec(f"{code}0.5", f"{code}({FLOAT})", float, lambda value: f"{code}{float(value)!r}", convert)
 
 
 def numbers(code: str) -> Codec:
-    """Return the token of a tuple of floats: ``a0.1_0.2``."""
+    """Return the codec of a tuple of floats: ``a0.1_0.2``."""
     return Codec(
         f"{code}0.5_0.25",
         rf"{code}({FLOAT}(?:_{FLOAT})*)",
@@ -73,17 +99,26 @@ def numbers(code: str) -> Codec:
 
 
 def word(*words: str) -> Codec:
-    """Return the token of a text that is one of ``words``."""
-    return Codec(words[0], f"({'|'.join(words)})", str, str)
+    """Return the codec of a text that is one of ``words``."""
+    convert = lambda name, value: parameters.choice(name, value, words)  # noqa: E731
+    return Codec(words[0], f"({'|'.join(words)})", str, str, convert)
+
+
+def enumerated(*words: str) -> Codec:
+    """Return the codec of a text that is one of ``words``, or its position among them, as in Apple's enumerations."""
+    return word(*words)._replace(convert=lambda name, value: parameters.named(name, value, words))
 
 
 def flag(true: str, false: str) -> Codec:
-    """Return the token of a truth value: one of two words."""
-    return Codec(true, f"({true}|{false})", lambda text: text == true, lambda value: true if value else false)
+    """Return the codec of a bool, written as one of two words."""
+    words = (true, false)
+    return Codec(
+        true, f"({'|'.join(words)})", lambda text: text == true, lambda value: words[not value], parameters.flag
+    )
 
 
 def shape(code: str) -> Codec:
-    """Return the token of a shape with a letter for each axis: ``n1h5w5c1``."""
+    """Return the codec of a shape, written with a letter for each axis: ``n1h5w5c1``."""
     return Codec(
         "".join(f"{letter}{length}" for letter, length in zip(code, (1, 5, 5, 1), strict=False)),
         "".join(letter + INT for letter in code),
@@ -92,8 +127,13 @@ def shape(code: str) -> Codec:
     )
 
 
+def image_shape(name: str) -> Codec:
+    """Return the codec of the shape (N, H, W, C) of the image called ``name`` in messages."""
+    return shape("nhwc")._replace(convert=lambda _, value: arrays.as_shape(f"{name}.shape", value))
+
+
 def dims(code: str) -> Codec:
-    """Return the token of a tuple of integers of any length.
+    """Return the codec of a tuple of integers of any length.
 
     >>> dims("v").write((3, 4, 5))
     'v3x4x5'
@@ -107,10 +147,11 @@ def dims(code: str) -> Codec:
 
 
 def clip(code: str) -> Codec:
-    """Return the token of a clip rectangle ((y0, x0), (height, width)): ``clip0x0+4x4``."""
+    """Return the codec of a clip rectangle ((y0, x0), (height, width)): ``clip0x0+4x4``."""
     return Codec(
         f"{code}0x0+4x4",
         rf"{code}{INT}x{INT}\+{INT}x{INT}",
         lambda y, x, h, w: ((int(y), int(x)), (int(h), int(w))),
         lambda value: "{}{}x{}+{}x{}".format(code, *value[0], *value[1]),
+        parameters.clip_rectangle,
     )

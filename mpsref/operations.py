@@ -1,34 +1,102 @@
-"""Operations, and what they are asked to do: specs are parameters without arrays, problems are calls without pixels."""
+"""Operations: the parameters of a kernel, one call of one of its methods, and the formula that defines the result.
+
+A :class:`Spec` has the parameters of a kernel and no arrays, a :class:`Problem` is one call of one of its methods
+without the values of the arrays: shapes and geometry. The decorator :func:`operation` declares a method once, at its
+formula. From the declaration come the shapes and dtypes of inputs and results, the checks of the arrays that users
+pass, the reference backend, and what the conformance suite compares with.
+
+>>> from mpsref import SoftMax
+>>> problem = SoftMax.problems["gradient"](SoftMax(), (1, 4, 4, 2))
+>>> problem.input_shapes, problem.result_shapes
+({'g': (1, 4, 4, 2), 'y': (1, 4, 4, 2)}, ((1, 4, 4, 2),))
+>>> str(problem.operation), problem.operation.formula.__doc__
+('SoftMax.gradient', 'dx = y * (g - sum(g * y)).')
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.codecs import parameter
+from mpsref.errors import ShapeError
 
-__all__ = ["ImageProblem", "Operation", "OperationKey", "Problem", "Spec"]
+Formula: TypeAlias = Callable[..., Any]
+"""``formula(problem, *inputs)`` returns one result or a tuple of them, computed in the dtype of the inputs."""
+
+OperationKey: TypeAlias = tuple[type[Any], str]
+"""An :class:`Operation`, or the plain tuple that equals it."""
+
+Value = TypeVar("Value")
+
+KERNELS_GROUP = "mpsref.kernels"
+"""The group of entry points that name modules with kernels of other packages."""
 
 
-@dataclass(frozen=True)
-class Spec:
-    """Parameters of a kernel, without arrays. Subclasses are frozen dataclasses that check themselves when made."""
+@dataclass_transform(frozen_default=True, field_specifiers=(parameter, field))
+class _Record:
+    """Base of specs and problems: subclasses are frozen dataclasses whose fields are converted by their codecs."""
 
-    problems: ClassVar[Mapping[str, type[Any]]] = {}
-    """The :class:`Problem` subclass of each operation, by method name."""
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True)(cls)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            codec = one.metadata.get("codec")
+            value = getattr(self, one.name)
+            if codec is not None and codec.convert is not None and not (value is None and one.default is None):
+                object.__setattr__(self, one.name, codec.convert(one.name, value))
+        self._check()
+
+    def _check(self) -> None:
+        """Check what concerns several fields; fields are converted."""
+
+    def _set(self, **values: Any) -> None:
+        """Set fields to values that depend on others; for :meth:`_check` alone."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _fill(self, **defaults: Callable[[], Any]) -> None:
+        """Set fields that are ``None`` to a default that depends on others; for :meth:`_check` alone."""
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs: the fields, and nothing that was remembered beside them."""
+        """Return what a copy needs: the fields, without cached values."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
+class Spec(_Record):
+    """Parameters of a kernel, without arrays.
+
+    Subclasses are frozen dataclasses; each field is a :func:`mpsref.codecs.parameter`.
+    """
+
+    problems: ClassVar[dict[str, type[Any]]]
+    """The :class:`Problem` subclass of each operation, by method name."""
+    declared: ClassVar[dict[str, Declaration]]
+    """The declaration of each operation, by method name."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.problems, cls.declared = vars(cls).get("problems", {}), {}
+
+
 class Operation(NamedTuple):
-    """What backends implement, tests compare and reports list."""
+    """A kernel and the name of one of its methods: what backends implement, tests compare and reports list."""
 
     spec_type: type[Spec]
     method: str
@@ -36,15 +104,66 @@ class Operation(NamedTuple):
     def __str__(self) -> str:
         return f"{self.spec_type.__name__}.{self.method}"
 
+    @property
+    def formula(self) -> Formula:
+        """The function that defines the results."""
+        return self.spec_type.declared[self.method].formula
 
-@dataclass(frozen=True)
-class Problem:
-    """One call of an operation without its pixels: hashable, comparable, and enough to compute every index."""
+    @property
+    def error_bound(self) -> Formula:
+        """The function that returns the :class:`mpsref.kernels.reference.ErrorBound` of each result."""
+        return self.spec_type.declared[self.method].bound
+
+
+class Declaration(NamedTuple):
+    """What :func:`operation` declares."""
+
+    formula: Formula
+    bound: Formula
+
+
+class Argument(NamedTuple):
+    """An array that an operation reads or returns.
+
+    ``dims`` are words: ``n h w c`` for the axes of the source image, and names of attributes of the problem, integers
+    or tuples of them. ``"n output_size c"`` is the shape (N, OH, OW, C).
+    """
+
+    dims: str
+    dtype: Literal["image", "weights", "real", "uint8"] = "image"
+    """"image" and "weights": that of the images; "real": float32, or float64 with float64 images."""
+    when: str = ""
+    """An attribute of the problem that is true where the array is read. If it is a field, the array is optional, and
+    ``None`` where the field is false; else only its shape counts where the attribute is false."""
+
+
+def vector(dims: str = "c", when: str = "") -> Argument:
+    """Return the argument of a statistic or a parameter, ``float32`` next to ``float16`` images."""
+    return Argument(dims, "real", when)
+
+
+Arguments: TypeAlias = Mapping[str, "str | Argument"]
+
+
+class Problem(_Record):
+    """One call of an operation without the values of its arrays: hashable, and enough to compute every index."""
 
     spec: Spec
     method: ClassVar[str]
+    inputs: ClassVar[Arguments]
+    """The arrays that the operation reads, in the order of its implementation's arguments."""
+    results: ClassVar[Arguments]
+    """The results."""
 
-    __getstate__ = Spec.__getstate__
+    def __init_subclass__(
+        cls, method: str = "", inputs: Arguments | None = None, results: Arguments | None = None
+    ) -> None:
+        """Declare the method's name and its arrays, as keywords of the class statement."""
+        super().__init_subclass__()
+        declared = {"method": method, "inputs": inputs, "results": results}
+        for name, value in declared.items():
+            if value:
+                setattr(cls, name, value)
 
     @property
     def operation(self) -> Operation:
@@ -52,47 +171,277 @@ class Problem:
         return Operation(type(self.spec), self.method)
 
     @property
+    def arguments(self) -> dict[str, Argument]:
+        """The arrays that this call reads."""
+        return {name: one for name, one in _listed(self.inputs) if not one.when or getattr(self, one.when)}
+
+    @property
     def input_shapes(self) -> Mapping[str, Shape]:
         """Name and shape of each array that the operation reads, in the order of its implementation's arguments."""
-        raise NotImplementedError
+        return {name: self.shape_of(one.dims) for name, one in self.arguments.items()}
 
     @property
     def result_shapes(self) -> tuple[Shape, ...]:
         """Shape of each result."""
+        return tuple(
+            self.shape_of(one.dims) for _, one in _listed(self.results) if not one.when or getattr(self, one.when)
+        )
+
+    def shape_of(self, dims: str) -> Shape:
+        """Return the shape that the words of :class:`Argument` describe."""
+        shape: Shape = ()
+        for word in dims.split():
+            length = self.axis(word) if len(word) == 1 else getattr(self, word)
+            shape += (length,) if isinstance(length, int) else tuple(length)
+        return shape
+
+    def axis(self, letter: str) -> int:
+        """Return the length of the axis n, h, w or c of the source."""
         raise NotImplementedError
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions, where they, not the bytes that move, are what the operation costs; else 0."""
+        """Number of multiplications and additions where these dominate the cost, else 0."""
         return 0
 
     def where(self, index: tuple[int, ...]) -> str:
-        """Describe one element of the (first) result for a reader: the window or windows that it belongs to."""
+        """Describe one element of the (first) result for a message: the window or windows that it belongs to."""
         return ""
 
     def input_dtypes(self, image: np.dtype[Any]) -> Mapping[str, np.dtype[Any]]:
-        """Dtype of each input where the images have dtype ``image``: the same, unless a family says otherwise."""
-        return dict.fromkeys(self.input_shapes, image)
-
-    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Turn arbitrary numbers, an array for each input, into inputs that the operation takes; in the same order."""
-        return drawn
+        """Dtype of each input where the images have dtype ``image``."""
+        if not hasattr(self, "inputs"):  # not converted yet
+            return dict.fromkeys(self.input_shapes, image)
+        kinds = {
+            "image": image,
+            "weights": image,
+            "real": np.promote_types(image, np.float32),
+            "uint8": np.dtype(np.uint8),
+        }
+        return {name: kinds[one.dtype] for name, one in self.arguments.items()}
 
     def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Dtype of each result: that of the first input, unless a family says otherwise."""
-        return (inputs[0],) * len(self.result_shapes)
+        """Dtype of each result: an image has that of the first input, a parameter that of all images, and float32."""
+        if not hasattr(self, "results"):  # not converted yet
+            return (inputs[0],) * len(self.result_shapes)
+        images = [dtype for dtype, one in zip(inputs, self.arguments.values(), strict=True) if one.dtype == "image"]
+        kinds: dict[str, np.dtype[Any]] = {
+            "image": inputs[0],
+            "real": np.result_type(np.float32, *images),
+            "uint8": np.dtype(np.uint8),
+        }
+        return tuple(kinds[one.dtype] for _, one in _listed(self.results) if not one.when or getattr(self, one.when))
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Turn random numbers, an array for each input, into inputs that the operation accepts; in the same order."""
+        return drawn
+
+    def shape_hint(self, name: str, shape: Shape) -> str:
+        """Return what to add to the message about an array of a wrong shape."""
+        return ""
+
+    def varied(self, changes: Mapping[str, Any]) -> Self:
+        """Return this problem with other values of fields on which nothing depends that :func:`planned` keeps."""
+        self.__dict__.setdefault("_plans", {})  # shared with the copy
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        for name, value in changes.items():
+            codec = type(self).__dataclass_fields__[name].metadata["codec"]
+            copy.__dict__[name] = codec.convert(name, value)
+        return copy
+
+    @classmethod
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+        """Return the problem of a call and the arrays that it reads, all checked.
+
+        ``given`` has a value for each of :attr:`inputs`, ``options`` the fields that no shape determines.
+        """
+        return _posed(cls, spec, given, options)
 
 
-@dataclass(frozen=True)
 class ImageProblem(Problem):
     """A problem whose source is an image (N, H, W, C)."""
 
-    source_shape: ImageShape = field(metadata={"codec": codecs.shape("nhwc")})
+    source_shape: ImageShape = parameter(codecs.image_shape("x"))
 
-    def __post_init__(self) -> None:
-        """Check the shape."""
-        object.__setattr__(self, "source_shape", arrays.as_shape("x.shape", self.source_shape))
+    def axis(self, letter: str) -> int:
+        """Return N, H, W or C of the source image."""
+        return self.source_shape["nhwc".index(letter)]
 
 
-OperationKey: TypeAlias = tuple[type[Any], str]
-"""An :class:`Operation`, or the plain tuple that equals it."""
+@functools.cache
+def _arguments(names: tuple[tuple[str, str | Argument], ...]) -> list[tuple[str, Argument]]:
+    return [(name, Argument(one) if isinstance(one, str) else one) for name, one in names]
+
+
+def _listed(arguments: Arguments) -> list[tuple[str, Argument]]:
+    return _arguments(tuple(arguments.items()))
+
+
+def operation(
+    *spec_types: type[Spec],
+    method: str = "",
+    problem: type[Problem] = ImageProblem,
+    inputs: Arguments | None = None,
+    results: Arguments | None = None,
+    bound: Formula,
+) -> Callable[[Formula], Formula]:
+    """Declare the decorated function as the formula of a method of ``spec_types``.
+
+    Parameters
+    ----------
+    *spec_types : type[Spec]
+        The kernels that have this operation.
+    method : str
+        The method's name; default: that of ``problem``.
+    problem : type[Problem]
+        The class of its problems; one of its own is needed for fields and geometry that the shapes do not determine.
+    inputs, results : mapping of str to str or Argument
+        The arrays in order, with ``method``; default: those that the class of the problem declares.
+    bound : callable
+        ``bound(problem, *inputs)`` returns the error bound of each result.
+    """
+    if method:
+        name = spec_types[0].__name__ + method.title().replace("_", "")
+        body = {"__module__": spec_types[0].__module__, "__doc__": problem.__doc__}
+        problem = type(name, (problem,), body, method=method, inputs=inputs, results=results)
+
+    def declare(formula: Formula) -> Formula:
+        for spec_type in spec_types:
+            spec_type.problems[problem.method] = problem
+            spec_type.declared[problem.method] = Declaration(formula, bound)
+        return formula
+
+    return declare
+
+
+def operations() -> list[Operation]:
+    """List every operation: those of mpsref, of installed packages, and those declared in this process.
+
+    A package names the modules that declare its kernels in the entry point group ``mpsref.kernels``.
+
+    >>> [str(operation) for operation in operations()][:2]
+    ['Adam.step', 'Arithmetic.forward']
+    """
+    _import_kernels()
+    specs = sorted(_declared_specs(), key=lambda spec_type: spec_type.__name__)
+    return [Operation(spec_type, method) for spec_type in specs for method in spec_type.declared]
+
+
+@functools.cache
+def _import_kernels() -> None:
+    """Import every module that declares operations."""
+    from importlib import metadata  # takes as long as the rest of mpsref
+
+    package = import_module("mpsref.kernels")
+    for module in iter_modules(package.__path__, "mpsref.kernels."):
+        import_module(module.name)
+    for point in metadata.entry_points(group=KERNELS_GROUP):
+        point.load()
+
+
+def _declared_specs() -> Iterator[type[Spec]]:
+    """Yield every kernel whose operations are declared so far."""
+    found = [Spec]
+    for kind in found:
+        found += kind.__subclasses__()
+        if kind is not Spec and kind.declared:
+            yield kind
+
+
+def _posed(
+    kind: type[Any], spec: Spec, given: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[Any, tuple[Array, ...]]:
+    """Check the arrays of a call, infer the fields of its problem from their shapes, and compare all shapes."""
+    codec_of = {one.name: one.metadata.get("codec") for one in fields(kind)}
+    listed = list(zip(_listed(kind.inputs), given, strict=True))
+    values: dict[str, Any] = {}
+    shapes: dict[str, Shape] = {}
+    inferred: dict[str, Any] = {}
+    for (name, one), value in listed:
+        if one.when in codec_of:
+            inferred[one.when] = value is not None
+            if value is None:
+                continue
+        values[name] = value
+        if one.dtype == "real":
+            continue
+        if one.when and one.when not in codec_of and arrays.is_shape(value):
+            shapes[name] = arrays.as_shape(f"{name}_or_shape", value)
+        else:
+            values[name] = _CONVERTED[one.dtype](name, value)
+            shapes[name] = values[name].shape
+        _infer(one.dims.split(), shapes[name], codec_of, inferred)
+    problem = kind(spec, **{**inferred, **options})
+    images = [values[name] for (name, one), _ in listed if one.dtype == "image" and hasattr(values.get(name), "dtype")]
+    inputs = []
+    for (name, one), _ in listed:
+        if name not in values:
+            continue
+        expected = problem.shape_of(one.dims)
+        if one.dtype == "real":
+            values[name] = arrays.as_vector(name, values[name], expected, *images)
+        elif shapes[name] != expected:
+            others = ", ".join(f"{other} of shape {shape}" for other, shape in shapes.items() if other != name)
+            raise ShapeError(
+                f"{name} has shape {shapes[name]}; with {others or problem.spec} it must have shape {expected}"
+                f"{problem.shape_hint(name, shapes[name])}"
+            )
+        if not one.when or getattr(problem, one.when):
+            if not hasattr(values[name], "dtype"):
+                raise TypeError(
+                    f"{name} is the shape {shapes[name]}; {problem.operation} reads its values: pass the array itself"
+                )
+            inputs.append(values[name])
+    return problem, tuple(inputs)
+
+
+_CONVERTED = {"image": arrays.as_image, "weights": arrays.as_float, "uint8": arrays.as_array}
+
+
+def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred: dict[str, Any]) -> None:
+    """Bind the source shape and fields of a problem to the axes of ``shape`` whose position in it is certain."""
+    if words == ["n", "h", "w", "c"]:
+        inferred.setdefault("source_shape", shape)
+        return
+    for step in (1, -1):  # from the left and from the right, up to a word of unknown length
+        at = 0
+        for word in words[::step]:
+            codec = codec_of.get(word)
+            if len(word) > 1 and codec is None:
+                break
+            length = 1 if codec is None else codec.length
+            if at + length > len(shape):
+                break
+            lengths = shape[at : at + length] if step == 1 else shape[len(shape) - at - length : len(shape) - at]
+            if codec is not None:
+                inferred.setdefault(word, lengths[0] if length == 1 else lengths)
+            at += length
+
+
+def planned(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """Decorate a function of a problem, or of a spec, so that its value is computed once and kept with that object.
+
+    Nothing is hashed, and the value lives as long as the object. Backends keep what they derive from a problem so.
+
+    >>> @planned
+    ... def name(spec):
+    ...     return [type(spec).__name__]
+    >>> from mpsref import SoftMax
+    >>> spec = SoftMax()
+    >>> name(spec) is name(spec)
+    True
+    """
+
+    @functools.wraps(make)
+    def kept(owner: Any) -> Value:
+        plans = owner.__dict__.get("_plans")
+        if plans is None:
+            plans = owner.__dict__["_plans"] = {}
+        try:
+            value: Value = plans[make]
+        except KeyError:
+            value = plans[make] = make(owner)
+        return value
+
+    return kept

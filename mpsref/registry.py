@@ -1,19 +1,17 @@
-"""Operations, backends, and the one place where they meet.
+"""Backends by name, and the one place where operations and backends meet.
 
-An *operation* is a spec class and a method name, ``(PoolingAverage, "gradient")``. A *problem* is one call of it
-without the pixels: the spec, the shapes, the geometry. A *backend* has a name and a table from operations to functions
-``implementation(problem, *inputs, out)`` that fill ``out``. :func:`run` checks everything once and then calls one of
-them; an implementation never sees an illegal problem, a strange layout or an empty array.
-
-Backends come in through entry points of the group ``mpsref.backends``, the built-in ones by the same door as others.
-What a backend lacks is an error with its reason; nothing ever runs on another backend than the one asked for.
+:func:`call` checks what a user passes once and calls the implementation of a backend, which never sees an illegal
+problem, a non-contiguous array or an empty one. Backends are entry points of the group ``mpsref.backends``, the
+built-in ones too. What a backend lacks is an error with its reason; nothing ever runs on another backend than the one
+that was named.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -23,7 +21,7 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import UnsupportedError
-from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec
+from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
 if TYPE_CHECKING:
     from importlib import metadata
@@ -39,10 +37,12 @@ __all__ = [
     "Problem",
     "Spec",
     "backends",
+    "call",
     "get_available",
     "get_backend",
     "get_backends",
     "is_installed",
+    "operations",
     "register",
     "run",
     "run_one",
@@ -57,6 +57,8 @@ BUILT_IN = ("reference", "reference:input-dtype")
 
 
 _registered: dict[str, Backend] = {}
+_loaded: dict[str, Backend] = {}
+"""Backends by name, after their first use."""
 _default: str | Backend = "reference"
 _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", default=None)
 
@@ -77,9 +79,8 @@ def _names() -> list[str]:
     return [*_registered, *(name for name in _entry_points() if name not in _registered)]
 
 
-@functools.cache
 def _load(name: str) -> Backend:
-    """Import an installed backend; one that cannot be imported is there, with the reason why not."""
+    """Import an installed backend; in place of one that cannot be imported return one that is not available."""
     point = _entry_points()[name]
     claims = sorted({other.value for other in _installed() if other.name == name})
     if len(claims) > 1:
@@ -128,11 +129,14 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
         return chosen
     if not isinstance(chosen, str):
         raise TypeError(f"backend is of type {type(chosen).__name__}; it must be a name, an mpsref.Backend or None")
-    if chosen in _registered:
-        return _registered[chosen]
-    if chosen in _entry_points():
-        return _load(chosen)
-    raise ValueError(f"unknown backend {chosen!r}; installed: {', '.join(map(repr, _names()))}")
+    if chosen not in _loaded:
+        if chosen in _registered:
+            _loaded[chosen] = _registered[chosen]
+        elif chosen in _entry_points():
+            _loaded[chosen] = _load(chosen)
+        else:
+            raise ValueError(f"unknown backend {chosen!r}; installed: {', '.join(map(repr, _names()))}")
+    return _loaded[chosen]
 
 
 def get_backends(backends: str | Backend | Iterable[str | Backend]) -> list[Backend]:
@@ -186,114 +190,192 @@ def _describe(name: str) -> BackendInfo:
     return BackendInfo(name, reason is None, device, reason or "")
 
 
-def run(
-    problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None
-) -> Array | tuple[Array, ...]:
-    """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of them where there are several.
+class _Prepared(NamedTuple):
+    """A checked call: everything that does not depend on the values of the arrays."""
 
-    ``inputs`` have passed :func:`arrays.as_image` and fit the problem's ``input_shapes``. ``out`` is an array
-    (a tuple for several results) that fits and overlaps no input. ``UnsupportedError`` says why a backend cannot.
-    """
-    chosen = backend if type(backend) is Backend else get_backend(backend)
-    sources, ready = inputs, problem.__dict__.get("_ready")  # each line is run for every kernel, and counts
-    if ready is None or ready.backend is not chosen:
-        sources, ready = _made_ready(problem, chosen, inputs)
-    else:
-        for array, dtype in zip(inputs, ready.dtypes, strict=True):
-            if array.dtype is not dtype or type(array) is not np.ndarray or not array.flags.c_contiguous:
-                sources, ready = _made_ready(problem, chosen, inputs)
-                break
-    implementation = chosen.implementations[ready.operation]
-    if out is not None or ready.is_empty:
-        return _run_into(ready, problem, implementation, sources, inputs, out)
-    made = ready.made
-    try:
-        results = (np.empty(*made[0]),) if len(made) == 1 else tuple([np.empty(*one) for one in made])
-    except MemoryError:  # say for what
-        results = tuple([arrays.empty("the result", *one) for one in made])
-    if len(results) == 1:
-        implementation(problem, *sources, out=results[0])
-        return results[0]
-    implementation(problem, *sources, out=results)
-    return results
-
-
-class _Ready(NamedTuple):
-    """What is known of every call of a problem on one backend with inputs of such dtypes."""
-
-    backend: Backend
-    operation: OperationKey
-    dtypes: list[np.dtype[Any]]
-    """In native byte order; other inputs are made so each time."""
-    made: list[tuple[Shape, np.dtype[Any]]]
+    problem: Problem
+    implementation: Implementation
+    results: list[tuple[Shape, np.dtype[Any]]]
     """Shape and dtype of each result."""
+    positions: tuple[int, ...]
+    """Which of the arrays of the call the implementation reads."""
     is_empty: bool
     """Whether an input has no elements; then results are zeros."""
 
 
-def _made_ready(problem: Problem, backend: Backend, given: tuple[Array, ...]) -> tuple[tuple[Array, ...], _Ready]:
-    """Check that the backend takes such a problem and such inputs; return them as it reads them, and what is known."""
-    inputs = tuple(map(arrays.native, given))
-    known: _Ready | None = problem.__dict__.get("_ready")
-    if known is not None and known.backend is backend and known.dtypes == [array.dtype for array in inputs]:
-        return inputs, known
+CALLS = 64
+"""Prepared calls that a spec keeps."""
+
+
+def call(
+    spec: Spec,
+    method: str,
+    given: tuple[Any, ...],
+    *,
+    out: Any = None,
+    backend: str | Backend | None = None,
+    varying: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Array:
+    """Check a call of a method of ``spec`` and run it; return its result, or a tuple of them where there are several.
+
+    A call that differs from an earlier one in the values of its arrays alone is not checked again: the prepared call
+    is kept with the spec, under the method, the backend, the options, and the shapes and dtypes of the arrays.
+
+    Parameters
+    ----------
+    given : tuple
+        A value for each array that the operation is declared to read: anything that can be read as an array, ``None``
+        for an optional one, or a shape where the values are not read.
+    out : ndarray or tuple of ndarray, optional
+        Arrays for the results, which overlap no input.
+    varying : mapping, optional
+        Fields of the problem that change from call to call, such as a time step.
+    **options
+        Fields of the problem that the shapes of the arrays do not determine.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For what does not fit; ``UnsupportedError`` says why a backend does not run the operation.
+    """
+    if type(backend) is Backend:
+        chosen = backend
+    else:
+        chosen = (_loaded.get(backend) if type(backend) is str else None) or get_backend(backend)
+    # The text of the options differs for 2, 2.0 and True, which are equal as keys.
+    key: list[Any] = [method, chosen, repr(tuple(options.values())) if options else None]
+    for value in given:
+        if type(value) is np.ndarray and value.flags.c_contiguous:
+            key += value.shape, value.dtype
+        elif value is None or (
+            type(value) is tuple
+            and len(value) == 4
+            and type(value[0]) is type(value[1]) is type(value[2]) is type(value[3]) is int
+        ):
+            key.append(value)
+        else:
+            key.clear()  # to be converted each time
+            break
+    calls = spec.__dict__.get("_calls")
+    prepared = calls.get(tuple(key)) if key and calls is not None else None
+    if prepared is None:
+        prepared, sources, inputs = _prepare_call(spec, method, chosen, given, options, key)
+    else:
+        sources = []
+        for position in prepared.positions:
+            sources.append(given[position])
+        inputs = sources
+    problem = prepared.problem if varying is None else prepared.problem.varied(varying)
+    result: Array = _execute(prepared, problem, sources, inputs, out)
+    return result
+
+
+def _prepare_call(
+    spec: Spec, method: str, backend: Backend, given: tuple[Any, ...], options: Mapping[str, Any], key: list[Any]
+) -> tuple[_Prepared, list[Array], list[Array]]:
+    """Check a call; return it prepared, and its arrays as the backend reads them and as they were passed."""
+    problem, inputs = spec.problems[method].posed(spec, given, options)
+    sources = [arrays.native(array) for array in inputs]
+    prepared = _prepare(problem, backend, sources)
+    passed = {id(value): position for position, value in enumerate(given)}
+    if key and all(id(source) in passed for source in sources) and _is_plain(tuple(options.values())):
+        calls = spec.__dict__.setdefault("_calls", {})
+        if len(calls) >= CALLS:
+            calls.clear()
+        positions = tuple(passed[id(source)] for source in sources)
+        prepared = calls[tuple(key)] = prepared._replace(positions=positions)
+    return prepared, sources, list(inputs)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether the text of a value determines it."""
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _Prepared:
+    """Check that a backend runs a problem on arrays of these dtypes."""
     operation = type(problem.spec), problem.method
     reason = backend.why_not(operation, problem.spec)
     if reason is not None:
         raise UnsupportedError(reason)
-    dtypes = [array.dtype for array in inputs]
+    dtypes = [array.dtype for array in sources]
     for name, dtype in zip(problem.input_shapes, dtypes, strict=True):
         if dtype.kind == "f" and dtype.type not in backend._taken:
             raise TypeError(
                 f"{name} has dtype {dtype}; backend {backend.name!r} takes {', '.join(backend.dtypes)}: "
                 'convert it, or use backend="reference"'
             )
-    made = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
-    for one in made:  # each may be too large
-        arrays.empty("the result", *one)
-    ready = _Ready(backend, operation, dtypes, made, not all(array.size for array in inputs))
-    problem.__dict__["_ready"] = problem.__dict__.get("_followed", problem).__dict__["_ready"] = ready
-    return inputs, ready
+    results = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
+    for one in results:
+        arrays.empty("the result", *one)  # raises for one that is too large
+    is_empty = not all(array.size for array in sources)
+    return _Prepared(problem, backend.implementations[operation], results, (), is_empty)
 
 
-def _run_into(
-    ready: _Ready,
-    problem: Problem,
-    implementation: Implementation,
-    sources: tuple[Array, ...],
-    inputs: tuple[Array, ...],
-    out: Any,
-) -> Array | tuple[Array, ...]:
-    """Run a problem whose inputs are empty, or whose results go into arrays of the caller."""
-    made = ready.made
-    results = tuple([arrays.empty("the result", *one) for one in made]) if out is None else _checked(made, inputs, out)
-    # A backend writes into plain memory; only a caller's strided array takes the way over a copy.
-    targets = tuple(r if r.flags.c_contiguous else np.empty_like(r, order="C") for r in results)
-    single = len(targets) == 1
-    if ready.is_empty:
-        for target in targets:
-            target.fill(0)
-    else:
-        implementation(problem, *sources, out=targets[0] if single else targets)
-    for result, target in zip(results, targets, strict=True):
-        if result is not target:
-            result[...] = target
-    return results[0] if single else results
+def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Any:
+    """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of them where there are several.
+
+    ``inputs`` are arrays that fit the problem's ``input_shapes``; ``out`` and errors as in :func:`call`.
+    """
+    chosen = backend if type(backend) is Backend else get_backend(backend)
+    sources = list(inputs)
+    key = chosen, *[array.dtype for array in inputs]
+    calls = problem.__dict__.setdefault("_calls", {})
+    prepared = calls.get(key)
+    for position, array in enumerate(inputs):
+        if type(array) is not np.ndarray or not array.flags.c_contiguous or not array.dtype.isnative:
+            sources[position] = arrays.native(array)
+            prepared = None
+    if prepared is None:
+        prepared = _prepare(problem, chosen, sources)
+        if len(calls) < CALLS and all(map(operator.is_, sources, inputs)):
+            calls[key] = prepared
+    return _execute(prepared, problem, sources, inputs, out)
 
 
 run_one = cast("Callable[..., Array]", run)
 """The same, for an operation with a single result."""
 
 
-def _checked(made: list[tuple[Shape, np.dtype[Any]]], inputs: tuple[Array, ...], out: Any) -> tuple[Array, ...]:
+def _execute(prepared: _Prepared, problem: Problem, sources: Sequence[Array], inputs: Sequence[Array], out: Any) -> Any:
+    """Run a prepared call on ``sources``, which the backend reads in place of the ``inputs`` that were passed."""
+    if out is None and not prepared.is_empty and len(prepared.results) == 1:
+        try:
+            result = np.empty(*prepared.results[0])
+        except MemoryError:
+            result = arrays.empty("the result", *prepared.results[0])  # an error that names the size
+        prepared.implementation(problem, *sources, out=result)
+        return result
+    if out is None:
+        results = tuple([arrays.empty("the result", *one) for one in prepared.results])
+    else:
+        results = _checked(prepared.results, inputs, out)
+    # A backend writes into contiguous memory; a caller's strided array is filled from a copy.
+    targets = tuple([r if r.flags.c_contiguous else np.empty_like(r, order="C") for r in results])
+    single = len(targets) == 1
+    if prepared.is_empty:
+        for target in targets:
+            target.fill(0)
+    else:
+        prepared.implementation(problem, *sources, out=targets[0] if single else targets)
+    for result, target in zip(results, targets, strict=True):
+        if result is not target:
+            result[...] = target
+    return results[0] if single else results
+
+
+def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Array], out: Any) -> tuple[Array, ...]:
     """Return the caller's arrays if the results may be written into them."""
     outs = out if isinstance(out, tuple) else (out,)
-    if len(outs) != len(made):
-        raise TypeError(f"out has {len(outs)} arrays; the operation has {len(made)} results: pass one for each")
+    if len(outs) != len(wanted):
+        raise TypeError(f"out has {len(outs)} arrays; the operation has {len(wanted)} results: pass one for each")
     names = ["out"] if len(outs) == 1 else [f"out[{k}]" for k in range(len(outs))]
     return tuple(
-        arrays.checked_out(name, one, shape, dtype, inputs)
-        for name, one, (shape, dtype) in zip(names, outs, made, strict=True)
+        arrays.checked_out(name, one, shape, dtype, tuple(inputs))
+        for name, one, (shape, dtype) in zip(names, outs, wanted, strict=True)
     )
 
 

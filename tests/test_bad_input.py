@@ -162,7 +162,7 @@ def test_a_batch_of_no_images(backend: str) -> None:
 def test_gradients_of_another_batch_or_channel_count(backend: str, shape: tuple[int, ...]) -> None:
     for source in (X, X.shape):
         with pytest.raises(
-            ShapeError, match=r"g has shape .* and the source \(2, 5, 4, 3\); both must have the same N"
+            ShapeError, match=r"g has shape .*; with x of shape \(2, 5, 4, 3\) it must have shape \(2, 3, 2, 3\)"
         ):
             POOL.gradient(ramp(*shape), source, backend=backend)
 

@@ -14,10 +14,10 @@ INTEGER = st.integers(-(2**62), 2**62)
 FLOAT = st.floats(allow_nan=False)
 
 
-def through(token: Codec, value: object) -> object:
-    match = re.fullmatch(token.pattern, token.write(value))
-    assert match, token.write(value)
-    return token.read(*match.groups())
+def through(codec: Codec, value: object) -> object:
+    match = re.fullmatch(codec.pattern, codec.write(value))
+    assert match, codec.write(value)
+    return codec.read(*match.groups())
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,14 @@ def through(token: Codec, value: object) -> object:
     ],
     ids=lambda value: value.example if isinstance(value, Codec) else "",
 )
-def test_round_trip(token, values):
+def test_round_trip(codec, values):
     @given(values)
     def check(value):
-        assert through(token, value) == value
+        assert through(codec, value) == value
 
     check()
-    assert re.fullmatch(token.pattern, token.example)
-    assert "," not in token.example
+    assert re.fullmatch(codec.pattern, codec.example)
+    assert "," not in codec.example
 
 
 def test_nan():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.families.convolution import problems
-from mpsref.kernels.convolution_problems import GradientWeights, Weighted
+from mpsref.kernels.convolution import GradientWeights, Weighted
 
 
 def differences(loss: Callable[[], float], array: Array, step: float = 1e-3) -> Array:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window
-from mpsref.kernels.convolution_taps import pixels_of, windows_at
+from mpsref.kernels.convolution import pixels_of, windows_at
 
 windows = st.builds(
     Window,

@@ -18,7 +18,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.checker import cases
 from mpsref.conformance.runner import run_case
 from mpsref_cpu import backend
-from mpsref_cpu.pooling.average import _tables
+from mpsref_cpu.pooling.pooling_average import _tables
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.simd.vectors import load_lanes, put, zeros
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -69,7 +68,7 @@ def test_each_row_of_an_axis_shows_the_taps_of_its_window(case: str) -> None:
                 assert text == (str(taps[j]) if j in taps else "")
                 assert (style is plotting.TAP) == (j in taps and 0 <= j < length)
             assert (i, window.start(i) + window.center) in panel.rings
-            n = window.divisor(i, length, problem.spec.edge_mode, problem.spec.ring[axis])
+            n = window.divisor(i, length, problem.spec.edge_mode, problem.spec.zero_pad[axis])
             assert panel.after[i] == f"N = {n}"
             counted = [s for s, t in (panel.cell(i, j) for j in panel.columns.indices) if t and "not" not in s.key]
             assert len(counted) == n
@@ -171,7 +170,6 @@ def test_bad_arguments(tmp_path: Path) -> None:
 
 
 def test_a_problem_without_windows() -> None:
-    @dataclass(frozen=True)
     class Pointwise(registry.ImageProblem):
         method: ClassVar[str] = "forward"
 

@@ -242,7 +242,10 @@ def test_the_axes_are_not_mixed_up(backend: str) -> None:
 
 
 def test_the_gradient_needs_the_image(backend: str) -> None:
-    with pytest.raises(TypeError, match=r"\(1, 4, 4, 1\).*PoolingL2Norm needs the source image itself"):
+    with pytest.raises(
+        TypeError,
+        match=r"x is the shape \(1, 4, 4, 1\); PoolingL2Norm.gradient reads its values: pass the array itself",
+    ):
         PoolingL2Norm(2).gradient(np.ones((1, 4, 4, 1), np.float32), (1, 4, 4, 1), backend=backend)
 
 

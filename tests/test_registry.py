@@ -279,7 +279,7 @@ def test_an_error_of_a_backend_is_the_callers_to_see() -> None:
     ],
 )
 def test_a_backend_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, value: str, reason: str) -> None:
-    registry._load.cache_clear()
+    registry._loaded.clear()
     broken = EntryPoint("broken", value, registry.ENTRY_POINT_GROUP)
     points = {"broken": broken, **registry._entry_points()}
     monkeypatch.setattr(registry, "_entry_points", lambda: points)
@@ -361,7 +361,7 @@ print(mpsref.registry._entry_points.cache_info().currsize, *{name.partition(".")
 
 
 def test_a_name_that_two_packages_claim_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry._load.cache_clear()
+    registry._loaded.clear()
     claims = tuple(EntryPoint("twice", f"mpsref.{name}:backend", registry.ENTRY_POINT_GROUP) for name in ("a", "b"))
     points = {"twice": claims[1], **registry._entry_points()}
     monkeypatch.setattr(registry, "_installed", lambda: claims)

@@ -9,8 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 import mpsref
-from mpsref.deferred import Deferred
-from mpsref.kernels import FAMILIES
+from mpsref.backend import LazyImplementations
 from mpsref_metal.launch import Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
 from mpsref_metal.runtimes import cuda as cuda_runtime
@@ -24,7 +23,7 @@ def backend_on(name: str, runtime: Any) -> mpsref.Backend:
     launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device))
     return mpsref.Backend(
         name,
-        Deferred(__name__, FAMILIES, lambda function: partial(function, launch)),
+        LazyImplementations(__name__, lambda function: partial(function, launch)),
         unavailable=runtime.unavailable,
         device=lambda: str(launch.device()),
         fast_math=True,

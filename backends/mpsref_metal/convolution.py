@@ -8,8 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import Convolution, Neuron
-from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights
-from mpsref.kernels.convolution_taps import IntTable
+from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights, IntTable
 from mpsref_metal.launch import Launcher, store, typedef
 from mpsref_metal.neuron import neuron_parameters
 

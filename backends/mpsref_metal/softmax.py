@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.softmax import LogSoftMax, SoftMax, SoftMaxForward
+from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, store, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -16,7 +16,7 @@ __all__ = ["IMPLEMENTATIONS"]
 def implementation(function: str) -> Callable[..., None]:
     """Return what runs a function of the MSL text, one thread a pixel."""
 
-    def run(launch: Launcher, problem: SoftMaxForward, *inputs: Array, out: Array) -> None:
+    def run(launch: Launcher, problem: ForwardProblem, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]
         pixels = out.size // channels
         known = typedef("Storage", inputs[-1]), typedef("Gradient", inputs[0])

@@ -15,22 +15,6 @@ import numpy.typing as npt
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 
-__all__ = [
-    "DTYPES",
-    "Array",
-    "ImageShape",
-    "Shape",
-    "as_array",
-    "as_image",
-    "as_shape",
-    "checked_out",
-    "dtype_name",
-    "empty",
-    "is_shape",
-    "native",
-    "taken",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
 ImageShape: TypeAlias = tuple[int, int, int, int]
@@ -156,3 +140,34 @@ def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs:
     if any(np.shares_memory(out, array) for array in inputs):
         raise ValueError(f"{name} shares memory with an input; kernels are out-of-place: pass another array")
     return out
+
+
+def as_float(name: str, value: Any) -> Array:
+    """Return ``value`` as an array of any shape and one of the dtypes of images."""
+    array = as_array(name, value)
+    if dtype_name(array) is None:
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be float16 or float32 (float64: reference only)")
+    return array
+
+
+def as_vector(name: str, value: Any, shape: Shape, *images: Array) -> Array:
+    """Return ``value`` as an array of ``shape``: float32, or float64 where an image is float64.
+
+    Raises ``TypeError`` for what is no array of real numbers, ``ShapeError`` for another shape.
+
+    >>> as_vector("gamma", [1, 2], (2,))
+    array([1., 2.], dtype=float32)
+    """
+    wide = np.result_type(np.float32, *(image.dtype.newbyteorder("=") for image in images))
+    if type(value) is np.ndarray and value.dtype == wide and value.shape == shape:
+        return value  # not a copy, so that an ``out`` that overlaps it is detected
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a ragged list
+        raise TypeError(f"{name} cannot be read as a NumPy array ({error}); pass {shape[0]} numbers") from error
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers, one for each channel")
+    if array.shape != shape:
+        raise ShapeError(f"{name} has shape {array.shape}; it must be {shape}: one number for each channel")
+    with np.errstate(over="ignore"):  # storing in float32 may overflow to infinity
+        return array.astype(wide)

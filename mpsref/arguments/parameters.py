@@ -14,26 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = [
-    "Clip",
-    "Pair",
-    "PairLike",
-    "choice",
-    "clip_rectangle",
-    "flag",
-    "integer",
-    "named",
-    "number",
-    "optional_pair",
-    "pair",
-    "word_of",
-]
-
 Pair: TypeAlias = tuple[int, int]
 """Two integers in array order: (y, x)."""
 
 PairLike: TypeAlias = int | tuple[int, int]
 """What a spec takes for a pair: one integer stands for both axes. It is stored as a :data:`Pair`."""
+
+Triple: TypeAlias = tuple[int, int, int]
+"""Three integers in array order: (y, x, channel)."""
 
 Clip: TypeAlias = tuple[Pair, Pair]
 """A rectangle: its origin (y, x) and its size (height, width)."""
@@ -179,3 +167,42 @@ def named(name: str, value: Any, names: Sequence[str]) -> str:
     elif 0 <= value < len(names):
         return names[int(value)]
     raise ValueError(f"{name} is {value!r}; it must be one of {legal}")
+
+
+def real(name: str, value: Any, low: float = -math.inf) -> float:
+    """Return ``value`` as a float that is at least ``low`` and not NaN; infinities pass.
+
+    Raises ``TypeError`` for what is no real number (a bool is none), ``ValueError`` for one outside.
+
+    >>> real("epsilon", 1, low=0)
+    1.0
+    >>> real("epsilon", float("nan"), low=0)
+    Traceback (most recent call last):
+    ValueError: epsilon is nan; it must be a number >= 0, not NaN
+    """
+    legal = "a number, not NaN" if low == -math.inf else f"a number >= {low:g}, not NaN"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
+    number = float(value)
+    if not number >= low:  # NaN is not
+        raise ValueError(f"{name} is {value!r}; it must be {legal}")
+    return number
+
+
+def triple(name: str, value: Any, low: int | None = None, high: int | None = None) -> Triple:
+    """Return ``value`` as (y, x, c) with every number in [low, high].
+
+    >>> triple("primary_strides", [0, 1, 2], 0, 1)
+    Traceback (most recent call last):
+    ValueError: primary_strides[2] is 2; it must be 0 or 1
+    """
+    if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a tuple (y, x, c)")
+    if len(value) != 3:
+        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be a tuple (y, x, c)")
+    numbers = [integer(f"{name}[{axis}]", number, low) for axis, number in enumerate(value)]
+    for axis, number in enumerate(numbers):
+        if high is not None and number > high:
+            raise ValueError(f"{name}[{axis}] is {number}; it must be {low} or {high}")
+    y, x, c = numbers
+    return y, x, c

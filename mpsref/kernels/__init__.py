@@ -8,9 +8,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mpsref import registry
-from mpsref.kernels.reference import ErrorBound, Formula, input_dtype, reference
-from mpsref.registry import OperationKey
+from mpsref import operations, registry
+from mpsref.kernels.reference import ErrorBound, input_dtype, reference
+from mpsref.operations import Formula, OperationKey
 
 if TYPE_CHECKING:
     from mpsref.kernels.arithmetic import Arithmetic
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mpsref.kernels.spatial_normalization import SpatialNormalization
     from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingNearest
 
-    SPECS: tuple[type[registry.Spec], ...]
+    SPECS: tuple[type[operations.Spec], ...]
     REFERENCE: dict[OperationKey, Formula]
     TERMS: dict[OperationKey, Formula]
 
@@ -130,8 +130,11 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     elif name in ("SPECS", "REFERENCE", "TERMS"):
-        tables = [getattr(import_module(f"{__name__}.{module}"), name) for module in FAMILIES]
-        value = sum(tables, ()) if name == "SPECS" else {key: f for table in tables for key, f in table.items()}
+        found = registry.operations()
+        if name == "SPECS":
+            value = tuple(dict.fromkeys(one.spec_type for one in found))
+        else:
+            value = {one: one.formula if name == "REFERENCE" else one.error_bound for one in found}
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -17,21 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from mpsref import codecs, registry
 from mpsref.arguments.arrays import Array, Shape, as_image
-from mpsref.arguments.parameters import choice, number
+from mpsref.arguments.parameters import Triple, choice, number
 from mpsref.errors import NoGradientError, ShapeError
-from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand, Triple, operand_of
+from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand, operand_of
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["Arithmetic", "ArithmeticForward", "ArithmeticGradient", "Name", "Wanted"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 Name: TypeAlias = Literal["add", "subtract", "multiply", "divide"]
 
@@ -43,7 +41,6 @@ Wanted: TypeAlias = Literal["both", "primary", "secondary"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
 
-@dataclass(frozen=True)
 class ArithmeticForward(BroadcastProblem):
     """``forward`` of arithmetic: r from x and y."""
 
@@ -69,7 +66,6 @@ class ArithmeticForward(BroadcastProblem):
         return drawn
 
 
-@dataclass(frozen=True)
 class ArithmeticGradient(BroadcastProblem):
     """``gradient`` of arithmetic: dx and dy, or one of them, from g, and from x and y as far as that reads them."""
 
@@ -126,7 +122,6 @@ class ArithmeticGradient(BroadcastProblem):
         return math.prod(length for length, t in zip(self.shape[1:], strides, strict=True) if t == 0)
 
 
-@dataclass(frozen=True)
 class Arithmetic(Broadcasting):
     """``x op y`` with scales, bias and clamp. Strides and offsets are (y, x, channel); strides are 0 or 1.
 
@@ -292,3 +287,6 @@ def _few_digits(spec: Arithmetic) -> bool:
 SPECS = (Arithmetic,)
 REFERENCE: dict[OperationKey, Formula] = {(Arithmetic, "forward"): forward, (Arithmetic, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {(Arithmetic, "forward"): forward_terms, (Arithmetic, "gradient"): gradient_terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -18,33 +18,30 @@ compute [doc]; the gradient's formulas [math].
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import integer, real
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels import batch_normalization_formulas as formulas
 from mpsref.kernels import batch_normalization_problems as problems
 from mpsref.kernels.batch_normalization_problems import BatchGradientSums, BatchStatistics
 from mpsref.kernels.neuron import Neuron, neuron_codec
-from mpsref.kernels.normalization import FLT_MIN, channel_vector, real
+from mpsref.kernels.normalization import FLT_MIN
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula
-from mpsref.registry import OperationKey
+from mpsref.operations import Declaration, Formula, OperationKey
 
 __all__ = ["BatchGradientSums", "BatchNormalization", "BatchStatistics"]
-
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
 
-@dataclass(frozen=True)
-class BatchNormalization(registry.Spec):
+class BatchNormalization(operations.Spec):
     """Batch normalization of images (N, H, W, C); statistics and parameters are vectors (C,).
 
     ``epsilon`` is added to the variance, under the root. ``neuron`` is applied to the result of the normalization.
@@ -190,7 +187,7 @@ def _vectors(*pictures: Array, **vectors: Any) -> dict[str, Array]:
         if type(vector) is np.ndarray and vector.dtype == wide and vector.shape == (channels,):
             given[name] = vector
         elif vector is not None or name not in ("gamma", "beta"):
-            given[name] = channel_vector(name, vector, channels, *pictures)
+            given[name] = arrays.as_vector(name, vector, (channels,), *pictures)
     if "variance" in given:
         problems.not_negative("variance", given["variance"])
     return given
@@ -241,3 +238,6 @@ TERMS: dict[OperationKey, Formula] = {
     (BatchNormalization, "gradient"): formulas.gradient_terms,
 }
 SPECS = (BatchNormalization,)
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -18,17 +18,6 @@ from mpsref.kernels.neuron_curves import error
 from mpsref.kernels.normalization import chain, growth
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 
-__all__ = [
-    "forward",
-    "forward_terms",
-    "gradient",
-    "gradient_terms",
-    "statistics",
-    "statistics_gradient",
-    "statistics_gradient_terms",
-    "statistics_terms",
-]
-
 
 def statistics(problem: problems.Statistics, x: Array, *state: Array) -> tuple[Array, Array]:
     """Mean and m2 of the pixels of this call, from their distances to the first one; then merged with the state."""

@@ -7,13 +7,13 @@ images. The pixels of all images of a batch count alike, so a batch is n = sum o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import ShapeError
@@ -21,8 +21,6 @@ from mpsref.kernels.neuron import slope
 
 if TYPE_CHECKING:
     from mpsref.kernels.batch_normalization import BatchNormalization
-
-__all__ = ["BatchGradientSums", "BatchStatistics", "Forward", "Gradient", "Inputs", "Statistics", "StatisticsGradient"]
 
 
 class BatchStatistics(NamedTuple):
@@ -74,8 +72,7 @@ def not_negative(name: str, array: Array) -> Array:
     return array
 
 
-@dataclass(frozen=True)
-class BatchProblem(registry.ImageProblem):
+class BatchProblem(operations.ImageProblem):
     """What the four problems share."""
 
     spec: BatchNormalization
@@ -151,7 +148,6 @@ def _near_kink(problem: BatchProblem, drawn: dict[str, Array]) -> Array:
     return np.asarray((at != below) | (at != above))
 
 
-@dataclass(frozen=True)
 class Counted(BatchProblem):
     """A problem with sums over ``count`` pixels of earlier calls."""
 
@@ -163,7 +159,6 @@ class Counted(BatchProblem):
         object.__setattr__(self, "count", integer("count", self.count, low=0))
 
 
-@dataclass(frozen=True)
 class Reduction(Counted):
     """An operation that adds up all pixels, to the sums of earlier calls."""
 
@@ -178,7 +173,6 @@ class Reduction(Counted):
         return f"channel {index[-1]}, over {self.pixels} pixels{before}"
 
 
-@dataclass(frozen=True)
 class Scaled(BatchProblem):
     """A problem with parameters; ``gamma`` and ``beta`` say which of them are given and read."""
 
@@ -202,7 +196,6 @@ class Scaled(BatchProblem):
         return ("mean", "variance", *(name for name in ("gamma", "beta") if getattr(self, name)))
 
 
-@dataclass(frozen=True)
 class Statistics(Reduction):
     """``statistics``: mean and m2 from x, and from those of ``count`` earlier pixels."""
 
@@ -214,7 +207,6 @@ class Statistics(Reduction):
         return ("mean", "m2") if self.count else ()
 
 
-@dataclass(frozen=True)
 class Forward(Scaled):
     """``forward``: y from x, mean and variance."""
 
@@ -226,7 +218,6 @@ class Forward(Scaled):
         return (self.source_shape,)
 
 
-@dataclass(frozen=True)
 class StatisticsGradient(Scaled, Reduction):
     """``statistics_gradient``: dbeta and dgamma from g, x, mean and variance, added to those of ``count`` pixels."""
 
@@ -244,7 +235,6 @@ class StatisticsGradient(Scaled, Reduction):
         return *super().vectors, *(("dbeta", "dgamma") if self.count else ())
 
 
-@dataclass(frozen=True)
 class Gradient(Scaled, Counted):
     """``gradient``: dx from g, x, mean and variance, and the sums over ``count`` pixels; 0 is for frozen statistics."""
 

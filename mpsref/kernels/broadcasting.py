@@ -10,42 +10,18 @@ Source: the strides of MPSCNNBinaryKernel in ``MPSCNNKernel.h`` and ``MPSCNNMath
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import Triple, triple
 from mpsref.errors import ShapeError
 
-__all__ = ["BroadcastProblem", "Broadcasting", "Operand", "Triple", "operand_of", "triple"]
-
-Triple: TypeAlias = tuple[int, int, int]
-"""Three integers in array order: (y, x, channel)."""
-
 AXES = ("H", "W", "C")
-
-
-def triple(name: str, value: Any, low: int | None = None, high: int | None = None) -> Triple:
-    """Return ``value`` as (y, x, c) with every number in [low, high].
-
-    >>> triple("primary_strides", [0, 1, 2], 0, 1)
-    Traceback (most recent call last):
-    ValueError: primary_strides[2] is 2; it must be 0 or 1
-    """
-    if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a tuple (y, x, c)")
-    if len(value) != 3:
-        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be a tuple (y, x, c)")
-    numbers = [integer(f"{name}[{axis}]", number, low) for axis, number in enumerate(value)]
-    for axis, number in enumerate(numbers):
-        if high is not None and number > high:
-            raise ValueError(f"{name}[{axis}] is {number}; it must be {low} or {high}")
-    y, x, c = numbers
-    return y, x, c
 
 
 class Operand(NamedTuple):
@@ -64,8 +40,7 @@ class Operand(NamedTuple):
         return image[(slice(None), *index)]
 
 
-@dataclass(frozen=True)
-class Broadcasting(registry.Spec):
+class Broadcasting(operations.Spec):
     """A spec with ``primary_strides``, ``primary_offset`` and the two of the secondary operand: (y, x, c) each."""
 
     def _check_operands(self) -> None:
@@ -120,8 +95,7 @@ _nhwc = codecs.shape("nhwc")
 _SECONDARY = codecs.Codec(f"y{_nhwc.example}", f"y{_nhwc.pattern}", _nhwc.read, lambda shape: f"y{_nhwc.write(shape)}")
 
 
-@dataclass(frozen=True)
-class BroadcastProblem(registry.ImageProblem):
+class BroadcastProblem(operations.ImageProblem):
     """A problem with a primary operand x, of ``source_shape``, and a secondary one y, by default of the same shape."""
 
     spec: Broadcasting

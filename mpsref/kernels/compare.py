@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from mpsref import codecs, registry
 from mpsref.arguments.arrays import Array, Shape, as_image
-from mpsref.arguments.parameters import choice, number
-from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Triple
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["COMPARISONS", "Compare", "CompareForward", "Comparison"]
+from mpsref.arguments.parameters import Triple, choice, number
+from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 Comparison: TypeAlias = Literal["equal", "notequal", "less", "lessorequal", "greater", "greaterorequal"]
 
@@ -31,7 +29,6 @@ COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 """In the order of MPSNNComparisonType."""
 
 
-@dataclass(frozen=True)
 class CompareForward(BroadcastProblem):
     """``forward`` of a comparison: r from x and y."""
 
@@ -53,7 +50,6 @@ class CompareForward(BroadcastProblem):
         return {name: np.round(np.clip(array, -8, 8) * 4) / 4 for name, array in drawn.items()}
 
 
-@dataclass(frozen=True)
 class Compare(Broadcasting):
     """``x ? y``; strides and offsets are those of :class:`mpsref.Arithmetic`.
 
@@ -116,3 +112,6 @@ def terms(problem: CompareForward, x: Array, y: Array) -> ErrorBound:
 SPECS = (Compare,)
 REFERENCE: dict[OperationKey, Formula] = {(Compare, "forward"): forward}
 TERMS: dict[OperationKey, Formula] = {(Compare, "forward"): terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

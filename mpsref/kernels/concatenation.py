@@ -14,26 +14,23 @@ Source: MPSNNConcatenationNode in ``MPSNNGraphNodes.h``; the padding [doc], its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["Concatenation", "ConcatenationForward", "ConcatenationGradient", "ConcatenationProblem"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 
-@dataclass(frozen=True)
-class ConcatenationProblem(registry.Problem):
+class ConcatenationProblem(operations.Problem):
     """A call of concatenation: the size (N, H, W) that all sources have, and the channels of each."""
 
     spec: Concatenation
@@ -63,7 +60,6 @@ class ConcatenationProblem(registry.Problem):
         return [sum(self.spec.aligned(c) for c in self.channels[:k]) for k in range(len(self.channels))]
 
 
-@dataclass(frozen=True)
 class ConcatenationForward(ConcatenationProblem):
     """``forward`` of concatenation: one image from several."""
 
@@ -80,7 +76,6 @@ class ConcatenationForward(ConcatenationProblem):
         return (self.joined_shape,)
 
 
-@dataclass(frozen=True)
 class ConcatenationGradient(ConcatenationProblem):
     """``gradient`` of concatenation: several images from one."""
 
@@ -97,8 +92,7 @@ class ConcatenationGradient(ConcatenationProblem):
         return tuple(self.source_shapes)
 
 
-@dataclass(frozen=True)
-class Concatenation(registry.Spec):
+class Concatenation(operations.Spec):
     """Concatenation along channels; each source takes a multiple of ``channel_alignment`` channels.
 
     >>> import numpy as np
@@ -197,3 +191,6 @@ TERMS: dict[OperationKey, Formula] = {
     (Concatenation, "forward"): forward_terms,
     (Concatenation, "gradient"): gradient_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -12,38 +12,327 @@ infinite weight makes no NaN there [choice]), and reads the nearest pixel with "
 exactly 0. Any G that divides Ci and Co is legal; depthwise is G = Ci [choice].
 
 Source: MPSCNNConvolution, MPSCNNConvolutionGradient in ``MPSCNNConvolution.h``; forward [doc], gradients [math].
+
+Weights are OHWI, ``(Co, kH, kW, Ci / G)``: output channel, kernel row, kernel column, input channel within its group.
+Group r of G connects the input channels ``r * Ci/G ...`` to the output channels ``r * Co/G ...``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import ArrayLike
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, PairLike, choice, integer, pair
-from mpsref.geometry import EDGE_MODES, EdgeMode, Window
-from mpsref.kernels.convolution_problems import Forward, GradientData, GradientWeights, Weighted, WeightedKernel
-from mpsref.kernels.convolution_taps import IntTable, pixels_of, windows_at
+from mpsref.arguments.parameters import Pair, PairLike
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
+from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
 from mpsref.kernels.neuron import Neuron, neuron_codec
 from mpsref.kernels.neuron_curves import error, value
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.windows import default_size, described
-from mpsref.registry import OperationKey, Spec
-
-__all__ = ["REFERENCE", "SPECS", "TERMS", "Convolution", "SlidingKernel", "SlidingProblem"]
+from mpsref.operations import Argument, ImageProblem, Spec, operation, vector
+from mpsref.registry import call
 
 Index: TypeAlias = tuple[Any, ...]
+IntTable: TypeAlias = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+class WeightedKernel(Spec):
+    """A kernel with weights and biases: :class:`Convolution`, its transpose, and fully connected layers."""
+
+    kernel_size: PairLike = parameter(codecs.pair("k", low=1))
+
+    @property
+    def groups(self) -> int:
+        """G, the number of groups of channels."""
+        return 1
+
+    @property
+    def edge_mode(self) -> EdgeMode:
+        """What taps outside the image read."""
+        return "zero"
+
+    @property
+    def neuron(self) -> Neuron | None:
+        """What is applied to the results of the forward pass."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> Pair:
+        """The kernel size as a pair."""
+        return cast(Pair, self.kernel_size)
+
+    def default_outputs(self, shape: Shape) -> Pair:
+        """Return the default size (OH, OW) of the result for a source of ``shape``."""
+        raise NotImplementedError
+
+    def pairs(self, axis: int, tap: int, outputs: int, length: int) -> tuple[list[int], list[int]]:
+        """Return what a tap connects on an axis (0: y, 1: x): result pixels, and the source pixel of each."""
+        raise NotImplementedError
+
+    def check_sizes(self, source: Pair, output: Pair) -> None:
+        """Raise ``ShapeError`` for sizes of source and result that are illegal; by default all are legal."""
+
+    def forward(
+        self,
+        x: ArrayLike,
+        weights: ArrayLike,
+        biases: ArrayLike | None = None,
+        output_size: PairLike | None = None,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Compute the layer.
+
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, Ci)
+            Source image.
+        weights : array_like, shape (Co, kH, kW, Ci / groups)
+            Weights in the order OHWI.
+        biases : array_like, shape (Co,), optional
+            Added to each output channel.
+        output_size : int or pair of int, optional
+            Size (OH, OW) of the result, >= 1; by default the size that the class documents.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, OH, OW, Co)
+            In the dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError
+            If shapes do not fit each other.
+        """
+        return call(self, "forward", (x, weights, biases), out=out, backend=backend, output_size=output_size)
+
+    def gradient_data(
+        self,
+        g: ArrayLike,
+        weights: ArrayLike,
+        source_shape: Shape,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Compute dL/dx.
+
+        Parameters
+        ----------
+        g : array_like, shape (N, OH, OW, Co)
+            Source gradient dL/dy.
+        weights : array_like, shape (Co, kH, kW, Ci / groups)
+            Weights of the forward pass.
+        source_shape : tuple of int
+            Shape (N, H, W, Ci) of the source image.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, Ci)
+            In the dtype of ``g``.
+
+        Raises
+        ------
+        UnsupportedError
+            For edge mode "clamp".
+        """
+        return call(self, "gradient_data", (g, weights), out=out, backend=backend, source_shape=source_shape)
+
+    def gradient_weights(
+        self,
+        g: ArrayLike,
+        x: ArrayLike,
+        *,
+        out: tuple[Array, Array] | None = None,
+        backend: str | Backend | None = None,
+    ) -> tuple[Array, Array]:
+        """Compute dL/dweights and dL/dbiases, summed over the batch.
+
+        Parameters
+        ----------
+        g : array_like, shape (N, OH, OW, Co)
+            Source gradient dL/dy.
+        x : array_like, shape (N, H, W, Ci)
+            Source image of the forward pass.
+        out : tuple of ndarray, optional
+            Arrays for both results.
+        backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        dw : ndarray, shape (Co, kH, kW, Ci / groups)
+            float32, or float64 where an image is float64.
+        db : ndarray, shape (Co,)
+            As ``dw``.
+        """
+        dw, db = call(self, "gradient_weights", (g, x), out=out, backend=backend)
+        return dw, db
+
+
+class Weighted(ImageProblem):
+    """A problem of a kernel with weights; the source is x (N, H, W, Ci)."""
+
+    spec: WeightedKernel
+    output_channels: int = parameter(codecs.integer("co", low=1))
+
+    def _check(self) -> None:
+        channels = {"input": self.source_shape[3], "output": self.output_channels}
+        for side, number in channels.items():
+            if number % self.spec.groups:
+                raise ShapeError(
+                    f"groups is {self.spec.groups}; it must divide the number of {side} channels, {number}"
+                )
+
+    @property
+    def result_size(self) -> Pair:
+        """Height and width of the result y, and of the source gradient g."""
+        raise NotImplementedError
+
+    @property
+    def group_channels(self) -> int:
+        """Input channels of one group."""
+        return self.source_shape[3] // self.spec.groups
+
+    @property
+    def kernel_size(self) -> Pair:
+        """Height and width of the weights."""
+        return self.spec.size
+
+    @property
+    def weights_shape(self) -> Shape:
+        """Shape of the weights: OHWI."""
+        return self.output_channels, *self.spec.size, self.group_channels
+
+    @property
+    def result_image(self) -> Shape:
+        """Shape of the result y, and of the source gradient g."""
+        return self.source_shape[0], *self.result_size, self.output_channels
+
+    @property
+    def flops(self) -> int:
+        """Number of multiplications and additions of all taps."""
+        count = 2 * self.source_shape[0] * math.prod(self.weights_shape[::3])
+        for axis, taps in enumerate(self.spec.size):
+            outputs, length = self.result_size[axis], self.source_shape[1 + axis]
+            count *= sum(len(self.spec.pairs(axis, tap, outputs, length)[0]) for tap in range(taps))
+        return count
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Scale float16 weights so that sums of products with float16 pixels stay finite."""
+        if "weights" in drawn and drawn["weights"].dtype == np.float16:
+            return drawn | {"weights": drawn["weights"] * np.float16(2.0**-8)}
+        return drawn
+
+    def shape_hint(self, name: str, shape: Shape) -> str:
+        if name != "weights":
+            return ""
+        transposed = (*shape[2:], shape[1]) if len(shape) == 4 else None
+        hint = "; the order is (output channels, kernel height, kernel width, input channels / groups)"
+        if transposed == self.weights_shape[1:]:
+            hint += ", this looks like (out, in, height, width): pass weights.transpose(0, 2, 3, 1)"
+        return hint
+
+
+class Forward(
+    Weighted,
+    method="forward",
+    inputs={
+        "x": "n h w c",
+        "weights": Argument("output_channels kernel_size group_channels", "weights"),
+        "biases": vector("output_channels", when="biased"),
+    },
+    results={"y": "n output_size output_channels"},
+):
+    """``forward``: y (N, OH, OW, Co) from x (N, H, W, Ci), weights, and biases if ``biased``."""
+
+    output_size: Pair = parameter(codecs.pair("out", low=1), default=None)
+    biased: bool = parameter(codecs.flag("biased", "unbiased"), default=False)
+
+    def _check(self) -> None:
+        super()._check()
+        self._fill(output_size=lambda: self.spec.default_outputs(self.source_shape))
+        self.spec.check_sizes(self.source_shape[1:3], self.output_size)
+        data = None if self.spec.neuron is None else self.spec.neuron.data
+        if data is not None and len(data) != self.output_channels:
+            raise ShapeError(
+                f"the neuron's data has {len(data)} values and the result {self.output_channels} channels; "
+                "PReLU needs one for each"
+            )
+
+    @property
+    def result_size(self) -> Pair:
+        return self.output_size
+
+
+class _Gradient(Weighted):
+    """A gradient: the size of g determines the number of windows."""
+
+    gradient_size: Pair = parameter(codecs.pair("g", low=1), default=None)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.spec.neuron is not None:
+            raise ValueError(
+                f"neuron is {self.spec.neuron!r}: gradients need the value before the neuron, which is not kept; "
+                "use neuron=None, and the gradient of a neuron of its own"
+            )
+        self._fill(gradient_size=lambda: self.spec.default_outputs(self.source_shape))
+        self.spec.check_sizes(self.source_shape[1:3], self.gradient_size)
+
+    @property
+    def result_size(self) -> Pair:
+        return self.gradient_size
+
+
+class GradientData(
+    _Gradient,
+    method="gradient_data",
+    inputs={
+        "g": "n gradient_size output_channels",
+        "weights": Argument("output_channels kernel_size group_channels", "weights"),
+    },
+    results={"dx": "n h w c"},
+):
+    """``gradient_data``: dx (N, H, W, Ci) from g (N, OH, OW, Co) and the weights."""
+
+    def _check(self) -> None:
+        super()._check()
+        if self.spec.edge_mode == "clamp":
+            raise UnsupportedError(
+                'edge_mode is "clamp"; the data gradient is defined for "zero" only: use that, or pad the image before'
+            )
+
+
+class GradientWeights(
+    _Gradient,
+    method="gradient_weights",
+    inputs={"g": "n gradient_size output_channels", "x": "n h w c"},
+    results={"dw": vector("output_channels kernel_size group_channels"), "db": vector("output_channels")},
+):
+    """``gradient_weights``: dw (OHWI) and db (Co,) from g (N, OH, OW, Co) and x (N, H, W, Ci)."""
+
+
 class SlidingKernel(WeightedKernel):
-    """A kernel whose taps read the source through a window on each axis, :attr:`windows`."""
+    """A kernel whose taps read the source through a window on each axis."""
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:
@@ -59,14 +348,8 @@ class SlidingKernel(WeightedKernel):
         return [i for i, _ in inside], [j for _, j in inside]
 
 
-def check_neuron(neuron: Any) -> None:
-    """Raise ``TypeError`` for what is no neuron, nor ``None``."""
-    if neuron is not None and not isinstance(neuron, Neuron):
-        raise TypeError(f"neuron is {neuron!r} of type {type(neuron).__name__}; it must be None or an mpsref.Neuron")
-
-
 class SlidingProblem(Weighted):
-    """What backends need to know of a problem: a table by window and tap for each axis."""
+    """Adds a table by window and tap for each axis, which backends read."""
 
     spec: SlidingKernel
 
@@ -92,7 +375,7 @@ class ConvolutionForward(SlidingProblem, Forward):
     spec: SlidingKernel
 
     def where(self, index: tuple[int, ...]) -> str:
-        """Describe the window of an output: its place, and the pixels inside the image."""
+        """Describe the window of an output: its position, and the pixels inside the image."""
         return described(self.spec.windows, index, self.source_shape)
 
 
@@ -115,13 +398,28 @@ class ConvolutionGradientWeights(SlidingProblem, GradientWeights):
     spec: SlidingKernel
 
 
-@dataclass(frozen=True)
 class Convolution(SlidingKernel):
     """Convolution of images (N, H, W, Ci) with weights (Co, kH, kW, Ci / groups); pairs are (y, x).
 
-    ``offset`` is the source position of the first window's centre; even kernels lean to the top left by one pixel.
-    ``neuron`` is applied to each result; the gradients take none.
+    The default output size extends to the last window whose centre lies before the end of the image.
 
+    Parameters
+    ----------
+    kernel_size : int or pair of int
+        Size of the window, >= 1.
+    strides, dilations : int or pair of int
+        Distance of two windows, and of two taps, >= 1.
+    offset : int or pair of int
+        Source position of the centre of the first window; an even kernel has one more tap before its centre.
+    groups : int
+        Number of groups of channels; depthwise is ``groups`` equal to the number of input channels.
+    edge_mode : {"zero", "clamp"}
+        What is read outside the image.
+    neuron : Neuron, optional
+        Applied to each result; the gradients accept none.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> conv = Convolution(kernel_size=(1, 3), strides=(1, 2))
     >>> x = np.array([1, 2, 3, 4, 5], np.float32).reshape(1, 1, 5, 1)
@@ -136,76 +434,65 @@ class Convolution(SlidingKernel):
     ([16.0, 22.0, 10.0], [6.0])
     """
 
-    strides: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("s")})
-    dilations: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("d")})
-    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
-    groups: int = field(default=1, metadata={"codec": codecs.integer("groups")})
-    edge_mode: EdgeMode = field(default="zero", metadata={"codec": codecs.word(*EDGE_MODES)})
-    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
-
-    problems: ClassVar = {
-        "forward": ConvolutionForward,
-        "gradient_data": ConvolutionGradientData,
-        "gradient_weights": ConvolutionGradientWeights,
-    }
-
-    def __post_init__(self) -> None:
-        """Check every parameter and store pairs as tuples."""
-        for name, low in (("kernel_size", 1), ("strides", 1), ("dilations", 1), ("offset", None)):
-            object.__setattr__(self, name, pair(name, getattr(self, name), low))
-        object.__setattr__(self, "groups", integer("groups", self.groups, low=1))
-        object.__setattr__(self, "edge_mode", choice("edge_mode", self.edge_mode, EDGE_MODES))
-        check_neuron(self.neuron)
+    strides: PairLike = parameter(codecs.pair("s", low=1), default=(1, 1))
+    dilations: PairLike = parameter(codecs.pair("d", low=1), default=(1, 1))
+    offset: PairLike = parameter(codecs.pair("o"), default=(0, 0))
+    groups: int = parameter(codecs.integer("groups", low=1), default=1)
+    edge_mode: EdgeMode = parameter(codecs.word(*EDGE_MODES), default="zero")
+    neuron: Neuron | None = parameter(neuron_codec(), default=None)
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
-        columns = [pair(name, getattr(self, name)) for name in ("kernel_size", "strides", "dilations", "offset")]
-        y, x = (Window(*axis) for axis in zip(*columns, strict=True))
+        columns = self.kernel_size, self.strides, self.dilations, self.offset
+        y, x = (Window(*axis) for axis in zip(*cast("tuple[Pair, ...]", columns), strict=True))
         return y, x
 
     def default_outputs(self, shape: Shape) -> Pair:
-        """Return the output size up to the last window whose centre lies before the end of an image of ``shape``."""
         return default_size(self.windows, shape)
 
 
-def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> Array:
-    """y[i] += w[t] x[j] for every tap t and all i and j that it joins, then the biases and the neuron."""
-    y = before_neuron(problem, x, weights, biases)
-    return y if problem.spec.neuron is None else value(problem.spec.neuron, y)
+@lru_cache(maxsize=256)
+def pixels_of(window: Window, windows: int, length: int, edge_mode: EdgeMode) -> IntTable:
+    """Return the pixel that each tap of the windows ``0 ... windows - 1`` reads, (windows, K); -1 where it is skipped.
+
+    >>> pixels_of(Window(kernel=3, stride=2), windows=3, length=5, edge_mode="zero").tolist()
+    [[-1, 0, 1], [1, 2, 3], [3, 4, -1]]
+    """
+    low, high = (0, length - 1) if edge_mode == "clamp" else (-1, -1)
+    table = np.full((windows, window.kernel), low, np.int32)
+    for t in range(window.kernel):
+        begin, end = (
+            min(max(ceil_div(bound - window.tap(0, t), window.stride), 0), windows)  # windows that read before it
+            for bound in (0, length)
+        )
+        table[begin:end, t] = [window.tap(i, t) for i in range(begin, end)]
+        table[end:, t] = high
+    return _frozen(table)
 
 
-def before_neuron(problem: Forward, x: Array, weights: Array, biases: Array | None) -> Array:
-    """Return the linear part of the forward pass."""
-    y = np.zeros(problem.result_image, x.dtype)
-    source, w, result = by_group(x, problem), weights_by_group(weights, problem), by_group(y, problem)
-    for ty, tx, i, j in joined(problem):
-        result[i] += np.einsum("nabgc,gmc->nabgm", source[j], w[:, :, ty, tx])
-    if biases is not None:
-        y += biases
-    return y
+@lru_cache(maxsize=256)
+def windows_at(window: Window, windows: int, length: int) -> IntTable:
+    """Return the window whose tap t reads pixel j, (length, K); -1 where there is none (edge mode "zero").
+
+    >>> windows_at(Window(kernel=3, stride=2), windows=3, length=5).tolist()
+    [[-1, 0, -1], [1, -1, 0], [-1, 1, -1], [2, -1, 1], [-1, 2, -1]]
+    """
+    pixels = pixels_of(window, windows, length, "zero")
+    table = np.full((length, window.kernel), -1, np.int32)
+    i, t = np.nonzero(pixels >= 0)
+    table[pixels[i, t], t] = i
+    return _frozen(table)
 
 
-def gradient_data(problem: GradientData, g: Array, weights: Array) -> Array:
-    """dx[j] += w[t] g[i]: the forward pass with the arrow reversed."""
-    dx = np.zeros(problem.source_shape, g.dtype)
-    source, w, result = by_group(g, problem), weights_by_group(weights, problem), by_group(dx, problem)
-    for ty, tx, i, j in joined(problem):
-        result[j] += np.einsum("nabgm,gmc->nabgc", source[i], w[:, :, ty, tx])
-    return dx
-
-
-def gradient_weights(problem: GradientWeights, g: Array, x: Array) -> tuple[Array, Array]:
-    """dw[t] = sum of g[i] x[j]: what came of each product, times what the weight was multiplied with."""
-    dw = np.zeros(problem.weights_shape, g.dtype)
-    result, source, w = by_group(g, problem), by_group(x, problem), weights_by_group(dw, problem)
-    for ty, tx, i, j in joined(problem):
-        w[:, :, ty, tx] = np.einsum("nabgm,nabgc->gmc", result[i], source[j])
-    return dw, g.sum(axis=(0, 1, 2))
+def _frozen(table: IntTable) -> IntTable:
+    """Return the table read-only, since it is shared."""
+    table.flags.writeable = False
+    return table
 
 
 def joined(problem: Weighted) -> Iterator[tuple[int, int, Index, Index]]:
-    """Yield each tap (ty, tx), the pixels of the result that use it, and the pixels of the source that it reads."""
+    """Yield each tap (ty, tx), the result pixels that use it, and the source pixels that it reads."""
     rows, columns = (
         [problem.spec.pairs(axis, t, problem.result_size[axis], problem.source_shape[1 + axis]) for t in range(taps)]
         for axis, taps in enumerate(problem.spec.size)
@@ -225,43 +512,12 @@ def weights_by_group(weights: Array, problem: Weighted) -> Array:
     return weights.reshape(problem.spec.groups, -1, *weights.shape[1:])
 
 
-def forward_terms(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> ErrorBound:
-    """Sum of |terms|, and m = number of products + 4: the additions, a product's rounding and the bias [choice]."""
-    magnitude = before_neuron(problem, np.abs(x), np.abs(weights), None if biases is None else np.abs(biases))
-    a, b = _uses(problem, "outputs")
-    m = (np.multiply.outer(a, b) * weights.shape[3])[None, :, :, None] + 4
-    if problem.spec.neuron is None:
-        return ErrorBound(magnitude, m, _exact(magnitude, weights))
-    distance = m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF) * magnitude
-    return _through(problem.spec.neuron, before_neuron(problem, x, weights, biases), distance)
-
-
-def _through(neuron: Neuron, at: Array, distance: Array) -> ErrorBound:
-    """Return the bound of a neuron's value whose argument may be ``distance`` from ``at``: its change, and its own."""
-    there = [at - distance, at, at + distance]
-    moved = np.max([abs(value(neuron, z) - value(neuron, at)) for z in there], axis=0)
-    return ErrorBound.of_error(moved + np.max([error(neuron, "value", z) for z in there], axis=0))
-
-
-def gradient_data_terms(problem: GradientData, g: Array, weights: Array) -> ErrorBound:
-    """As for the forward pass."""
-    magnitude = gradient_data(problem, np.abs(g), np.abs(weights))
-    y, x = _uses(problem, "pixels")
-    count = np.multiply.outer(y, x) * (problem.output_channels // problem.spec.groups)
-    return ErrorBound(magnitude, count[None, :, :, None] + 4, _exact(magnitude, weights))
-
-
-def gradient_weights_terms(problem: GradientWeights, g: Array, x: Array) -> tuple[ErrorBound, ErrorBound]:
-    """As for the forward pass; a bias's gradient has a term for each pixel of g."""
-    dw, db = gradient_weights(problem, np.abs(g), np.abs(x))
-    ty, tx = _uses(problem, "taps")
-    count = np.multiply.outer(ty, tx) * len(g)
-    pixels = np.float64(np.prod(g.shape[:3]))
-    return ErrorBound(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound(db, pixels + 4, db <= EXACT)
+EXACT = 2.0**24
+"""The largest magnitude up to which all integers are float32."""
 
 
 def _uses(problem: Weighted, what: str) -> tuple[Array, Array]:
-    """Return, for y and x, in how many (tap, result pixel, source pixel) each of the outputs, pixels or taps is."""
+    """Return, for y and x, the number of (tap, result pixel, source pixel) that contain each output, pixel or tap."""
     counts = []
     for axis in (0, 1):
         outputs, pixels, taps = problem.result_size[axis], problem.source_shape[1 + axis], problem.spec.size[axis]
@@ -279,17 +535,74 @@ def _exact(magnitude: Array, weights: Array) -> Array:
     return magnitude <= (EXACT if whole else EXACT * 2.0**-8)
 
 
-EXACT = 2.0**24
-"""Integers up to here are float32."""
+def before_neuron(problem: Forward, x: Array, weights: Array, biases: Array | None) -> Array:
+    """Return the linear part of the forward pass."""
+    y = np.zeros(problem.result_image, x.dtype)
+    source, w, result = by_group(x, problem), weights_by_group(weights, problem), by_group(y, problem)
+    for ty, tx, i, j in joined(problem):
+        result[i] += np.einsum("nabgc,gmc->nabgm", source[j], w[:, :, ty, tx])
+    if biases is not None:
+        y += biases
+    return y
 
-SPECS: tuple[type[Spec], ...] = (Convolution,)
-REFERENCE: dict[OperationKey, Formula] = {
-    (Convolution, "forward"): forward,
-    (Convolution, "gradient_data"): gradient_data,
-    (Convolution, "gradient_weights"): gradient_weights,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (Convolution, "forward"): forward_terms,
-    (Convolution, "gradient_data"): gradient_data_terms,
-    (Convolution, "gradient_weights"): gradient_weights_terms,
-}
+
+def forward_bound(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> ErrorBound:
+    """Sum of |terms|, and m = number of products + 4: the additions, a product's rounding and the bias [choice]."""
+    magnitude = before_neuron(problem, np.abs(x), np.abs(weights), None if biases is None else np.abs(biases))
+    a, b = _uses(problem, "outputs")
+    m = (np.multiply.outer(a, b) * weights.shape[3])[None, :, :, None] + 4
+    if problem.spec.neuron is None:
+        return ErrorBound(magnitude, m, _exact(magnitude, weights))
+    distance = m * UNIT_ROUNDOFF / (1 - m * UNIT_ROUNDOFF) * magnitude
+    return _through(problem.spec.neuron, before_neuron(problem, x, weights, biases), distance)
+
+
+def _through(neuron: Neuron, at: Array, distance: Array) -> ErrorBound:
+    """Return the bound of a neuron's value whose argument may be ``distance`` from ``at``: its change, and its own."""
+    there = [at - distance, at, at + distance]
+    moved = np.max([abs(value(neuron, z) - value(neuron, at)) for z in there], axis=0)
+    return ErrorBound.of_error(moved + np.max([error(neuron, "value", z) for z in there], axis=0))
+
+
+@operation(Convolution, problem=ConvolutionForward, bound=forward_bound)
+def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> Array:
+    """y[i] += w[t] x[j] for every tap t and all i and j that it joins, then the biases and the neuron."""
+    y = before_neuron(problem, x, weights, biases)
+    return y if problem.spec.neuron is None else value(problem.spec.neuron, y)
+
+
+def gradient_data_bound(problem: GradientData, g: Array, weights: Array) -> ErrorBound:
+    """As for the forward pass."""
+    magnitude = gradient_data(problem, np.abs(g), np.abs(weights))
+    y, x = _uses(problem, "pixels")
+    count = np.multiply.outer(y, x) * (problem.output_channels // problem.spec.groups)
+    return ErrorBound(magnitude, count[None, :, :, None] + 4, _exact(magnitude, weights))
+
+
+@operation(Convolution, problem=ConvolutionGradientData, bound=gradient_data_bound)
+def gradient_data(problem: GradientData, g: Array, weights: Array) -> Array:
+    """dx[j] += w[t] g[i]: the forward pass with the arrow reversed."""
+    dx = np.zeros(problem.source_shape, g.dtype)
+    source, w, result = by_group(g, problem), weights_by_group(weights, problem), by_group(dx, problem)
+    for ty, tx, i, j in joined(problem):
+        result[j] += np.einsum("nabgm,gmc->nabgc", source[i], w[:, :, ty, tx])
+    return dx
+
+
+def gradient_weights_bound(problem: GradientWeights, g: Array, x: Array) -> tuple[ErrorBound, ErrorBound]:
+    """As for the forward pass; a bias's gradient has a term for each pixel of g."""
+    dw, db = gradient_weights(problem, np.abs(g), np.abs(x))
+    ty, tx = _uses(problem, "taps")
+    count = np.multiply.outer(ty, tx) * len(g)
+    pixels = np.float64(np.prod(g.shape[:3]))
+    return ErrorBound(dw, count[None, :, :, None] + 4, dw <= EXACT), ErrorBound(db, pixels + 4, db <= EXACT)
+
+
+@operation(Convolution, problem=ConvolutionGradientWeights, bound=gradient_weights_bound)
+def gradient_weights(problem: GradientWeights, g: Array, x: Array) -> tuple[Array, Array]:
+    """dw[t] = sum of g[i] x[j]: what came of each product, times what the weight was multiplied with."""
+    dw = np.zeros(problem.weights_shape, g.dtype)
+    result, source, w = by_group(g, problem), by_group(x, problem), weights_by_group(dw, problem)
+    for ty, tx, i, j in joined(problem):
+        w[:, :, ty, tx] = np.einsum("nabgm,nabgc->gmc", result[i], source[j])
+    return dw, g.sum(axis=(0, 1, 2))

@@ -17,29 +17,33 @@ anchor ``K // 2`` [obs], gradients [math], groups as for a convolution [choice].
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import cast
 
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, PairLike, integer, pair
+from mpsref.arguments.parameters import Pair, PairLike, pair
+from mpsref.codecs import parameter
 from mpsref.geometry import Window, effective_offset
-from mpsref.kernels import convolution
 from mpsref.kernels.convolution import (
     Convolution,
     ConvolutionForward,
     ConvolutionGradientData,
     ConvolutionGradientWeights,
-    check_neuron,
+    Forward,
+    GradientData,
+    GradientWeights,
+    WeightedKernel,
+    forward,
+    forward_bound,
+    gradient_data,
+    gradient_data_bound,
+    gradient_weights,
+    gradient_weights_bound,
 )
-from mpsref.kernels.convolution_problems import Forward, GradientData, GradientWeights, WeightedKernel
 from mpsref.kernels.neuron import Neuron, neuron_codec
-from mpsref.kernels.reference import Formula
-from mpsref.registry import OperationKey, Spec
-
-__all__ = ["REFERENCE", "SPECS", "TERMS", "ConvolutionTranspose", "exchanged"]
+from mpsref.operations import operation
 
 
 class TransposeForward(Forward):
@@ -89,12 +93,26 @@ class TransposeGradientWeights(GradientWeights):
         return ConvolutionGradientWeights(self.spec.convolution, source, channels, (height, width))
 
 
-@dataclass(frozen=True)
 class ConvolutionTranspose(WeightedKernel):
     """Transposed convolution of (N, H, W, Ci) with weights (Co, kH, kW, Ci / groups); pairs are (y, x).
 
-    ``offset`` counts in source pixels and ``kernel_offset`` in result pixels; only their sum on that scale matters.
+    The default output size is ``(L - 1) * stride + 1`` for each axis of length L.
 
+    Parameters
+    ----------
+    kernel_size : int or pair of int
+        Size of the kernel, >= 1.
+    strides : int or pair of int
+        Distance in the result of two source pixels, >= 1.
+    offset, kernel_offset : int or pair of int
+        In source pixels and in result pixels; only ``offset * strides + kernel_offset`` matters.
+    groups : int
+        Number of groups of channels.
+    neuron : Neuron, optional
+        Applied to each result; the gradients accept none.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> layer = ConvolutionTranspose(kernel_size=(1, 3), strides=(1, 2))
     >>> x = np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 4, 1)
@@ -105,30 +123,17 @@ class ConvolutionTranspose(WeightedKernel):
     [11.0, 111.0, 111.0, 110.0]
     """
 
-    strides: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("s")})
-    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
-    kernel_offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("ko")})
-    groups: int = field(default=1, metadata={"codec": codecs.integer("groups")})
-    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
-
-    problems: ClassVar = {
-        "forward": TransposeForward,
-        "gradient_data": TransposeGradientData,
-        "gradient_weights": TransposeGradientWeights,
-    }
-
-    def __post_init__(self) -> None:
-        """Check every parameter and store pairs as tuples."""
-        for name, low in (("kernel_size", 1), ("strides", 1), ("offset", None), ("kernel_offset", None)):
-            object.__setattr__(self, name, pair(name, getattr(self, name), low))
-        object.__setattr__(self, "groups", integer("groups", self.groups, low=1))
-        check_neuron(self.neuron)
+    strides: PairLike = parameter(codecs.pair("s", low=1), default=(1, 1))
+    offset: PairLike = parameter(codecs.pair("o"), default=(0, 0))
+    kernel_offset: PairLike = parameter(codecs.pair("ko"), default=(0, 0))
+    groups: int = parameter(codecs.integer("groups", low=1), default=1)
+    neuron: Neuron | None = parameter(neuron_codec(), default=None)
 
     @property
     def effective_offsets(self) -> Pair:
         """e = offset * s + kernel_offset of both axes, in result pixels."""
-        columns = [pair(name, getattr(self, name)) for name in ("offset", "kernel_offset", "strides")]
-        y, x = (effective_offset(*axis) for axis in zip(*columns, strict=True))
+        columns = self.offset, self.kernel_offset, self.strides
+        y, x = (effective_offset(*axis) for axis in zip(*cast("tuple[Pair, ...]", columns), strict=True))
         return y, x
 
     @property
@@ -167,11 +172,6 @@ def exchanged(weights: Array, groups: int) -> Array:
     return swapped.reshape(groups * inputs, height, width, outputs // groups)
 
 
-SPECS: tuple[type[Spec], ...] = (ConvolutionTranspose,)
-REFERENCE: dict[OperationKey, Formula] = {
-    (ConvolutionTranspose, method): convolution.REFERENCE[Convolution, method]
-    for method in ConvolutionTranspose.problems
-}
-TERMS: dict[OperationKey, Formula] = {
-    (ConvolutionTranspose, method): convolution.TERMS[Convolution, method] for method in ConvolutionTranspose.problems
-}
+operation(ConvolutionTranspose, problem=TransposeForward, bound=forward_bound)(forward)
+operation(ConvolutionTranspose, problem=TransposeGradientData, bound=gradient_data_bound)(gradient_data)
+operation(ConvolutionTranspose, problem=TransposeGradientWeights, bound=gradient_weights_bound)(gradient_weights)

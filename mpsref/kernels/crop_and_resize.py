@@ -12,7 +12,7 @@ Source: MPSNNCropAndResizeBilinear in ``MPSNNResize.h`` [doc]; positions and zer
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,16 +20,12 @@ from typing import Any, ClassVar
 from mpsref import codecs
 from mpsref.arguments.parameters import number
 from mpsref.kernels.interpolation import Sampling
-from mpsref.kernels.reference import Formula
 from mpsref.kernels.resize import Resize, ResizeProblem, forward, terms
-from mpsref.registry import OperationKey
-
-__all__ = ["Box", "CropAndResizeBilinear", "CropAndResizeForward"]
+from mpsref.operations import Declaration, Formula, OperationKey
 
 Box = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True)
 class CropAndResizeForward(ResizeProblem):
     """``forward`` of crop and resize: y from the box of x."""
 
@@ -61,7 +57,6 @@ def _box(name: str, value: Any) -> Box:
     return y0, x0, y1, x1
 
 
-@dataclass(frozen=True)
 class CropAndResizeBilinear(Resize):
     """Bilinear resize of ``box`` (y0, x0, y1, x1) to ``size`` (height, width); one integer stands for both.
 
@@ -84,3 +79,6 @@ class CropAndResizeBilinear(Resize):
 SPECS = (CropAndResizeBilinear,)
 REFERENCE: dict[OperationKey, Formula] = {(CropAndResizeBilinear, "forward"): forward}
 TERMS: dict[OperationKey, Formula] = {(CropAndResizeBilinear, "forward"): terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

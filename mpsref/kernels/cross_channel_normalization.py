@@ -17,27 +17,24 @@ windows, divisor, parameters and defaults [doc, obs], gradient [math].
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import integer, real
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.kernels.normalization import growth, over_power, real
+from mpsref.kernels.normalization import growth, over_power
 from mpsref.kernels.normalization_windows import LARGEST
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["CrossChannelNormalization"]
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 
-@dataclass(frozen=True)
-class CrossChannelProblem(registry.ImageProblem):
+class CrossChannelProblem(operations.ImageProblem):
     """A call on a source (N, H, W, C)."""
 
     spec: CrossChannelNormalization
@@ -100,8 +97,7 @@ class CrossChannelGradient(CrossChannelProblem):
         return {"g": self.source_shape, "x": self.source_shape}
 
 
-@dataclass(frozen=True)
-class CrossChannelNormalization(registry.Spec):
+class CrossChannelNormalization(operations.Spec):
     """Cross-channel normalization over ``kernel_size`` channels, which may be more than the image has.
 
     ``alpha`` is at least 0; a base of the power that is 0 or negative gives what IEEE says.
@@ -208,3 +204,6 @@ TERMS: dict[OperationKey, Formula] = {
     (CrossChannelNormalization, "forward"): forward_terms,
     (CrossChannelNormalization, "gradient"): gradient_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

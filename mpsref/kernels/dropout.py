@@ -15,23 +15,21 @@ is not documented, so no mask matches Apple's bit for bit [choice].
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import integer, number, word_of
 from mpsref.errors import ShapeError
 from mpsref.kernels.philox import halves, philox4x32
 from mpsref.kernels.posing import following, posed
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["REFERENCE", "SPECS", "TERMS", "Dropout", "DropoutProblem", "MaskProblem", "probability"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 BLOCK = 4
 """Mask elements that share a counter."""
@@ -40,14 +38,13 @@ LARGEST_MASK = 2**34
 """Elements of one image's mask: the counter of a block has 32 bits."""
 
 
-@dataclass(frozen=True)
-class MaskProblem(registry.ImageProblem):
+class MaskProblem(operations.ImageProblem):
     """``mask``: no inputs; a uint8 mask (N, Hm, Wm, Cm)."""
 
     method: ClassVar[str] = "mask"
     spec: Dropout
-    sequence: int = field(default=0, metadata={"codec": codecs.integer("seq")})
-    first_image_index: int = field(default=0, metadata={"codec": codecs.integer("first")})
+    sequence: int = field(default=0, metadata={"codec": codecs.integer("seq")._replace(convert=None)})
+    first_image_index: int = field(default=0, metadata={"codec": codecs.integer("first")._replace(convert=None)})
 
     def __post_init__(self) -> None:
         """Check the numbers that go into the counter."""
@@ -93,8 +90,7 @@ class MaskProblem(registry.ImageProblem):
         return (*halves(self.sequence), *halves(self.spec.seed))
 
 
-@dataclass(frozen=True)
-class DropoutProblem(registry.ImageProblem):
+class DropoutProblem(operations.ImageProblem):
     """``forward`` or ``gradient``: an image (N, H, W, C) and a mask to an image of the same shape."""
 
     spec: Dropout
@@ -120,7 +116,6 @@ class DropoutProblem(registry.ImageProblem):
         return drawn | {"mask": (drawn["mask"].astype(np.int64) & 1).astype(np.uint8)}
 
 
-@dataclass(frozen=True)
 class DropoutForward(DropoutProblem):
     """``forward``: y from x."""
 
@@ -128,7 +123,6 @@ class DropoutForward(DropoutProblem):
     image: ClassVar[str] = "x"
 
 
-@dataclass(frozen=True)
 class DropoutGradient(DropoutProblem):
     """``gradient``: dx from g."""
 
@@ -136,8 +130,7 @@ class DropoutGradient(DropoutProblem):
     image: ClassVar[str] = "g"
 
 
-@dataclass(frozen=True)
-class Dropout(registry.Spec):
+class Dropout(operations.Spec):
     """Dropout.
 
     ``keep_probability`` is rounded to float32 and then lies in (0, 1); ``seed`` in [0, 2**64). ``mask_strides`` are
@@ -153,7 +146,7 @@ class Dropout(registry.Spec):
     """
 
     keep_probability: float = field(default=0.5, metadata={"codec": codecs.number("keep")})
-    seed: int = field(default=0, metadata={"codec": codecs.integer("key")})
+    seed: int = field(default=0, metadata={"codec": codecs.integer("key")._replace(convert=None)})
     mask_strides: tuple[int, int, int] = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ms")})
 
     problems: ClassVar = {"mask": MaskProblem, "forward": DropoutForward, "gradient": DropoutGradient}
@@ -283,7 +276,7 @@ def terms(problem: DropoutProblem, image: Array, mask: Array) -> ErrorBound:
     return ErrorBound.of_error(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
 
 
-SPECS: tuple[type[registry.Spec], ...] = (Dropout,)
+SPECS: tuple[type[operations.Spec], ...] = (Dropout,)
 REFERENCE: dict[OperationKey, Formula] = {
     (Dropout, "mask"): mask,
     (Dropout, "forward"): apply,
@@ -294,3 +287,6 @@ TERMS: dict[OperationKey, Formula] = {
     (Dropout, "forward"): terms,
     (Dropout, "gradient"): terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

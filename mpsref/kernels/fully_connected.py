@@ -10,33 +10,41 @@ every convolution, as networks that ran on Apple hardware pass them, though one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 from mpsref.arguments.arrays import Shape
-from mpsref.arguments.parameters import Pair, pair
+from mpsref.arguments.parameters import Pair
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
-from mpsref.kernels import convolution
 from mpsref.kernels.convolution import (
     ConvolutionForward,
     ConvolutionGradientData,
     ConvolutionGradientWeights,
     SlidingKernel,
-    check_neuron,
+    forward,
+    forward_bound,
+    gradient_data,
+    gradient_data_bound,
+    gradient_weights,
+    gradient_weights_bound,
 )
 from mpsref.kernels.neuron import Neuron, neuron_codec
-from mpsref.kernels.reference import Formula
-from mpsref.registry import OperationKey, Spec
-
-__all__ = ["REFERENCE", "SPECS", "TERMS", "FullyConnected"]
+from mpsref.operations import operation
 
 
-@dataclass(frozen=True)
 class FullyConnected(SlidingKernel):
     """A fully connected layer on images of the size ``kernel_size`` (height, width); results are 1 x 1.
 
+    Parameters
+    ----------
+    kernel_size : int or pair of int
+        Size of the image, >= 1.
+    neuron : Neuron, optional
+        Applied to each result; the gradients accept none.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> layer = FullyConnected(kernel_size=2)
     >>> x = np.arange(1, 9, dtype=np.float32).reshape(1, 2, 2, 2)
@@ -48,22 +56,11 @@ class FullyConnected(SlidingKernel):
     [-8.0, -8.0, -8.0, -8.0, -8.0, -8.0, -8.0, -8.0]
     """
 
-    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
-
-    problems: ClassVar = {
-        "forward": ConvolutionForward,
-        "gradient_data": ConvolutionGradientData,
-        "gradient_weights": ConvolutionGradientWeights,
-    }
-
-    def __post_init__(self) -> None:
-        """Check the parameters and store the kernel size as a pair."""
-        object.__setattr__(self, "kernel_size", pair("kernel_size", self.kernel_size, low=1))
-        check_neuron(self.neuron)
+    neuron: Neuron | None = parameter(neuron_codec(), default=None)
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:
-        """The window of the y axis and that of the x axis: they begin with the image."""
+        """The window of the y axis and that of the x axis: they start at the first pixel."""
         height, width = self.size
         return Window(height, offset=height // 2), Window(width, offset=width // 2)
 
@@ -82,11 +79,6 @@ class FullyConnected(SlidingKernel):
             raise ShapeError(f"the result is {output[0]} x {output[1]}; a fully connected layer's is (1, 1)")
 
 
-SPECS: tuple[type[Spec], ...] = (FullyConnected,)
-REFERENCE: dict[OperationKey, Formula] = {
-    (FullyConnected, method): convolution.REFERENCE[convolution.Convolution, method]
-    for method in FullyConnected.problems
-}
-TERMS: dict[OperationKey, Formula] = {
-    (FullyConnected, method): convolution.TERMS[convolution.Convolution, method] for method in FullyConnected.problems
-}
+operation(FullyConnected, problem=ConvolutionForward, bound=forward_bound)(forward)
+operation(FullyConnected, problem=ConvolutionGradientData, bound=gradient_data_bound)(gradient_data)
+operation(FullyConnected, problem=ConvolutionGradientWeights, bound=gradient_weights_bound)(gradient_weights)

@@ -15,22 +15,20 @@ Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``; forwa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, log2, prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import flag, integer
+from mpsref.arguments.parameters import flag, integer, real
 from mpsref.errors import ShapeError
-from mpsref.kernels.normalization import FLT_MIN, chain, channel_vector, growth, real
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["GroupNormalization", "InstanceNormalization"]
+from mpsref.kernels.normalization import FLT_MIN, chain, growth
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 u = UNIT_ROUNDOFF
 
@@ -38,10 +36,13 @@ ALL_VALUES = (1, 2, 4)
 """The axes of one group in an image (N, H, W, groups, channels of a group)."""
 
 
-class ImageNormalization(registry.Spec):
+class ImageNormalization(operations.Spec):
     """What instance and group normalization have in common: the operations."""
 
-    epsilon: float
+    @property
+    def epsilon(self) -> float:
+        """What is added to the variance."""
+        raise NotImplementedError
 
     def groups_in(self, channels: int) -> int:
         """Return how many groups an image of so many channels has."""
@@ -55,7 +56,7 @@ class ImageNormalization(registry.Spec):
         """
         x = arrays.as_image("x", x)
         given = {"gamma": gamma, "beta": beta}
-        vectors = [channel_vector(name, v, x.shape[3], x) for name, v in given.items() if v is not None]
+        vectors = [arrays.as_vector(name, v, x.shape[3:], x) for name, v in given.items() if v is not None]
         problem = self.problems["forward"](self, x.shape, gamma is not None, beta is not None)
         return registry.run_one(problem, x, *vectors, out=out, backend=backend)
 
@@ -71,14 +72,13 @@ class ImageNormalization(registry.Spec):
         g, x = arrays.as_image("g", g), arrays.as_image("x", x)
         if g.shape != x.shape:
             raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be equal")
-        vectors = [] if gamma is None else [channel_vector("gamma", gamma, x.shape[3], g, x)]
+        vectors = [] if gamma is None else [arrays.as_vector("gamma", gamma, x.shape[3:], g, x)]
         problem = self.problems["gradient"](self, x.shape, gamma is not None)
         dx, dgamma, dbeta = registry.run(problem, g, x, *vectors, out=out, backend=backend)
         return dx, dgamma, dbeta
 
 
-@dataclass(frozen=True)
-class GroupsProblem(registry.ImageProblem):
+class GroupsProblem(operations.ImageProblem):
     """What forward and gradient have in common: the groups."""
 
     spec: ImageNormalization
@@ -122,7 +122,6 @@ def statistic(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
     return np.result_type(np.float32, *dtypes)
 
 
-@dataclass(frozen=True)
 class NormalizationForward(GroupsProblem):
     """``forward``: y (N, H, W, C) from x, from gamma (C,) if ``scaled`` and beta (C,) if ``shifted``."""
 
@@ -155,7 +154,6 @@ class NormalizationForward(GroupsProblem):
         return gamma, beta
 
 
-@dataclass(frozen=True)
 class NormalizationGradient(GroupsProblem):
     """``gradient``: dx (N, H, W, C), dgamma and dbeta (N, C), from g, x, and from gamma (C,) if ``scaled``."""
 
@@ -191,7 +189,6 @@ class NormalizationGradient(GroupsProblem):
 PROBLEMS = {"forward": NormalizationForward, "gradient": NormalizationGradient}
 
 
-@dataclass(frozen=True)
 class InstanceNormalization(ImageNormalization):
     """Instance normalization: the statistics of each channel of each image. ``epsilon`` is at least 0.
 
@@ -213,7 +210,6 @@ class InstanceNormalization(ImageNormalization):
         return channels
 
 
-@dataclass(frozen=True)
 class GroupNormalization(ImageNormalization):
     """Group normalization: the statistics of ``groups`` blocks of channels of each image.
 
@@ -335,3 +331,6 @@ TERMS: dict[OperationKey, Formula] = {
     for spec in SPECS
     for method, terms in (("forward", forward_terms), ("gradient", gradient_terms))
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

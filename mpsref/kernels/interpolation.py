@@ -22,8 +22,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.geometry import EdgeMode, ceil_div
 from mpsref.tables import IntVector
 
-__all__ = ["Sampling", "Weighted", "sampled", "spread_back"]
-
 
 class Weighted(NamedTuple):
     """For each element of an axis a run of the other side, ``number`` elements from ``first`` on, and its weights.

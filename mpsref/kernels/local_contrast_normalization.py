@@ -20,21 +20,19 @@ forward, parameters and defaults [doc], mean and variance at the border [obs], g
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import PairLike
-from mpsref.kernels.normalization import growth, over_power, real
+from mpsref.arguments.parameters import PairLike, real
+from mpsref.kernels.normalization import growth, over_power
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedNormalization
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.spatial_normalization import largest_around
-from mpsref.registry import OperationKey
-
-__all__ = ["LocalContrastNormalization"]
+from mpsref.operations import Declaration, Formula, OperationKey
 
 u = UNIT_ROUNDOFF
 
@@ -51,7 +49,6 @@ class LocalContrastGradient(WindowedGradient):
     spec: LocalContrastNormalization
 
 
-@dataclass(frozen=True)
 class LocalContrastNormalization(WindowedNormalization):
     """Local contrast normalization. With the default ``alpha=0`` it subtracts a local mean, and scales.
 
@@ -183,3 +180,6 @@ TERMS: dict[OperationKey, Formula] = {
     (LocalContrastNormalization, "forward"): forward_terms,
     (LocalContrastNormalization, "gradient"): gradient_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -13,12 +13,12 @@ Source: MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient in ``MPSCNNLoss.h`` [doc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape
 from mpsref.arguments.parameters import flag, integer, named, number
@@ -27,17 +27,13 @@ from mpsref.kernels import loss_bounds, loss_domains
 from mpsref.kernels.loss_formulas import LOSS_TYPES, evaluate, weighted
 from mpsref.kernels.loss_problems import LossForward, LossGradient, LossGradientLabels
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["REDUCTIONS", "REFERENCE", "SPECS", "TERMS", "Loss"]
+from mpsref.operations import Declaration, Formula, OperationKey
 
 REDUCTIONS = ("none", "sum", "mean", "sumbynonzeroweights")
 """By the lower-case name, in the order of Apple's numbers."""
 
 
-@dataclass(frozen=True)
-class Loss(registry.Spec):
+class Loss(operations.Spec):
     """A loss of one of ten types.
 
     ``type`` is one of LOSS_TYPES, ``reduction`` one of REDUCTIONS, by name or by Apple's number; "cosinedistance" takes
@@ -195,7 +191,7 @@ def chained(problem: LossGradient, derivative: str, *inputs: Array) -> Array:
     return values if g is None else problem.source_gradient(g) * values
 
 
-SPECS: tuple[type[registry.Spec], ...] = (Loss,)
+SPECS: tuple[type[operations.Spec], ...] = (Loss,)
 REFERENCE: dict[OperationKey, Formula] = {
     (Loss, "forward"): forward,
     (Loss, "gradient"): gradient,
@@ -206,3 +202,6 @@ TERMS: dict[OperationKey, Formula] = {
     (Loss, "gradient"): loss_bounds.gradient_terms,
     (Loss, "gradient_labels"): loss_bounds.gradient_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

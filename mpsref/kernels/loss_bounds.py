@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss
     from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
 
-__all__ = ["forward_terms", "gradient_terms"]
-
 PIECEWISE_POLYNOMIALS = "meanabsoluteerror", "meansquarederror", "hinge", "huber", "cosinedistance"
 """The loss types that round nothing where inputs are small integers."""
 

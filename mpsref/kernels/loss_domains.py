@@ -11,8 +11,6 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 
-__all__ = ["DOMAINS", "Domain", "check", "legal"]
-
 
 class Domain(NamedTuple):
     """A closed interval, without its lower end where ``above`` says so."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss
     from mpsref.kernels.loss_problems import LossProblem
 
-__all__ = ["FORMULAS", "LOSS_TYPES", "LossFormula", "evaluate", "log_softmax", "weighted"]
-
 
 class LossFormula:
     """One loss type. Methods take predictions, smoothed labels and the spec, and return an array like y."""

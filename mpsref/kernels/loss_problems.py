@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
@@ -18,11 +18,8 @@ from mpsref.kernels.loss_formulas import FORMULAS, LossFormula
 if TYPE_CHECKING:
     from mpsref.kernels.loss import Loss
 
-__all__ = ["LossForward", "LossGradient", "LossGradientLabels", "LossProblem"]
 
-
-@dataclass(frozen=True)
-class LossProblem(registry.ImageProblem):
+class LossProblem(operations.ImageProblem):
     """An operation on predictions y (N, H, W, C) and labels t (N, H, W, ``label_channels``), of which C are read."""
 
     spec: Loss
@@ -74,7 +71,6 @@ class LossProblem(registry.ImageProblem):
         )
 
 
-@dataclass(frozen=True)
 class LossForward(LossProblem):
     """``forward``: the loss image, (N, 1, 1, 1), or (N, H, W, C) where nothing is reduced."""
 
@@ -117,7 +113,6 @@ class LossForward(LossProblem):
         return image
 
 
-@dataclass(frozen=True)
 class LossGradient(LossProblem):
     """``gradient``: dy, like y, from the source gradient g where there is one, y, t and weights."""
 
@@ -147,7 +142,6 @@ class LossGradient(LossProblem):
         return np.broadcast_to(g[:1], g.shape) if across else g
 
 
-@dataclass(frozen=True)
 class LossGradientLabels(LossGradient):
     """``gradient_labels``: dt, like t; otherwise as ``gradient``."""
 

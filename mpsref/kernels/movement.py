@@ -11,8 +11,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.reference import ErrorBound
 from mpsref.tables import IntVector
 
-__all__ = ["Gather", "Readers", "bit_exact", "index", "readers"]
-
 Gather: TypeAlias = tuple[IntVector, IntVector, IntVector]
 """For y, x and channel: the source index that each element of the result reads; -1 where it reads none."""
 

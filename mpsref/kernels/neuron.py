@@ -13,26 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import choice, integer
 from mpsref.errors import ShapeError
 from mpsref.kernels.neuron_curves import CURVES, TYPES, error, folded, slope, value
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 __all__ = ["TYPES", "Neuron", "neuron_codec", "slope", "value"]
 
 
-@dataclass(frozen=True)
-class NeuronProblem(registry.ImageProblem):
+class NeuronProblem(operations.ImageProblem):
     """What the operations of a neuron share: images of one shape, with a channel for each slope of PReLU."""
 
     spec: Neuron
@@ -105,8 +104,7 @@ class NeuronParameterGradient(NeuronGradient):
         return (np.dtype(np.float64 if inputs[0] == np.float64 else np.float32),)
 
 
-@dataclass(frozen=True)
-class Neuron(registry.Spec):
+class Neuron(operations.Spec):
     """A neuron of one of the sixteen :data:`TYPES`, given by name or by Apple's number.
 
     ``a``, ``b`` and ``c`` are finite; ``None`` is the documented default, and those that the type does not have read
@@ -193,7 +191,12 @@ def neuron_codec(code: str = "neuron") -> codecs.Codec:
         names = [*CURVES[neuron.type].needs, *(["data"] if neuron.data else [])]
         return ":".join([code, neuron.type, *(own[name].write(getattr(neuron, name)) for name in names)])
 
-    return codecs.Codec(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write)
+    def convert(name: str, value: Any) -> Neuron:
+        if not isinstance(value, Neuron):
+            raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be None or an mpsref.Neuron")
+        return value
+
+    return codecs.Codec(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write, convert)
 
 
 def _type_named(given: Any) -> str:
@@ -294,3 +297,6 @@ TERMS: dict[OperationKey, Formula] = {
     (Neuron, "parameter_gradient"): parameter_terms,
 }
 SPECS = (Neuron,)
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -21,8 +21,6 @@ from mpsref.kernels.reference import gamma
 if TYPE_CHECKING:
     from mpsref.kernels.neuron import Neuron
 
-__all__ = ["CURVES", "TYPES", "argument", "error", "folded", "slope", "value"]
-
 
 class Curve(NamedTuple):
     """A function of one value and its derivative.

@@ -8,31 +8,33 @@ counts them too. Source: ``MPSCNNNormalization.h``, which prints the adjoint win
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike, optional_pair, pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 
-__all__ = ["Taps", "WindowedForward", "WindowedGradient", "WindowedNormalization", "WindowedProblem"]
-
 LARGEST = 8.0
 """Random values are scaled to at most this, so that no power of a sum of squares leaves the range of float32."""
 
 
-class WindowedNormalization(registry.Spec):
+class WindowedNormalization(operations.Spec):
     """The parameters and operations that both kernels have; pairs are (y, x), one integer stands for both."""
 
-    kernel_size: PairLike
-    offset: PairLike
+    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k", low=1)})
+
+    @property
+    def offset(self) -> PairLike:
+        """The source pixel of the first output."""
+        raise NotImplementedError
 
     def _check_windows(self) -> None:
         """Check kernel size and offset, and store them as tuples."""
@@ -90,8 +92,7 @@ class Taps(NamedTuple):
         return image[:, self.a : self.a + 1, self.b : self.b + 1]
 
 
-@dataclass(frozen=True)
-class WindowedProblem(registry.ImageProblem):
+class WindowedProblem(operations.ImageProblem):
     """A call on a source (N, H, W, C) with outputs (N, OH, OW, C)."""
 
     spec: WindowedNormalization
@@ -200,7 +201,6 @@ def _runs(centres: Array, before: int, after: int, length: int) -> Array:
     return np.stack([first, end - first, np.where(inside, centres, -1)], axis=1).astype(np.int32)
 
 
-@dataclass(frozen=True)
 class WindowedForward(WindowedProblem):
     """``forward``: y (N, OH, OW, C) from x (N, H, W, C)."""
 
@@ -217,7 +217,6 @@ class WindowedForward(WindowedProblem):
         return (self.output_shape,)
 
 
-@dataclass(frozen=True)
 class WindowedGradient(WindowedProblem):
     """``gradient``: dx (N, H, W, C) from g (N, OH, OW, C) and x (N, H, W, C)."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag, integer
@@ -18,11 +18,8 @@ from mpsref.kernels.posing import following
 if TYPE_CHECKING:
     from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
 
-__all__ = ["AdamStep", "RMSPropStep", "SGDStep", "Step", "as_vectors"]
 
-
-@dataclass(frozen=True)
-class Step(registry.Problem):
+class Step(operations.Problem):
     """A step on arrays of ``shape``, of any rank: gradient, values, and the moments that the optimizer keeps."""
 
     method: ClassVar[str] = "step"
@@ -75,7 +72,6 @@ class Step(registry.Problem):
         return "a parameter"
 
 
-@dataclass(frozen=True)
 class SGDStep(Step):
     """A step of stochastic gradient descent."""
 
@@ -93,7 +89,6 @@ class SGDStep(Step):
         return ("m",) if self.momentum else ()
 
 
-@dataclass(frozen=True)
 class RMSPropStep(Step):
     """A step of RMSProp."""
 
@@ -106,7 +101,6 @@ class RMSPropStep(Step):
         return ("s",)
 
 
-@dataclass(frozen=True)
 class AdamStep(Step):
     """A step of Adam: the ``time_step``-th, counted from 1."""
 

@@ -15,36 +15,24 @@ Source: ``MPSNNOptimizers.h`` [doc].
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import flag, named, number
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, as_vectors
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = [
-    "REFERENCE",
-    "REGULARIZATIONS",
-    "SPECS",
-    "TERMS",
-    "Adam",
-    "Optimizer",
-    "RMSProp",
-    "StochasticGradientDescent",
-]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 REGULARIZATIONS = ("none", "l1", "l2")
 """By the lower-case name, in the order of Apple's numbers."""
 
 
-@dataclass(frozen=True)
-class Optimizer(registry.Spec):
+class Optimizer(operations.Spec):
     """What all optimizers share: the learning rate, and what happens to a gradient before it is used.
 
     Numbers are finite and of any sign; the clip bounds may be infinite. ``regularization_type`` is "none", "l1" or
@@ -85,7 +73,6 @@ class Optimizer(registry.Spec):
             object.__setattr__(self, name, number(name, getattr(self, name), **bounds))
 
 
-@dataclass(frozen=True)
 class StochasticGradientDescent(Optimizer):
     """Stochastic gradient descent, with momentum if it is given one.
 
@@ -119,7 +106,6 @@ class StochasticGradientDescent(Optimizer):
         return (results[0], results[1]) if isinstance(results, tuple) else (results, None)
 
 
-@dataclass(frozen=True)
 class RMSProp(Optimizer):
     """Root mean square propagation: ``s`` is a running mean of squares; ``decay`` in [0, 1], ``epsilon`` >= 0.
 
@@ -146,7 +132,6 @@ class RMSProp(Optimizer):
         return new_value, new_s
 
 
-@dataclass(frozen=True)
 class Adam(Optimizer):
     """Adam, and with ``umax`` AMSGrad; ``beta1`` and ``beta2`` in [0, 1), ``epsilon`` >= 0.
 
@@ -312,7 +297,7 @@ def cancelled(parts: Regularized) -> Array:
     return np.asarray(np.abs(parts.gradient) < parts.magnitude / 8)
 
 
-SPECS: tuple[type[registry.Spec], ...] = (StochasticGradientDescent, RMSProp, Adam)
+SPECS: tuple[type[operations.Spec], ...] = (StochasticGradientDescent, RMSProp, Adam)
 REFERENCE: dict[OperationKey, Formula] = {
     (StochasticGradientDescent, "step"): sgd,
     (RMSProp, "step"): rmsprop,
@@ -323,3 +308,6 @@ TERMS: dict[OperationKey, Formula] = {
     (RMSProp, "step"): rmsprop_terms,
     (Adam, "step"): adam_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -18,22 +18,19 @@ Source: MPSNNPad and MPSNNPadGradient in ``MPSNNReshape.h`` [doc]; mirroring mor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import choice, number
+from mpsref.arguments.parameters import Triple, choice, number, triple
 from mpsref.errors import ShapeError
-from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import Gather, Readers, bit_exact, index, readers
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["EDGES", "Edge", "Pad", "PadForward", "PadGradient"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 Edge: TypeAlias = Literal["zero", "clamp", "mirror", "mirrorwithedge", "constant"]
 
@@ -41,8 +38,7 @@ EDGES: tuple[Edge, ...] = get_args(Edge)
 """In the order of MPSImageEdgeMode."""
 
 
-@dataclass(frozen=True)
-class PadProblem(registry.ImageProblem):
+class PadProblem(operations.ImageProblem):
     """A call of padding: the shape of the image without it."""
 
     spec: Pad
@@ -90,7 +86,6 @@ def _mapped(edge_mode: Edge, k: npt.NDArray[Any], length: int) -> npt.NDArray[An
     return k
 
 
-@dataclass(frozen=True)
 class PadForward(PadProblem):
     """``forward`` of padding."""
 
@@ -111,7 +106,6 @@ class PadForward(PadProblem):
         return self.spec.fills(self.padded_shape[3]).astype(dtype)
 
 
-@dataclass(frozen=True)
 class PadGradient(PadProblem):
     """``gradient`` of padding."""
 
@@ -133,8 +127,7 @@ class PadGradient(PadProblem):
         return y, x, c
 
 
-@dataclass(frozen=True)
-class Pad(registry.Spec):
+class Pad(operations.Spec):
     """``before`` and ``after``, each (y, x, channel), elements >= 0 around an image.
 
     ``fill_value`` is what "constant" fills with, and ``fill_values``, one number for each channel of the result, takes
@@ -258,3 +251,6 @@ def gradient_terms(problem: PadGradient, g: Array) -> ErrorBound:
 SPECS = (Pad,)
 REFERENCE: dict[OperationKey, Formula] = {(Pad, "forward"): forward, (Pad, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {(Pad, "forward"): forward_terms, (Pad, "gradient"): gradient_terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

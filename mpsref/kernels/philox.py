@@ -17,8 +17,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MULTIPLIERS", "ROUNDS", "WEYL", "Words", "halves", "philox4x32"]
-
 Words: TypeAlias = npt.NDArray[np.uint64]
 """32-bit words; 64 bits wide, so that products fit."""
 

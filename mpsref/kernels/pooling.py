@@ -1,117 +1,145 @@
-"""What the pooling kernels share: parameters, shapes, and where windows and gradient pixels lie.
+"""What the pooling kernels share: parameters, shapes, and the positions of windows and gradient pixels.
 
-A pooling kernel works on each image and channel by itself. Its window ``(a, b)`` is window a on the y axis and window b
-on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradient) [doc].
+A pooling kernel works on each image and channel separately. Its window ``(a, b)`` is window a on the y axis and window
+b on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradient) [doc].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, registry, tables
-from mpsref.arguments import arrays
+from mpsref import codecs, tables
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Clip, Pair, PairLike, choice, clip_rectangle, optional_pair, pair
-from mpsref.errors import ShapeError
+from mpsref.arguments.parameters import Clip, Pair, PairLike
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
-from mpsref.kernels.posing import posed
 from mpsref.kernels.windows import default_size, described
+from mpsref.operations import Argument, ImageProblem, Spec
+from mpsref.registry import call
 
-__all__ = ["Pooling", "PoolingForward", "PoolingGradient"]
 
-
-@dataclass(frozen=True)
-class Pooling(registry.Spec):
+class Pooling(Spec):
     """Parameters of every pooling kernel; pairs are (y, x), and a single integer stands for both.
 
-    ``offset`` is the source position of the first window's centre; it may be any integer.
+    Parameters
+    ----------
+    kernel_size : int or pair of int
+        Size of the window, >= 1.
+    strides : int or pair of int
+        Distance of two windows, >= 1.
+    offset : int or pair of int
+        Source position of the centre of the first window; any integer.
+    edge_mode : {"zero", "clamp"}
+        What is read outside the image.
     """
 
-    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k")})
-    strides: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("s")})
-    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
-    edge_mode: EdgeMode = field(default="zero", metadata={"codec": codecs.word(*EDGE_MODES)})
+    kernel_size: PairLike = parameter(codecs.pair("k", low=1))
+    strides: PairLike = parameter(codecs.pair("s", low=1), default=(1, 1))
+    offset: PairLike = parameter(codecs.pair("o"), default=(0, 0))
+    edge_mode: EdgeMode = parameter(codecs.word(*EDGE_MODES), default="zero")
 
     reads_source: ClassVar[bool] = True
     """Whether the gradient reads the pixels of the source image; the average needs only its size."""
 
-    def __post_init__(self) -> None:
-        """Check every parameter and store pairs as tuples."""
-        for name, low in (("kernel_size", 1), ("strides", 1), ("offset", None)):
-            object.__setattr__(self, name, pair(name, getattr(self, name), low))
-        object.__setattr__(self, "edge_mode", choice("edge_mode", self.edge_mode, EDGE_MODES))
-
     @cached_property
     def windows(self) -> tuple[Window, Window]:
         """The window of the y axis and that of the x axis."""
-        columns = [pair(name, getattr(self, name)) for name in ("kernel_size", "strides", "spread", "offset")]
-        y, x = (Window(k, s, d, o) for k, s, d, o in zip(*columns, strict=True))
+        columns = self.kernel_size, self.strides, self.dilation, self.offset
+        y, x = (Window(*axis) for axis in zip(*cast("tuple[Pair, ...]", columns), strict=True))
         return y, x
 
     @property
-    def spread(self) -> Pair:
-        """The dilations: 1 but for the kernels that have them."""
+    def dilation(self) -> Pair:
+        """The distance of two taps, (y, x)."""
         return 1, 1
 
-    def forward(self, x: Any, output_size: Any = None, *, out: Any = None, backend: Any = None) -> Array:
-        """Pool the image ``x`` (N, H, W, C) into (N, OH, OW, C), in the dtype of ``x``.
+    def forward(
+        self,
+        x: ArrayLike,
+        output_size: PairLike | Sequence[int] | None = None,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Pool an image.
 
-        ``output_size`` (OH, OW) is ``ceil((L - offset) / stride)`` per axis by default: up to the last window whose
-        centre lies before the end of the image. Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        output_size : int or pair of int, optional
+            Size (OH, OW) of the result, >= 1. Default: ``ceil((L - offset) / stride)`` for each axis of length L, up
+            to the last window whose centre lies before the end of the image.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, OH, OW, C)
+            In the dtype of ``x``.
         """
-        x = arrays.as_image("x", x)
-        size = optional_pair("output_size", output_size, low=1)
-        problem = posed(self.problems["forward"], self, x.shape, size)
-        return registry.run_one(problem, x, out=out, backend=backend)
+        return call(self, "forward", (x,), out=out, backend=backend, output_size=output_size)
 
     def gradient(
         self,
-        g: Any,
-        x_or_shape: Any,
-        primary_offset: Any = (0, 0),
-        source_size: Any = None,
-        kernel_offset: Any = None,
-        clip: Any = None,
+        g: ArrayLike,
+        x_or_shape: ArrayLike | Shape,
+        primary_offset: PairLike = (0, 0),
+        source_size: PairLike | None = None,
+        kernel_offset: PairLike | None = None,
+        clip: Clip | None = None,
         *,
-        out: Any = None,
-        backend: Any = None,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return dL/dx from the source gradient ``g`` = dL/dy, in the shape of the source and the dtype of ``g``.
+        """Compute dL/dx from the source gradient dL/dy.
 
-        ``g`` is (N, GH, GW, C). ``x_or_shape`` is the source image, or its shape where the kernel does not read it.
-        Window ``(a, b)`` belongs to the gradient pixel ``primary_offset + (a, b)``; the pixels that count are
-        ``source_size`` many from there (default: the rest). ``kernel_offset=None`` puts each source pixel's gradient
-        at that pixel; a pair shifts it. Pixels outside ``clip``, ((y0, x0), (height, width)), are 0.
-        Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        Parameters
+        ----------
+        g : array_like, shape (N, GH, GW, C)
+            Source gradient dL/dy.
+        x_or_shape : array_like, shape (N, H, W, C), or its shape
+            Source image of the forward pass; its shape suffices for kernels that do not read its pixels.
+        primary_offset : int or pair of int
+            Window ``(a, b)`` belongs to the gradient pixel ``primary_offset + (a, b)``.
+        source_size : int or pair of int, optional
+            How many gradient pixels count, from ``primary_offset`` on; default: the rest.
+        kernel_offset : int or pair of int, optional
+            Shifts the result; by default the gradient of each source pixel is at that pixel.
+        clip : ((y0, x0), (height, width)), optional
+            The rectangle of the result that is computed; the rest is 0.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of ``g``.
+
+        Raises
+        ------
+        ShapeError
+            If N or C of ``g`` and the source differ.
         """
-        g = arrays.as_image("g", g)
-        if not arrays.is_shape(x_or_shape):
-            x = arrays.as_image("x", x_or_shape)
-            shape, inputs = x.shape, (g, x) if self.reads_source else (g,)
-        elif self.reads_source:
-            raise TypeError(f"x is the shape {x_or_shape!r}; {type(self).__name__} needs the source image itself")
-        else:
-            shape, inputs = arrays.as_shape("x_or_shape", x_or_shape), (g,)
-        problem = posed(
-            self.problems["gradient"],
+        return call(
             self,
-            shape,
-            g.shape[1:3],
-            pair("primary_offset", primary_offset),
-            optional_pair("source_size", source_size, low=0),
-            optional_pair("kernel_offset", kernel_offset),
-            clip_rectangle("clip", clip),
+            "gradient",
+            (g, x_or_shape),
+            out=out,
+            backend=backend,
+            primary_offset=primary_offset,
+            source_size=source_size,
+            kernel_offset=kernel_offset,
+            clip=clip,
         )
-        if g.shape != problem.input_shapes["g"]:
-            raise ShapeError(
-                f"g has shape {g.shape} and the source {problem.source_shape}; "
-                "both must have the same N and C (axes 0 and 3)"
-            )
-        return registry.run_one(problem, *inputs, out=out, backend=backend)
 
     def reads(self, first: Pair, count: Pair, shape: Shape) -> tuple[tables.Reads, tables.Reads]:
         """Return what the windows ``first ... first + count - 1`` read, for y and for x, of an image of ``shape``."""
@@ -122,41 +150,25 @@ class Pooling(registry.Spec):
         return y, x
 
     def default_outputs(self, shape: Shape) -> Pair:
-        """Return the output size up to the last window whose centre lies before the end of an image of ``shape``."""
+        """Return the default output size for an image of ``shape``."""
         return default_size(self.windows, shape)
 
 
-@dataclass(frozen=True)
-class PoolingForward(registry.ImageProblem):
-    """``forward`` of a pooling kernel: x (N, H, W, C) to y (N, OH, OW, C)."""
+class PoolingForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "n output_size c"}):
+    """``forward`` of a pooling kernel."""
 
-    method: ClassVar[str] = "forward"
     spec: Pooling
-    output_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("out")})
+    output_size: Pair = parameter(codecs.pair("out", low=1), default=None)
 
-    def __post_init__(self) -> None:
-        """Check the shapes; an output size of ``None`` becomes the default one."""
-        super().__post_init__()
-        size = optional_pair("output_size", self.output_size, low=1)
-        object.__setattr__(self, "output_size", size or self.spec.default_outputs(self.source_shape))
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source image x."""
-        return {"x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image y."""
-        n, _, _, c = self.source_shape
-        return ((n, *self.output_size, c),)
+    def _check(self) -> None:
+        self._fill(output_size=lambda: self.spec.default_outputs(self.source_shape))
 
     def reads(self) -> tuple[tables.Reads, tables.Reads]:
         """Return, for y and x, what each window reads, taps outside the image included."""
         return self.spec.reads((0, 0), self.output_size, self.source_shape)
 
     def where(self, index: tuple[int, ...]) -> str:
-        """Describe the window of an output: its place, and the pixels inside the image."""
+        """Describe the window of an output: its position, and the pixels inside the image."""
         return described(self.spec.windows, index, self.source_shape)
 
     def runs(self) -> tuple[tables.Runs, tables.Runs]:
@@ -168,39 +180,28 @@ class PoolingForward(registry.ImageProblem):
         return y, x
 
 
-@dataclass(frozen=True)
-class PoolingGradient(registry.ImageProblem):
-    """``gradient`` of a pooling kernel: g (N, GH, GW, C) to dx (N, H, W, C)."""
+class PoolingGradient(
+    ImageProblem,
+    method="gradient",
+    inputs={"g": "n gradient_size c", "x": Argument("n h w c", when="reads_source")},
+    results={"dx": "n h w c"},
+):
+    """``gradient`` of a pooling kernel."""
 
-    method: ClassVar[str] = "gradient"
     spec: Pooling
-    gradient_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("g")})
-    primary_offset: Pair = field(default=(0, 0), metadata={"codec": codecs.pair("p")})
-    source_size: Pair | None = field(default=None, metadata={"codec": codecs.pair("size")})
-    kernel_offset: Pair | None = field(default=None, metadata={"codec": codecs.pair("ko")})
-    clip: Clip | None = field(default=None, metadata={"codec": codecs.clip("clip")})
+    gradient_size: Pair = parameter(codecs.pair("g", low=1), default=None)
+    primary_offset: Pair = parameter(codecs.pair("p"), default=(0, 0))
+    source_size: Pair | None = parameter(codecs.pair("size", low=0), default=None)
+    kernel_offset: Pair | None = parameter(codecs.pair("ko"), default=None)
+    clip: Clip | None = parameter(codecs.clip("clip"), default=None)
 
-    def __post_init__(self) -> None:
-        """Check the geometry; a gradient size of ``None`` becomes that of the default output."""
-        super().__post_init__()
-        size = optional_pair("gradient_size", self.gradient_size, low=1)
-        object.__setattr__(self, "gradient_size", size or self.spec.default_outputs(self.source_shape))
-        object.__setattr__(self, "primary_offset", pair("primary_offset", self.primary_offset))
-        object.__setattr__(self, "source_size", optional_pair("source_size", self.source_size, low=0))
-        object.__setattr__(self, "kernel_offset", optional_pair("kernel_offset", self.kernel_offset))
-        object.__setattr__(self, "clip", clip_rectangle("clip", self.clip))
+    def _check(self) -> None:
+        self._fill(gradient_size=lambda: self.spec.default_outputs(self.source_shape))
 
     @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g, and the source image x where the kernel reads it."""
-        n, _, _, c = self.source_shape
-        shapes: dict[str, Shape] = {"g": (n, *self.gradient_size, c)}
-        return shapes | {"x": self.source_shape} if self.spec.reads_source else shapes
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image dx."""
-        return (self.source_shape,)
+    def reads_source(self) -> bool:
+        """Whether the pixels of the source image are read."""
+        return self.spec.reads_source
 
     @property
     def included(self) -> tuple[range, range]:
@@ -257,7 +258,7 @@ class PoolingGradient(registry.ImageProblem):
             origin, n = clip(known["clip_origin"], known["clip_size"], length)
             first = window.represented_pixel(0, window.kernel_offset(origin) if ko is None else ko)
             moved = np.zeros_like(full)
-            begin, end = max(0, -first), min(n, length - first)  # the q of the clip that represent a source pixel
+            begin, end = max(0, -first), min(n, length - first)  # pixels of the clip that represent a source pixel
             if begin < end:
                 to = [slice(None)] * full.ndim
                 to[axis] = slice(origin + begin, origin + end)
@@ -269,10 +270,10 @@ class PoolingGradient(registry.ImageProblem):
 
 
 def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Array, Array, Array]:
-    """Return what window (a, b) reads of ``x``: values (N, taps, C), then of each its row, column, and how many taps.
+    """Return what window (a, b) reads of ``x``: values (N, taps, C), and of each its row, column and number of taps.
 
     The order is the raster order of the taps. Outside the image row or column is -1 and the value 0; consecutive taps
-    that read the same pixel come as one.
+    that read the same pixel are one.
     """
     values, (rows, row_times), (columns, column_times) = window_of(problem, x, a, b)
     y, x_ = (grid.ravel() for grid in np.meshgrid(rows, columns, indexing="ij"))

@@ -4,7 +4,7 @@ Forward   ``y[a, b] = (sum of x over the taps of window (a, b) inside the image)
 Gradient  ``dx[j] = sum over the windows (a, b) with a tap at j of g[p0 + (a, b)] / N(a, b)``
 
 ``N(a, b) = Ny(a) * Nx(b)`` counts, with edge mode "zero", all taps; with "clamp", those inside the image and inside a
-ring of ``zero_pad_size`` zeros around it: there the window shrinks. It depends on the geometry alone, so the gradient
+zero pad of ``zero_pad_size`` around it: there the window shrinks. It depends on the geometry alone, so the gradient
 needs no more of the source image than its size. Pixels that no window reads get exactly 0.
 
 Source: MPSCNNPoolingAverage, MPSCNNPoolingAverageGradient in ``MPSCNNPooling.h``; formulas, N and the zero rule [doc].
@@ -12,49 +12,30 @@ Source: MPSCNNPoolingAverage, MPSCNNPoolingAverageGradient in ``MPSCNNPooling.h`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
-
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike, pair
+from mpsref.codecs import parameter
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import operation
 from mpsref.tables import reciprocals
 
-__all__ = ["PoolingAverage"]
 
-
-class AverageForward(PoolingForward):
-    """``forward`` of average pooling: y (N, OH, OW, C) from x (N, H, W, C)."""
-
-    spec: PoolingAverage
-
-    def reciprocals(self) -> tuple[Array, Array]:
-        """Return 1/Ny and 1/Nx of every window, float64; 0 where N is 0."""
-        return self.spec.reciprocals((0, 0), self.output_size, self.source_shape)
-
-
-class AverageGradient(PoolingGradient):
-    """``gradient`` of average pooling: dx (N, H, W, C) from g (N, GH, GW, C)."""
-
-    spec: PoolingAverage
-
-    def reciprocals(self) -> tuple[Array, Array]:
-        """Return 1/Ny and 1/Nx of the windows of every gradient pixel, float64; 0 where N is 0."""
-        first = -self.primary_offset[0], -self.primary_offset[1]
-        return self.spec.reciprocals(first, self.gradient_size, self.source_shape)
-
-
-@dataclass(frozen=True)
 class PoolingAverage(Pooling):
     """Average pooling.
 
-    ``zero_pad_size`` is the width (y, x) of a ring of zeros that counts in N; edge mode "zero" ignores it.
+    Parameters
+    ----------
+    kernel_size, strides, offset, edge_mode
+        As in :class:`mpsref.kernels.pooling.Pooling`.
+    zero_pad_size : int or pair of int
+        Width (y, x) of the zero pad around the image that counts in N with edge mode "clamp"; ignored with "zero".
 
+    Examples
+    --------
     >>> import numpy as np
     >>> pool = PoolingAverage(kernel_size=3, strides=2, edge_mode="clamp")
     >>> x = np.arange(1, 17, dtype=np.float32).reshape(1, 4, 4, 1)
@@ -65,30 +46,73 @@ class PoolingAverage(Pooling):
     [9.0, 21.0, 12.0, 12.0]
     """
 
-    zero_pad_size: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("zp")})
+    zero_pad_size: PairLike = parameter(codecs.pair("zp", low=0), default=(0, 0))
 
     reads_source = False
-    problems: ClassVar = {"forward": AverageForward, "gradient": AverageGradient}
-
-    def __post_init__(self) -> None:
-        """Check every parameter and store pairs as tuples."""
-        super().__post_init__()
-        object.__setattr__(self, "zero_pad_size", pair("zero_pad_size", self.zero_pad_size, low=0))
 
     @property
-    def ring(self) -> Pair:
+    def zero_pad(self) -> Pair:
         """The zero pad size as a pair."""
         return pair("zero_pad_size", self.zero_pad_size)
 
     def reciprocals(self, first: Pair, count: Pair, shape: Shape) -> tuple[Array, Array]:
         """Return 1/N of the windows ``first ... first + count - 1``, for y and for x, on an image of ``shape``."""
         y, x = (
-            reciprocals(window, i, n, length, self.edge_mode, ring)
-            for window, i, n, length, ring in zip(self.windows, first, count, shape[1:3], self.ring, strict=True)
+            reciprocals(window, i, n, length, self.edge_mode, zero_pad)
+            for window, i, n, length, zero_pad in zip(
+                self.windows, first, count, shape[1:3], self.zero_pad, strict=True
+            )
         )
         return y, x
 
 
+class AverageForward(PoolingForward):
+    """``forward`` of average pooling."""
+
+    spec: PoolingAverage
+
+    def reciprocals(self) -> tuple[Array, Array]:
+        """Return 1/Ny and 1/Nx of every window, float64; 0 where N is 0."""
+        return self.spec.reciprocals((0, 0), self.output_size, self.source_shape)
+
+
+class AverageGradient(PoolingGradient):
+    """``gradient`` of average pooling."""
+
+    spec: PoolingAverage
+
+    def reciprocals(self) -> tuple[Array, Array]:
+        """Return 1/Ny and 1/Nx of the windows of every gradient pixel, float64; 0 where N is 0."""
+        first = -self.primary_offset[0], -self.primary_offset[1]
+        return self.spec.reciprocals(first, self.gradient_size, self.source_shape)
+
+
+def windows(problem: AverageForward | AverageGradient, axis: int, indices: range) -> list[tuple[int, slice, int]]:
+    """Return of each window on one axis: its number i, its pixels inside the image, and N(i)."""
+    spec, length = problem.spec, problem.source_shape[1 + axis]
+    window, zero_pad = spec.windows[axis], spec.zero_pad[axis]
+    return [(i, window.inside(i, length), window.divisor(i, length, spec.edge_mode, zero_pad)) for i in indices]
+
+
+def bound(problem: AverageForward | AverageGradient, values: Array) -> ErrorBound:
+    """Sum of |terms|, and m = number of terms + 4: the additions, two factors 1/N and their products [choice].
+
+    Integers give an exact result where every N is a power of two: then all partial sums are multiples of 1 / max N.
+    """
+    magnitude = problem.operation.formula(problem, np.abs(values))
+    counts, dyadic = [], []
+    for runs, inverse in zip(problem.runs(), problem.reciprocals(), strict=True):
+        counts.append(runs.count)
+        inexact = np.concatenate([[0], np.cumsum(np.frexp(inverse)[0] % 0.5 != 0)])  # windows whose N is no power of 2
+        windows = runs.first if isinstance(problem, AverageGradient) else np.arange(len(runs.first))
+        width = runs.count if isinstance(problem, AverageGradient) else 1
+        dyadic.append(inexact[windows + width] == inexact[windows])
+    count, exact = (np.multiply.outer(*axes)[None, :, :, None] for axes in (counts, dyadic))
+    finest = np.prod([inverse[inverse > 0].min(initial=1.0) for inverse in problem.reciprocals()])
+    return ErrorBound(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
+
+
+@operation(PoolingAverage, problem=AverageForward, bound=bound)
 def forward(problem: AverageForward, x: Array) -> Array:
     """y[a, b] = sum of the pixels inside the image / N(a, b)."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
@@ -99,6 +123,7 @@ def forward(problem: AverageForward, x: Array) -> Array:
     return y
 
 
+@operation(PoolingAverage, problem=AverageGradient, bound=bound)
 def gradient(problem: AverageGradient, g: Array) -> Array:
     """dx[pixels inside the image] += g[p0 + (a, b)] / N(a, b): the forward pass with the arrow reversed."""
     dx = np.zeros(problem.result_shapes[0], g.dtype)
@@ -108,33 +133,3 @@ def gradient(problem: AverageGradient, g: Array) -> Array:
             if ny * nx:
                 dx[:, rows, columns] += g[:, py + a, px + b, None, None] / (ny * nx)
     return problem.place(dx)
-
-
-def windows(problem: AverageForward | AverageGradient, axis: int, indices: range) -> list[tuple[int, slice, int]]:
-    """Return of each window on one axis: its number i, its pixels inside the image, and N(i)."""
-    spec, length = problem.spec, problem.source_shape[1 + axis]
-    window, ring = spec.windows[axis], spec.ring[axis]
-    return [(i, window.inside(i, length), window.divisor(i, length, spec.edge_mode, ring)) for i in indices]
-
-
-def terms(problem: AverageForward | AverageGradient, values: Array) -> ErrorBound:
-    """Sum of |terms|, and m = number of terms + 4: the additions, two factors 1/N and their products [choice].
-
-    Integers give an exact result where every N is a power of two: then all partial sums are multiples of 1 / max N.
-    """
-    magnitude = REFERENCE[problem.operation](problem, np.abs(values))
-    counts, dyadic = [], []
-    for runs, inverse in zip(problem.runs(), problem.reciprocals(), strict=True):
-        counts.append(runs.count)
-        rounded = np.concatenate([[0], np.cumsum(np.frexp(inverse)[0] % 0.5 != 0)])  # windows with another N, so far
-        windows = runs.first if isinstance(problem, AverageGradient) else np.arange(len(runs.first))
-        width = runs.count if isinstance(problem, AverageGradient) else 1
-        dyadic.append(rounded[windows + width] == rounded[windows])
-    count, exact = (np.multiply.outer(*axes)[None, :, :, None] for axes in (counts, dyadic))
-    finest = np.prod([inverse[inverse > 0].min(initial=1.0) for inverse in problem.reciprocals()])
-    return ErrorBound(magnitude, count + 4, exact & (magnitude <= 2.0**24 * finest))
-
-
-SPECS = (PoolingAverage,)
-REFERENCE: dict[OperationKey, Formula] = {(PoolingAverage, "forward"): forward, (PoolingAverage, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {(PoolingAverage, "forward"): terms, (PoolingAverage, "gradient"): terms}

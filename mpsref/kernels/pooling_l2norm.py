@@ -13,23 +13,24 @@ Source: MPSCNNPoolingL2Norm, MPSCNNPoolingL2NormGradient in ``MPSCNNPooling.h`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, taps
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["PoolingL2Norm"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import operation
 
 
-@dataclass(frozen=True)
 class PoolingL2Norm(Pooling):
     """L2-norm pooling.
 
+    Parameters
+    ----------
+    kernel_size, strides, offset, edge_mode
+        As in :class:`mpsref.kernels.pooling.Pooling`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> pool = PoolingL2Norm(kernel_size=(1, 2), strides=(1, 2), offset=(0, 1))
     >>> x = np.array([3, 4, 0, 0, 5, 12], np.float32).reshape(1, 1, 6, 1)
@@ -40,9 +41,20 @@ class PoolingL2Norm(Pooling):
     [0.6, 0.8, 0.0, 0.0, 5.0, 12.0]
     """
 
-    problems: ClassVar = {"forward": PoolingForward, "gradient": PoolingGradient}
+
+def norm(values: Array, times: Array) -> Array:
+    """Return the root of the sum of squares (N, C) of ``values`` (N, taps, C), each counted ``times`` times."""
+    root: Array = np.sqrt((values**2 * times[:, None]).sum(axis=1))
+    return root
 
 
+def forward_bound(problem: PoolingForward, x: Array) -> ErrorBound:
+    """The norm itself, and m = M / 2 + 8: the root halves the error of a sum of M squares; 3 ulp for the root."""
+    height, width = (window.kernel for window in problem.spec.windows)
+    return ErrorBound(forward(problem, x), np.asarray(-(-height * width // 2) + 8.0))
+
+
+@operation(PoolingL2Norm, problem=PoolingForward, bound=forward_bound)
 def forward(problem: PoolingForward, x: Array) -> Array:
     """y[a, b] = the root of the sum of squares."""
     y = np.zeros(problem.result_shapes[0], x.dtype)
@@ -52,6 +64,15 @@ def forward(problem: PoolingForward, x: Array) -> Array:
     return y
 
 
+def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
+    """Sum of |terms|, and m = number of windows + M / 2 + 16: as above, 3 ulp for the division, and the products."""
+    height, width = (window.kernel for window in problem.spec.windows)
+    return ErrorBound(
+        gradient(problem, np.abs(g), np.abs(x)), count_of_windows(problem) + -(-height * width // 2) + 16.0
+    )
+
+
+@operation(PoolingL2Norm, problem=PoolingGradient, bound=gradient_bound)
 def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
     """dx[j] += g[p0 + (a, b)] * taps that read j * x[j] / y[a, b]: the forward pass with the arrow reversed."""
     dx = np.zeros(problem.source_shape, g.dtype)
@@ -67,31 +88,3 @@ def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
             for tap in np.flatnonzero(inside):
                 dx[:, rows[tap], columns[tap]] += share[:, tap]
     return problem.place(dx)
-
-
-def norm(values: Array, times: Array) -> Array:
-    """Return the root of the sum of squares (N, C) of ``values`` (N, taps, C), each so many times."""
-    root: Array = np.sqrt((values**2 * times[:, None]).sum(axis=1))
-    return root
-
-
-def forward_terms(problem: PoolingForward, x: Array) -> ErrorBound:
-    """The norm itself, and m = M / 2 + 8: the root halves the error of a sum of M squares; 3 ulp for the root."""
-    height, width = (window.kernel for window in problem.spec.windows)
-    return ErrorBound(forward(problem, x), np.asarray(-(-height * width // 2) + 8.0))
-
-
-def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
-    """Sum of |terms|, and m = number of windows + M / 2 + 16: as above, 3 ulp for the division, and the products."""
-    height, width = (window.kernel for window in problem.spec.windows)
-    return ErrorBound(
-        gradient(problem, np.abs(g), np.abs(x)), count_of_windows(problem) + -(-height * width // 2) + 16.0
-    )
-
-
-SPECS = (PoolingL2Norm,)
-REFERENCE: dict[OperationKey, Formula] = {(PoolingL2Norm, "forward"): forward, (PoolingL2Norm, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {
-    (PoolingL2Norm, "forward"): forward_terms,
-    (PoolingL2Norm, "gradient"): gradient_terms,
-}

@@ -1,4 +1,4 @@
-"""Max pooling, with dilation: the largest value of each window, and the gradient that goes to where it stands.
+"""Max pooling, with dilation: the largest value of each window, and the gradient, which goes to its position.
 
 Forward   ``y[a, b] = max over the taps of window (a, b) of V``
 Gradient  ``dx[pixel that the selected tap of (a, b) reads] += g[p0 + (a, b)]``
@@ -14,25 +14,29 @@ Source: MPSCNNPoolingMax, MPSCNNDilatedPoolingMax and their gradients in ``MPSCN
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
-
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair, PairLike, pair
+from mpsref.codecs import parameter
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, count_of_windows, window_of
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["PoolingMax"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import operation
 
 
-@dataclass(frozen=True)
 class PoolingMax(Pooling):
-    """Max pooling; ``dilations`` other than 1 make it MPSCNNDilatedPoolingMax.
+    """Max pooling; with ``dilations`` other than 1 it is MPSCNNDilatedPoolingMax.
 
+    Parameters
+    ----------
+    kernel_size, strides, offset, edge_mode
+        As in :class:`mpsref.kernels.pooling.Pooling`.
+    dilations : int or pair of int
+        Distance (y, x) of two taps, >= 1.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> pool = PoolingMax(kernel_size=(1, 3), edge_mode="clamp")
     >>> x = np.array([-1, -2, -3], np.float32).reshape(1, 1, 3, 1)
@@ -43,40 +47,12 @@ class PoolingMax(Pooling):
     [11.0, 100.0, 0.0]
     """
 
-    dilations: PairLike = field(default=(1, 1), metadata={"codec": codecs.pair("d")})
-
-    problems: ClassVar = {"forward": PoolingForward, "gradient": PoolingGradient}
-
-    def __post_init__(self) -> None:
-        """Check every parameter and store pairs as tuples."""
-        super().__post_init__()
-        object.__setattr__(self, "dilations", pair("dilations", self.dilations, low=1))
+    dilations: PairLike = parameter(codecs.pair("d", low=1), default=(1, 1))
 
     @property
-    def spread(self) -> Pair:
+    def dilation(self) -> Pair:
         """The dilations as a pair."""
         return pair("dilations", self.dilations)
-
-
-def forward(problem: PoolingForward, x: Array) -> Array:
-    """y[a, b] = the value of the selected tap."""
-    y = np.zeros(problem.result_shapes[0], x.dtype)
-    for a, b in np.ndindex(*problem.output_size):
-        y[:, a, b], _ = select(problem, x, a, b)
-    return y
-
-
-def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
-    """dx[pixel of the selected tap] += g[p0 + (a, b)]: the forward pass with the arrow reversed."""
-    dx = np.zeros(problem.source_shape, g.dtype)
-    n, _, _, c = problem.source_shape
-    every = tuple(np.ogrid[:n, :c])
-    (py, px), (rows, columns) = problem.primary_offset, problem.included
-    for a in rows:
-        for b in columns:
-            _, (y, x_, inside) = select(problem, x, a, b)
-            dx[every[0], y, x_, every[1]] += np.where(inside, g[:, py + a, px + b], 0)
-    return problem.place(dx)
 
 
 def select(
@@ -90,17 +66,35 @@ def select(
     return values[np.arange(n)[:, None], selected, np.arange(c)], (y, x_, (y >= 0) & (x_ >= 0))
 
 
-def forward_terms(problem: PoolingForward, x: Array) -> ErrorBound:
+def forward_bound(problem: PoolingForward, x: Array) -> ErrorBound:
     """Nothing is rounded: the maximum is one of the values."""
     return ErrorBound(np.zeros(problem.result_shapes[0]), np.zeros(()), True)
 
 
-def gradient_terms(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
+@operation(PoolingMax, problem=PoolingForward, bound=forward_bound)
+def forward(problem: PoolingForward, x: Array) -> Array:
+    """y[a, b] = the value of the selected tap."""
+    y = np.zeros(problem.result_shapes[0], x.dtype)
+    for a, b in np.ndindex(*problem.output_size):
+        y[:, a, b], _ = select(problem, x, a, b)
+    return y
+
+
+def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |g| over the windows that select the pixel, and m = number of windows that read it + 4."""
     magnitude = gradient(problem, np.abs(g), x)
     return ErrorBound(magnitude, count_of_windows(problem) + 4, magnitude <= 2.0**24)
 
 
-SPECS = (PoolingMax,)
-REFERENCE: dict[OperationKey, Formula] = {(PoolingMax, "forward"): forward, (PoolingMax, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {(PoolingMax, "forward"): forward_terms, (PoolingMax, "gradient"): gradient_terms}
+@operation(PoolingMax, problem=PoolingGradient, bound=gradient_bound)
+def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
+    """dx[pixel of the selected tap] += g[p0 + (a, b)]: the forward pass with the arrow reversed."""
+    dx = np.zeros(problem.source_shape, g.dtype)
+    n, _, _, c = problem.source_shape
+    every = tuple(np.ogrid[:n, :c])
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    for a in rows:
+        for b in columns:
+            _, (y, x_, inside) = select(problem, x, a, b)
+            dx[every[0], y, x_, every[1]] += np.where(inside, g[:, py + a, px + b], 0)
+    return problem.place(dx)

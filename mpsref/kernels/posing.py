@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["following", "kept", "posed", "remembered"]
-
 AnyProblem = TypeVar("AnyProblem")
 Asked = TypeVar("Asked")
 Made = TypeVar("Made")

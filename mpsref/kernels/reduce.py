@@ -21,32 +21,19 @@ Source: the classes of ``MPSNNReduce.h``, and MPSNNReductionSpatialMeanNode in `
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import Clip, Pair, choice, clip_rectangle, number
+from mpsref.arguments.parameters import Clip, Pair, Triple, choice, clip_rectangle, number
 from mpsref.errors import NoGradientError, ShapeError
 from mpsref.geometry import clip
-from mpsref.kernels.broadcasting import Triple
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = [
-    "OPERATIONS",
-    "OVER",
-    "Over",
-    "Reduce",
-    "ReduceForward",
-    "ReduceGradient",
-    "ReduceProblem",
-    "Reduction",
-    "is_legal",
-]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 Reduction: TypeAlias = Literal["sum", "mean", "min", "max", "argumentmin", "argumentmax"]
 OPERATIONS: tuple[Reduction, ...] = get_args(Reduction)
@@ -68,8 +55,7 @@ def is_legal(operation: Reduction, over: Over) -> bool:
     return over == "featurechannels" or not operation.startswith("argument")
 
 
-@dataclass(frozen=True)
-class ReduceProblem(registry.ImageProblem):
+class ReduceProblem(operations.ImageProblem):
     """A call of a reduction: the shape of the image."""
 
     spec: Reduce
@@ -125,7 +111,6 @@ class ReduceProblem(registry.ImageProblem):
         return image[:, y : y + height, x : x + width]
 
 
-@dataclass(frozen=True)
 class ReduceForward(ReduceProblem):
     """``forward`` of a reduction."""
 
@@ -147,7 +132,6 @@ class ReduceForward(ReduceProblem):
         return {"x": np.round(np.clip(drawn["x"], -2, 2))} if is_index else drawn
 
 
-@dataclass(frozen=True)
 class ReduceGradient(ReduceProblem):
     """``gradient`` of the spatial mean."""
 
@@ -173,8 +157,7 @@ class ReduceGradient(ReduceProblem):
         return (self.source_shape,)
 
 
-@dataclass(frozen=True)
-class Reduce(registry.Spec):
+class Reduce(operations.Spec):
     """``operation`` along the axes ``over`` an image.
 
     >>> import numpy as np
@@ -277,3 +260,6 @@ def _dyadic(problem: ReduceProblem) -> bool:
 SPECS = (Reduce,)
 REFERENCE: dict[OperationKey, Formula] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {(Reduce, "forward"): forward_terms, (Reduce, "gradient"): gradient_terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -1,23 +1,16 @@
-"""The reference backend: each kernel's formula, in float64, rounded once.
-
-A kernel module gives two tables: ``REFERENCE``, functions ``formula(problem, *inputs) -> result`` that compute in the
-dtype of their inputs, and ``TERMS``, functions of the same arguments that return what the error bound is made of.
-"""
+"""The reference backend: the formula of each operation, computed in float64 and rounded once; error bounds."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpsref.arguments.arrays import DTYPES, Array
-from mpsref.registry import BUILT_IN, Backend, Implementation, OperationKey, Problem
-
-__all__ = ["UNIT_ROUNDOFF", "ErrorBound", "Formula", "gamma", "input_dtype", "reference"]
-
-Formula = Callable[..., Any]
+from mpsref.backend import Backend, Implementation
+from mpsref.operations import Formula, OperationKey, Problem, operations
+from mpsref.registry import BUILT_IN
 
 UNIT_ROUNDOFF = 2.0**-24
 """Of float32, which backends compute in."""
@@ -61,25 +54,22 @@ def _implementation(formula: Formula, exact: bool) -> Implementation:
 
 
 class _Formulas(Mapping[OperationKey, Implementation]):
-    """The formulas of all kernels, each from the module of its spec."""
+    """The formulas of all kernels as implementations."""
 
     def __init__(self, exact: bool) -> None:
         self._exact = exact
-        self._found: dict[OperationKey, Implementation] = {}
 
     def __getitem__(self, key: OperationKey) -> Implementation:
-        if key not in self._found:
-            table: Mapping[OperationKey, Formula] = getattr(sys.modules.get(key[0].__module__), "REFERENCE", {})
-            self._found[key] = _implementation(table[key], self._exact)
-        return self._found[key]
+        spec_type, method = key
+        if method not in spec_type.declared:
+            raise KeyError(key)
+        return _implementation(spec_type.declared[method].formula, self._exact)
 
     def __iter__(self) -> Iterator[OperationKey]:
-        from mpsref.kernels import REFERENCE  # all of them
-
-        return iter(REFERENCE)
+        return iter(operations())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(operations())
 
 
 reference = Backend(BUILT_IN[0], _Formulas(exact=True), dtypes=DTYPES)

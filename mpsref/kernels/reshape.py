@@ -13,27 +13,23 @@ Source: MPSNNReshape and MPSNNReshapeGradient in ``MPSNNReshape.h`` [doc]; the o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import choice
+from mpsref.arguments.parameters import Triple, choice, triple
 from mpsref.errors import ShapeError
-from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["ElementOrder", "Reshape", "ReshapeForward", "ReshapeGradient", "ReshapeProblem"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 ElementOrder: TypeAlias = Literal["HWC", "CHW"]
 
 ORDERS: tuple[ElementOrder, ...] = get_args(ElementOrder)
 
 
-@dataclass(frozen=True)
-class ReshapeProblem(registry.ImageProblem):
+class ReshapeProblem(operations.ImageProblem):
     """A call of a reshape: the shape before it."""
 
     spec: Reshape
@@ -54,7 +50,6 @@ class ReshapeProblem(registry.ImageProblem):
         return self.source_shape[0], *self.spec.size
 
 
-@dataclass(frozen=True)
 class ReshapeForward(ReshapeProblem):
     """``forward`` of a reshape."""
 
@@ -71,7 +66,6 @@ class ReshapeForward(ReshapeProblem):
         return (self.shape,)
 
 
-@dataclass(frozen=True)
 class ReshapeGradient(ReshapeProblem):
     """``gradient`` of a reshape."""
 
@@ -88,8 +82,7 @@ class ReshapeGradient(ReshapeProblem):
         return (self.source_shape,)
 
 
-@dataclass(frozen=True)
-class Reshape(registry.Spec):
+class Reshape(operations.Spec):
     """Another ``size`` (height, width, channels) for the same elements.
 
     >>> import numpy as np
@@ -140,3 +133,6 @@ def terms(problem: ReshapeProblem, values: Array) -> ErrorBound:
 SPECS = (Reshape,)
 REFERENCE: dict[OperationKey, Formula] = {(Reshape, "forward"): reshape, (Reshape, "gradient"): reshape}
 TERMS: dict[OperationKey, Formula] = {(Reshape, "forward"): terms, (Reshape, "gradient"): terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -10,24 +10,21 @@ at the edge [choice].
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image
 from mpsref.arguments.parameters import Pair, PairLike, flag, pair
 from mpsref.errors import NoGradientError
 from mpsref.kernels.interpolation import Sampling, sampled
-from mpsref.kernels.reference import ErrorBound, Formula
+from mpsref.kernels.reference import ErrorBound
 from mpsref.kernels.upsampling import bilinear_terms
-from mpsref.registry import OperationKey
-
-__all__ = ["Resize", "ResizeBilinear", "ResizeForward", "ResizeProblem", "forward", "terms"]
+from mpsref.operations import Declaration, Formula, OperationKey
 
 
-@dataclass(frozen=True)
-class ResizeProblem(registry.ImageProblem):
+class ResizeProblem(operations.ImageProblem):
     """``forward`` of a resize: y from x, or from a part of it."""
 
     method: ClassVar[str] = "forward"
@@ -55,7 +52,6 @@ class ResizeProblem(registry.ImageProblem):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class ResizeForward(ResizeProblem):
     """``forward`` of a resize of the whole image."""
 
@@ -77,8 +73,7 @@ def _sampling(length: int, outputs: int, aligned: bool) -> Sampling:
     return Sampling(length, outputs, length, outputs)
 
 
-@dataclass(frozen=True)
-class Resize(registry.Spec):
+class Resize(operations.Spec):
     """What kernels have in common whose results have a ``size``."""
 
     size: PairLike = field(metadata={"codec": codecs.pair("size")})
@@ -108,7 +103,6 @@ class Resize(registry.Spec):
         )
 
 
-@dataclass(frozen=True)
 class ResizeBilinear(Resize):
     """Bilinear resize to ``size`` (height, width); one integer stands for both.
 
@@ -142,3 +136,6 @@ def terms(problem: ResizeProblem, x: Array) -> ErrorBound:
 SPECS = (ResizeBilinear,)
 REFERENCE: dict[OperationKey, Formula] = {(ResizeBilinear, "forward"): forward}
 TERMS: dict[OperationKey, Formula] = {(ResizeBilinear, "forward"): terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -9,23 +9,20 @@ gradient; the adjoint is that of the formula [math].
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import Triple, integer, triple
 from mpsref.errors import ShapeError
-from mpsref.kernels.broadcasting import Triple, triple
 from mpsref.kernels.movement import Gather, bit_exact, index
 from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["Slice", "SliceForward", "SliceGradient"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 Size: TypeAlias = tuple[int | None, int | None, int | None]
 """Height, width, channels; ``None`` is "to the end"."""
@@ -39,8 +36,7 @@ _SIZE = codecs.Codec(
 )
 
 
-@dataclass(frozen=True)
-class SliceProblem(registry.ImageProblem):
+class SliceProblem(operations.ImageProblem):
     """A call of a slice: the shape of the image that is cut."""
 
     spec: Slice
@@ -68,7 +64,6 @@ class SliceProblem(registry.ImageProblem):
         return n, height, width, channels
 
 
-@dataclass(frozen=True)
 class SliceForward(SliceProblem):
     """``forward`` of a slice."""
 
@@ -95,7 +90,6 @@ class SliceForward(SliceProblem):
         return y, x, c
 
 
-@dataclass(frozen=True)
 class SliceGradient(SliceProblem):
     """``gradient`` of a slice."""
 
@@ -122,8 +116,7 @@ class SliceGradient(SliceProblem):
         return y, x, c
 
 
-@dataclass(frozen=True)
-class Slice(registry.Spec):
+class Slice(operations.Spec):
     """A box of an image: ``offset`` and ``size`` are (y, x, channel); a size of ``None`` is "to the end".
 
     >>> import numpy as np
@@ -201,3 +194,6 @@ def terms(problem: SliceProblem, values: Array) -> ErrorBound:
 SPECS = (Slice,)
 REFERENCE: dict[OperationKey, Formula] = {(Slice, "forward"): forward, (Slice, "gradient"): gradient}
 TERMS: dict[OperationKey, Formula] = {(Slice, "forward"): terms, (Slice, "gradient"): terms}
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -18,25 +18,23 @@ and defaults [doc], the divisor at the border and even windows [obs], gradient [
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import PairLike
-from mpsref.kernels.normalization import growth, over_power, real
+from mpsref.arguments.parameters import PairLike, real
+from mpsref.kernels.normalization import growth, over_power
 from mpsref.kernels.normalization_windows import (
     WindowedForward,
     WindowedGradient,
     WindowedNormalization,
     WindowedProblem,
 )
-from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["SpatialNormalization"]
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 
 class SpatialForward(WindowedForward):
@@ -51,7 +49,6 @@ class SpatialGradient(WindowedGradient):
     spec: SpatialNormalization
 
 
-@dataclass(frozen=True)
 class SpatialNormalization(WindowedNormalization):
     """Spatial normalization. ``alpha`` is at least 0; a base of the power that is 0 or negative gives what IEEE says.
 
@@ -147,3 +144,6 @@ TERMS: dict[OperationKey, Formula] = {
     (SpatialNormalization, "forward"): forward_terms,
     (SpatialNormalization, "gradient"): gradient_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -14,27 +14,24 @@ aligned corners [doc]; positions without alignment and edge mode "zero" [obs]; "
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref import codecs, registry
+from mpsref import codecs, operations, registry
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
 from mpsref.arguments.parameters import Pair, PairLike, choice, flag, pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import EDGE_MODES, EdgeMode
 from mpsref.kernels.interpolation import Sampling, sampled, spread_back
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.reference import ErrorBound, Formula
-from mpsref.registry import OperationKey
-
-__all__ = ["Upsampling", "UpsamplingBilinear", "UpsamplingNearest", "UpsamplingProblem"]
+from mpsref.kernels.reference import ErrorBound
+from mpsref.operations import Declaration, Formula, OperationKey
 
 
-@dataclass(frozen=True)
-class Upsampling(registry.Spec):
+class Upsampling(operations.Spec):
     """Parameters of both kinds of upsampling: the integer ``scale`` (y, x); one integer stands for both axes."""
 
     scale: PairLike = field(metadata={"codec": codecs.pair("s")})
@@ -83,8 +80,7 @@ class Upsampling(registry.Spec):
         return registry.run_one(problem, g, out=out, backend=backend)
 
 
-@dataclass(frozen=True)
-class UpsamplingProblem(registry.ImageProblem):
+class UpsamplingProblem(operations.ImageProblem):
     """A call of upsampling: the shape of the small image."""
 
     spec: Upsampling
@@ -114,7 +110,6 @@ class UpsamplingProblem(registry.ImageProblem):
         return f"reads rows {rows}, columns {columns}"
 
 
-@dataclass(frozen=True)
 class UpsamplingForward(UpsamplingProblem):
     """``forward`` of upsampling: y from x."""
 
@@ -131,7 +126,6 @@ class UpsamplingForward(UpsamplingProblem):
         return (self.large_shape,)
 
 
-@dataclass(frozen=True)
 class UpsamplingGradient(UpsamplingProblem):
     """``gradient`` of upsampling: dx from g."""
 
@@ -151,7 +145,6 @@ class UpsamplingGradient(UpsamplingProblem):
 PROBLEMS = {"forward": UpsamplingForward, "gradient": UpsamplingGradient}
 
 
-@dataclass(frozen=True)
 class UpsamplingNearest(Upsampling):
     """Upsampling that repeats each pixel in a block of (sy, sx).
 
@@ -170,7 +163,6 @@ class UpsamplingNearest(Upsampling):
         return Sampling(length, s * length, 1, s, nearest=True)
 
 
-@dataclass(frozen=True)
 class UpsamplingBilinear(Upsampling):
     """Upsampling that interpolates linearly along y and x.
 
@@ -270,3 +262,6 @@ TERMS: dict[OperationKey, Formula] = {
     (UpsamplingBilinear, "forward"): forward_terms,
     (UpsamplingBilinear, "gradient"): gradient_terms,
 }
+
+for _spec_type, _method in REFERENCE:
+    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

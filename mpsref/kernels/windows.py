@@ -10,8 +10,6 @@ from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 
-__all__ = ["default_size", "described"]
-
 Windows: TypeAlias = tuple[Window, Window]
 """The window of the y axis and that of the x axis."""
 

@@ -38,11 +38,11 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape
-from mpsref.arguments.parameters import flag, integer, number
+from mpsref.arguments.parameters import Triple, flag, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
-from mpsref.kernels.broadcasting import Broadcasting, Triple
+from mpsref.kernels.broadcasting import Broadcasting
 from mpsref.kernels.compare import COMPARISONS
 from mpsref.kernels.posing import posed
 from mpsref.mps.core import types

@@ -30,7 +30,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import effective_offset
-from mpsref.kernels.convolution_problems import WeightedKernel as WeightedSpec
+from mpsref.kernels.convolution import WeightedKernel as WeightedSpec
 from mpsref.mps.convolution import MPSCNNConvolution, convolution
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
 from mpsref.mps.convolution_loading import LoadedWeights

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import real
 from mpsref.errors import ShapeError
-from mpsref.kernels.normalization import FLT_MIN, real
+from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix

@@ -32,10 +32,10 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_ch
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import integer, real
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization_problems import not_negative
-from mpsref.kernels.normalization import FLT_MIN, real
+from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSState

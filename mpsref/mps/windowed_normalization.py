@@ -25,10 +25,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, integer
+from mpsref.arguments.parameters import Pair, integer, real
 from mpsref.errors import ShapeError
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
-from mpsref.kernels.normalization import real
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument

@@ -90,7 +90,7 @@ def _divisor(problem: Problem, axis: int, i: int) -> str:
     if not isinstance(problem, (AverageForward, AverageGradient)):
         return ""
     spec = problem.spec
-    n = spec.windows[axis].divisor(i, problem.source_shape[1 + axis], spec.edge_mode, spec.ring[axis])
+    n = spec.windows[axis].divisor(i, problem.source_shape[1 + axis], spec.edge_mode, spec.zero_pad[axis])
     return f", N = {n}"
 
 

@@ -183,7 +183,7 @@ def _place(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Plac
     if spec.edge_mode == "zero":
         return "zero"
     if isinstance(spec, PoolingAverage):
-        return "zero" if -spec.ring[axis] <= j < length + spec.ring[axis] else "outside"
+        return "zero" if -spec.zero_pad[axis] <= j < length + spec.zero_pad[axis] else "outside"
     return "edge"
 
 
@@ -355,7 +355,7 @@ def _averages(problem: PoolingForward | PoolingGradient) -> bool:
 def _count(problem: PoolingForward | PoolingGradient, axis: int, i: int) -> int:
     """Return N of window ``i``; for a kernel that does not average, the number of its taps inside the image."""
     spec, length = problem.spec, problem.source_shape[1 + axis]
-    mode, ring = (spec.edge_mode, spec.ring[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
+    mode, ring = (spec.edge_mode, spec.zero_pad[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
     return spec.windows[axis].divisor(i, length, mode, ring)
 
 

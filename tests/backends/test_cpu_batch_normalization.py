@@ -11,7 +11,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import BatchNormalization
 from mpsref_cpu import threads
-from mpsref_cpu.normalization import batch as kernels
+from mpsref_cpu.normalization import batch_normalization as kernels
 
 SHAPES = [
     (4, 64, 64, 48),  # several pixels a strip, several strips a block

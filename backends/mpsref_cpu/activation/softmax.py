@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.softmax import LogSoftMax, SoftMax, SoftMaxForward
+from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
@@ -33,7 +33,7 @@ ONE = real(1)
 def implementation(kernel: Callable[..., None]) -> Implementation:
     """Return what runs ``kernel(begin, end, at_once, channels, *inputs, result)`` on blocks of ``at_once`` pixels."""
 
-    def run(problem: SoftMaxForward, *inputs: Array, out: Array) -> None:
+    def run(problem: ForwardProblem, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]
         pixels = out.size // channels
         at_once = max(1, BLOCK // channels)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.convolution import Convolution
-from mpsref.kernels.convolution_problems import Forward, GradientData
+from mpsref.kernels.convolution import Convolution, Forward, GradientData
 from mpsref.kernels.convolution_transpose import ConvolutionTranspose
 from mpsref.kernels.neuron import Neuron
 from mpsref.registry import Implementation, OperationKey

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData
-from mpsref.kernels.convolution_problems import Forward, GradientData, Weighted
+from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, Forward, GradientData, Weighted
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
 from mpsref.kernels.posing import remembered
 from mpsref_cpu.convolution.index_lists import Block, Sizes

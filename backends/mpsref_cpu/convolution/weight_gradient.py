@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.convolution import ConvolutionGradientWeights
-from mpsref.kernels.convolution_problems import GradientWeights
+from mpsref.kernels.convolution import ConvolutionGradientWeights, GradientWeights
 from mpsref.kernels.convolution_transpose import TransposeGradientWeights
 from mpsref.kernels.posing import remembered
 from mpsref_cpu.convolution.bias_gradient import bias_gradient

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array, ImageShape, as_shape
+from mpsref.arguments.parameters import Triple
 from mpsref.conformance.case import Case
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
@@ -31,7 +32,7 @@ from mpsref.kernels.arithmetic import (
     fold,
     terms,
 )
-from mpsref.kernels.broadcasting import BroadcastProblem, Operand, Triple
+from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.kernels.compare import COMPARISONS, CompareForward
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
 

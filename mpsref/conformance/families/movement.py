@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import Triple
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
@@ -21,7 +22,6 @@ from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
-from mpsref.kernels.broadcasting import Triple
 from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient, ConcatenationProblem
 from mpsref.kernels.pad import EDGES, PadGradient, PadProblem
 from mpsref.kernels.reshape import ORDERS

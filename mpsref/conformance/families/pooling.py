@@ -566,14 +566,14 @@ def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
     spec, size = problem.spec, problem.source_shape[1:3]
     outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
     pads = [window.center - window.offset for window in spec.windows]
-    padded = any(pads) and (spec.edge_mode == "zero" or spec.spread != (1, 1))  # PyTorch pads with minus infinity
+    padded = any(pads) and (spec.edge_mode == "zero" or spec.dilation != (1, 1))  # PyTorch pads with minus infinity
     if padded or any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
         return None
     for ceil_mode in (False, True):
-        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, spec.spread, ceil_mode)
+        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, spec.dilation, ceil_mode)
         beyond = ceil_mode and spec.edge_mode == "zero"
         if placed.output_size == outputs and not beyond:
-            return list(spec.kernel_size), list(spec.strides), pads, list(spec.spread), ceil_mode
+            return list(spec.kernel_size), list(spec.strides), pads, list(spec.dilation), ceil_mode
     return None
 
 

@@ -34,7 +34,7 @@ from mpsref.conformance.properties import repeatable
 from mpsref.conformance.strategies import often, pairs, seldom
 from mpsref.geometry import EDGE_MODES, Window, ceil_div
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
-from mpsref.kernels.convolution_problems import WeightedKernel
+from mpsref.kernels.convolution import WeightedKernel
 from mpsref.registry import Problem, Spec
 
 OFFSETS = pairs(0, 1) | pairs(-3, 3) | seldom((1, 1), pairs(-6, 9))

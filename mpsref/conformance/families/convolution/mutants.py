@@ -21,8 +21,7 @@ from mpsref.conformance.mutants import (
     with_spec,
 )
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
-from mpsref.kernels.convolution import by_group, joined, weights_by_group
-from mpsref.kernels.convolution_problems import Forward, Weighted
+from mpsref.kernels.convolution import Forward, Weighted, by_group, joined, weights_by_group
 from mpsref.kernels.neuron_curves import value
 from mpsref.registry import Implementation, Operation, OperationKey
 

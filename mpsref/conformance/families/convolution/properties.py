@@ -15,7 +15,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Convolution, ConvolutionTranspose
-from mpsref.kernels.convolution_problems import Forward, GradientWeights, Weighted, WeightedKernel
+from mpsref.kernels.convolution import Forward, GradientWeights, Weighted, WeightedKernel
 from mpsref.kernels.convolution_transpose import exchanged
 from mpsref.registry import Backend
 
