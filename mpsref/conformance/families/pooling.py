@@ -455,7 +455,7 @@ def pooling_cases(entry: Entry) -> Iterator[tuple[Pair, Pair, list[int], Array]]
     """
     for case, draw in entry.cases():
         if "configuration" in case:
-            yield (*_in_words_of_pytorch(case["configuration"]), draw(case["configuration"]["shape"]))
+            yield (*_of_pytorch(case["configuration"]), draw(case["configuration"]["shape"]))
             continue
         size = case.get("h", 8), case.get("w", 12)
         stride = case.get("stride", 1)
@@ -469,13 +469,13 @@ def pooling_cases(entry: Entry) -> Iterator[tuple[Pair, Pair, list[int], Array]]
         yield kernel, strides, pads, draw((case.get("n", 1), *size, case.get("c", 4)))
 
 
-def _in_words_of_pytorch(words: dict[str, Any]) -> tuple[Pair, Pair, list[int]]:
+def _of_pytorch(configuration: dict[str, Any]) -> tuple[Pair, Pair, list[int]]:
     """Return kernel, strides and pads; to round sizes up is to leave room for another window at the end.
 
     (PyTorch then drops a window that starts in the padding at the end. No published configuration has one.)
     """
-    kernel, stride, pad = words["kernel"], words["stride"], words["pad"]
-    end = pad + (stride - 1 if words["ceil_mode"] else 0)
+    kernel, stride, pad = configuration["kernel"], configuration["stride"], configuration["pad"]
+    end = pad + (stride - 1 if configuration["ceil_mode"] else 0)
     return (kernel, kernel), (stride, stride), [pad, pad, end, end]
 
 

@@ -103,9 +103,9 @@ class _Case:
 
 
 def _relation(entry: Entry, backend: Backend) -> Iterator[Comparison]:
-    for words, draw in entry.cases():
-        case = _read(words, entry.parameters)
-        n, (inputs, outputs) = min(words.get("n", 1), 2), case.channels
+    for drawn, draw in entry.cases():
+        case = _read(drawn, entry.parameters)
+        n, (inputs, outputs) = min(drawn.get("n", 1), 2), case.channels
         scale = 1.0 if entry.data else UNNAMED
         x = scale * draw((n, *case.source, inputs))
         weights, biases = scale * draw((outputs, *case.kernel, inputs // case.groups)), scale * draw((outputs,))
@@ -121,22 +121,22 @@ def _relation(entry: Entry, backend: Backend) -> Iterator[Comparison]:
         yield Comparison(f"{case}: y", y, Values.all_given(expected))
 
 
-def _read(words: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Case:
-    """Read a case in the words of its source; where it names no size, it is 8 x 12."""
-    size = words.get("size", 12)
+def _read(drawn: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Case:
+    """Return the case of the drawn values; where they have no size, it is 8 x 12."""
+    size = drawn.get("size", 12)
     width, height = size if isinstance(size, list) else (size, size)
-    source = words.get("h", height if "size" in words else 8), words.get("w", width)
-    kernel = words.get("kernel_y", words.get("kernel", 3)), words.get("kernel_x", words.get("kernel", 3))
-    stride = words.get("stride", 1)
-    strides = words.get("stride_y", stride), words.get("stride_x", stride)
+    source = drawn.get("h", height if "size" in drawn else 8), drawn.get("w", width)
+    kernel = drawn.get("kernel_y", drawn.get("kernel", 3)), drawn.get("kernel_x", drawn.get("kernel", 3))
+    stride = drawn.get("stride", 1)
+    strides = drawn.get("stride_y", stride), drawn.get("stride_x", stride)
     half = {"none": 0, "half": kernel[0] // 2}
     top, left, bottom, right = (
-        half[words[f"pad_{side}"]]
-        if f"pad_{side}" in words
-        else words.get(f"pad_{axis}", words.get("pad", kernel[0] // 2))
+        half[drawn[f"pad_{side}"]]
+        if f"pad_{side}" in drawn
+        else drawn.get(f"pad_{axis}", drawn.get("pad", kernel[0] // 2))
         for side, axis in (("top", "y"), ("left", "x"), ("bottom", "y"), ("right", "x"))
     )
-    inputs, outputs = words["channels"] if "channels" in words else (words["c"], words.get("out_channels", words["c"]))
+    inputs, outputs = drawn["channels"] if "channels" in drawn else (drawn["c"], drawn.get("out_channels", drawn["c"]))
     depthwise = parameters.get("descriptor") == "depthwise"
     height, width = (
         max(min(length, LARGEST), extent - before - after)
@@ -148,8 +148,8 @@ def _read(words: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Case:
         kernel,
         strides,
         (top, left, bottom, right),
-        inputs if depthwise else words.get("groups", 1),
-        _neuron(words.get("neuron", parameters.get("neuron"))),
+        inputs if depthwise else drawn.get("groups", 1),
+        _neuron(drawn.get("neuron", parameters.get("neuron"))),
     )
 
 
@@ -180,13 +180,13 @@ def _biases(entry: Entry) -> Array:
     return entry.inputs["biases"].array.astype(np.float32)
 
 
-def _neuron(words: Any) -> Neuron | None:
+def _neuron(named: Any) -> Neuron | None:
     """Return the neuron that an entry names, alone or with its parameters."""
-    if words is None:
+    if named is None:
         return None
-    if isinstance(words, str):
-        return Neuron(words.lower())
-    return Neuron(words["neuron_type"].lower(), words.get("a"))
+    if isinstance(named, str):
+        return Neuron(named.lower())
+    return Neuron(named["neuron_type"].lower(), named.get("a"))
 
 
 def transpose_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
