@@ -267,14 +267,14 @@ class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         left = [count(channels) for channels in read]
-        walks = self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels
-        return max((length for length, walk in zip(left, walks, strict=True) if walk), default=1)
+        strides = self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels
+        return max((length for length, step in zip(left, strides, strict=True) if step), default=1)
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        """The channels before the offsets have been cut off already."""
+        """Channel offsets are 0 here: the channels before them are cut off."""
         function: Any = self._function()
-        behind = {name: (*getattr(function, name)[:2], 0) for name in ("primary_offset", "secondary_offset")}
-        replace(function, **behind).forward(*parts, out=destination[region], backend=self.backend)
+        offsets = {name: (*getattr(function, name)[:2], 0) for name in ("primary_offset", "secondary_offset")}
+        replace(function, **offsets).forward(*parts, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, Any]:
         return {"function": self._function(), "mask": None}
@@ -324,6 +324,17 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
 
     ``threshold`` >= 0 counts for ``Equal`` and ``NotEqual``. MPS has no gradient for it.
+
+    Parameters
+    ----------
+    comparison_type : MPSNNComparisonType, int or str
+        The comparison.
+    threshold : float
+        The largest distance of equal numbers, >= 0.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
     """
 
     def __init__(
@@ -334,7 +345,6 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; ``ValueError`` for a threshold that is negative or NaN."""
         fix(self, comparison_type=comparison_type, threshold=threshold)
         super().__init__(backend=backend, **properties)
 
@@ -342,8 +352,8 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
 # --- gradient kernels -------------------------------------------------------------------------------------------------
 
 
-WALK: Triple = (1, 1, 1)
-START: Triple = (0, 0, 0)
+STRIDES_OF_ONE: Triple = (1, 1, 1)
+NO_OFFSET: Triple = (0, 0, 0)
 
 
 class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
@@ -353,6 +363,15 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     strides are the forward ones of that image; a ``gradient_state`` sets them, and brings the mask m and the offsets.
     Without a state there is no mask and no offset, and the gradient of a product is as large as g. A true gradient has
     a ``bias`` of 0.
+
+    Parameters
+    ----------
+    is_secondary_source_filter : bool
+        Whether it is the gradient for the secondary operand.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
     """
 
     state_class = MPSCNNArithmeticGradientState  # type: ignore[assignment]  # a state of two sources
@@ -363,7 +382,6 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     def __init__(
         self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make the gradient kernel of one operand; ``TypeError`` unless the argument is a bool."""
         fix(self, is_secondary_source_filter=is_secondary_source_filter)
         super().__init__(backend=backend, **properties)
 
@@ -390,7 +408,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         own = int(self.is_secondary_source_filter)
         other = self.operation == "multiply"
         passed = 1 - own if other else own  # which operand the source image is
-        strides, offsets, shapes = [WALK, WALK], [START, START], [g, g]
+        strides, offsets, shapes = [STRIDES_OF_ONE] * 2, [NO_OFFSET] * 2, [g, g]
         if state is None:
             strides[passed] = (
                 self.secondary_stride_in_pixels_y,

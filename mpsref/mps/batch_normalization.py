@@ -69,14 +69,14 @@ def parts_of(name: str, value: Any) -> Parts:
 
 
 def is_list_of_arrays(value: Any) -> bool:
-    """Tell a list of arrays, also an empty one, from a batch of image objects and from nested lists of numbers."""
+    """Return whether this is a list of arrays, not a batch of image objects and no nested lists of numbers."""
     if not isinstance(value, (list, tuple)) or image_arguments.is_batch(value):
         return False
     return all(len(getattr(one, "shape", ())) == 4 for one in value)
 
 
 def check_channels(parts: Parts, channels: int) -> None:
-    """Raise ``ShapeError`` for an image whose channels are not those that the parameters are for."""
+    """Raise ``ShapeError`` for an image with another number of channels than the parameters."""
     for one in parts:
         if one.array.shape[3] != channels:
             raise ShapeError(
@@ -381,7 +381,7 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
         """Add the pixels of ``source_images`` to the statistics in the state.
 
         They are an array (N, H, W, C), or a list of such arrays. A state whose statistics were used starts a new batch.
-        Without images nothing happens. On an error, ``ValueError`` or ``TypeError`` for what does not fit,
+        Without images nothing happens. On an error, ``ValueError`` or ``TypeError`` for values that do not fit,
         ``OrderError`` for a committed ``command_buffer``, the state stays as it was.
         """
         parts = parts_of("source_images", source_images)
@@ -403,8 +403,26 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
 class MPSCNNBatchNormalization(NormalizationKernel):
     """The normalization of images (N, H, W, C), with a fused neuron: :meth:`BatchNormalization.forward`.
 
-    Without a state it uses the mean and variance of its data source (inference), with one those of the batch. Vectors
-    are copied when the kernel is made, and change by a reload alone.
+    Without a state it uses mean and variance of its data source (inference), with a state those of the batch. Vectors
+    are copied when the kernel is made, and changed only by a reload.
+
+    Parameters
+    ----------
+    data_source : MPSCNNBatchNormalizationDataSource
+        Where the vectors come from.
+    fused_neuron_descriptor : MPSNNNeuronDescriptor, optional
+        The neuron that follows.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a data source that does not fit; ``OrderError`` if ``load`` fails.
+    ShapeError
+        For a PReLU with another number of slopes than channels.
     """
 
     kind = "Batch"
@@ -422,11 +440,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Load the vectors; every property that can be set may be given by keyword.
-
-        Raises ``TypeError`` or ``ValueError`` (``OrderError`` if ``load`` fails) for a data source that does not fit,
-        ``ShapeError`` for a PReLU with another number of slopes than there are channels.
-        """
         fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
         super().__init__(data_source, backend=backend, **properties)
         slopes = None if self.fused_neuron_descriptor is None else self.fused_neuron_descriptor.data
@@ -471,7 +484,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         the shape of the source. ``return_state`` and ``destination_state`` are unavailable [doc].
 
         Nothing is written, and state and properties stay as they were, when an error is raised: ``ValueError`` or
-        ``TypeError`` for what does not fit, ``OrderError`` for a committed ``command_buffer``.
+        ``TypeError`` for values that do not fit, ``OrderError`` for a committed ``command_buffer``.
         """
         if return_state or destination_state is not None:
             raise refuse(self, "encode with a destination state", "make one with result_state_for_source_image()")

@@ -130,7 +130,7 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
 class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
 
-    One call or several, in any order, over exactly the images that the statistics are of. What is added up is
+    One call or several, in any order, over exactly the images that the statistics are of. The summands are
     ``g' = g * f'(z)`` and ``g' * xhat`` with the final statistics of the batch, so this comes after all of them. There
     is no destination image: the encodes of :class:`MPSCNNGradientKernel` are unavailable [doc].
     """
@@ -158,7 +158,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
         ones. Without statistics of a batch, those of the kernel count (frozen statistics). Without images nothing
         happens. ``gradient_states`` and ``destination_gradients`` are unavailable [doc].
 
-        The state stays as it was on an error: ``ValueError`` or ``TypeError`` for what does not fit, ``OrderError``
+        The state stays as it was on an error: ``ValueError`` or ``TypeError`` for illegal values, ``OrderError``
         where there are no statistics, or for a committed ``command_buffer``.
         """
         if gradient_states is not None or destination_gradients is not None:
@@ -200,7 +200,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         mean and variance are constants, those of the kernel, and no sums are needed. Lists of arrays give a list.
 
         Nothing is written, and state and properties stay as they were, when an error is raised: ``ValueError`` or
-        ``TypeError`` for what does not fit, ``OrderError`` also for a committed ``command_buffer``.
+        ``TypeError`` for values that do not fit, ``OrderError`` also for a committed ``command_buffer``.
         """
         if batch_normalization_state is not None and gradient_state is not None:
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")

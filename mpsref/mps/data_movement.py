@@ -73,7 +73,7 @@ NONE = MPSImageCoordinate(0, 0, 0)
 def coordinate(name: str, value: Any) -> MPSImageCoordinate:
     """Return ``value`` as a coordinate (x, y, channel), each >= 0.
 
-    Raises ``TypeError`` for what is no tuple of integers, ``ValueError`` for another length or a negative number.
+    Raises ``TypeError`` unless it is a tuple of integers, ``ValueError`` for another length or a negative number.
     """
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be (x, y, channel)")
@@ -108,6 +108,17 @@ class MPSNNPad(_Sizes, WholeImageKernel):
 
     ``edge_mode`` is any of the five; ``Constant`` fills with ``fill_value``, or with ``fill_value_array``, a number for
     each channel of the result.
+
+    Parameters
+    ----------
+    padding_size_before, padding_size_after : tuple of int
+        Columns, rows and channels before and after the image, (x, y, channel), each >= 0.
+    fill_value_array : sequence of float, optional
+        The value of each channel of the result for the edge mode ``Constant``; by default ``fill_value`` for all.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
     """
 
     fixed = tuple(name for name in WholeImageKernel.fixed if name != "edge_mode")
@@ -124,7 +135,6 @@ class MPSNNPad(_Sizes, WholeImageKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; sizes are (x, y, channel). ``TypeError`` or ``ValueError`` for what is not legal."""
         fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after)
         fix(self, fill_value_array=fill_value_array)
         super().__init__(backend=backend, **properties)
@@ -295,9 +305,22 @@ class MPSNNReshapeNode(FunctionNode):
 
 @saved()
 class MPSNNSlice(WholeImageKernel):
-    """The box from the offsets on, zeros where it reaches beyond the image: :class:`mpsref.Slice`.
+    """A box of an image, zeros outside the image: :class:`mpsref.Slice`.
 
     ``None`` for a size means "to the end". Every number can be set later.
+
+    Parameters
+    ----------
+    offset_y, offset_x : int
+        The first row and column; may lie outside the image.
+    feature_channel_offset : int
+        The first channel, >= 0.
+    height, width, feature_channels : int, optional
+        The size of the box, >= 1; to the end of the image by default.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
     """
 
     offset_y = Property(integer, 0, "The first row; any integer.")
@@ -319,7 +342,6 @@ class MPSNNSlice(WholeImageKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; ``TypeError`` for what is no integer, ``ValueError`` for a size < 1."""
         fix(self, offset_y=offset_y, offset_x=offset_x, feature_channel_offset=feature_channel_offset)
         fix(self, height=height, width=width, feature_channels=feature_channels)
         super().__init__(backend=backend, **properties)

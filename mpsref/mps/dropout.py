@@ -109,6 +109,19 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
 
     ``sequence`` is the number of the next mask: an encode that draws a mask uses and increments it. Setting it back
     replays a run. At inference, leave dropout out.
+
+    Parameters
+    ----------
+    keep_probability : float
+        The probability that an element is kept, in (0, 1).
+    seed : int
+        The seed of the masks, in [0, 2**64).
+    mask_stride_in_pixels : tuple of int
+        For x, y and channels: 1 for a mask value at each position, 0 for one value for the axis.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
     """
 
     state_class = MPSCNNDropoutGradientState
@@ -126,7 +139,6 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; ``mask_stride_in_pixels`` is (x, y, z), each 0 or 1. ``ValueError`` for other values."""
         fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
         super().__init__(backend=backend, **properties)
 
@@ -146,7 +158,7 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
 
         ``mask``, uint8 (N, Hm, Wm, Cm) of 0 and 1, takes the place of a new one; ``sequence`` that of the kernel's,
         which then stays. ``first_image_index`` is the number of image 0 in the whole batch. Otherwise as in
-        :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset, clip rectangle and channels alone
+        :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset, clip rectangle and channels only
         (``UnsupportedError``).
         """
         source = image_arguments.source("source_image", source_image)
@@ -180,7 +192,7 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
 
 @saved(*ARGUMENTS)
 class MPSCNNDropoutGradient(_Described, MPSCNNGradientKernel):
-    """The gradient of dropout, which drops what the forward pass dropped: it reads the mask in the state.
+    """The gradient of dropout, with the mask in the state of the forward pass.
 
     ``secondary_offset`` shifts the mask; a position outside it counts as dropped [choice].
     """

@@ -249,7 +249,7 @@ class ImageNormalizationGradient(GradientOfLists):
         destination_gradient: Any = None,
         **options: Any,
     ) -> Any:
-        """Return the gradient for ``source_image``; those for gamma and beta replace what ``gradient_state`` has.
+        """Return the gradient for ``source_image``; those for gamma and beta replace the ones in ``gradient_state``.
 
         The state is that of the forward pass, whose kernel has gamma and epsilon; it cannot be left out. Mean and
         variance are those of ``source_image``. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`; lists of

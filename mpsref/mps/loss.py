@@ -108,6 +108,20 @@ class MPSCNNLossDescriptor(_Numbers, SecureCoding):
     MPSCNNLossDescriptor(MPSCNNLossType.Huber, MPSCNNReductionType.Mean, delta=0.5)
 
     ``CosineDistance`` takes the reduction ``Sum`` only [doc]. Legal values are those of :class:`mpsref.Loss`.
+
+    Parameters
+    ----------
+    loss_type : MPSCNNLossType, int or str
+        The loss.
+    reduction_type : MPSCNNReductionType, int or str
+        How the losses of all elements are reduced.
+    **properties
+        Initial values of properties, by name.
+
+    Raises
+    ------
+    ValueError
+        For illegal values, and for a reduction that the type does not have.
     """
 
     loss_type = Property(
@@ -130,7 +144,6 @@ class MPSCNNLossDescriptor(_Numbers, SecureCoding):
     )
 
     def __init__(self, loss_type: Any, reduction_type: Any, **properties: Any) -> None:
-        """Describe a loss; the properties can be given by keyword. ``ValueError`` for what is not legal."""
         fix(self, loss_type=loss_type, reduction_type=reduction_type)
         initialize(self, properties)
         _ = self.function  # raises for a reduction that the type does not take
@@ -172,13 +185,25 @@ class MPSCNNLossDataDescriptor:
     >>> labels = MPSCNNLossDataDescriptor(np.zeros(12, np.float32), "heightxwidthxfeaturechannels", (3, 2, 1))
     >>> labels.array.shape
     (2, 2, 3, 1)
+
+    Parameters
+    ----------
+    data : array_like of float
+        N times the values of an image.
+    layout : MPSDataLayout, int or str
+        The order of the values.
+    size : tuple of int
+        (width, height, channels).
+
+    Raises
+    ------
+    TypeError
+        For integers.
+    ShapeError
+        For another number of values.
     """
 
     def __init__(self, data: Any, layout: Any, size: Any) -> None:
-        """Copy floating-point ``data`` of images of ``size`` (width, height, channels) in ``layout``.
-
-        Raises ``TypeError`` for integers, ``ShapeError`` for another number of values than N times the size.
-        """
         array = as_array("data", data)
         if array.dtype.kind != "f":
             raise TypeError(f"data has dtype {array.dtype}; it must be a floating-point array: convert it")
@@ -225,15 +250,23 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
     Source: ``MPSCNNLossLabels`` in ``MPSCNNLoss.h`` [doc]; one object for a whole batch [choice].
 
     All accessors raise ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a loss was encoded.
+
+    Parameters
+    ----------
+    loss_image_size : tuple of int, or MPSCNNLossDataDescriptor
+        (width, height, channels) of the loss image; a descriptor alone is that of the labels, for the size (1, 1, 1).
+    labels, weights : MPSCNNLossDataDescriptor or image
+        Data of descriptors are copied, pixels of images are read when a loss runs.
+
+    Raises
+    ------
+    TypeError
+        For a mixture of descriptors and images.
+    ShapeError
+        For weights whose shape is not that of the labels.
     """
 
     def __init__(self, loss_image_size: Any, labels: Any = None, weights: Any = None) -> None:
-        """Make labels in one of Apple's three ways.
-
-        With a labels descriptor alone, the loss image has the size (1, 1, 1). With a size (width, height, channels),
-        labels and weights are descriptors, whose data are copied, or images, whose pixels are read when a loss runs.
-        Raises ``TypeError`` for a mixture, ``ShapeError`` for weights that are not like the labels.
-        """
         if isinstance(loss_image_size, MPSCNNLossDataDescriptor):
             if labels is not None or weights is not None:
                 raise TypeError("a labels descriptor as the first argument stands alone; pass a loss_image_size first")
@@ -320,7 +353,7 @@ def _image(name: str, value: Any) -> Any:
     """Return an array of a descriptor's data, or the image itself."""
     if isinstance(value, MPSCNNLossDataDescriptor):
         return value.array
-    image_arguments.source(name, value)  # raises for what is no image
+    image_arguments.source(name, value)  # raises unless it is an image
     return value
 
 
@@ -346,7 +379,7 @@ class _LossKernel(ImageKernel):
     def __init__(
         self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make a kernel with a copy of the descriptor; ``TypeError`` for what is none."""
+        """Make a kernel with a copy of the descriptor; ``TypeError`` for any other value."""
         fix(self, loss_descriptor=loss_descriptor)
         super().__init__(backend=backend, **properties)
 
@@ -371,7 +404,7 @@ class _Settable(_Numbers, _LossKernel):
     def __init__(
         self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make a kernel with a copy of the descriptor; ``TypeError`` for what is none."""
+        """Make a kernel with a copy of the descriptor; ``TypeError`` for any other value."""
         described = (
             {}
             if not isinstance(loss_descriptor, MPSCNNLossDescriptor)
@@ -397,7 +430,7 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
 
     weight = property(attrgetter("loss_descriptor.weight"), doc="The factor of every loss and gradient.")
     label_smoothing = property(attrgetter("loss_descriptor.label_smoothing"), doc="The amount of label smoothing.")
-    epsilon = property(attrgetter("loss_descriptor.epsilon"), doc="What is added to arguments of logarithms.")
+    epsilon = property(attrgetter("loss_descriptor.epsilon"), doc="The summand in logarithms.")
     delta = property(attrgetter("loss_descriptor.delta"), doc="The end of the quadratic part of ``Huber``.")
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
@@ -413,7 +446,7 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
 
         ``labels`` are :class:`MPSCNNLossLabels` (or a list that names them once for each image), whose loss image is
         written. ``validate`` is that of :meth:`mpsref.Loss.forward`. Runs with default offset, clip rectangle and
-        channels alone (``UnsupportedError``); nothing is written when an error is raised.
+        channels only (``UnsupportedError``); nothing is written when an error is raised.
         """
         source = image_arguments.source("source_image", source_image)
         labels = one_state("labels", labels, source.array.shape[0])
@@ -459,7 +492,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
 
         The loss image is (N, 1, 1, 1), for the reduction NONE (N, H, W, C). ``validate`` is that of
         :meth:`mpsref.Loss.forward`. Otherwise as in :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset,
-        clip rectangle and channels alone (``UnsupportedError``).
+        clip rectangle and channels only (``UnsupportedError``).
         """
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
@@ -505,7 +538,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Return the gradient for the predictions ``source_image`` (or for the labels), like ``source_gradient``.
+        """Return the gradient for the predictions ``source_image`` (or for the labels).
 
         ``source_gradient`` has the shape of the loss image. With a ``gradient_state`` of :class:`MPSNNForwardLoss`, its
         four numbers replace those of this kernel. Nothing is written, and no property changed, when an error is raised.

@@ -49,7 +49,7 @@ class NormalizationKernel(MPSCNNKernel):
     epsilon = Property(
         lambda name, value: real(name, value, low=0),
         FLT_MIN,
-        "What is added to a variance, >= 0; from the data source at first.",
+        "The summand of a variance, >= 0; initially that of the data source.",
     )
     _loaded: LoadedParameters
 

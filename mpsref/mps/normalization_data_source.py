@@ -52,7 +52,7 @@ def read_only(array: Array) -> Array:
 def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
     """Return a read-only copy of a vector, float32; a float64 array stays float64, for work in float64.
 
-    Raises ``TypeError`` for what is no array of real numbers, ``ShapeError`` for another rank, and for another length
+    Raises ``TypeError`` unless it is an array of real numbers, ``ShapeError`` for another rank, and for another length
     than ``channels`` where that is given.
     """
     try:
@@ -66,6 +66,8 @@ def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
         raise ShapeError(f"{name} has shape {array.shape}; it must be {legal}")
     keeps = isinstance(value, np.ndarray) and array.dtype.itemsize == 8 and array.dtype.kind == "f"
     dtype = np.float64 if keeps else np.float32
+    if array.dtype == dtype:
+        return read_only(array.copy())
     with np.errstate(over="ignore"):
         return read_only(array.astype(dtype))
 
@@ -73,15 +75,15 @@ def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
 class NormalizationPairState(MPSState, SynchronizedState):
     """Two vectors with a number for each channel; not a class of Apple's.
 
-    They may be longer than a kernel has channels, which uses the first of them [doc]. Kernels read and write them
-    with :meth:`device_read` and :meth:`device_write` in the order in which they are encoded. The host reads what it
-    passed in itself at any time, and what a kernel has written after :meth:`synchronize`.
+    They may be longer than the number of channels of a kernel, which uses the first of them [doc]. Kernels read and
+    write them with :meth:`device_read` and :meth:`device_write` in the order in which they are encoded. The host reads
+    its own values at any time, and those of a kernel after :meth:`synchronize`.
     """
 
     names: ClassVar[tuple[str, str]]
 
     def __init__(self, first: Any, second: Any) -> None:
-        """Copy the vectors; raise ``TypeError`` for what are no numbers, ``ShapeError`` for unequal lengths."""
+        """Copy the vectors; raise ``TypeError`` unless they are numbers, ``ShapeError`` for unequal lengths."""
         self._vectors = self._checked(first, second)
         self._readable_version = self._version
 
@@ -103,10 +105,10 @@ class NormalizationPairState(MPSState, SynchronizedState):
     def device_read(
         self, channels: int | None = None, command_buffer: MPSCommandBuffer | None = None
     ) -> tuple[Array, Array]:
-        """Return what a kernel that is encoded now reads: two read-only arrays, which do not change later.
+        """Return the vectors for a kernel that is encoded now: two read-only arrays, which do not change later.
 
-        With ``channels``, as many from the start; ``ShapeError`` where there are fewer. ``OrderError`` for a committed
-        command buffer. No synchronization is needed.
+        With ``channels``, the first ``channels`` values; ``ShapeError`` if there are fewer. ``OrderError`` for a
+        committed command buffer. No synchronization is needed.
         """
         check_encodable(command_buffer)
         first, second = self._vectors
@@ -119,7 +121,7 @@ class NormalizationPairState(MPSState, SynchronizedState):
         return first[:channels], second[:channels]
 
     def device_write(self, first: Any, second: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Write what a kernel that is encoded now has computed; ``second=None`` keeps that vector.
+        """Write the vectors of a kernel that is encoded now; ``second=None`` keeps that vector.
 
         Raises ``ShapeError`` for another length than the state has, errors as at construction, ``OrderError`` for a
         committed command buffer; then nothing is written.
@@ -186,7 +188,7 @@ class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
         return mean, not_negative("variance", variance)
 
 
-# --- protocols, and what kernels load ---------------------------------------------------------------------------------
+# --- protocols and loading -------------------------------------------------------------------------------------------
 
 
 @runtime_checkable
@@ -283,7 +285,7 @@ class LoadedParameters:
 def load(source: Any, kind: Kind) -> LoadedParameters:
     """Return copies of the parameters that a data source delivers, between ``load`` and ``purge`` if it has them.
 
-    Without groups of its own every channel is one. Raises ``TypeError`` for a missing member and for what are no
+    Without groups each channel is a group. Raises ``TypeError`` for a missing member and for other types than
     numbers, ``OrderError`` if ``load`` does not return true, ``ValueError`` (or ``ShapeError``) for another length, a
     negative variance or epsilon, one of mean and variance without the other, and groups that do not divide the
     channels.
@@ -380,7 +382,7 @@ class _DataSource(SecureCoding):
         return self.beta_array
 
     def epsilon(self) -> float:
-        """Return what is added to a variance."""
+        """Return the summand of a variance."""
         return self._epsilon
 
     def load(self) -> bool:
@@ -429,6 +431,17 @@ class InstanceNormalizationDataSource(_DataSource):
     ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel sees a change when it
     reloads. An update is one step of ``optimizer`` on both, with their gradients summed over the images; its moments
     are kept here.
+
+    Parameters
+    ----------
+    number_of_feature_channels : int
+        C.
+    gamma, beta : array_like (C,), optional
+        The initial vectors, which are copied.
+    epsilon : float
+        The summand of a variance, >= 0.
+    optimizer : MPSNNOptimizer, optional
+        The optimizer of gamma and beta.
     """
 
     def __init__(
@@ -439,7 +452,6 @@ class InstanceNormalizationDataSource(_DataSource):
         epsilon: float = FLT_MIN,
         optimizer: Any = None,
     ) -> None:
-        """Copy the vectors (C,); raises ``TypeError`` or ``ValueError`` for what does not fit."""
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self._moments: dict[str, Array] = {}
 
@@ -492,7 +504,17 @@ class InstanceNormalizationDataSource(_DataSource):
     version=1, arguments=("number_of_feature_channels", "number_of_groups", "gamma", "beta", "epsilon", "optimizer")
 )
 class GroupNormalizationDataSource(InstanceNormalizationDataSource):
-    """The same for group normalization; ``number_of_groups`` may be set, and a kernel sees it when it reloads."""
+    """The same for group normalization; ``number_of_groups`` may be set, and a kernel sees it when it reloads.
+
+    Parameters
+    ----------
+    number_of_feature_channels : int
+        C.
+    number_of_groups : int
+        The number of groups, which divides C.
+    gamma, beta, epsilon, optimizer
+        As in :class:`InstanceNormalizationDataSource`.
+    """
 
     def __init__(
         self,
@@ -503,13 +525,12 @@ class GroupNormalizationDataSource(InstanceNormalizationDataSource):
         epsilon: float = FLT_MIN,
         optimizer: Any = None,
     ) -> None:
-        """Copy the vectors (C,); raises ``TypeError`` or ``ValueError`` for what does not fit."""
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self.number_of_groups = number_of_groups
 
     @property
     def number_of_groups(self) -> int:
-        """How many groups of channels there are; it divides the number of channels."""
+        """The number of groups of channels; it divides the number of channels."""
         return self._groups
 
     @number_of_groups.setter
@@ -545,6 +566,19 @@ class BatchNormalizationDataSource(_DataSource):
     and (biased) variance, from 0 and 1 where there are none yet. One of gamma and beta is a step of ``optimizer``, and
     nothing where that is ``None``; its moments are kept here. The vectors are ``gamma_array`` and so on, float32; a
     kernel sees a change when it reloads.
+
+    Parameters
+    ----------
+    number_of_feature_channels : int
+        C.
+    gamma, beta, mean, variance : array_like (C,), optional
+        The initial vectors, which are copied.
+    epsilon : float
+        The summand of a variance, >= 0.
+    momentum : float
+        The fraction of the running statistics that an update keeps, in [0, 1].
+    optimizer : MPSNNOptimizer, optional
+        The optimizer of gamma and beta.
     """
 
     def __init__(
@@ -558,10 +592,6 @@ class BatchNormalizationDataSource(_DataSource):
         momentum: float = 0.9,
         optimizer: Any = None,
     ) -> None:
-        """Copy the vectors (C,); raises ``TypeError`` or ``ValueError`` for what does not fit.
-
-        ``momentum`` is in [0, 1]. An ``optimizer`` has ``encode`` and ``moments`` as those of :mod:`mpsref.mps` have.
-        """
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self._momentum = real("momentum", momentum, low=0)
         if self._momentum > 1:

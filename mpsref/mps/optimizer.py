@@ -601,7 +601,23 @@ def _flat(update: Update) -> list[Array | None]:
 
 @saved("optimizer_descriptor", "momentum_scale", "use_nesterov_momentum")
 class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
-    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional."""
+    """Stochastic gradient descent: :class:`mpsref.StochasticGradientDescent`. The momentum is optional.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        The factor of a step; any number.
+    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
+        In place of the learning rate: that and other parameters. Exactly one of the two is given.
+    momentum_scale : float
+        The decay of the momentum, any finite number.
+    use_nesterov_momentum : bool
+        Whether the momentum is Nesterov's.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
+    """
 
     moments = ("input_momentum_vectors",)
 
@@ -619,7 +635,6 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make an optimizer; ``momentum_scale`` is any finite number. Errors as in :class:`MPSNNOptimizer`."""
         if "use_nestrov_momentum" in properties:  # the old spelling [doc]
             use_nesterov_momentum = properties.pop("use_nestrov_momentum")
         fix(self, momentum_scale=momentum_scale, use_nesterov_momentum=use_nesterov_momentum)
@@ -636,7 +651,23 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
 
 @saved("optimizer_descriptor", "decay", "epsilon")
 class MPSNNOptimizerRMSProp(MPSNNOptimizer):
-    """RMSProp: :class:`mpsref.RMSProp`."""
+    """RMSProp: :class:`mpsref.RMSProp`.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        The factor of a step; any number.
+    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
+        In place of the learning rate: that and other parameters. Exactly one of the two is given.
+    decay : float
+        The decay of the mean of squares, in [0, 1].
+    epsilon : float
+        The summand of the root, >= 0.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
+    """
 
     moments = ("input_sum_of_squares_vectors",)
 
@@ -655,7 +686,6 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make an optimizer; ``decay`` in [0, 1], ``epsilon`` >= 0. Errors as in :class:`MPSNNOptimizer`."""
         fix(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
@@ -672,7 +702,25 @@ def _share(name: str, value: Any) -> float:
 
 @saved("optimizer_descriptor", "beta1", "beta2", "epsilon")
 class MPSNNOptimizerAdam(MPSNNOptimizer):
-    """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first."""
+    """Adam: :class:`mpsref.Adam`; with maximum velocities it is AMSGrad. Each encode adds 1 to ``time_step`` first.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        The factor of a step; any number.
+    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
+        In place of the learning rate: that and other parameters. Exactly one of the two is given.
+    beta1, beta2 : float
+        The decay of momentum and velocity, in [0, 1).
+    epsilon : float
+        The summand of the root, >= 0.
+    time_step : int
+        The number of steps so far.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of properties, by name.
+    """
 
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
@@ -694,7 +742,6 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make an optimizer; ``beta1`` and ``beta2`` in [0, 1), ``epsilon`` >= 0. Errors as :class:`MPSNNOptimizer`."""
         fix(self, beta1=beta1, beta2=beta2, epsilon=epsilon)
         super().__init__(
             learning_rate, optimizer_descriptor=optimizer_descriptor, time_step=time_step, backend=backend, **properties

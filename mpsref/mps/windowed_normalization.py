@@ -65,7 +65,7 @@ class _Quotient:
     parameters: ClassVar[tuple[str, ...]] = POWERS
     alpha = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
     beta = Property(real, 5.0, "The exponent.")
-    delta = Property(real, 1.0, "What is added to the mean of squares.")
+    delta = Property(real, 1.0, "The summand of the mean of squares.")
 
 
 class _Spatial(_Quotient):
@@ -78,9 +78,9 @@ class _LocalContrast:
     parameters: ClassVar[tuple[str, ...]] = CONTRAST
     alpha = Property(real, 0.0, "Weight of the variance; any number.")
     beta = Property(real, 0.5, "The exponent.")
-    delta = Property(real, 1 / 1024, "What is added to the variance.")
+    delta = Property(real, 1 / 1024, "The summand of the variance.")
     p0 = Property(real, 1.0, "Weight of the mean that is subtracted.")
-    pm = Property(real, 0.0, "What is added to the result.")
+    pm = Property(real, 0.0, "The summand of the result.")
     ps = Property(real, 1.0, "The factor of the result, before that.")
 
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
@@ -149,7 +149,7 @@ class _WindowedForward(_Kernel, ForwardOfLists):
     def __init__(
         self, kernel_width: int, kernel_height: int, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make a kernel; ``TypeError`` for what is no number, ``ValueError`` for one that is not legal."""
+        """Make a kernel; ``TypeError`` or ``ValueError`` for illegal values."""
         side = _square(kernel_width, kernel_height)
         fix(self, kernel_width=side, kernel_height=side)
         super().__init__(backend=backend, **properties)
@@ -239,7 +239,7 @@ class _CrossChannel(_Quotient, _Kernel):
     kernel_size = Property(at_least(1), SIZE, "Length of the window in channels.", read_only=True)
 
     def __init__(self, kernel_size: int = SIZE, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Make a kernel; ``TypeError`` for what is no number, ``ValueError`` for one that is not legal."""
+        """Make a kernel; ``TypeError`` or ``ValueError`` for illegal values."""
         fix(self, kernel_size=kernel_size)
         super().__init__(backend=backend, **properties)
 

@@ -1,7 +1,7 @@
 """Compilation of a graph: which nodes run, in which order, on which backend, and on which shapes.
 
 The order is a depth-first one from the results, so that a forward node comes before the gradient nodes that need its
-state. What no needed result, no export and no training depends on is left out.
+state. Nodes that no needed result, no export and no training depends on are left out.
 
 Source: ``MPSNNGraph.h`` [doc]; the order where Apple leaves it open [choice].
 """

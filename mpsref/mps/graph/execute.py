@@ -17,7 +17,7 @@ from mpsref.mps.graph.nodes import Call, MPSNNFilterNode, MPSNNImageNode, MPSNNS
 from mpsref.registry import Backend
 
 Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]], None]
-"""``watch(label, what a step made, make it again on another backend)`` is called after each step."""
+"""``watch(label, arrays, again)`` is called after each step; ``again(backend)`` computes the arrays once more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,14 +210,14 @@ def _stored(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _made(result: Array | None, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Array]:
-    """Return the arrays that a step made: its result, and what is new in its state."""
+    """Return the arrays that a step made: its result, and the new ones in its state."""
     new = (value for name, value in after.items() if value is not before.get(name))
     parts = (part for value in (result, *new) for part in (value if isinstance(value, tuple) else (value,)))
     return [part for part in parts if isinstance(part, np.ndarray)]
 
 
 def _copied_into(memory: Any, image: MPSNNImageNode, value: Array) -> Array:
-    """Copy an image into what an allocator returned; ``TypeError`` or ``ShapeError`` if it does not fit."""
+    """Copy an image into the array of an allocator; ``TypeError`` or ``ShapeError`` if it does not fit."""
     if not isinstance(memory, np.ndarray) or memory.dtype != value.dtype or not memory.flags.writeable:
         what = f"{memory.dtype} array" if isinstance(memory, np.ndarray) else type(memory).__name__
         raise TypeError(

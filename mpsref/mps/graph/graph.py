@@ -272,7 +272,7 @@ class MPSNNGraph:
 
 
 def _error(label: str, backend: str, expected: Sequence[Array], got: Sequence[Array]) -> StepError:
-    """Compare what a step made on two backends; NaN where there is one."""
+    """Compare the arrays of a step on two backends; a NaN makes the error NaN."""
     wide = [array.astype(np.float64) for array in expected]
     differences = [np.abs(mine - theirs).max(initial=0.0) for mine, theirs in zip(got, wide, strict=True)]
     difference = float(np.max(differences))

@@ -57,7 +57,7 @@ def table(program: Program, shapes: Shapes) -> str:
 
 
 def _edges(program: Program, shapes: Shapes) -> Iterator[tuple[str, str, str | None]]:
-    """Yield (from, to, what): None for an image of unknown shape, its shape, or "state"."""
+    """Yield (from, to, label); the label is None for an image of unknown shape, its shape, or "state"."""
     names = {image: f"i{k}" for k, image in enumerate(program.source_images)}
     states = {state: f"s{k}" for k, state in enumerate(program.source_states)}
     steps = {step.node: f"n{step.number}" for step in program.steps}
@@ -71,7 +71,7 @@ def _edges(program: Program, shapes: Shapes) -> Iterator[tuple[str, str, str | N
 
 
 def _results(program: Program) -> Iterator[tuple[str, int]]:
-    """Yield (step, number of the result); what was pruned is left out."""
+    """Yield (step, number of the result), without pruned steps."""
     steps = {step.node: f"n{step.number}" for step in program.steps}
     for k, image in enumerate(program.result_images):
         if image.producer in steps:

@@ -1,8 +1,8 @@
 """Nodes of graphs: images, states, and the filters that make them.
 
 Nodes are light: no pixels, no weights, no backend. A network is written by passing the result of one filter to the
-next; :class:`~mpsref.mps.graph.MPSNNGraph` then compiles what a result depends on. The filter nodes of a kernel family
-are next to its kernels, for example in :mod:`mpsref.mps.softmax`. Source: ``MPSNNGraphNodes.h`` [doc].
+next; :class:`~mpsref.mps.graph.MPSNNGraph` then compiles the nodes that a result depends on. The filter nodes of a
+kernel family are next to its kernels, for example in :mod:`mpsref.mps.softmax`. Source: ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Symbol(Node):
         optional(_handle), None, "A key of the application; its ``label``, or a str itself, is the name."
     )
     export_from_graph = Property(flag, False, "Whether a run returns it.")
-    synchronize_resource = Property(flag, False, "Kept, without effect: what a run returns can be read [choice].")
+    synchronize_resource = Property(flag, False, "Kept, without effect: results of a run can be read at once [choice].")
 
     _producer: MPSNNFilterNode | None = None
 
@@ -137,7 +137,7 @@ class MPSNNImageNode(Symbol):
 
 
 class MPSNNStateNode(Symbol):
-    """A state of a graph: what a forward kernel keeps for its gradient.
+    """A state of a graph: the values that a forward kernel keeps for its gradient.
 
     Filter nodes make them: ``node.result_state``, and ``node.input_labels`` of a loss.
     """
@@ -291,7 +291,7 @@ class MPSNNFilterNode(Node, abc.ABC):
     """
 
     kind: ClassVar[str]
-    """What generated labels start with."""
+    """The beginning of generated labels."""
     spec_class: ClassVar[type[Spec] | None] = None
     """Whose operations it runs; ``None`` for a node that computes nothing."""
     gradient_class: ClassVar[type[MPSNNGradientFilterNode] | None] = None
@@ -309,7 +309,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         policy, DEFAULT_PADDING, "Where windows lie, for sources of given shapes."
     )
     backend: Property[str | Backend | None] = Property(
-        optional(_backend), None, "What it runs on; ``None``: the backend of the graph."
+        optional(_backend), None, "The backend; ``None``: that of the graph."
     )
 
     _abstract: ClassVar[bool] = False
@@ -328,7 +328,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         source_states: Sequence[MPSNNStateNode] = (),
         **properties: Any,
     ) -> None:
-        """Connect the sources; ``TypeError`` for what is no node."""
+        """Connect the sources; ``TypeError`` for other types."""
         self._source_images = tuple(image_node(f"source_images[{k}]", image) for k, image in enumerate(source_images))
         self._source_states = tuple(source_states)
         for k, state in enumerate(self._source_states):
@@ -453,16 +453,16 @@ class MPSNNFilterNode(Node, abc.ABC):
     # --- used by compiled graphs -------------------------------------------------------------------------------------
 
     def _methods(self, step: Step) -> Sequence[str]:
-        """The methods of ``spec_class`` that a step of this node calls."""
+        """Return the methods of ``spec_class`` that a step of this node calls."""
         return ("forward",)
 
     def _operations(self, step: Step) -> Sequence[OperationKey]:
-        """What a step of this node runs, so that a backend without it is refused before anything runs."""
+        """Return the operations of a step, which are checked before anything runs."""
         return () if self.spec_class is None else [Operation(self.spec_class, name) for name in self._methods(step)]
 
     @abc.abstractmethod
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        """Return function and result shape for sources of these shapes; raise ``ShapeError`` for what does not fit.
+        """Return function and result shape for sources of these shapes; ``ShapeError`` for shapes that do not fit.
 
         ``parameters`` are those of a node with a data source, ``states`` the producers of its source states.
         """

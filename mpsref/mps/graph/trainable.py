@@ -71,16 +71,16 @@ class NodeParameters(abc.ABC):
 
     @property
     def form(self) -> Any:
-        """What steps are bound to in addition to the arrays; if it changes, shapes are inferred again."""
+        """Parameters of steps in addition to the arrays; if they change, shapes are inferred again."""
         return None
 
     @abc.abstractmethod
     def restore(self, before: Any) -> None:
-        """Put back what :meth:`snapshot` returned."""
+        """Restore the result of :meth:`snapshot`."""
 
     @abc.abstractmethod
     def snapshot(self) -> Any:
-        """Return what is in force, to be put back if an update fails."""
+        """Return the parameters in force, to be restored if an update fails."""
 
     @abc.abstractmethod
     def reload(self) -> None:
@@ -91,14 +91,14 @@ class NodeParameters(abc.ABC):
         """Return a synchronized state with the gradients of one run, for callbacks and for the caller."""
 
     def update(self, style: MPSNNTrainingStyle, step_state: Mapping[str, Any]) -> Callable[[], None] | None:
-        """Call the data source; return what puts the new parameters in force, ``None`` for no update."""
+        """Call the data source; return a function that puts the new parameters in force, ``None`` for no update."""
         joint = self._joint_update(style)
         if joint is not None:
             return self._update_together(joint, step_state)
         return self._update(style, self.state(step_state))
 
     def _joint_update(self, style: MPSNNTrainingStyle) -> Callable[..., Any] | None:
-        """Return ``update_together`` of the data source, if that is what the style calls."""
+        """Return ``update_together`` of the data source, if the style calls it."""
         if style is not MPSNNTrainingStyle.GPU or not self.updates_together:
             return None
         method = getattr(self.data_source, JOINT_UPDATE, None)
@@ -116,7 +116,7 @@ class NodeParameters(abc.ABC):
         """Return the arrays of a joint update, read-only.
 
         Raises ``ShapeError`` for one of another shape than that of its name in ``known``, ``TypeError`` for any other
-        dtype than float32 (float64 stays, for work in float64) and for what is no such mapping.
+        dtype than float32 (float64 stays, for work in float64) and for other types than such a mapping.
         """
         what = f"{JOINT_UPDATE} of the data source of {self.name!r}"
         if not isinstance(answer, Mapping) or not answer.keys() <= known.keys():
@@ -182,7 +182,7 @@ def accumulate(state: dict[str, Any], name: str, gradients: tuple[Array, ...]) -
 
 
 def updated(answer: Any, name: str, method: str) -> bool:
-    """Check what a callback for the CPU returned; ``OrderError`` for a failure."""
+    """Check the result of a callback for the CPU; ``OrderError`` for a failure."""
     if not isinstance(answer, bool):
         raise TypeError(f"{method} of the data source of {name!r} returned {answer!r}; it must return True or False")
     if not answer:

@@ -26,10 +26,10 @@ NodeHandler: TypeAlias = Callable[[MPSNNFilterNode, MPSNNFilterNode | None, MPSN
 
 @dataclass
 class TrainingGraph:
-    """What :func:`training_graph` made."""
+    """The result of :func:`training_graph`."""
 
     nodes: list[MPSNNFilterNode] = field(default_factory=list)
-    """All new nodes, in the order in which they were made."""
+    """All new nodes, in the order of their creation."""
     additions: list[MPSNNAdditionNode] = field(default_factory=list)
     """Those that add up the gradients of an image with several readers."""
     _totals: dict[MPSNNImageNode, MPSNNImageNode] = field(default_factory=dict)
@@ -37,18 +37,18 @@ class TrainingGraph:
 
     @property
     def termini(self) -> list[MPSNNFilterNode]:
-        """The new nodes whose result no new node reads: what a graph is to be compiled for."""
+        """The new nodes whose result no new node reads: a graph is compiled for their results."""
         read = {image for node in self.nodes for image in node.source_images}
         return [node for node in self.nodes if node.result_image not in read]
 
     def gradient_image(self, image: MPSNNImageNode) -> MPSNNImageNode:
-        """Return where the whole gradient of a forward image is; ``NoGradientError`` if it has none here."""
+        """Return the image of the total gradient of a forward image; ``NoGradientError`` if it has none here."""
         if image_node("image", image) not in self._totals:
             raise NoGradientError(f"image {image.name!r} has no gradient in this training graph: nothing leads to it")
         return self._totals[image]
 
     def table(self) -> str:
-        """Return the new nodes as text: label, class, the forward node it mirrors, the image it is the gradient of."""
+        """Return the new nodes as text: label, class, its forward node, the image it is the gradient of."""
         rows = [("label", "class", "mirrors", "gradient of")]
         for node in self.nodes:
             forward, image = self._of[node]
@@ -59,7 +59,7 @@ class TrainingGraph:
 def inherit_handles(
     new: MPSNNFilterNode, forward: MPSNNFilterNode | None, image: MPSNNImageNode, gradient: MPSNNImageNode
 ) -> None:
-    """The default handler: a gradient has the handle of its forward image, of several partial ones only their sum."""
+    """Give a gradient the handle of its forward image; of several summands only the sum has it. The default handler."""
     new.result_image.handle = image.handle
     if forward is None:
         for part in new.source_images:
@@ -69,13 +69,31 @@ def inherit_handles(
 def training_graph(
     last: MPSNNFilterNode, gradient_image: MPSNNImageNode | None = None, node_handler: NodeHandler | None = None
 ) -> TrainingGraph:
-    """Build the gradient nodes of everything that leads to ``last``, usually a loss node.
+    """Build the gradient nodes of all nodes that lead to ``last``, usually a loss node.
 
-    ``gradient_image`` holds the gradient of the result of ``last``; without it that is the result itself, which is
-    right for a loss node and for an initial gradient, whose results are gradients. ``node_handler`` is called for each
-    new node; it may change the node, and prunes what lies behind it by returning ``False`` or by ``stop_gradient``.
-    Raises ``NoGradientError`` for a node without gradient on the way.
+    Parameters
+    ----------
+    last : MPSNNFilterNode
+        The last forward node.
+    gradient_image : MPSNNImageNode, optional
+        The gradient of the result of ``last``. By default the result itself, which is right for a loss node and for an
+        initial gradient, whose results are gradients.
+    node_handler : callable, optional
+        ``handler(new node, forward node or None, image, source gradient)`` is called for each new node, the gradient of
+        ``image``. It may change the node; returning ``False`` prunes the nodes that depend on it, as ``stop_gradient``
+        of an image does. :func:`inherit_handles` by default.
 
+    Returns
+    -------
+    TrainingGraph
+
+    Raises
+    ------
+    NoGradientError
+        For a node without gradient on the way.
+
+    Examples
+    --------
     >>> from mpsref.mps import graph
     >>> x = MPSNNImageNode("x")
     >>> square = graph.MPSNNMultiplicationNode(x, x, label="square")
@@ -104,7 +122,7 @@ def training_graph(
 
 
 class _Builder:
-    """Walks back from the last node, with the gradients that have arrived at each image."""
+    """Visits the nodes in reverse order, with the gradients of each image so far."""
 
     def __init__(self, handler: NodeHandler, last: MPSNNFilterNode) -> None:
         self.made = TrainingGraph()
@@ -130,7 +148,7 @@ class _Builder:
         return self.made
 
     def _total(self, image: MPSNNImageNode) -> MPSNNImageNode | None:
-        """Add up what has arrived at ``image``; ``None`` if that is nothing, or if the handler prunes it."""
+        """Add up the gradients of ``image`` so far; ``None`` if there is none, or if the handler prunes it."""
         parts = self.arrived.pop(image, [])
         if not parts:
             return None
@@ -147,7 +165,7 @@ class _Builder:
     def _emit(
         self, new: MPSNNFilterNode, forward: MPSNNFilterNode | None, image: MPSNNImageNode, gradient: MPSNNImageNode
     ) -> bool:
-        """Note a new node and tell the handler; return whether to go on behind it."""
+        """Record a new node and call the handler; return whether to continue from it."""
         self.made.nodes.append(new)
         self.made._of[new] = forward, image
         answer = self.handler(new, forward, image, gradient)
