@@ -1,36 +1,50 @@
-"""Where a convolution gets its weights from: the protocol of data sources, and one that holds arrays.
+"""Weights of convolutions: data sources, their load sequence, and the state with weights and biases.
 
 >>> from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 >>> source = ArrayConvolutionDataSource(MPSCNNConvolutionDescriptor(3, 1, 1, 1), [1, 10, 100], [0.5])
 >>> source.weights().shape, source.bias_terms()
 ((1, 1, 3, 1), array([0.5], dtype=float32))
 
-Source: ``MPSCNNConvolutionDataSource`` in ``MPSCNNConvolution.h`` [doc].
+A kernel loads its weights in one sequence of calls. 8-bit weights are decoded, a batch normalization for inference is
+folded in, and the result is rounded once to the kernel's weight type; all in float64 until then [choice].
+
+Source: ``MPSCNNConvolutionDataSource``, ``MPSCNNConvolutionWeightsAndBiasesState`` in ``MPSCNNConvolution.h`` [doc];
+the order of the calls [choice].
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer
+from mpsref.errors import OrderError, ShapeError
+from mpsref.mps.convolution_descriptor import (
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionWeightsLayout,
+    MPSCNNWeightsQuantizationType,
+)
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-
-__all__ = ["ArrayConvolutionDataSource", "MPSCNNConvolutionDataSource"]
+from mpsref.mps.core.state import MPSState
+from mpsref.mps.core.types import member
 
 
 class MPSCNNConvolutionDataSource(Protocol):
-    """What a kernel asks for when it is made and when it reloads: always between ``load`` and ``purge``.
+    """The methods that a kernel calls when it is made and when it reloads, always between ``load`` and ``purge``.
 
-    The calls come in one order: ``load``, ``data_type``, ``descriptor``, ``weights``, ``bias_terms``, those for 8-bit
-    weights, ``weights_layout``, ``kernel_weights_data_type``, ``label``, ``purge``; the last one in any case.
-    Everything is copied before ``purge``, so arrays need not outlive it, and later changes wait for a reload.
+    The order of the calls is ``load``, ``data_type``, ``descriptor``, ``weights``, ``bias_terms``, those for 8-bit
+    weights, ``weights_layout``, ``kernel_weights_data_type``, ``label``, ``purge``; ``purge`` also after an error.
+    Everything is copied before ``purge``: arrays need not outlive it, and later changes wait for a reload.
 
     Optional methods: ``weights_quantization_type()`` and ``ranges_for_uint8_kernel()``, float32 (Co, 2) of minimum and
     maximum, or ``lookup_table_for_uint8_kernel()``, float32 (256,), which 8-bit weights need; ``weights_layout()``;
-    ``kernel_weights_data_type()``, what weights are rounded to before use, "float16" where the method is missing [doc];
+    ``kernel_weights_data_type()``, the type that weights are rounded to, "float16" where the method is missing [doc];
     ``copy_with_device(device)`` or ``copy()``, for copies of a kernel; ``update(gradient_state, source_state,
     command_buffer=None)`` and ``update_cpu(gradient_state, source_state)``, which a training graph calls.
     """
@@ -51,18 +65,36 @@ class MPSCNNConvolutionDataSource(Protocol):
         """Return the biases, float32 (Co,) whatever the weights are, or ``None``."""
 
     def label(self) -> str | None:
-        """Return a name for people, or ``None``."""
+        """Return a name, or ``None``."""
 
     def purge(self) -> None:
-        """Let go of what ``load`` has made ready."""
+        """Release the data."""
 
 
 @secure_coding(version=1, arguments=("descriptor", "weights", "biases", "kernel_weights_data_type", "label"))
 class ArrayConvolutionDataSource(SecureCoding):
-    """A data source that holds float32 arrays; kernels use them unrounded, unless ``kernel_weights_data_type`` says so.
+    """A data source that holds float32 arrays; kernels round them to ``kernel_weights_data_type``.
 
-    ``weights_array`` and ``biases_array`` (or ``None``) are copies of what is passed in, and yours to change: a kernel
-    sees a change when it reloads.
+    ``weights_array`` and ``biases_array`` are float32 copies of the arguments, and may be changed: a reload of a kernel
+    reads them again. Kernels check them, and the descriptor, when they load.
+
+    Parameters
+    ----------
+    descriptor : MPSCNNConvolutionDescriptor
+        The convolution.
+    weights : array_like
+        In the order of ``descriptor.weights_shape``; flat weights of the right size get that shape.
+    biases : array_like, optional
+        One for each output channel.
+    kernel_weights_data_type : {"float32", "float16"}
+        The type that kernels round the weights to; float32 leaves them unrounded.
+    label : str, optional
+        The name of the layer.
+
+    Raises
+    ------
+    TypeError
+        For arrays that are not of real numbers.
     """
 
     def __init__(
@@ -73,10 +105,6 @@ class ArrayConvolutionDataSource(SecureCoding):
         kernel_weights_data_type: Any = "float32",
         label: str | None = None,
     ) -> None:
-        """Copy the arrays; they, and the descriptor, are checked by the kernel that loads them.
-
-        Flat weights of the right size get the shape of the layout. Raises ``TypeError`` for what are no numbers.
-        """
         if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
             raise TypeError(
                 f"descriptor is of type {type(descriptor).__name__}; it must be an MPSCNNConvolutionDescriptor"
@@ -110,7 +138,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         return self.biases_array
 
     def kernel_weights_data_type(self) -> Any:
-        """Return what kernels round the weights to before use: "float32" leaves them as they are."""
+        """Return the type that kernels round the weights to."""
         return self._kernel_weights_data_type
 
     def label(self) -> str | None:
@@ -126,7 +154,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         return type(self)(self._descriptor.copy(), *arrays, self._kernel_weights_data_type, self._label)
 
     def saved_values(self) -> dict[str, Any]:
-        """Return what is saved; arrays flat."""
+        """Return the values to save; arrays flat."""
         biases = self.biases_array
         return {
             "descriptor": self._descriptor,
@@ -137,7 +165,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         }
 
     def __eq__(self, other: object) -> bool:
-        """Whether both deliver the same."""
+        """Whether both deliver equal values."""
         return self.saved_values() == other.saved_values() if type(other) is type(self) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # arrays change
@@ -156,3 +184,373 @@ def _numbers(name: str, value: Any) -> Array:
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has dtype {array.dtype}; it must be an array of real numbers")
     return np.array(array, np.float32, order="C")
+
+
+REQUIRED = ("load", "data_type", "descriptor", "weights", "bias_terms", "label", "purge")
+DATA_TYPES = ("uint8", "float16", "float32")
+KERNEL_TYPES = ("float16", "float32")
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedWeights:
+    """The weights of a kernel, rounded and with everything folded in; the arrays are read-only."""
+
+    descriptor: MPSCNNConvolutionDescriptor
+    """A copy of its own."""
+    weights: Array
+    """In the shape of the layout; float32 (float64 after an update in float64)."""
+    biases: Array | None
+    """(Co,), or ``None``; float32 like the weights."""
+    data_type: str
+    """The type of the weights in the data source."""
+    kernel_type: str
+    """The type that the weights are rounded to."""
+    label: str | None
+    from_data_source: bool = True
+    """Whether the data source delivered them; otherwise a state did."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LoadedWeights):
+            return NotImplemented
+        mine, theirs = (
+            (w.descriptor, w.kernel_type, w.label, w.weights.tobytes(), w.biases is None or w.biases.tobytes())
+            for w in (self, other)
+        )
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def load(source: Any) -> LoadedWeights:
+    """Run the load sequence of a data source; return copies of its values.
+
+    Raises ``TypeError`` for a missing method and for arrays of another dtype than announced, ``OrderError`` if
+    ``load()`` does not return true, ``ValueError`` (or ``ShapeError``) for values that do not fit. ``purge`` is called
+    in any case.
+    """
+    missing = [name for name in REQUIRED if not callable(getattr(source, name, None))]
+    if missing:
+        raise TypeError(
+            f"data_source is of type {type(source).__name__}, which lacks the method(s) {', '.join(missing)}; use an "
+            "ArrayConvolutionDataSource, or a class with all methods of MPSCNNConvolutionDataSource"
+        )
+    try:
+        ready = source.load()
+        if not ready:
+            raise OrderError(f"data_source.load() returned {ready!r}; it must return True once the data is ready")
+        data_type = _type_name("data_type", source.data_type(), DATA_TYPES)
+        descriptor = _checked(source.descriptor())
+        stored = _array("weights()", source.weights(), data_type)
+        given = source.bias_terms()
+        decoded = _decoder(source, descriptor) if data_type == "uint8" else _as_float64
+        for method in _optional(source, "weights_layout"):
+            member("data_source.weights_layout()", method(), MPSCNNConvolutionWeightsLayout)
+        kernel_type = _kernel_type(source, data_type)
+        label = source.label()
+        if label is not None and not isinstance(label, str):
+            raise TypeError(f"data_source.label() returned {label!r}; it must be a str or None")
+        weights = decoded(shaped("data_source.weights()", stored, descriptor.weights_shape))
+        biases = None if given is None else _biases(given, descriptor.output_feature_channels)
+        if descriptor.batch_normalization is not None:
+            weights, biases = descriptor.batch_normalization.folded(weights, biases)
+        return LoadedWeights(
+            descriptor,
+            rounded(weights, kernel_type),
+            None if biases is None else immutable(np.array(biases, np.float32)),
+            data_type,
+            kernel_type,
+            label,
+        )
+    finally:
+        source.purge()
+
+
+def immutable(array: Array) -> Array:
+    """Return a read-only view of an array."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def rounded(weights: Array, kernel_type: str) -> Array:
+    """Return a copy rounded to the kernel's weight type, to nearest even, and stored as float32.
+
+    >>> rounded(np.array([0.1]), "float16").item()
+    0.0999755859375
+    """
+    with np.errstate(over="ignore"):  # beyond 65504 float16 has infinity
+        return immutable(weights.astype(kernel_type, order="C").astype(np.float32))
+
+
+def shaped(name: str, array: Array, shape: Shape) -> Array:
+    """Return an array of weights in the shape of the layout; it may be flat, or have a trailing 1 for depthwise.
+
+    Raises ``ShapeError`` for another shape.
+    """
+    size = math.prod(shape)
+    if array.shape == shape or array.shape == (size,) or (len(shape) == 3 and array.shape == (*shape, 1)):
+        return array.reshape(shape)
+    message = f"{name} has shape {array.shape}; it must be {shape} or flat with {size} values"
+    if array.ndim == 4 and (array.shape[0], *array.shape[2:], array.shape[1]) in (shape, (*shape, 1)):
+        message += "; this looks like (out, in, height, width): use weights.transpose(0, 2, 3, 1)"
+    raise ShapeError(message)
+
+
+def _type_name(method: str, value: Any, legal: tuple[str, ...]) -> str:
+    """Return the name of a dtype that a method returned, one of the legal ones."""
+    try:
+        name = np.dtype(value).name if value is not None else "None"
+    except TypeError:
+        name = repr(value)
+    if name not in legal:
+        raise ValueError(f"data_source.{method}() returned {value!r}; it must be one of {', '.join(map(repr, legal))}")
+    return name
+
+
+def _checked(descriptor: Any) -> MPSCNNConvolutionDescriptor:
+    if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
+        raise TypeError(
+            f"data_source.descriptor() returned a {type(descriptor).__name__}; "
+            "it must be an MPSCNNConvolutionDescriptor"
+        )
+    descriptor.check()
+    return descriptor.copy()
+
+
+def _array(method: str, value: Any, dtype: str) -> Array:
+    """Return the value of a method as an array, which must have this dtype."""
+    array = np.asarray(value)
+    if array.dtype.newbyteorder("=").name != dtype:
+        raise TypeError(
+            f"data_source.{method} has dtype {array.dtype}; it must be {dtype}: convert it with .astype(numpy.{dtype})"
+        )
+    return array
+
+
+def _biases(value: Any, channels: int) -> Array:
+    array = _array("bias_terms()", value, "float32")
+    if array.shape != (channels,):
+        raise ShapeError(
+            f"data_source.bias_terms() has shape {array.shape}; it must be ({channels},), one for each output channel"
+        )
+    return array
+
+
+def _optional(source: Any, name: str) -> list[Callable[[], Any]]:
+    """Return the method, if the data source has it."""
+    method = getattr(source, name, None)
+    return [method] if callable(method) else []
+
+
+def _kernel_type(source: Any, data_type: str) -> str:
+    methods = _optional(source, "kernel_weights_data_type")
+    name = "kernel_weights_data_type"
+    kernel_type = _type_name(name, methods[0](), KERNEL_TYPES) if methods else "float16"
+    if data_type != "float32" and kernel_type != "float16":
+        raise ValueError(
+            f"data_source.{name}() returned {kernel_type!r}; with {data_type} weights it must be 'float16'"
+        )
+    return kernel_type
+
+
+def _as_float64(weights: Array) -> Array:
+    return weights.astype(np.float64)
+
+
+def _decoder(source: Any, descriptor: MPSCNNConvolutionDescriptor) -> Callable[[Array], Array]:
+    """Return the function that decodes 8-bit weights. Source: both formulas [doc]."""
+    methods = _optional(source, "weights_quantization_type")
+    name = "data_source.weights_quantization_type()"
+    none = MPSCNNWeightsQuantizationType.NONE
+    kind = member(name, methods[0](), MPSCNNWeightsQuantizationType) if methods else none
+    if kind is MPSCNNWeightsQuantizationType.Linear:
+        ranges = _table(source, "ranges_for_uint8_kernel", (descriptor.output_feature_channels, 2))
+        low, high = (column.reshape((-1,) + (1,) * (len(descriptor.weights_shape) - 1)) for column in ranges.T)
+        return lambda codes: codes / 255.0 * (high - low) + low
+    if kind is MPSCNNWeightsQuantizationType.LookupTable:
+        table = _table(source, "lookup_table_for_uint8_kernel", (256,))
+        return lambda codes: table[codes]
+    raise ValueError(
+        f"data_source has uint8 weights and no quantization; {name} must return "
+        f"{MPSCNNWeightsQuantizationType.Linear!r} or {MPSCNNWeightsQuantizationType.LookupTable!r}"
+    )
+
+
+def _table(source: Any, name: str, shape: Shape) -> Array:
+    """Return a float32 table that 8-bit weights need, in float64."""
+    values = [method() for method in _optional(source, name)]
+    if not values or values[0] is None:
+        raise ValueError(f"data_source has no {name}(); its 8-bit weights need one, float32 of shape {shape}")
+    array = _array(f"{name}()", values[0], "float32")
+    if array.shape != shape:
+        raise ShapeError(f"data_source.{name}() has shape {array.shape}; it must be {shape}")
+    return array.astype(np.float64)
+
+
+class ConvolutionBuffers(NamedTuple):
+    """The read-only arrays that a kernel on the device reads."""
+
+    weights: Array
+    """In the shape of the layout: output channel, row, column, input channel of the group."""
+    biases: Array | None
+    """One for each output channel, or ``None`` where the convolution has none."""
+
+
+class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
+    """The weights and biases of a convolution, for kernels; the host reads them after a synchronization.
+
+    Kernels export and reload it, optimizers write it, with :meth:`device_read` and :meth:`device_write` in the order in
+    which they are encoded.
+
+    Parameters
+    ----------
+    weights : MPSCNNConvolutionDescriptor or array_like
+        A descriptor, which allocates zeros, or a float32 buffer, which is copied.
+    biases : array_like, optional
+        A float32 buffer; with buffers, ``None`` makes a state without biases.
+    descriptor : MPSCNNConvolutionDescriptor, optional
+        The convolution, for buffers whose numbers start at an offset.
+    weights_offset, biases_offset : int, default 0
+        Where they start, in bytes, multiples of 4.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another dtype, and for buffers that are too short.
+
+    Examples
+    --------
+    >>> state = MPSCNNConvolutionWeightsAndBiasesState(MPSCNNConvolutionDescriptor(3, 1, 1, 1))
+    >>> state.device_write(np.ones((1, 1, 3, 1), np.float32))
+    >>> state.synchronize()
+    >>> state.weights.ravel().tolist(), state.biases.tolist()
+    ([1.0, 1.0, 1.0], [0.0])
+    """
+
+    def __init__(
+        self,
+        weights: Any,
+        biases: Any = None,
+        descriptor: MPSCNNConvolutionDescriptor | None = None,
+        *,
+        weights_offset: int = 0,
+        biases_offset: int = 0,
+    ) -> None:
+        self._weights_offset = _byte_offset("weights_offset", weights_offset)
+        self._biases_offset = _byte_offset("biases_offset", biases_offset)
+        if isinstance(weights, MPSCNNConvolutionDescriptor):
+            if biases is not None or descriptor is not None:
+                raise TypeError(
+                    "a descriptor is the only argument, or it comes after two buffers: pass one or the other"
+                )
+            weights.check()
+            channels = weights.output_feature_channels
+            made = np.zeros(weights.weights_shape, np.float32), np.zeros(channels, np.float32)
+            self._buffers = ConvolutionBuffers(*map(immutable, made))
+            return
+        weights = _buffer("weights", weights)
+        biases = None if biases is None else _buffer("biases", biases)
+        if descriptor is not None:
+            descriptor.check()
+            weights = _part("weights", weights, self._weights_offset, descriptor.weights_shape)
+            if biases is not None:
+                biases = _part("biases", biases, self._biases_offset, (descriptor.output_feature_channels,))
+        elif weights_offset or biases_offset:
+            raise ValueError("weights_offset and biases_offset need a descriptor, which says how many numbers follow")
+        self._buffers = ConvolutionBuffers(
+            immutable(np.array(weights, order="C")), None if biases is None else immutable(np.array(biases, order="C"))
+        )
+
+    @classmethod
+    def sharing(cls, weights: Array, biases: Array | None) -> Self:
+        """Return a state with read-only arrays, which are not copied."""
+        state = object.__new__(cls)
+        state._weights_offset = state._biases_offset = 0
+        state._buffers = ConvolutionBuffers(weights, biases)
+        return state
+
+    @classmethod
+    def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
+        """Return a state for one command buffer: here the same as one from the descriptor, as nothing expires."""
+        check_encodable(command_buffer)
+        return cls(descriptor)
+
+    @property
+    def weights(self) -> Array:
+        """The weights, read-only; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."""
+        self.check_readable("weights")
+        return self._buffers.weights
+
+    @property
+    def biases(self) -> Array | None:
+        """The biases, read-only, or ``None``; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."""
+        self.check_readable("biases")
+        return self._buffers.biases
+
+    @property
+    def weights_offset(self) -> int:
+        """Where the weights started in their buffer, in bytes."""
+        return self._weights_offset
+
+    @property
+    def biases_offset(self) -> int:
+        """Where the biases started in their buffer, in bytes."""
+        return self._biases_offset
+
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> ConvolutionBuffers:
+        """Return the arrays of a kernel that is encoded now; ``OrderError`` for a committed command buffer."""
+        check_encodable(command_buffer)
+        return self._buffers
+
+    def device_write(self, weights: Any, biases: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Write the results of a kernel that is encoded now: copies, in the shape of the state or flat.
+
+        ``biases=None`` keeps the biases. Raises ``ShapeError`` or ``TypeError`` for arrays that do not fit,
+        ``ValueError`` for biases where the state has none, ``OrderError`` for a committed command buffer; then nothing
+        is written.
+        """
+        before = self._buffers
+        check_encodable(command_buffer)
+        if biases is None:
+            new = before.biases
+        elif before.biases is None:
+            raise ValueError("biases are to be written, but the state has none; pass biases=None")
+        else:
+            new = _written("biases", biases, before.biases)
+        self._buffers = ConvolutionBuffers(_written("weights", weights, before.weights), new)
+        self.written()
+
+    def __repr__(self) -> str:
+        biases = "without biases" if self._buffers.biases is None else "with biases"
+        return f"<{type(self).__name__}: weights {self._buffers.weights.shape}, {biases}>"
+
+
+def _byte_offset(name: str, value: Any) -> int:
+    if type(value) is int and value == 0:
+        return value
+    number = integer(name, value, low=0)
+    if number % 4:
+        raise ValueError(f"{name} is {number}; it is in bytes and must be a multiple of 4, the size of a float32")
+    return number
+
+
+def _buffer(name: str, value: Any) -> Array:
+    """Return a float32 array (or float64, for work in float64)."""
+    array = np.asarray(value)
+    if array.dtype not in (np.float32, np.float64):
+        raise TypeError(f"{name} has dtype {array.dtype}; it must be float32: convert it with .astype(numpy.float32)")
+    return array
+
+
+def _part(name: str, buffer: Array, offset: int, shape: Shape) -> Array:
+    """Return the numbers of a buffer from an offset in bytes on, in a shape."""
+    first, size = offset // 4, math.prod(shape)
+    if first + size > buffer.size:
+        raise ShapeError(
+            f"{name} has {4 * buffer.size} bytes; from {name}_offset {offset} on it must have {4 * size}, for {shape}"
+        )
+    return buffer.reshape(-1)[first : first + size].reshape(shape)
+
+
+def _written(name: str, value: Any, before: Array) -> Array:
+    return immutable(np.array(shaped(name, _buffer(name, value), before.shape)))

@@ -1,4 +1,4 @@
-"""Descriptors of convolutions: kernel size, channels, strides, dilation, groups, and what follows the sum.
+"""Descriptors of convolutions (kernel size, channels, strides, dilation, groups, neuron), and their enumerations.
 
 >>> descriptor = MPSCNNConvolutionDescriptor(3, 3, 8, 16, groups=2)
 >>> descriptor.stride_in_pixels_x, descriptor.weights_shape
@@ -6,15 +6,16 @@
 >>> MPSCNNDepthWiseConvolutionDescriptor(3, 3, 8, 16).weights_shape
 (16, 3, 3)
 
-A property is checked when it is set. What several of them must have in common is checked when a kernel is made, so that
-they may be set in any order; and the kernel keeps a copy, so later changes have no effect on it.
+A property is checked when it is set, and the properties against each other when a kernel is made, so that they may be
+set in any order. The kernel keeps a copy: later changes have no effect on it.
 
-Source: ``MPSCNNConvolution.h`` [doc]; when things are checked, and the copy [choice].
+Source: ``MPSCNNConvolution.h``, ``MPSNeuralNetworkTypes.h`` [doc]; the time of the checks, and the copy [choice].
 """
 
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -22,18 +23,75 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
 from mpsref.mps.core.properties import Property, PropertyHolder, at_least, fix, initialize
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor, neuron_descriptor
 
-__all__ = [
-    "InferenceBatchNormalization",
-    "MPSCNNConvolutionDescriptor",
-    "MPSCNNDepthWiseConvolutionDescriptor",
-    "MPSCNNSubPixelConvolutionDescriptor",
-]
+
+class MPSCNNConvolutionWeightsLayout(Enumeration):
+    """The order of the weights in memory; there is one: output channel, row, column, input channel of the group."""
+
+    OHWI = 0
+
+
+class MPSCNNWeightsQuantizationType(Enumeration):
+    """How 8-bit weights are decoded: not at all, by a range for each output channel, or by a table."""
+
+    NONE = 0
+    Linear = 1
+    LookupTable = 2
+
+
+class MPSNNConvolutionAccumulatorPrecisionOption(Enumeration):
+    """The precision of sums of products. It has no effect: sums are always taken in full precision [choice].
+
+    Half precision would depend on the order of summation, which is not documented, and Apple may ignore it too [doc].
+    """
+
+    Half = 0
+    Float = 1
+
+
+class MPSCNNConvolutionGradientOption(enum.IntFlag):
+    """Which gradients a gradient kernel computes."""
+
+    GradientWithData = 1
+    GradientWithWeightsAndBias = 2
+    All = 3
+
+
+def precision(name: str, value: Any) -> MPSNNConvolutionAccumulatorPrecisionOption:
+    """Return ``value`` as an accumulator precision; errors are those of :func:`mpsref.mps.core.types.member`."""
+    return member(name, value, MPSNNConvolutionAccumulatorPrecisionOption)
+
+
+def gradient_option(name: str, value: Any) -> MPSCNNConvolutionGradientOption:
+    """Return ``value`` as a gradient option: a member, its number, its name in lower case, or an "or" of members.
+
+    Raises ``ValueError`` for what is none, ``TypeError`` for another type.
+
+    >>> gradient_option("gradient_option", "all") == gradient_option("gradient_option", 3)
+    True
+    >>> gradient_option("gradient_option", 0)
+    Traceback (most recent call last):
+    ValueError: gradient_option is 0; it must be GradientWithData (1), GradientWithWeightsAndBias (2) or All (3)
+    """
+    members = MPSCNNConvolutionGradientOption.__members__
+    found = next((one for word, one in members.items() if word.lower() == value), None)
+    if isinstance(value, enum.Enum) and not isinstance(value, MPSCNNConvolutionGradientOption):
+        raise TypeError(f"{name} is {value!r}; it must be an MPSCNNConvolutionGradientOption")
+    if found is None and not isinstance(value, str):
+        number = integer(name, value)
+        found = next((one for one in members.values() if one == number), None)
+    if found is None:
+        choices = [f"{word} ({int(one)})" for word, one in members.items()]
+        raise ValueError(f"{name} is {value!r}; it must be {', '.join(choices[:-1])} or {choices[-1]}")
+    return found
+
 
 FLT_MIN = float(np.finfo(np.float32).tiny)
 
@@ -74,11 +132,11 @@ class InferenceBatchNormalization(SecureCoding):
 
     @property
     def channels(self) -> int | None:
-        """How many channels it is for, or ``None`` if nothing says so."""
+        """The number of channels, or ``None`` where all vectors are ``None``."""
         return next((len(v) for v in (self.mean, self.variance, self.gamma, self.beta) if v is not None), None)
 
     def folded(self, weights: Array, biases: Array | None) -> tuple[Array, Array]:
-        """Return weights and biases, in float64, with which the plain convolution gives the normalized result."""
+        """Return the weights and biases, in float64, of the convolution with the normalized result."""
         channels = len(weights)
         mean, variance, gamma, beta = (
             np.full(channels, neutral) if value is None else np.array(value)
@@ -132,7 +190,22 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
     properties=(*STRIDES, *DILATIONS, "groups", "fused_neuron_descriptor", "prelu_parameters_a", "batch_normalization"),
 )
 class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
-    """A convolution with every input channel of a group joined to every output channel of it. Source: [doc]."""
+    """A convolution of all input channels of a group to all output channels of the group. Source: [doc].
+
+    Parameters
+    ----------
+    kernel_width, kernel_height : int, default 3
+        Size of the window in pixels; may be even.
+    input_feature_channels, output_feature_channels : int
+        Channels of the source, and of the result.
+    **properties
+        Initial values of other properties, by name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a value that is no integer, and for one that is too small.
+    """
 
     kind: ClassVar[str] = "regular"
 
@@ -144,13 +217,11 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
     stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y.")
     dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x.")
     dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y.")
-    groups = Property(at_least(1), 1, "Into how many groups the channels fall; more than 1: multiples of 4 in each.")
+    groups = Property(at_least(1), 1, "The number of groups of channels; with more than 1, each has a multiple of 4.")
     fused_neuron_descriptor = Property(
         _fusible, MPSNNNeuronDescriptor(MPSCNNNeuronType.NONE), "The neuron that every result passes through."
     )
-    batch_normalization = Property(
-        _normalization, None, "What the setter of the batch normalization made, or ``None``."
-    )
+    batch_normalization = Property(_normalization, None, "The batch normalization that its setter made, or ``None``.")
 
     def __init__(
         self,
@@ -160,10 +231,6 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         output_feature_channels: int | None = None,
         **properties: Any,
     ) -> None:
-        """Make a descriptor; every other property may be given by keyword.
-
-        Raises ``TypeError`` for what is no integer, ``ValueError`` for one that is too small.
-        """
         sizes = kernel_width, kernel_height, input_feature_channels, output_feature_channels
         fix(self, **dict(zip(ARGUMENTS, sizes, strict=True)))
         initialize(self, properties)
@@ -210,7 +277,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
 
     @property
     def sub_pixel_factor(self) -> int:
-        """How many result pixels, along each axis, one window makes: 1 but for sub-pixel convolutions."""
+        """Result pixels of one window along each axis: 1 but for sub-pixel convolutions."""
         return 1
 
     @property
@@ -226,13 +293,13 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
 
     @property
     def neuron(self) -> Neuron | None:
-        """The fused neuron's functional form, or ``None`` where there is nothing to apply."""
+        """The functional form of the fused neuron, or ``None`` without one."""
         fused = self.fused_neuron_descriptor
         return None if fused.neuron_type is MPSCNNNeuronType.NONE else fused.neuron
 
     @property
     def fixed(self) -> tuple[Any, ...]:
-        """What a reload may not change: everything but neuron and batch normalization."""
+        """The properties that a reload may not change: all but neuron and batch normalization."""
         numbers = (getattr(self, name) for name in (*ARGUMENTS, *STRIDES, *DILATIONS, "groups"))
         return self.kind, *numbers, self.sub_pixel_factor
 
@@ -258,12 +325,12 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         return copy.copy(self)
 
     def saved_values(self) -> dict[str, Any]:
-        """Return what is saved; a PReLU only as its slopes."""
+        """Return the values to save; a PReLU only as its slopes."""
         values = super().saved_values()
         return values if self.prelu_parameters_a is None else values | {"fused_neuron_descriptor": None}
 
     def __repr__(self) -> str:
-        """Return what is set, but for arrays."""
+        """Return the properties that differ from their defaults."""
         fresh = type(self)(*(getattr(self, name) for name in ARGUMENTS))
         shown = [f"{name}={getattr(self, name)}" for name in ARGUMENTS]
         for name, value in vars(self).items():
@@ -318,7 +385,7 @@ class MPSCNNSubPixelConvolutionDescriptor(MPSCNNConvolutionDescriptor):
 
     kind = "sub-pixel"
 
-    sub_pixel_scale_factor = Property(at_least(1), 1, "How many pixels a result pixel becomes along each axis.")
+    sub_pixel_scale_factor = Property(at_least(1), 1, "Pixels that each result pixel becomes, along each axis.")
 
     @property
     def sub_pixel_factor(self) -> int:

@@ -1,56 +1,90 @@
-"""What all kernels with weights share: the data source, the weights in force, reload and export, copies, archives.
+"""Base classes of the kernels with weights: convolution, fully connected layer, transposed convolution; their states.
 
-Weights are bound when a kernel is encoded, so a reload reaches every later encode and no earlier one [choice].
+They load weights from a data source, reload, export, copy and save them. Weights are bound when a kernel is encoded: a
+reload has an effect on every later encode and on no earlier one [choice].
+
+A forward kernel makes one gradient state for a whole batch. Every gradient kernel that is encoded with the state adds
+the gradients for weights and biases to its buffers; nothing divides by the batch size and nothing resets them, so a new
+batch needs a new state. Kernels on the device read the buffers in the order in which they are encoded, the host only
+after a synchronization.
+
+Source: ``MPSCNNConvolution.h`` [doc]; "zero at creation, every encode adds" [choice].
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+
+from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.errors import ShapeError
+from mpsref.arguments.parameters import flag
+from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
-from mpsref.mps.convolution_loading import LoadedWeights, load, rounded, shaped
-from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
-from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption, precision
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.core import image_arguments
-from mpsref.mps.core.clip_regions import destination_region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel
+from mpsref.kernels.convolution import WeightedKernel as WeightedSpec
+from mpsref.mps.convolution_data_source import (
+    ArrayConvolutionDataSource,
+    LoadedWeights,
+    MPSCNNConvolutionWeightsAndBiasesState,
+    immutable,
+    load,
+    rounded,
+    shaped,
+)
+from mpsref.mps.convolution_descriptor import (
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradientOption,
+    MPSCNNConvolutionWeightsLayout,
+    MPSNNConvolutionAccumulatorPrecisionOption,
+    gradient_option,
+    precision,
+)
+from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.clip_regions import Region, count, destination_region
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image import MPSImageDescriptor
+from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import one_state
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, SourceProperties, one_state
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
 
-__all__ = ["ForwardWeightedKernel", "WeightedKernel"]
-
-GEOMETRY = (
-    "kernel_width",
-    "kernel_height",
-    "stride_in_pixels_x",
-    "stride_in_pixels_y",
-    "dilation_rate_x",
-    "dilation_rate_y",
-)
+DATA = MPSCNNConvolutionGradientOption.GradientWithData
+WEIGHTS = MPSCNNConvolutionGradientOption.GradientWithWeightsAndBias
+GEOMETRY = SourceProperties._fields[2:8]
 
 
 class WeightedKernel(ImageKernel):
-    """A kernel that loads weights from a data source when it is made; not a class of Apple's."""
+    """A kernel that loads weights from a data source when it is made; not a class of Apple's.
+
+    Parameters
+    ----------
+    data_source : MPSCNNConvolutionDataSource
+        The source of descriptor, weights and biases.
+    backend : str or mpsref.Backend, optional
+        What it runs on; ``None`` for the backend in use.
+    **properties
+        Initial values of other properties, by name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a data source, or a descriptor, that does not fit.
+    OrderError
+        If ``load`` of the data source fails.
+    """
 
     data_source = Property(lambda _, value: value, None, "Where the weights come from.", read_only=True)
     _loaded: LoadedWeights
 
     def __init__(self, data_source: Any, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Load the weights; every property that can be set may be given by keyword.
-
-        Raises ``TypeError`` or ``ValueError`` (``OrderError`` if ``load`` fails) for a data source, or a descriptor,
-        that does not fit.
-        """
         loaded = load(data_source)
         self._check_loaded(loaded)
         self._loaded = loaded
@@ -60,7 +94,7 @@ class WeightedKernel(ImageKernel):
         super().__init__(backend=backend, **properties)
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
-        """Raise ``ValueError`` for weights that this class cannot use."""
+        """Raise ``ValueError`` for weights that do not fit this class."""
 
     def reload_weights_and_biases_from_data_source(self) -> None:
         """Load the weights again, at once and for all later encodes.
@@ -102,7 +136,7 @@ class WeightedKernel(ImageKernel):
         self._replace(weights, biases)
 
     def _replace(self, weights: Array | None = None, biases: Array | None = None) -> None:
-        """Put arrays that fit, and never change, in the place of those in force; ``None`` keeps one."""
+        """Put read-only arrays that fit in the place of those in force; ``None`` keeps one."""
         old = self._loaded
         if weights is None:
             weights = old.weights
@@ -123,7 +157,7 @@ class WeightedKernel(ImageKernel):
 
     @property
     def groups(self) -> int:
-        """Into how many groups the channels fall."""
+        """The number of groups of channels."""
         return self._loaded.descriptor.groups
 
     @property
@@ -133,11 +167,11 @@ class WeightedKernel(ImageKernel):
 
     @property
     def label(self) -> str | None:
-        """The name that the data source gave."""
+        """The label of the data source."""
         return self._loaded.label
 
     def same_layer(self, other: WeightedKernel) -> bool:
-        """Whether both have kernel size, channels, strides, dilation, groups and kind in common."""
+        """Whether both have the same kernel size, channels, strides, dilation, groups and kind."""
         return self._loaded.descriptor.fixed == other._loaded.descriptor.fixed
 
     @property
@@ -163,7 +197,7 @@ class WeightedKernel(ImageKernel):
         return twin
 
     def saved_values(self) -> dict[str, Any]:
-        """Return what is saved: the data source if it can be, otherwise the weights in force.
+        """Return the values to save: the data source if it can be saved, otherwise the weights in force.
 
         The latter are saved too if they came from a state, because the data source does not have them.
         """
@@ -182,6 +216,95 @@ class WeightedKernel(ImageKernel):
     def __repr__(self) -> str:
         source = type(self.data_source).__name__
         return f"<{type(self).__name__}: {self._loaded.descriptor!r} from {source}, backend={self.backend!r}>"
+
+
+# --- gradient states --------------------------------------------------------------------------------------------------
+
+
+class ConvolutionGradients(NamedTuple):
+    """The read-only arrays of a gradient state that a kernel on the device reads."""
+
+    weights: Array
+    """dL/dw, in the shape of the weights."""
+    biases: Array
+    """dL/db, one for each output channel."""
+
+
+class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
+    """The state of a convolution for its gradient kernel, which adds the gradients for weights and biases to it."""
+
+    __eq__ = object.__eq__  # two states with the same record hold different sums
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, record: ForwardRecord) -> None:
+        """Make the state of one forward pass; its buffers are zero."""
+        super().__init__(record)
+        self._buffers: ConvolutionGradients | None = None
+
+    @property
+    def kernel(self) -> ForwardWeightedKernel:
+        """The forward kernel that made the state."""
+        kernel: ForwardWeightedKernel = self.record.extras["kernel"]
+        return kernel
+
+    @property
+    def convolution(self) -> ForwardWeightedKernel | None:
+        """The convolution that made the state."""
+        return self.kernel
+
+    @property
+    def gradient_for_weights(self) -> Array:
+        """dL/dw, in the shape of the weights: a read-only array that outlives the state.
+
+        Raises ``NotSynchronizedError`` before :meth:`synchronize`, until its command buffer has completed, and after
+        every further gradient kernel that is encoded with this state.
+        """
+        self.check_readable("gradient_for_weights")
+        return self._sums.weights
+
+    @property
+    def gradient_for_biases(self) -> Array:
+        """dL/db (Co,), also for a convolution without biases [choice]; otherwise as ``gradient_for_weights``."""
+        self.check_readable("gradient_for_biases")
+        return self._sums.biases
+
+    @property
+    def gradient_for_weights_layout(self) -> MPSCNNConvolutionWeightsLayout:
+        """The order of ``gradient_for_weights``: OHWI."""
+        return MPSCNNConvolutionWeightsLayout.OHWI
+
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> ConvolutionGradients:
+        """Return the gradients for a kernel that is encoded now, which needs no synchronization.
+
+        Raises ``OrderError`` for a committed command buffer.
+        """
+        check_encodable(command_buffer)
+        return self._sums
+
+    @property
+    def _sums(self) -> ConvolutionGradients:
+        if self._buffers is None:
+            shape: Shape = self.kernel.weights_shape
+            made = np.zeros(shape, np.float32), np.zeros(shape[0], np.float32)
+            self._buffers = ConvolutionGradients(*map(immutable, made))
+        return self._buffers
+
+    def accumulate(self, weights: Array, biases: Array, dtype: np.dtype[Any]) -> None:
+        """Add the sums of one gradient kernel, rounded once to ``dtype``; the state is written.
+
+        Buffers are float32, and float64 once there was a pass in float64. The arrays become the state's own.
+        """
+        if self._buffers is None:
+            sums = weights.reshape(self.kernel.weights_shape), biases
+        else:
+            before = self._buffers
+            dtype = np.result_type(dtype, before.weights)
+            sums = before.weights + weights.reshape(before.weights.shape), before.biases + biases
+        self._buffers = ConvolutionGradients(*[immutable(one.astype(dtype, copy=False)) for one in sums])
+        self.written()
+
+
+# --- forward and gradient kernels -------------------------------------------------------------------------------------
 
 
 class _AccumulatorPrecision(Property[MPSNNConvolutionAccumulatorPrecisionOption]):
@@ -205,7 +328,9 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     """A forward kernel with weights: convolution, fully connected layer, transposed convolution."""
 
     accumulator_precision_option = _AccumulatorPrecision(
-        precision, MPSNNConvolutionAccumulatorPrecisionOption.Float, "What Apple adds products up in; no effect here."
+        precision,
+        MPSNNConvolutionAccumulatorPrecisionOption.Float,
+        "The precision of sums on Apple's devices; no effect here.",
     )
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
@@ -225,7 +350,7 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 
     @property
     def fused_neuron_descriptor(self) -> MPSNNNeuronDescriptor:
-        """The neuron that every result passes through."""
+        """The neuron that is applied to the result."""
         return self._loaded.descriptor.fused_neuron_descriptor
 
     @property
@@ -236,6 +361,13 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     @property
     def _neuron(self) -> Neuron | None:
         return self._loaded.descriptor.neuron
+
+    @abc.abstractmethod
+    def _spec(self) -> WeightedSpec:
+        """Return the functional form of the properties as they are set."""
+
+    def _extras(self) -> Mapping[str, Any]:
+        return {"kernel": self}
 
     def _channels_written(self, read: Any) -> int:
         channels = read[0].stop - read[0].start
@@ -264,9 +396,9 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def result_state_for_source_image(
         self, source_image: Any, source_states: Any = (), destination_image: Any = None
     ) -> Any:
-        """Return the state that an encode of ``source_image`` into ``destination_image`` would leave.
+        """Return the state that an encode of ``source_image`` into ``destination_image`` would return.
 
-        Set every property of the kernel before. ``source_states`` are those that the encode gets, if any. Raises
+        Every property of the kernel must be set before. ``source_states`` are those of the encode, if any. Raises
         ``ValueError`` or ``TypeError`` as the encode would.
         """
         if list(source_states):
@@ -290,9 +422,180 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def export_weights_and_biases(
         self, result_state_can_be_temporary: bool = False, command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNConvolutionWeightsAndBiasesState:
-        """Return a state with the weights and biases in force: as used, rounded and with everything folded in.
+        """Return a state with the weights and biases in force: rounded, and with everything folded in.
 
         ``result_state_can_be_temporary`` has no effect. Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
         return MPSCNNConvolutionWeightsAndBiasesState.sharing(self._loaded.weights, self._loaded.biases)
+
+
+class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
+    """The gradient of a kernel with weights; not a class of Apple's.
+
+    It has its own copy of the weights: forward and gradient kernel are reloaded one by one [doc].
+    """
+
+    state_class = MPSCNNConvolutionGradientState
+    forward_class: ClassVar[type[ForwardWeightedKernel]]
+
+    gradient_option = Property(
+        gradient_option,
+        MPSCNNConvolutionGradientOption.All,
+        "The gradients to compute: for the data, for the weights, or both.",
+    )
+    serialize_weights_and_biases = Property(flag, False, "Deprecated, and without effect since 10.14. Source: [doc].")
+
+    def _check_loaded(self, loaded: LoadedWeights) -> None:
+        super()._check_loaded(loaded)
+        descriptor = loaded.descriptor
+        if descriptor.neuron is not None:
+            raise ValueError(
+                f"fused_neuron_descriptor is {descriptor.fused_neuron_descriptor!r}; a convolution that is trained "
+                "must have none: use a neuron kernel of its own, whose gradient comes first"
+            )
+        if descriptor.batch_normalization is not None:
+            raise ValueError(
+                "the descriptor has a batch normalization for inference; a convolution that is trained must have none, "
+                "or its gradient would be that of the folded weights"
+            )
+        if descriptor.sub_pixel_factor != 1:
+            raise UnsupportedError(
+                f"sub_pixel_scale_factor is {descriptor.sub_pixel_factor}; there is no gradient of a sub-pixel "
+                "convolution: use a plain convolution and rearrange its result yourself"
+            )
+
+    @property
+    def source_gradient_feature_channels(self) -> int:
+        """Channels of the source gradient: those of the forward result."""
+        return self._loaded.descriptor.output_feature_channels
+
+    @property
+    def source_image_feature_channels(self) -> int:
+        """Channels of the forward source image, and of the result."""
+        return self._loaded.descriptor.input_feature_channels
+
+    def encode(  # type: ignore[override]
+        self,
+        source_gradient: Any,
+        source_image: Any,
+        gradient_state: Any = None,
+        destination_gradient: Any = None,
+        *,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Any:
+        """Return the gradient for ``source_image``, and add those for weights and biases to ``gradient_state``.
+
+        ``gradient_option`` chooses among them. Without the gradient for the data, ``None`` is returned and a given
+        destination is left alone; without that for weights and biases the state is left alone, and may be ``None`` if
+        there is a destination. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+        """
+        if gradient_state is None:
+            self._check_without_state(destination_gradient)
+        return super().encode(
+            source_gradient, source_image, gradient_state, destination_gradient, command_buffer=command_buffer
+        )
+
+    encode_batch = encode
+
+    def _check_without_state(self, destination_gradient: Any) -> None:
+        if destination_gradient is None or self.gradient_option & WEIGHTS:
+            raise ValueError(
+                "gradient_state is None; pass the state of the forward pass: only with a destination_gradient and "
+                f"gradient_option {DATA!r} can it be left out"
+            )
+
+    def _check_state(self, state: Any) -> None:
+        super()._check_state(state)
+        if not self.same_layer(state.kernel):
+            raise ValueError(
+                f"gradient_state is of a layer with {state.kernel.descriptor!r}, this kernel has {self.descriptor!r}; "
+                "kernel size, channels, strides, dilation, groups and kind must be the same"
+            )
+
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        expected = self.source_gradient_feature_channels, self.source_image_feature_channels
+        names = "source_gradient", "source_image"
+        for name, side, channels, legal in zip(names, self.prefixes, map(count, read), expected, strict=True):
+            if channels != legal:
+                raise ShapeError(
+                    f"{channels} channels are read of {name}; they must be {legal}, as many as the weights are for: "
+                    f"pass another image, or set {side}source_feature_channel_offset and _max_count"
+                )
+        return expected[1]
+
+    def _run_with_state(
+        self,
+        state: Any,
+        sources: tuple[ImageArgument, ImageArgument],
+        given: ImageArgument | None,
+        shape: Shape,
+        dtype: Any,
+    ) -> Array | None:
+        """Compute everything, then write the state: an error before leaves it alone."""
+        option, result = self.gradient_option, None
+        gradients = None
+        if option & WEIGHTS:
+            g, x = self._select(sources, shape)[0]
+            images = np.result_type(g, x)
+            # Where a backend takes float64, the sums over the batch are taken in it, and rounded once with the state's.
+            wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else images
+            wider = (one.astype(wide, copy=False) for one in (g, x))
+            gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, images)
+        if option & DATA:
+            result = super()._run_with_state(state, sources, given, shape, dtype)
+        if gradients is not None:
+            state.accumulate(*gradients)
+        return result
+
+    def _parameter_gradients(self, g: Array, x: Array) -> tuple[Array, Array]:
+        """Return the gradients for weights and biases from the parts of the images that are read."""
+        if 0 in g.shape:  # the forward clip rectangle was empty
+            shape = self.weights_shape
+            return np.zeros(shape, g.dtype), np.zeros(shape[0], g.dtype)
+        return self._weights_function().gradient_weights(g, x, backend=self.backend)
+
+    @abc.abstractmethod
+    def _weights_function(self) -> WeightedSpec:
+        """Return the functional form with the ``gradient_weights`` of those parts."""
+
+    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+        g, x = parts
+        if 0 in g.shape:
+            destination[region] = 0
+        else:
+            self._write_data_gradient(g, x.shape, destination, region)
+
+    @abc.abstractmethod
+    def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
+        """Write ``destination[region]``, the gradient for a source whose part that is read has this ``shape``."""
+
+    def _write_part(self, function: WeightedSpec, g: Array, shape: Shape, destination: Array, region: Region) -> None:
+        """Write the rows and columns of ``region`` of the gradient for a source of ``shape``."""
+        target, (_, height, width, _) = destination[region], shape
+        if region.rows.stop > height or region.columns.stop > width:
+            raise ShapeError(
+                f"clip_rect covers the rows below {region.rows.stop} and the columns below {region.columns.stop} of "
+                f"{self.destination_name}; the source image has only {height} x {width}: use a smaller clip_rect"
+            )
+        if region.size == (height, width):
+            function.gradient_data(g, self._functional_weights, shape, out=target, backend=self.backend)
+            return
+        whole = function.gradient_data(g, self._functional_weights, shape, backend=self.backend)
+        target[...] = whole[:, region.rows, region.columns]
+
+    def destination_image_descriptor_for_source_images(
+        self, source_images: Sequence[Any], source_states: Sequence[Any]
+    ) -> MPSImageDescriptor:
+        """Configure the kernel from a state, as an encode without destination; return the descriptor of its result.
+
+        ``source_images`` are the source gradient and the source image, ``source_states`` has the one state.
+        """
+        g, x = map(image_arguments.source, ("source_gradient", "source_image"), source_images)
+        state = one_state("source_states", list(source_states), len(source_states))
+        self._check_state(state)
+        with Encoding(self, None):
+            self._configure(state, g, x)
+        n, height, width, channels = state.record.source_shapes[0]
+        dtype = g.array.dtype.newbyteorder("=").name
+        return MPSImageDescriptor(types.channel_format("dtype", dtype), width, height, channels, n)

@@ -1,8 +1,7 @@
-"""Transposed convolution with Apple's names: a filter that runs backwards, its strides in the destination.
+"""Transposed convolution with Apple's names, whose strides are in the destination: kernel, gradient, nodes of graphs.
 
 >>> import numpy as np
->>> from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
->>> from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
+>>> from mpsref.mps import ArrayConvolutionDataSource, MPSCNNConvolutionDescriptor
 >>> descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2)
 >>> layer = MPSCNNConvolutionTranspose(ArrayConvolutionDataSource(descriptor, [1, 10, 100]))
 >>> layer.encode(np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 4, 1)).ravel().tolist()
@@ -21,11 +20,19 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import ConvolutionTranspose, Neuron
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_gradient import WeightedGradientKernel
-from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
-from mpsref.mps.convolution_loading import LoadedWeights
-from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNConvolutionTransposeGradientState
+from mpsref.mps.convolution import (
+    MPSCNNConvolution,
+    MPSCNNConvolutionGradientNode,
+    MPSCNNConvolutionGradientStateNode,
+    MPSCNNConvolutionNode,
+)
+from mpsref.mps.convolution_data_source import LoadedWeights
+from mpsref.mps.convolution_kernel import (
+    ForwardWeightedKernel,
+    MPSCNNConvolutionGradientState,
+    WeightedGradientKernel,
+    WeightedKernel,
+)
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
@@ -33,14 +40,36 @@ from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import one_state
+from mpsref.mps.core.state import ForwardRecord, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
+from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
 
-__all__ = ["MPSCNNConvolutionTranspose", "MPSCNNConvolutionTransposeGradient"]
+
+class MPSCNNConvolutionTransposeGradientState(MPSCNNConvolutionGradientState):
+    """The state of a transposed convolution; the gradients are those for its own weights. Source: [doc]."""
+
+    def __init__(self, record: ForwardRecord) -> None:
+        """Make the state of one forward pass; its buffers are zero."""
+        super().__init__(record)
+        self._paired: ForwardWeightedKernel | None = None
+
+    @property
+    def convolution_transpose(self) -> ForwardWeightedKernel:
+        """The transposed convolution that made the state."""
+        return self.kernel
+
+    @property
+    def convolution(self) -> ForwardWeightedKernel | None:
+        """The convolution whose state the transposed one was encoded with, or ``None``."""
+        return self._paired
+
+    def pair(self, state: MPSCNNConvolutionGradientState | None) -> None:
+        """Set the state of the convolution that the transposed one was encoded with."""
+        self._paired = None if state is None else state.convolution
 
 
 class _Transposed(WeightedKernel):
-    """What both directions require of a data source."""
+    """A forward or a gradient kernel."""
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
         super()._check_loaded(loaded)
@@ -174,13 +203,15 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             self.edge_mode = self.padding.edge_mode
         return self._described(sources, self._destination_shape(sources, size))
 
+    def _spec(self) -> ConvolutionTranspose:
+        return self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
+
     def _extras(self) -> Mapping[str, Any]:
         return {"kernel": self, "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        function = self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
         arguments = parts[0], self._functional_weights, self._loaded.biases, region.size
-        function.forward(*arguments, out=destination[region], backend=self.backend)
+        self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
 def _checked_size(size: Pair, destination_image: Any, destination_size: Any) -> Any:
@@ -239,3 +270,55 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
 
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
         self._write_part(self._weights_function(), g, shape, destination, region)
+
+
+# --- nodes of graphs --------------------------------------------------------------------------------------------------
+
+
+class MPSCNNConvolutionTransposeGradientStateNode(MPSCNNConvolutionGradientStateNode):
+    """The state of a transposed convolution."""
+
+
+class MPSCNNConvolutionTransposeGradientNode(MPSCNNConvolutionGradientNode):
+    """The gradient of a transposed convolution."""
+
+
+class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
+    """A transposed convolution; with the state of a convolution its result has the size of that one's source."""
+
+    kind = "convt"
+    spec_class = ConvolutionTranspose
+    state_class = MPSCNNConvolutionTransposeGradientStateNode
+    kernel_class = MPSCNNConvolutionTranspose
+    gradient_class = MPSCNNConvolutionTransposeGradientNode
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
+        convolution_gradient_state: MPSNNStateNode | None,
+        weights: Any,
+        **properties: Any,
+    ) -> None:
+        if convolution_gradient_state is not None and (
+            type(convolution_gradient_state) is not MPSCNNConvolutionGradientStateNode
+        ):
+            raise TypeError(
+                f"convolution_gradient_state is of type {type(convolution_gradient_state).__name__}; it must be the "
+                "result_state of a convolution node, or None"
+            )
+        super().__init__(source, weights, **properties)
+        self._source_states = () if convolution_gradient_state is None else (convolution_gradient_state,)
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        if not states:
+            return super()._bind(shapes, parameters, states)
+        kernel: MPSCNNConvolutionTranspose = parameters.kernel
+        forward, sources = states[0]
+        height, width = sources[0][1:3]
+        windows = getattr(forward.spec, "windows", ())  # a fully connected layer has none
+        own = kernel._source_properties(0).windows
+        if [(w.kernel, w.stride) for w in windows] != [(w.kernel, w.stride) for w in own]:
+            raise ShapeError("the convolution of its state has another kernel size or other strides; use the same")
+        y, x = (window.even - window.offset for window in windows)
+        shape = shapes[0][0], height, width, kernel.output_feature_channels
+        return self._bound(kernel, kernel._function(MPSOffset(0, 0), (y, x)), shape)

@@ -1,8 +1,7 @@
-"""Fully connected layers with Apple's names: convolutions whose one window is the whole image.
+"""Fully connected layers with Apple's names, convolutions whose window is the whole image; and nodes of graphs.
 
 >>> import numpy as np
->>> from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
->>> from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
+>>> from mpsref.mps import ArrayConvolutionDataSource, MPSCNNConvolutionDescriptor
 >>> descriptor = MPSCNNConvolutionDescriptor(2, 2, 2, 2)
 >>> layer = MPSCNNFullyConnected(ArrayConvolutionDataSource(descriptor, np.arange(16), [0.5, -0.5]))
 >>> layer.encode(np.arange(1, 9, dtype=np.float32).reshape(1, 2, 2, 2)).ravel().tolist()
@@ -18,23 +17,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.errors import ShapeError
 from mpsref.kernels import FullyConnected
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_kernel import WeightedKernel
-from mpsref.mps.convolution_loading import LoadedWeights
+from mpsref.mps.convolution import (
+    MPSCNNConvolution,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionGradientNode,
+    MPSCNNConvolutionNode,
+)
+from mpsref.mps.convolution_data_source import LoadedWeights
+from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, MPSNNPadding, policy
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
-
-__all__ = ["MPSCNNFullyConnected", "MPSCNNFullyConnectedGradient"]
+from mpsref.mps.graph.nodes import Bound, BoundState, Call
 
 
 class _WholeImage(WeightedKernel):
-    """A kernel whose window is the whole image: neither strides nor dilation, groups or an offset mean anything."""
+    """A kernel whose window is the whole image: strides, dilation, groups and offset have no effect."""
 
     def _check_loaded(self, loaded: LoadedWeights) -> None:
         super()._check_loaded(loaded)
@@ -47,7 +50,7 @@ class _WholeImage(WeightedKernel):
             if value != 1:
                 raise ValueError(f"{name} is {value}; it must be 1 for {kind}, which has one window, the whole image")
 
-    def _function(self) -> FullyConnected:
+    def _spec(self) -> FullyConnected:
         descriptor = self._loaded.descriptor
         return FullyConnected((descriptor.kernel_height, descriptor.kernel_width), descriptor.neuron)
 
@@ -56,7 +59,8 @@ class _WholeImage(WeightedKernel):
 class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
     """Fully connected layer on images (N, H, W, Ci) of the kernel's size, to (N, 1, 1, Co).
 
-    ``offset`` is ignored; the default padding policy makes a result of one pixel [doc].
+    ``offset`` is ignored; the default padding policy makes a result of one pixel [doc]. Parameters as in
+    :class:`MPSCNNConvolution`.
     """
 
     padding: Property[MPSNNPadding] = Property(
@@ -66,14 +70,14 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
     )
 
     def _source_properties(self, k: int) -> SourceProperties:
-        """The window begins with the image, whatever the offset says: this is what a state records."""
+        """Return the properties with the offset of a window that begins with the image, for states."""
         source = super()._source_properties(k)
         center = MPSOffset(source.kernel_width // 2, source.kernel_height // 2, source.offset.z)
         return source._replace(offset=center)
 
     def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
         arguments = parts[0], self._functional_weights, self._loaded.biases, region.size
-        self._function().forward(*arguments, out=destination[region], backend=self.backend)
+        self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
 @saved("data_source")
@@ -92,7 +96,38 @@ class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
         """Nothing is read outside the image."""
 
     def _weights_function(self) -> FullyConnected:
-        return self._function()
+        return self._spec()
 
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        self._write_part(self._function(), g, shape, destination, region)
+        self._write_part(self._spec(), g, shape, destination, region)
+
+
+# --- nodes of graphs --------------------------------------------------------------------------------------------------
+
+
+class MPSCNNFullyConnectedGradientNode(MPSCNNConvolutionGradientNode):
+    """The gradient of a fully connected layer."""
+
+
+class MPSCNNFullyConnectedNode(MPSCNNConvolutionNode):
+    """A fully connected layer: its window is the whole image, its result one pixel."""
+
+    kind = "fc"
+    spec_class = FullyConnected
+    kernel_class = MPSCNNFullyConnected
+    gradient_class = MPSCNNFullyConnectedGradientNode
+
+    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+        kernel: ForwardWeightedKernel = parameters.kernel
+        n, height, width, channels = shapes[0]
+        _, rows, columns, inputs = kernel.weights_shape
+        if (height, width, channels) != (rows, columns, inputs):
+            raise ShapeError(
+                f"its source has shape {shapes[0]}; its weights {kernel.weights_shape} are for images of "
+                f"({rows}, {columns}, {inputs}); a concatenation pads each of its sources to a multiple of 4 channels"
+            )
+        return self._bound(kernel, kernel._spec(), (n, 1, 1, kernel.output_feature_channels))
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        weights, biases = call.parameters["weights"], call.parameters["biases"]
+        return call.spec.forward(images[0], weights, biases, backend=call.backend)  # type: ignore[no-any-return]

@@ -29,8 +29,8 @@ from mpsref.arguments.parameters import flag, number
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationState
-from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.kernel import MPSKernel, saved
 from mpsref.mps.core.properties import Alias, Property, at_least, fix, initialize, properties_of

@@ -23,7 +23,7 @@ from mpsref.mps import (
     MPSNNOptimizer,
     graph,
 )
-from mpsref.mps.convolution_loading import immutable
+from mpsref.mps.convolution_data_source import immutable
 from mpsref.registry import Backend
 from mpsref.training.digits import CLASSES
 

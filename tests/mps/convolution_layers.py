@@ -11,10 +11,12 @@ import pytest
 
 from mpsref import kernels, registry
 from mpsref.arguments.arrays import Array
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+)
 
 METHODS = ("forward", "gradient_data", "gradient_weights")
 

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor, MPSCNNDepthWiseConvolutionDescriptor
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_loading import load
-from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
-from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
-from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionTranspose,
+    MPSCNNConvolutionTransposeGradient,
+    MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNFullyConnected,
+    MPSCNNFullyConnectedGradient,
+    MPSCNNNeuronType,
+    MPSNNNeuronDescriptor,
+)
+from mpsref.mps.convolution_data_source import load
 from tests.mps.convolution_layers import NotedSource, PlainSource
 
 ONE_TO_ONE = MPSCNNConvolutionDescriptor(3, 1, 1, 1)

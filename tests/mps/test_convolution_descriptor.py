@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import (
-    InferenceBatchNormalization,
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
     MPSCNNConvolutionDescriptor,
-    MPSCNNDepthWiseConvolutionDescriptor,
-    MPSCNNSubPixelConvolutionDescriptor,
-)
-from mpsref.mps.convolution_types import (
     MPSCNNConvolutionGradientOption,
     MPSCNNConvolutionWeightsLayout,
+    MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNNeuronType,
+    MPSCNNSubPixelConvolutionDescriptor,
     MPSCNNWeightsQuantizationType,
     MPSNNConvolutionAccumulatorPrecisionOption,
+    MPSNNNeuronDescriptor,
+)
+from mpsref.mps.convolution_descriptor import (
+    InferenceBatchNormalization,
     gradient_option,
     precision,
-    quantization_type,
-    weights_layout,
 )
-from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
+from mpsref.mps.core.types import member
 
 KINDS: list[Any] = [
     MPSCNNConvolutionDescriptor,
@@ -267,6 +267,14 @@ def test_enumerations_have_apples_numbers() -> None:
     assert [(one.name, int(one)) for one in MPSNNConvolutionAccumulatorPrecisionOption] == [("Half", 0), ("Float", 1)]
     options = {name: int(one) for name, one in MPSCNNConvolutionGradientOption.__members__.items()}
     assert options == {"GradientWithData": 1, "GradientWithWeightsAndBias": 2, "All": 3}
+
+
+def weights_layout(name: str, value: Any) -> MPSCNNConvolutionWeightsLayout:
+    return member(name, value, MPSCNNConvolutionWeightsLayout)
+
+
+def quantization_type(name: str, value: Any) -> MPSCNNWeightsQuantizationType:
+    return member(name, value, MPSCNNWeightsQuantizationType)
 
 
 def test_enumerations_take_members_numbers_and_names() -> None:

@@ -9,19 +9,20 @@ import pytest
 
 import mpsref
 from mpsref.errors import OrderError, ShapeError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import (
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
     MPSCNNConvolutionDescriptor,
     MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNNeuronType,
     MPSCNNSubPixelConvolutionDescriptor,
+    MPSNNConvolutionAccumulatorPrecisionOption,
+    MPSNNNeuronDescriptor,
 )
-from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import EXAMPLES, PlainSource, numbers, require, row
 
 

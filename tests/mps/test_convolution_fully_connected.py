@@ -10,18 +10,20 @@ import pytest
 import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import (
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
     MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
     MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNFullyConnected,
+    MPSCNNFullyConnectedGradient,
+    MPSCNNNeuronType,
     MPSCNNSubPixelConvolutionDescriptor,
+    MPSNNNeuronDescriptor,
 )
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.types import MPSNNPaddingMethod
-from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
-from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import numbers, require, sums
 
 EXAMPLE = MPSCNNConvolutionDescriptor(2, 2, 2, 2)

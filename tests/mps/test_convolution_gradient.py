@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, UnsupportedError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import (
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
     MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionGradientOption,
     MPSCNNDepthWiseConvolutionDescriptor,
 )
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_types import MPSCNNConvolutionGradientOption
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image import MPSImage, MPSImageBatch
 from mpsref.mps.pooling import MPSCNNPoolingAverage

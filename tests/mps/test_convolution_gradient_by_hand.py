@@ -13,13 +13,14 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
-from mpsref.mps.convolution_descriptor import (
+from mpsref.mps import (
     MPSCNNConvolutionDescriptor,
+    MPSCNNNeuronType,
     MPSCNNSubPixelConvolutionDescriptor,
+    MPSNNNeuronDescriptor,
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.types import MPSImageEdgeMode
-from mpsref.mps.neuron import MPSCNNNeuronType, MPSNNNeuronDescriptor
 from tests.mps.convolution_layers import EXAMPLES, layer, row, sums
 
 E1 = EXAMPLES["E1"]

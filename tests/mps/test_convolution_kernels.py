@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from mpsref.arguments.arrays import Array
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor, MPSCNNDepthWiseConvolutionDescriptor
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
-from mpsref.mps.fully_connected import MPSCNNFullyConnected, MPSCNNFullyConnectedGradient
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionTranspose,
+    MPSCNNConvolutionTransposeGradient,
+    MPSCNNConvolutionWeightsAndBiasesState,
+    MPSCNNDepthWiseConvolutionDescriptor,
+    MPSCNNFullyConnected,
+    MPSCNNFullyConnectedGradient,
+)
 from tests.mps.convolution_layers import PlainSource, row
 
 FORWARD: list[Any] = [MPSCNNConvolution, MPSCNNFullyConnected, MPSCNNConvolutionTranspose]

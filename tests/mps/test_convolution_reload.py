@@ -9,11 +9,13 @@ import pytest
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import ShapeError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionWeightsAndBiasesState,
+)
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from tests.mps.convolution_layers import EXAMPLES, row
 

@@ -9,13 +9,16 @@ import pytest
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor, MPSCNNDepthWiseConvolutionDescriptor
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState
-from mpsref.mps.convolution_types import MPSCNNConvolutionWeightsLayout
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
+    MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionGradientState,
+    MPSCNNConvolutionWeightsAndBiasesState,
+    MPSCNNConvolutionWeightsLayout,
+    MPSCNNDepthWiseConvolutionDescriptor,
+)
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.state import MPSNNGradientState
 from tests.mps.convolution_layers import EXAMPLES, numbers, require, row

@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.errors import NotSynchronizedError, ShapeError
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
-from mpsref.mps.convolution_descriptor import (
+from mpsref.mps import (
+    ArrayConvolutionDataSource,
+    MPSCNNConvolution,
     MPSCNNConvolutionDescriptor,
+    MPSCNNConvolutionGradient,
+    MPSCNNConvolutionGradientState,
+    MPSCNNConvolutionTranspose,
+    MPSCNNConvolutionTransposeGradient,
+    MPSCNNConvolutionTransposeGradientState,
+    MPSCNNConvolutionWeightsAndBiasesState,
     MPSCNNDepthWiseConvolutionDescriptor,
     MPSCNNSubPixelConvolutionDescriptor,
+    MPSNNConvolutionAccumulatorPrecisionOption,
 )
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_state import MPSCNNConvolutionGradientState, MPSCNNConvolutionTransposeGradientState
-from mpsref.mps.convolution_transpose import MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient
-from mpsref.mps.convolution_types import MPSNNConvolutionAccumulatorPrecisionOption
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding

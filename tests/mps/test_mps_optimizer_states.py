@@ -17,11 +17,9 @@ from mpsref.mps import (
     MPSCNNNormalizationGammaAndBetaState,
     MPSCommandBuffer,
 )
-from mpsref.mps.convolution import MPSCNNConvolution
-from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource
+from mpsref.mps.convolution import MPSCNNConvolution, MPSCNNConvolutionGradient
+from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
-from mpsref.mps.convolution_gradient import MPSCNNConvolutionGradient
-from mpsref.mps.convolution_weights import MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.optimizer import (
     MPSNNOptimizerAdam,
     MPSNNOptimizerRMSProp,

@@ -14,6 +14,16 @@ from mpsref.mps.batch_normalization_gradient import (
     MPSCNNBatchNormalizationGradientNode as MPSCNNBatchNormalizationGradientNode,
 )
 from mpsref.mps.batch_normalization_gradient import MPSCNNBatchNormalizationNode as MPSCNNBatchNormalizationNode
+from mpsref.mps.convolution import MPSCNNConvolutionGradientNode as MPSCNNConvolutionGradientNode
+from mpsref.mps.convolution import MPSCNNConvolutionGradientStateNode as MPSCNNConvolutionGradientStateNode
+from mpsref.mps.convolution import MPSCNNConvolutionNode as MPSCNNConvolutionNode
+from mpsref.mps.convolution_transpose import (
+    MPSCNNConvolutionTransposeGradientNode as MPSCNNConvolutionTransposeGradientNode,
+)
+from mpsref.mps.convolution_transpose import (
+    MPSCNNConvolutionTransposeGradientStateNode as MPSCNNConvolutionTransposeGradientStateNode,
+)
+from mpsref.mps.convolution_transpose import MPSCNNConvolutionTransposeNode as MPSCNNConvolutionTransposeNode
 from mpsref.mps.data_movement import MPSNNConcatenationGradientNode as MPSNNConcatenationGradientNode
 from mpsref.mps.data_movement import MPSNNConcatenationNode as MPSNNConcatenationNode
 from mpsref.mps.data_movement import MPSNNPadGradientNode as MPSNNPadGradientNode
@@ -22,6 +32,8 @@ from mpsref.mps.data_movement import MPSNNReshapeGradientNode as MPSNNReshapeGra
 from mpsref.mps.data_movement import MPSNNReshapeNode as MPSNNReshapeNode
 from mpsref.mps.dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradientNode
 from mpsref.mps.dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
+from mpsref.mps.fully_connected import MPSCNNFullyConnectedGradientNode as MPSCNNFullyConnectedGradientNode
+from mpsref.mps.fully_connected import MPSCNNFullyConnectedNode as MPSCNNFullyConnectedNode
 from mpsref.mps.image_normalization import MPSCNNGroupNormalizationGradientNode as MPSCNNGroupNormalizationGradientNode
 from mpsref.mps.image_normalization import MPSCNNGroupNormalizationNode as MPSCNNGroupNormalizationNode
 from mpsref.mps.image_normalization import (
@@ -104,14 +116,6 @@ from mpsref.mps.windowed_normalization import (
 )
 from mpsref.mps.windowed_normalization import MPSCNNSpatialNormalizationNode as MPSCNNSpatialNormalizationNode
 
-from .convolution import MPSCNNConvolutionGradientNode as MPSCNNConvolutionGradientNode
-from .convolution import MPSCNNConvolutionGradientStateNode as MPSCNNConvolutionGradientStateNode
-from .convolution import MPSCNNConvolutionNode as MPSCNNConvolutionNode
-from .convolution import MPSCNNConvolutionTransposeGradientNode as MPSCNNConvolutionTransposeGradientNode
-from .convolution import MPSCNNConvolutionTransposeGradientStateNode as MPSCNNConvolutionTransposeGradientStateNode
-from .convolution import MPSCNNConvolutionTransposeNode as MPSCNNConvolutionTransposeNode
-from .convolution import MPSCNNFullyConnectedGradientNode as MPSCNNFullyConnectedGradientNode
-from .convolution import MPSCNNFullyConnectedNode as MPSCNNFullyConnectedNode
 from .execute import RunResult as RunResult
 from .graph import MPSNNGraph as MPSNNGraph
 from .graph import StepError as StepError
