@@ -41,7 +41,7 @@ from mpsref.kernels.neuron import Neuron
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
@@ -373,7 +373,7 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
 
     def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
         self,
-        source_images: Any,
+        source_images: ImageLike,
         batch_normalization_state: Any,
         *,
         command_buffer: MPSCommandBuffer | None = None,
@@ -468,8 +468,8 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     def encode(
         self,
-        source_image: Any,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        destination_image: ImageLike | None = None,
         batch_normalization_state: Any = None,
         *,
         destination_size: Any = None,
@@ -522,7 +522,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     encode_batch = encode
 
-    def _placed(self, source: Any, destination_image: Any, destination_size: Any) -> Any:
+    def _placed(self, source: ImageArgument, destination_image: ImageLike | None, destination_size: Any) -> Any:
         """Return the dtype of a new destination, whose size must be that of the source."""
         size = source.array.shape[1:3]
         if destination_size is not None:
@@ -551,7 +551,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     # --- states ---
 
     def result_state_for_source_image(
-        self, source_image: Any, source_states: Any = None, destination_image: Any = None
+        self, source_image: ImageLike, source_states: Any = None, destination_image: ImageLike | None = None
     ) -> MPSCNNBatchNormalizationState:
         """Return a new state for a batch, of which ``source_image`` may be any part.
 

@@ -53,6 +53,7 @@ from mpsref.mps.batch_normalization import (
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.types import Enumeration, member
@@ -101,7 +102,7 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
         super().__init__(backend=backend, **properties)
 
     def _taken(
-        self, source_gradient: Any, source_image: Any, given: Any
+        self, source_gradient: ImageLike, source_image: ImageLike, given: Any
     ) -> tuple[Parts, Parts, MPSCNNBatchNormalizationState]:
         """Return the parts of both images and the state, checked."""
         gradients, sources = parts_of("source_gradient", source_gradient), parts_of("source_image", source_image)
@@ -144,10 +145,10 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
 
     def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
         self,
-        source_gradients: Any,
-        source_images: Any,
+        source_gradients: ImageLike,
+        source_images: ImageLike,
         batch_normalization_state: Any = None,
-        destination_gradients: Any = None,
+        destination_gradients: ImageLike | None = None,
         *,
         gradient_states: Any = None,
         command_buffer: MPSCommandBuffer | None = None,
@@ -185,10 +186,10 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
 
     def encode(  # type: ignore[override]  # as Apple's, with a state of its own kind
         self,
-        source_gradient: Any,
-        source_image: Any,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
         batch_normalization_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         *,
         gradient_state: Any = None,
         command_buffer: MPSCommandBuffer | None = None,

@@ -38,6 +38,7 @@ from mpsref.kernels.pad import EDGES
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix, optional
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -226,8 +227,8 @@ class MPSNNReshape(WholeImageKernel):
 
     def encode(  # type: ignore[override]  # as Apple's selector, which has the size among its arguments
         self,
-        source_image: Any,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        destination_image: ImageLike | None = None,
         *,
         reshaped_width: int,
         reshaped_height: int,

@@ -30,7 +30,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
@@ -144,8 +144,8 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
 
     def encode(  # type: ignore[override]  # a mask has the size of its image, so there is no size to choose
         self,
-        source_image: Any,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        destination_image: ImageLike | None = None,
         *,
         mask: Any = None,
         sequence: int | None = None,

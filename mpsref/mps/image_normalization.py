@@ -43,7 +43,7 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.serialization import SecureCoding
@@ -195,7 +195,7 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
     def _encode(
         self,
         sources: Any,
-        destination_image: Any,
+        destination_image: ImageLike,
         destination_size: Any,
         return_state: bool,
         destination_state: Any,
@@ -243,10 +243,10 @@ class ImageNormalizationGradient(GradientOfLists):
 
     def encode(  # type: ignore[override]  # as in the parent class
         self,
-        source_gradient: Any,
-        source_image: Any,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
         gradient_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         **options: Any,
     ) -> Any:
         """Return the gradient for ``source_image``; those for gamma and beta replace the ones in ``gradient_state``.

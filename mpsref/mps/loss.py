@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_array, as_shape
 from mpsref.arguments.parameters import Pair, flag, integer, number
@@ -31,6 +32,7 @@ from mpsref.kernels.loss_formulas import LOSS_TYPES
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -203,7 +205,7 @@ class MPSCNNLossDataDescriptor:
         For another number of values.
     """
 
-    def __init__(self, data: Any, layout: Any, size: Any) -> None:
+    def __init__(self, data: ArrayLike, layout: Any, size: Any) -> None:
         array = as_array("data", data)
         if array.dtype.kind != "f":
             raise TypeError(f"data has dtype {array.dtype}; it must be a floating-point array: convert it")
@@ -435,9 +437,9 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
-        source_image: Any,
-        labels: Any,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        labels: MPSCNNLossLabels | Sequence[MPSCNNLossLabels],
+        destination_image: ImageLike | None = None,
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
@@ -478,10 +480,10 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
-        source_image: Any,
-        labels: Any,
-        weights: Any = None,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        labels: ImageLike,
+        weights: ImageLike | None = None,
+        destination_image: ImageLike | None = None,
         *,
         return_state: bool = False,
         destination_state: Any = None,
@@ -528,12 +530,12 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
 
     def encode(  # type: ignore[override]  # as Apple's selectors differ
         self,
-        source_gradient: Any,
-        source_image: Any,
-        labels: Any,
-        weights: Any = None,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
+        labels: ImageLike,
+        weights: ImageLike | None = None,
         gradient_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
@@ -586,7 +588,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-def _truth(labels: Any, weights: Any, validate: bool) -> _Truth:
+def _truth(labels: ImageLike, weights: ImageLike | None, validate: bool) -> _Truth:
     read = None if weights is None else image_arguments.source("weights", weights).array
     return _Truth(image_arguments.source("labels", labels).array, read, flag("validate", validate))
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import integer, real
@@ -49,7 +50,7 @@ def read_only(array: Array) -> Array:
     return array
 
 
-def frozen_vector(name: str, value: Any, channels: int | None = None) -> Array:
+def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> Array:
     """Return a read-only copy of a vector, float32; a float64 array stays float64, for work in float64.
 
     Raises ``TypeError`` unless it is an array of real numbers, ``ShapeError`` for another rank, and for another length
@@ -82,7 +83,7 @@ class NormalizationPairState(MPSState, SynchronizedState):
 
     names: ClassVar[tuple[str, str]]
 
-    def __init__(self, first: Any, second: Any) -> None:
+    def __init__(self, first: ArrayLike, second: ArrayLike) -> None:
         """Copy the vectors; raise ``TypeError`` unless they are numbers, ``ShapeError`` for unequal lengths."""
         self._vectors = self._checked(first, second)
         self._readable_version = self._version
@@ -120,7 +121,9 @@ class NormalizationPairState(MPSState, SynchronizedState):
             )
         return first[:channels], second[:channels]
 
-    def device_write(self, first: Any, second: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
+    def device_write(
+        self, first: ArrayLike, second: ArrayLike | None = None, *, command_buffer: MPSCommandBuffer | None = None
+    ) -> None:
         """Write the vectors of a kernel that is encoded now; ``second=None`` keeps that vector.
 
         Raises ``ShapeError`` for another length than the state has, errors as at construction, ``OrderError`` for a
@@ -135,7 +138,7 @@ class NormalizationPairState(MPSState, SynchronizedState):
         self._vectors = vectors
         self.written()
 
-    def _checked(self, first: Any, second: Any) -> tuple[Array, Array]:
+    def _checked(self, first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
         vectors = frozen_vector(self.names[0], first), frozen_vector(self.names[1], second)
         lengths = len(vectors[0]), len(vectors[1])
         if lengths[0] != lengths[1]:
@@ -183,7 +186,7 @@ class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
         """The variance, read-only; errors as for ``mean``."""
         return self._read(1)
 
-    def _checked(self, first: Any, second: Any) -> tuple[Array, Array]:
+    def _checked(self, first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
         mean, variance = super()._checked(first, second)
         return mean, not_negative("variance", variance)
 
@@ -205,10 +208,10 @@ class MPSCNNInstanceNormalizationDataSource(Protocol):
     def number_of_feature_channels(self) -> int:
         """C: the number of channels of every image."""
 
-    def gamma(self) -> Any:
+    def gamma(self) -> ArrayLike | None:
         """Return the scale (C,), or ``None`` for 1 [choice]."""
 
-    def beta(self) -> Any:
+    def beta(self) -> ArrayLike | None:
         """Return the shift (C,), or ``None`` for 0 [choice]."""
 
     def label(self) -> str | None:
@@ -237,10 +240,10 @@ class MPSCNNBatchNormalizationDataSource(MPSCNNInstanceNormalizationDataSource, 
     have changed.
     """
 
-    def mean(self) -> Any:
+    def mean(self) -> ArrayLike | None:
         """Return the initial mean (C,), or ``None`` together with ``variance``."""
 
-    def variance(self) -> Any:
+    def variance(self) -> ArrayLike | None:
         """Return the initial variance (C,), >= 0, or ``None`` together with ``mean``."""
 
     def load(self) -> bool:
@@ -352,7 +355,9 @@ class _DataSource(SecureCoding):
     reloads.
     """
 
-    def __init__(self, channels: int, gamma: Any, beta: Any, epsilon: float, optimizer: Any) -> None:
+    def __init__(
+        self, channels: int, gamma: ArrayLike | None, beta: ArrayLike | None, epsilon: float, optimizer: Any
+    ) -> None:
         self._channels = integer("number_of_feature_channels", channels, low=1)
         self._epsilon = real("epsilon", epsilon, low=0)
         self.gamma_array, self.beta_array = self._given("gamma", gamma), self._given("beta", beta)
@@ -365,7 +370,7 @@ class _DataSource(SecureCoding):
             )
         self.optimizer = optimizer
 
-    def _given(self, name: str, value: Any) -> Array | None:
+    def _given(self, name: str, value: ArrayLike | None) -> Array | None:
         return None if value is None else frozen_vector(name, value, self._channels)
 
     @property
@@ -447,8 +452,8 @@ class InstanceNormalizationDataSource(_DataSource):
     def __init__(
         self,
         number_of_feature_channels: int,
-        gamma: Any = None,
-        beta: Any = None,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
         epsilon: float = FLT_MIN,
         optimizer: Any = None,
     ) -> None:
@@ -520,8 +525,8 @@ class GroupNormalizationDataSource(InstanceNormalizationDataSource):
         self,
         number_of_feature_channels: int,
         number_of_groups: int = 1,
-        gamma: Any = None,
-        beta: Any = None,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
         epsilon: float = FLT_MIN,
         optimizer: Any = None,
     ) -> None:
@@ -584,10 +589,10 @@ class BatchNormalizationDataSource(_DataSource):
     def __init__(
         self,
         number_of_feature_channels: int,
-        gamma: Any = None,
-        beta: Any = None,
-        mean: Any = None,
-        variance: Any = None,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
         epsilon: float = FLT_MIN,
         momentum: float = 0.9,
         optimizer: Any = None,

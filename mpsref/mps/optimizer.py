@@ -418,8 +418,7 @@ class _BatchNormalization(_States):
         self._target = None if target is None else _of_kind(self.result, target, MPSCNNNormalizationGammaAndBetaState)
 
     def write(self, values: Sequence[Array]) -> Any:
-        kept: Sequence[Array | None] = [*values, *self._kept]
-        gamma, beta = kept
+        gamma, beta = (vector for vector in (*values, *self._kept) if vector is not None)
         if self._target is None:
             target = MPSCNNNormalizationGammaAndBetaState(gamma, beta)
             target.written()

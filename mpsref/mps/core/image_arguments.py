@@ -6,14 +6,18 @@ Inside, every image is an array (N, H, W, C).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
 from mpsref.mps.core.image import MPSImage, MPSImageBatch, pixels
+
+ImageLike: TypeAlias = ArrayLike | MPSImage | Sequence[MPSImage]
+"""Images: an array (N, H, W, C), an image object or a batch of them; some kernels take a list of arrays."""
 
 
 class ImageArgument(NamedTuple):
