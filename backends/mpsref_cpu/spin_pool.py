@@ -28,7 +28,7 @@ from mpsref_cpu.compiling import compiled, inlined, internal
 Words = npt.NDArray[np.int64]
 
 DONE, FAILED, BUSY = 0, 1, 2
-"""Results of :func:`run`."""
+"""Results of :func:`run_job`."""
 
 # Indices into the array, in cache lines of eight: counters of many threads are apart from each other and from the job.
 POSTED, NEXT, ACTIVE, OWNED, BROKEN = 0, 8, 16, 24, 25
@@ -190,7 +190,7 @@ def _post(words: Words, function: int, packed: int, rows: int, step: int, helper
 
 
 @compiled
-def run(words: Words, kernels: Any, rows: int, step: int, helpers: int, arguments: Any) -> int:
+def run_job(words: Words, kernels: Any, rows: int, step: int, helpers: int, arguments: Any) -> int:
     """Call ``kernels``, addresses, on ``step`` rows at a time, in the calling thread and ``helpers`` others.
 
     Return DONE at the end, FAILED if a kernel raised an exception, BUSY at once if another thread owns the pool.

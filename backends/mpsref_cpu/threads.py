@@ -145,6 +145,14 @@ def _address(kernel: Any, arguments: tuple[Any, ...]) -> int:
     return _addresses[key]
 
 
+def _plain(value: Any) -> Any:
+    """Return named tuples as plain ones, whose types are independent of the modules that define the classes.
+
+    The index of numba's disk cache names these modules, and cannot be read when one of them has been renamed.
+    """
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+
+
 def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
     """Run the steps in several threads; return ``False`` at once if one is enough or helpers work for another."""
     global _team
@@ -155,12 +163,13 @@ def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
         if _team is None:
             _team = _Team()
         team = _team
-    arguments = tuple(tuple(values) for _, values in steps)
-    addresses = tuple(_address(kernel, values) for (kernel, _), values in zip(steps, arguments, strict=True))
+    addresses = tuple(_address(kernel, tuple(values)) for kernel, values in steps)
     team.gather(threads - 1)
     chunks = rows if len(steps) > 1 else min(CHUNKS_PER_THREAD, nbytes // (threads * GRAIN))
     step = -(-rows // min(rows, threads * chunks))
-    outcome = spin_pool.run(team.pool, addresses, rows, step, threads - 1, arguments)
+    outcome = spin_pool.run_job(
+        team.pool, addresses, rows, step, threads - 1, _plain(tuple(tuple(values) for _, values in steps))
+    )
     if outcome == spin_pool.FAILED:  # the one exception that kernels raise
         raise MemoryError(f"no memory for the workspace of {steps[0][0].__name__}; use smaller images")
     return bool(outcome == spin_pool.DONE)

@@ -11,7 +11,8 @@ from mpsref import UpsamplingBilinear, UpsamplingNearest, registry
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 from mpsref.registry import Problem
-from mpsref_cpu import interpolation, threads
+from mpsref_cpu import threads
+from mpsref_cpu.resampling import interpolation
 
 CHANNELS = [1, 2, 7, 8, 9, 15, 16, 21, 64]
 

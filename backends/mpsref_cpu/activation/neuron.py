@@ -12,13 +12,10 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.activation.functions import compiled_form, slope, value
-from mpsref_cpu.activation.parameters import Prelu
+from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
-
-__all__ = ["IMPLEMENTATIONS"]
 
 BLOCK = 1 << 14
 """About how many values are a piece of work: 64 KB."""

@@ -21,8 +21,6 @@ from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, largest, total
 from mpsref_cpu.simd.vectors import all_equal, load_lanes, minus, put, times, zeros
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 BLOCK = 2048
 """About how many values are worked on at once: 8 KB."""
 

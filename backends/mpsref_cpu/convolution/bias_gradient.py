@@ -11,8 +11,6 @@ from mpsref_cpu.compiling import compiled
 from mpsref_cpu.simd.half import as_storage, load
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["bias_gradient"]
-
 PARTS = 16
 """Parts that are summed on their own, at most."""
 

@@ -29,8 +29,6 @@ from mpsref_cpu.convolution.weight_gradient import gradient_weights
 from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import Step, for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None, *, out: Array) -> None:
     """Fill ``out`` with y."""

@@ -20,8 +20,6 @@ from mpsref_cpu.convolution.index_lists import Sizes, Units, list_pixels, list_t
 from mpsref_cpu.convolution.microkernels import LANES, ROWS, add_scaled, add_to, copy, empty, filled, places, put
 from mpsref_cpu.convolution.tap_groups import Parts
 
-__all__ = ["dense"]
-
 MOST_TERMS = 384
 """ErrorBound of a piece, at most: 24 KB of weights for 16 channels."""
 

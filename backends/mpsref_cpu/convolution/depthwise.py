@@ -38,8 +38,6 @@ from mpsref_cpu.convolution.microkernels import (
 )
 from mpsref_cpu.convolution.tap_groups import Parts
 
-__all__ = ["depthwise", "reduce_depthwise"]
-
 MOST_TAPS = 512
 """Taps that are added up in sequence, at most."""
 

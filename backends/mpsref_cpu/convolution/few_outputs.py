@@ -24,8 +24,6 @@ from mpsref_cpu.convolution.index_lists import (
 from mpsref_cpu.convolution.microkernels import ROWS, add_lanes, empty, places, sums_of_rows
 from mpsref_cpu.convolution.tap_groups import Parts
 
-__all__ = ["dots"]
-
 
 @compiled
 def dots(

@@ -37,8 +37,6 @@ from mpsref_cpu.convolution.storage import finish, slabs, widened
 from mpsref_cpu.simd.half import as_storage, load
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 OUTPUTS = 96
 """Outputs of a piece of forward work: whole tiles, by rows and by lanes."""
 

@@ -10,22 +10,6 @@ from mpsref_cpu.compiling import inlined
 from mpsref_cpu.convolution.microkernels import ROWS
 from mpsref_cpu.convolution.tap_groups import Parts
 
-__all__ = [
-    "SEQUENCE",
-    "Block",
-    "Rows",
-    "Sizes",
-    "Units",
-    "list_pixel_runs",
-    "list_pixels",
-    "list_term_runs",
-    "list_terms",
-    "most_taps",
-    "part_of",
-    "room",
-    "rows_of",
-]
-
 SEQUENCE = 1024
 """Products that are added up in sequence, at most."""
 

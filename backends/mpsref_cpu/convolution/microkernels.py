@@ -26,23 +26,6 @@ from numba.extending import models, register_model
 
 from mpsref_cpu.simd.vectors import spread_out
 
-__all__ = [
-    "LANES",
-    "ROWS",
-    "add_lanes",
-    "add_row",
-    "add_scaled",
-    "add_taps",
-    "add_to",
-    "copy",
-    "empty",
-    "filled",
-    "places",
-    "prefetch",
-    "put",
-    "sums_of_rows",
-]
-
 intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
 
 INT = ir.IntType(32)

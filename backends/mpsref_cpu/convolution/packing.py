@@ -9,8 +9,6 @@ import numpy as np
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.simd.half import load
 
-__all__ = ["pack", "unpack"]
-
 
 @compiled
 def pack(

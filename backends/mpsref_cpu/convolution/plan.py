@@ -20,19 +20,6 @@ from mpsref_cpu.convolution.index_lists import Block, Sizes
 from mpsref_cpu.convolution.microkernels import LANES
 from mpsref_cpu.convolution.tap_groups import Parts, Span, Table, span, whole
 
-__all__ = [
-    "PRODUCTS_A_BYTE",
-    "UNITS",
-    "UNIT_PRODUCTS",
-    "Packing",
-    "Plan",
-    "by_lanes",
-    "cut",
-    "layout",
-    "path_of",
-    "plan",
-]
-
 WIDTHS = tuple(lanes for lanes in (32, 16, 8, 4) if lanes <= LANES)
 
 PIXELS = 1024

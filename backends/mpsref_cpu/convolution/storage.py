@@ -18,9 +18,6 @@ from mpsref_cpu.convolution.tap_groups import Span
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["finish", "slabs", "source_rows", "widened"]
-
-
 SLABS = 4
 """Images that are not computed in place are copied in about so many parts, one after the other."""
 

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Indices", "Parts", "Span", "Table", "by_tap", "span", "whole"]
-
 Indices = npt.NDArray[np.int64]
 Table: TypeAlias = npt.NDArray[np.integer[Any]]
 """The pixel of each position and tap of an axis, -1 where there is none."""

@@ -28,8 +28,6 @@ from mpsref_cpu.convolution.weight_gradient_dense import reduce_dense
 from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["Plan", "gradient_weights", "plan"]
-
 PIXELS = 256
 """Pixels that are added up at a time, about: vectors of a block for so many fill half of a first-level cache."""
 

@@ -21,8 +21,6 @@ from mpsref_cpu.convolution.index_lists import SEQUENCE, Rows, Sizes, list_pixel
 from mpsref_cpu.convolution.microkernels import ROWS, add_scaled, add_to, copy, empty, places
 from mpsref_cpu.convolution.tap_groups import Parts
 
-__all__ = ["reduce_dense"]
-
 ROW = (0,) * ROWS
 
 SHARED, SHORT = 8, 32

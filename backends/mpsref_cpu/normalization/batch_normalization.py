@@ -33,8 +33,6 @@ from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 STRIP = 512
 """About how many numbers a strip has; at least one pixel."""
 

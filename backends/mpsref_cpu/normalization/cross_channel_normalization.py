@@ -25,8 +25,6 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.simd.powers import raise_to_minus
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 LINE = 2048
 """About how many elements a line has."""
 

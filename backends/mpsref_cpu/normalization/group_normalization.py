@@ -22,8 +22,6 @@ from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 LANES = 256
 """A row has about so many elements, or one pixel."""
 

@@ -27,8 +27,6 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.simd.powers import raise_to_minus
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(problem: LocalContrastForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""

@@ -17,8 +17,6 @@ from mpsref_cpu.compiling import inlined
 from mpsref_cpu.normalization.window_sums import Reach
 from mpsref_cpu.simd.half import load
 
-__all__ = ["Bands", "put_row", "room_for_lines", "room_for_stack"]
-
 BAND = 1 << 14
 """A band of narrow rows has about so many elements."""
 

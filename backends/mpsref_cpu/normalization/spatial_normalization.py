@@ -22,8 +22,6 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.simd.powers import raise_to_minus
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 MOST_FLOAT32_TERMS = 1024
 
 

@@ -17,8 +17,6 @@ import numpy as np
 from mpsref.geometry import Window
 from mpsref_cpu.compiling import inlined, internal
 
-__all__ = ["Reach", "sum_line", "sum_rows"]
-
 
 class Reach(NamedTuple):
     """The windows of one axis, without what no window finds in the image."""

@@ -40,8 +40,6 @@ from mpsref_cpu.pooling.windows import (
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["gradient"]
-
 
 class Tables(NamedTuple):
     """The geometry of a gradient."""

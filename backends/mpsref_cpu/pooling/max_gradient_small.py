@@ -54,9 +54,6 @@ from mpsref_cpu.simd.vectors import (
 )
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["gradient"]
-
-
 UNKNOWN = -1
 
 

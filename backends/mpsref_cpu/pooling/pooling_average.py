@@ -26,8 +26,6 @@ from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096

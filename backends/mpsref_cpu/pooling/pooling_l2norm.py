@@ -41,8 +41,6 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.simd.vectors import load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 class Reading(NamedTuple):
     """What windows read."""

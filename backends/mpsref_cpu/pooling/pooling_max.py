@@ -26,8 +26,6 @@ from mpsref_cpu.pooling.windows import Groups, Windows, groups_of_windows, list_
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 MOST_TAPS = 16
 """Of a window whose gradient is handed out tap by tap."""
 

@@ -16,22 +16,6 @@ from mpsref import tables
 from mpsref_cpu.compiling import inlined, uncounted
 from mpsref_cpu.threads import threads_for
 
-__all__ = [
-    "MOST_FLOAT32_TERMS",
-    "VECTOR",
-    "Groups",
-    "Indices",
-    "Pixels",
-    "Windows",
-    "band_height",
-    "first_row",
-    "groups_of_pixels",
-    "groups_of_windows",
-    "list_reads",
-    "part_width",
-    "places",
-]
-
 Indices = npt.NDArray[np.int64]
 
 MOST_FLOAT32_TERMS = 1024

@@ -22,8 +22,6 @@ from numba import extending
 
 from mpsref_cpu.compiling import inlined
 
-__all__ = ["exp", "exp_below", "expm1", "log", "log1p", "normal", "power", "quotient", "sigmoid", "tanh"]
-
 intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
 
 Float: TypeAlias = Any

@@ -13,8 +13,6 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-__all__ = ["as_storage", "load", "store"]
-
 word = np.uint32
 real = np.float32
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from mpsref_cpu.compiling import internal
 
-__all__ = ["raise_to_minus"]
-
 MOST_FACTORS = 8
 
 

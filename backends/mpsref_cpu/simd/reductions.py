@@ -20,8 +20,6 @@ from mpsref_cpu.simd.elementary import Float
 from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.vectors import INT, intrinsic, load_lanes, maximum, plus, spread_out, zeros
 
-__all__ = ["BEYOND", "FEW", "MANY", "dot", "largest", "total"]
-
 MANY, FEW = 32, 8
 BEYOND = FEW - 1
 MOST_TERMS = 1024 * MANY

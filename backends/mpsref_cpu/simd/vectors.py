@@ -14,25 +14,6 @@ from llvmlite import ir
 from numba import extending, types
 from numba.extending import models, register_model
 
-__all__ = [
-    "add_to",
-    "all_equal",
-    "any_nan",
-    "from_lane",
-    "load_lanes",
-    "maximum",
-    "minus",
-    "plus",
-    "plus_product",
-    "put",
-    "spread_out",
-    "times",
-    "where_equal",
-    "without",
-    "zeros",
-    "zeros_like",
-]
-
 intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
 
 INT = ir.IntType(32)

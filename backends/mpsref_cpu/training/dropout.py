@@ -18,8 +18,6 @@ from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 word, product, real = np.uint32, np.uint64, np.float32
 
 FIRST, SECOND = map(product, MULTIPLIERS)

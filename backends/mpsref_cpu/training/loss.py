@@ -33,8 +33,6 @@ from mpsref_cpu.training.loss_formulas import (
 )
 from mpsref_cpu.training.loss_softmax import fill_pixels, pixels_of
 
-__all__ = ["IMPLEMENTATIONS"]
-
 BLOCK = 2048
 """Elements of a block, about: a block of softmax is at least a pixel."""
 

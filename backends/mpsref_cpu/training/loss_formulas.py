@@ -18,21 +18,6 @@ from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.elementary import exp, log, log1p, quotient, sigmoid
 from mpsref_cpu.simd.vectors import load_lanes, plus, put, zeros
 
-__all__ = [
-    "ELEMENT",
-    "LABEL_SLOPE",
-    "LANES",
-    "SLOPE",
-    "SoftMaxCrossEntropy",
-    "compiled_form",
-    "element",
-    "known",
-    "label_slope",
-    "slope",
-    "times",
-    "total_of",
-]
-
 real = np.float32
 ZERO, HALF, ONE, TWO, NAN = map(real, (0, 0.5, 1, 2, np.nan))
 

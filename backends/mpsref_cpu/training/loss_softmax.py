@@ -14,8 +14,6 @@ from mpsref_cpu.simd.elementary import exp, log, quotient
 from mpsref_cpu.simd.half import load
 from mpsref_cpu.training.loss_formulas import ELEMENT, LANES, SLOPE, times, total_of
 
-__all__ = ["Pixels", "fill_pixels", "pixels_of"]
-
 SHORT = 64
 """Exponentials of so many channels are added up one after the other."""
 

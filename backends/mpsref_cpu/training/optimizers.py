@@ -20,8 +20,6 @@ from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["IMPLEMENTATIONS"]
-
 BLOCK = 4096
 """Elements that are a piece of work: 16 KB of an array."""
 

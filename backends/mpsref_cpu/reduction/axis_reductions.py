@@ -16,8 +16,6 @@ from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.half import load
 
-__all__ = ["Greatest", "Least", "Line", "Plan", "Total", "fold_line"]
-
 MOST_UNITS = 8
 """An image whose rows are folded into one is worked on in at most so many parts."""
 WIDE = 64

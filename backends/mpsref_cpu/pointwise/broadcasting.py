@@ -17,18 +17,6 @@ from mpsref.arguments.arrays import Shape
 from mpsref.kernels.broadcasting import Operand
 from mpsref_cpu.compiling import inlined
 
-__all__ = [
-    "BLOCK",
-    "Walk",
-    "is_direct",
-    "is_whole",
-    "pixels_of_a_line",
-    "repeats",
-    "spell_out",
-    "start_of",
-    "walk_of",
-]
-
 BLOCK = 2048
 """About how many elements a line has: three of them fit into a usual first-level cache."""
 

@@ -8,9 +8,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
 from mpsref.kernels.pad import Pad, PadForward, PadGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.movement import gather, gather_sums
-
-__all__ = ["IMPLEMENTATIONS"]
+from mpsref_cpu.data_movement.gather import gather, gather_sums
 
 
 def forward(problem: PadForward, x: Array, out: Array) -> None:

@@ -10,11 +10,9 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.folding import Greatest, Least, Line, Plan, Total, fold_line
+from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, Plan, Total, fold_line
 from mpsref_cpu.simd.half import as_storage, load
 from mpsref_cpu.threads import for_rows
-
-__all__ = ["IMPLEMENTATIONS"]
 
 KINDS: dict[str, Any] = {"sum": Total(), "mean": Total(), "min": Least(), "max": Greatest()}
 JOINED: dict[type[Any], Any] = {Total: np.sum, Least: np.min, Greatest: np.max}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.reshape import Reshape, ReshapeProblem, reshape
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.movement import copy
-
-__all__ = ["IMPLEMENTATIONS"]
+from mpsref_cpu.data_movement.gather import copy
 
 
 def forward(problem: ReshapeProblem, source: Array, out: Array) -> None:

@@ -10,9 +10,7 @@ from numba.extending import overload
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.compare import Compare, CompareForward
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.arithmetic import combine_images, value
-
-__all__ = ["IMPLEMENTATIONS"]
+from mpsref_cpu.pointwise.arithmetic import combine_images, value
 
 
 class Near(NamedTuple):

@@ -7,9 +7,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.slice_ import Slice, SliceForward, SliceGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.movement import gather
-
-__all__ = ["IMPLEMENTATIONS"]
+from mpsref_cpu.data_movement.gather import gather
 
 
 def slice_(problem: SliceForward | SliceGradient, source: Array, out: Array) -> None:

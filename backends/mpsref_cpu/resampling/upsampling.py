@@ -10,12 +10,10 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingForward, UpsamplingGradient, UpsamplingNearest
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.interpolation import resample
-from mpsref_cpu.movement import gather
+from mpsref_cpu.data_movement.gather import gather
+from mpsref_cpu.resampling.interpolation import resample
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
-
-__all__ = ["IMPLEMENTATIONS"]
 
 
 def nearest(problem: UpsamplingForward, x: Array, out: Array) -> None:

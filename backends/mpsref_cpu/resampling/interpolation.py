@@ -21,8 +21,6 @@ from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.simd.vectors import all_equal, load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["resample"]
-
 MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096

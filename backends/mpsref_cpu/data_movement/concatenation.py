@@ -8,11 +8,9 @@ from typing import Any
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.movement import copy_channels
+from mpsref_cpu.data_movement.gather import copy_channels
 from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
-
-__all__ = ["IMPLEMENTATIONS"]
 
 
 def forward(problem: ConcatenationForward, *xs: Array, out: Array) -> None:

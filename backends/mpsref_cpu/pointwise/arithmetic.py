@@ -16,7 +16,9 @@ from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticG
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.kernels.posing import kept
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.broadcasting import (
+from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.data_movement.gather import copy
+from mpsref_cpu.pointwise.broadcasting import (
     BLOCK,
     Walk,
     is_direct,
@@ -27,13 +29,9 @@ from mpsref_cpu.broadcasting import (
     start_of,
     walk_of,
 )
-from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.folding import Line, Plan, Total, fold_line
-from mpsref_cpu.movement import copy
+from mpsref_cpu.reduction.axis_reductions import Line, Plan, Total, fold_line
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
-
-__all__ = ["IMPLEMENTATIONS", "combine_images"]
 
 
 class Sum(NamedTuple):

@@ -16,8 +16,6 @@ from mpsref_cpu.compiling import compiled
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-__all__ = ["copy", "copy_channels", "gather", "gather_sums"]
-
 PARTS = 5040
 """Of a copy, at most; a number with so many divisors that it has many in common with the size of an image."""
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.resize import ResizeBilinear, ResizeForward
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.interpolation import resample
-
-__all__ = ["IMPLEMENTATIONS"]
+from mpsref_cpu.resampling.interpolation import resample
 
 
 def forward(problem: ResizeForward, x: Array, out: Array) -> None:

@@ -7,9 +7,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeForward
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.interpolation import resample
-
-__all__ = ["IMPLEMENTATIONS"]
+from mpsref_cpu.resampling.interpolation import resample
 
 
 def forward(problem: CropAndResizeForward, x: Array, out: Array) -> None:

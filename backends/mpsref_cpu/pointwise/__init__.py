@@ -1,0 +1,1 @@
+"""Arithmetic and comparison of two images."""

@@ -1,0 +1,1 @@
+"""Upsampling and bilinear resizing."""
