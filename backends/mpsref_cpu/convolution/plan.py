@@ -15,7 +15,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, Forward, GradientData, Weighted
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
-from mpsref.kernels.posing import remembered
+from mpsref.operations import planned
 from mpsref_cpu.convolution.index_lists import Block, Sizes
 from mpsref_cpu.convolution.microkernels import LANES
 from mpsref_cpu.convolution.tap_groups import Parts, Span, Table, span, whole
@@ -92,7 +92,7 @@ class Plan:
     products: int
 
 
-@remembered
+@planned
 def plan(problem: Forward | GradientData) -> Plan:
     """Return how ``problem`` is computed."""
     forward = isinstance(problem, Forward)

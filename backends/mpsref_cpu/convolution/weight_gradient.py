@@ -15,7 +15,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.convolution import ConvolutionGradientWeights, GradientWeights
 from mpsref.kernels.convolution_transpose import TransposeGradientWeights
-from mpsref.kernels.posing import remembered
+from mpsref.operations import planned
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
 from mpsref_cpu.convolution.depthwise import reduce_depthwise
 from mpsref_cpu.convolution.index_lists import SEQUENCE, Rows, Sizes
@@ -65,7 +65,7 @@ class Plan:
     products: int
 
 
-@remembered
+@planned
 def plan(problem: GradientWeights) -> Plan:
     """Return how ``problem`` is computed."""
     exchanged = isinstance(problem, TransposeGradientWeights)
@@ -123,7 +123,7 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
         _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
 
 
-@remembered
+@planned
 def _of_a_group(problem: GradientWeights) -> GradientWeights:
     """Return the problem of one group."""
     (n, height, width, channels), groups = problem.source_shape, problem.spec.groups

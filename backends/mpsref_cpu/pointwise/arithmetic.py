@@ -14,7 +14,7 @@ from numba.extending import overload
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
-from mpsref.kernels.posing import kept
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.data_movement.gather import copy
@@ -67,6 +67,7 @@ class Quotient(NamedTuple):
 FORMULAS = {"add": Sum, "subtract": Sum, "multiply": Product, "divide": Quotient}
 
 
+@planned
 def _formula(spec: Arithmetic) -> Any:
     q = -spec.secondary_scale if spec.operation == "subtract" else spec.secondary_scale
     numbers = spec.primary_scale, q, spec.bias, spec.minimum_value, spec.maximum_value
@@ -126,7 +127,7 @@ def combine_images(problem: BroadcastProblem, formula: Any, x: Array, y: Array, 
 
 def forward(problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
     """Fill ``out`` with r."""
-    combine_images(problem, kept(_formula, problem.spec), x, y, out)
+    combine_images(problem, _formula(problem.spec), x, y, out)
 
 
 @inlined
@@ -167,7 +168,7 @@ def _rows(begin: int, end: int, formula: Any, x: Any, y: Any, out: Any, sizes: A
 def gradient(problem: ArithmeticGradient, g: Array, *operands: Array, out: Any) -> None:
     """Fill ``out`` with dx and dy, or with the one that is wanted, one after the other."""
     spec = problem.spec
-    scales = kept(_formula, spec)[:2]
+    scales = _formula(spec)[:2]
     sources = problem.sources(operands, g)
     for k, target in zip(problem.of, out if isinstance(out, tuple) else (out,), strict=True):
         slope = Slope(scales[k], scales[1 - k], 1 - k if spec.operation == "multiply" else -1)
@@ -197,7 +198,7 @@ def _gradient_of(
     walks: Any = tuple(walk_of(one, image.shape) for one, image in zip(spec.operands, sources, strict=True))
     images = [as_storage(image) for image in (g, *sources)]
     nbytes = g.nbytes + out.nbytes + sum(sources[k].nbytes for k in problem.reads)
-    formula, strides = kept(_formula, spec), operand.strides
+    formula, strides = _formula(spec), operand.strides
     parts = np.empty(0) if whole else plan.parts(n)
     flat, target = parts.reshape(-1), as_storage(out)
     fixed: Any = (formula, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)

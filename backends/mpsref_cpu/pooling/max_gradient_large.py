@@ -23,7 +23,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingGradient
-from mpsref.kernels.posing import remembered
+from mpsref.operations import planned
 from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
@@ -56,7 +56,7 @@ class Tables(NamedTuple):
     """An empty vector of the dtype of the sums."""
 
 
-@remembered
+@planned
 def _tables(problem: PoolingGradient) -> Tables:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (Pixels.of(touching) for touching in problem.touching())

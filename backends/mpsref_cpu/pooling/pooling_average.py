@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient, PoolingAverage
-from mpsref.kernels.posing import remembered
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
 from mpsref_cpu.compiling import compiled, inlined
@@ -75,7 +75,7 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     for_rows(_gather, n * height, pixels, row, results, sizes, rows, columns, nbytes=source.nbytes + out.nbytes)
 
 
-@remembered
+@planned
 def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     """Return the two axes of a problem, as compiled code reads them."""
     y, x = problem.runs()

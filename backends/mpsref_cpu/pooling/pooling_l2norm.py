@@ -22,7 +22,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.pooling_l2norm import PoolingL2Norm
-from mpsref.kernels.posing import remembered
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import (
@@ -100,7 +100,7 @@ def _reading(
     return Reading(rows, columns, groups, max(rows.most, columns.most, rows_most, columns_most), no_sums)
 
 
-@remembered
+@planned
 def _gradient_tables(problem: PoolingGradient) -> tuple[Reading, Touched]:
     """Return what windows read, and by which the pixels are read."""
     y, x = (Pixels.of(touching) for touching in problem.touching())

@@ -13,7 +13,7 @@ from numba.extending import overload
 
 from mpsref.kernels.loss import Loss
 from mpsref.kernels.loss_formulas import FORMULAS
-from mpsref.kernels.posing import remembered
+from mpsref.operations import planned
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.elementary import exp, log, log1p, quotient, sigmoid
 from mpsref_cpu.simd.vectors import load_lanes, plus, put, zeros
@@ -244,7 +244,7 @@ FORMS = {
 }
 
 
-@remembered
+@planned
 def compiled_form(loss: Loss) -> Parameters:
     """Return a loss as compiled code takes it."""
     a, b = FORMULAS[loss.type].smoothing(loss) if loss.label_smoothing > 0 else (1, 0)

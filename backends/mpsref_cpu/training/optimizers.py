@@ -14,7 +14,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
 from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
-from mpsref.kernels.posing import kept
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage
@@ -36,20 +36,20 @@ class Preparation(NamedTuple):
     penalty: int
     scale: Any
 
-    @classmethod
-    def of(cls, optimizer: Optimizer) -> Preparation:
-        """Return the preparation of ``optimizer`` in float32."""
-        bounds = optimizer.gradient_clip_min, optimizer.gradient_clip_max
-        low, high = bounds if optimizer.apply_gradient_clipping else (-math.inf, math.inf)
-        penalty = ("none", "l1", "l2").index(optimizer.regularization_type)
-        rescale, scale = real(optimizer.gradient_rescale), real(optimizer.regularization_scale)
-        return cls(real(low), real(high), rescale, penalty, scale)
+
+@planned
+def _preparation(optimizer: Optimizer) -> Preparation:
+    bounds = optimizer.gradient_clip_min, optimizer.gradient_clip_max
+    low, high = bounds if optimizer.apply_gradient_clipping else (-math.inf, math.inf)
+    penalty = ("none", "l1", "l2").index(optimizer.regularization_type)
+    rescale, scale = real(optimizer.gradient_rescale), real(optimizer.regularization_scale)
+    return Preparation(real(low), real(high), rescale, penalty, scale)
 
 
 def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...], arrays: Any) -> None:
     """Call ``update`` on parts of all ``arrays``."""
     flat = [as_storage(array) for array in arrays]
-    preparation, numbers = kept(Preparation.of, problem.spec), np.array(constants, np.float32)
+    preparation, numbers = _preparation(problem.spec), np.array(constants, np.float32)
     for_rows(update, -(-flat[0].size // BLOCK), preparation, numbers, *flat, nbytes=sum(array.nbytes for array in flat))
 
 
