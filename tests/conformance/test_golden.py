@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import mpsref
-from mpsref import PoolingAverage, PoolingMax, kernels
+from mpsref import PoolingAverage, PoolingMax
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import families, golden
+from mpsref.conformance import families, golden, mutants
 from mpsref.conformance.golden_entries import Entry, Tolerance, Values
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Implementation, Spec
 
 BACKENDS = [info.name for info in mpsref.backends() if info.available]
 ENTRIES = golden.load()
@@ -22,14 +22,13 @@ CORNER = "pool-average-k2-default-edge-dest2"
 
 
 def mutant(name: str = "mutant", **changes: Any) -> Backend:
-    """Average and max pooling whose spec has ``changes``, as far as it has them, before it runs."""
+    """Average and max pooling whose spec has ``changes``, as far as it has such fields."""
 
-    def forward(problem: Any, x: Array, out: Array) -> None:
-        known = {field.name for field in fields(problem.spec)}
-        wrong = replace(problem, spec=replace(problem.spec, **{k: v for k, v in changes.items() if k in known}))
-        out[...] = kernels.REFERENCE[problem.operation](wrong, x.astype(np.float64))
+    def of(spec_type: type[Spec]) -> Implementation:
+        own = changes.keys() & {field.name for field in fields(spec_type)}
+        return mutants.of_problem(lambda p: replace(p, spec=replace(p.spec, **{k: changes[k] for k in own})))
 
-    return Backend(name, {(spec, "forward"): forward for spec in (PoolingAverage, PoolingMax)})
+    return Backend(name, {(spec_type, "forward"): of(spec_type) for spec_type in (PoolingAverage, PoolingMax)})
 
 
 def constant(value: float, name: str = "mutant") -> Backend:
