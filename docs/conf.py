@@ -22,6 +22,7 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
 
+autodoc_default_options = {"exclude-members": "forward_class, gradient_class, kernel_class, spec_class, kind"}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 100
@@ -34,14 +35,20 @@ html_static_path = ["_static"]
 
 
 def setup(app: Sphinx) -> None:
-    """Show the signature of ``__init__`` where a base class has a ``__new__`` that takes anything."""
+    """Connect the functions below."""
     app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-process-bases", _bases)
 
 
-def _signature(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str | None
-) -> Any:
+def _signature(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: Any) -> Any:
+    """Show the signature of ``__init__`` where a base class has a ``__new__`` with any arguments."""
     if what == "class" and (signature or "").startswith("(*args"):
-        found = inspect.signature(value).replace(return_annotation=inspect.Signature.empty)
-        return stringify_signature(found, unqualified_typehints=True), None
+        _, *parameters = inspect.signature(value.__init__).parameters.values()
+        return stringify_signature(inspect.Signature(parameters), unqualified_typehints=True), None
     return None
+
+
+def _bases(app: Sphinx, name: str, value: type, options: Any, bases: list[type]) -> None:
+    """Show the nearest MPS class instead of private base classes."""
+    if name.startswith("mpsref.mps."):
+        bases[:] = [base for base in value.__mro__[1:] if base.__name__.startswith("MPS")][:1] or bases
