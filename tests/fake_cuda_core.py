@@ -215,6 +215,7 @@ class StridedMemoryView:
 
     def __init__(self, ptr: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any, obj: Any) -> None:
         self.ptr, self.shape, self.strides, self.dtype, self.exporting_obj = ptr, shape, strides, np.dtype(dtype), obj
+        self.device_id = 0
 
     @classmethod
     def from_any_interface(cls, value: Any, stream_ptr: int) -> StridedMemoryView:
@@ -223,6 +224,8 @@ class StridedMemoryView:
         dtype, strides = np.dtype(found["typestr"]), found.get("strides")
         counts = None if strides is None else tuple(stride // dtype.itemsize for stride in strides)
         return cls(found["data"][0], found["shape"], counts, dtype, value)
+
+    from_cuda_array_interface = from_any_interface
 
     @classmethod
     def from_buffer(
@@ -235,6 +238,17 @@ class StridedMemoryView:
         history.append("export")
         return self
 
+
+def _current_context() -> tuple[int, int]:
+    return 0, int(hasattr(_threads, "current"))
+
+
+bindings = SimpleNamespace(
+    cuCtxGetCurrent=_current_context,
+    cuCtxGetDevice=lambda: (0, _threads.current),
+    cuMemGetInfo=lambda: (0, 1000, 2000),
+)
+"""What the runtime uses of cuda.bindings.driver."""
 
 utils = SimpleNamespace(StridedMemoryView=StridedMemoryView)
 system = SimpleNamespace(

@@ -11,7 +11,7 @@ from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticG
 from mpsref.kernels.broadcasting import Operand
 from mpsref.registry import OperationKey
 from mpsref_metal.broadcasting import fold_rows, pairing, types_of
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -42,7 +42,7 @@ def forward(launch: Launcher, problem: ArithmeticForward, x: Array, y: Array, ou
     spec = problem.spec
     buffers = [x, y, pairing(problem, out.size), _numbers(spec)]
     known = _known(spec, x, x, y)
-    store(launch.run(PARTS, "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(PARTS, "forward", buffers, out, known)
 
 
 def gradient(launch: Launcher, problem: ArithmeticGradient, g: Array, *operands: Array, out: Any) -> None:

@@ -44,8 +44,7 @@ def forward(launch: Launcher, problem: Forward, *inputs: Array, out: Array) -> N
     given = problem.named(inputs)
     buffers = [given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
     batch = _batch(problem, out.size)
-    (y,) = launch.run(SOURCE, "forward", [*buffers, batch], [(out.shape, np.float32)], _known(problem, given))
-    store(y, out)
+    launch.into(SOURCE, "forward", [*buffers, batch], out, _known(problem, given))
 
 
 def statistics_gradient(
@@ -61,11 +60,10 @@ def statistics_gradient(
 def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) -> None:
     """Run ``gradient``."""
     given = problem.named(inputs)
-    sums = (given.dbeta, given.dgamma) if problem.count else (np.zeros_like(given.mean),) * 2
+    sums = (given.dbeta, given.dgamma) if problem.count else (np.zeros(given.mean.shape, np.float32),) * 2
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), *sums]
     buffers += [neuron_parameters(problem.spec.neuron), _batch(problem, out.size, problem.count)]
-    (dx,) = launch.run(SOURCE, "gradient", buffers, [(out.shape, np.float32)], _known(problem, given))
-    store(dx, out)
+    launch.into(SOURCE, "gradient", buffers, out, _known(problem, given))
 
 
 def _reduce(
@@ -111,8 +109,8 @@ def _known(problem: BatchProblem, given: Inputs) -> tuple[str, ...]:
 
 def _scale(given: Inputs) -> tuple[Array, Array]:
     """Return gamma and beta, 1 and 0 where they are not given."""
-    gamma = np.ones_like(given.mean) if given.gamma is None else given.gamma
-    return gamma, np.zeros_like(given.mean) if given.beta is None else given.beta
+    gamma = np.ones(given.mean.shape, np.float32) if given.gamma is None else given.gamma
+    return gamma, np.zeros(given.mean.shape, np.float32) if given.beta is None else given.beta
 
 
 IMPLEMENTATIONS = {

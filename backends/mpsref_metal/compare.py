@@ -10,7 +10,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.compare import COMPARISONS, Compare, CompareForward
 from mpsref.registry import OperationKey
 from mpsref_metal.broadcasting import pairing, types_of
-from mpsref_metal.launch import Launcher, store
+from mpsref_metal.launch import Launcher
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -23,7 +23,7 @@ def forward(launch: Launcher, problem: CompareForward, x: Array, y: Array, out: 
     threshold = np.array([min(spec.threshold, LARGEST)], np.float32)
     known = (*types_of(x, y), f"constant int COMPARISON = {COMPARISONS.index(spec.comparison_type)};")
     buffers = [x, y, pairing(problem, out.size), threshold]
-    store(launch.run(("operands", "compare"), "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(("operands", "compare"), "forward", buffers, out, known)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Any] = {(Compare, "forward"): forward}

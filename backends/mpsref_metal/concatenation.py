@@ -9,7 +9,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import OperationKey
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 from mpsref_metal.movement import gather
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -17,7 +17,7 @@ __all__ = ["IMPLEMENTATIONS"]
 
 def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Array) -> None:
     """Fill ``out`` with all sources, which travel in one buffer."""
-    sources = np.concatenate([x.reshape(-1).astype(out.dtype, copy=False) for x in xs])
+    sources = launch.joined(xs, out.dtype)
     parts = np.zeros(out.shape[3], [("start", "i8"), ("channels", "i4"), ("channel", "i4")])
     parts["channel"] = -1
     start = 0
@@ -27,8 +27,7 @@ def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Ar
         start += x.size
     joined = np.array([out.size, out.shape[3]], np.uint32)
     known = typedef("Storage", out), typedef("Gradient", out)
-    results = [(out.shape, np.float32)]
-    store(launch.run(("concatenation",), "concatenate", [sources, parts, joined], results, known)[0], out)
+    launch.into(("concatenation",), "concatenate", [sources, parts, joined], out, known)
 
 
 def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: Any) -> None:

@@ -31,14 +31,14 @@ def forward(
 ) -> None:
     """Run ``filtered`` on the pixels that the taps of each window read."""
     taps, spec = by_inputs(weights), problem.spec
-    store(filtered(launch, x, taps, problem.pixels(), out.shape, spec.groups, biases, spec.neuron), out)
+    filtered(launch, x, taps, problem.pixels(), out, spec.groups, biases, spec.neuron)
 
 
 def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, weights: Array, out: Array) -> None:
     """Run ``filtered`` on the windows whose taps read each pixel; pixels a stride apart share their taps."""
     taps = by_outputs(weights, problem.spec.groups)
     stride = problem.spec.windows[1].stride
-    store(filtered(launch, g, taps, problem.windows(), out.shape, problem.spec.groups, spread=stride), out)
+    filtered(launch, g, taps, problem.windows(), out, problem.spec.groups, spread=stride)
 
 
 def gradient_weights(
@@ -52,14 +52,14 @@ def gradient_weights(
 
 def by_inputs(weights: Array) -> Array:
     """Return OHWI weights as ``filtered`` reads them in the forward pass: (Ci / G, kH, kW, Co)."""
-    return np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
+    return weights.transpose(3, 1, 2, 0).copy()
 
 
 def by_outputs(weights: Array, groups: int) -> Array:
     """Return OHWI weights as ``filtered`` reads them in the data gradient: (Co / G, kH, kW, Ci)."""
     outputs, height, width, inputs = weights.shape
     grouped = weights.reshape(groups, outputs // groups, height, width, inputs).transpose(1, 2, 3, 0, 4)
-    return np.ascontiguousarray(grouped).reshape(outputs // groups, height, width, groups * inputs)
+    return grouped.copy().reshape(outputs // groups, height, width, groups * inputs)
 
 
 def filtered(
@@ -67,18 +67,18 @@ def filtered(
     source: Array,
     weights: Array,
     taps: tuple[IntTable, IntTable],
-    shape: Shape,
+    out: Array,
     groups: int,
     biases: Array | None = None,
     neuron: Neuron | None = None,
     spread: int = 1,
-) -> Array:
-    """Return the float32 image of ``shape`` that sums what each tap reads times its weights.
+) -> None:
+    """Fill ``out`` with the sums of what each tap reads times its weights.
 
-    ``taps`` hold, for the rows and the columns of the result, what each tap reads of the source; ``weights`` are
+    ``taps`` hold, for the rows and the columns of ``out``, what each tap reads of the source; ``weights`` are
     (source channels / G, kH, kW, result channels). Pixels that are ``spread`` apart in a row share their taps.
     """
-    n, height, width, channels = shape
+    n, height, width, channels = out.shape
     spread = min(spread, width)
     tiles = spread * math.ceil(width / (spread * TILE))
     outputs, inputs = channels // groups, source.shape[3] // groups
@@ -89,7 +89,7 @@ def filtered(
     buffers = [source, weights, added.astype(np.float32), *taps, parameters, np.array(scalars, np.uint32)]
     types = typedef("Storage", source), typedef("Gradient", source), typedef("Weight", weights)
     known = (*types, _constant("OUTPUTS", _tile(outputs)))
-    return launch.run(("neuron", "convolution"), "filtered", buffers, [(shape, np.float32)], known, count)[0]
+    launch.into(("neuron", "convolution"), "filtered", buffers, out, known, count)
 
 
 def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array:

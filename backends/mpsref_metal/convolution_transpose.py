@@ -24,14 +24,14 @@ def forward(
     taps = by_outputs(exchanged(weights, groups), groups)
     stride = taken.spec.windows[1].stride
     neuron = problem.spec.neuron
-    store(filtered(launch, x, taps, taken.windows(), out.shape, groups, biases, neuron, spread=stride), out)
+    filtered(launch, x, taps, taken.windows(), out, groups, biases, neuron, spread=stride)
 
 
 def gradient_data(launch: Launcher, problem: TransposeGradientData, g: Array, weights: Array, out: Array) -> None:
     """Run that convolution's forward pass."""
     groups = problem.spec.groups
     taps = by_inputs(exchanged(weights, groups))
-    store(filtered(launch, g, taps, problem.convolution.pixels(), out.shape, groups), out)
+    filtered(launch, g, taps, problem.convolution.pixels(), out, groups)
 
 
 def gradient_weights(

@@ -11,7 +11,7 @@ from mpsref.kernels.cross_channel_normalization import (
     CrossChannelNormalization,
     CrossChannelProblem,
 )
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -22,7 +22,7 @@ def forward(launch: Launcher, problem: CrossChannelForward, x: Array, out: Array
     """Run ``forward``: y from x."""
     known = typedef("Storage", x), typedef("Gradient", x)
     windows, _, *scalars = _constants(problem)
-    store(launch.run(PARTS, "forward", [x, windows, *scalars], [(out.shape, np.float32)], known)[0], out)
+    launch.into(PARTS, "forward", [x, windows, *scalars], out, known)
 
 
 def gradient(launch: Launcher, problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> None:
@@ -31,7 +31,7 @@ def gradient(launch: Launcher, problem: CrossChannelGradient, g: Array, x: Array
     windows, adjoint, *scalars = _constants(problem)
     result = out.shape, np.float32
     own, share = launch.run(PARTS, "shares", [g, x, windows, *scalars], [result] * 2, known)
-    store(launch.run(PARTS, "gradient", [x, own, share, adjoint, *scalars], [result], known)[0], out)
+    launch.into(PARTS, "gradient", [x, own, share, adjoint, *scalars], out, known)
 
 
 def _constants(problem: CrossChannelProblem) -> list[Array]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.dropout import Dropout, DropoutProblem, MaskProblem
 from mpsref.kernels.philox import halves
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -33,10 +35,11 @@ def mask(launch: Launcher, problem: MaskProblem, out: Array) -> None:
 
 def apply(launch: Launcher, problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
     """Run ``apply``: y from x, or dx from g."""
-    strides = np.broadcast_to(mask, image.shape).strides  # in bytes, and a mask element is one
+    # A mask element is repeated along axes where the mask has the length 1.
+    strides = [math.prod(mask.shape[axis + 1 :]) if length > 1 else 0 for axis, length in enumerate(mask.shape)]
     masked = np.array([(image.size, *image.shape[1:], *strides, problem.spec.scale)], MASKED)
     buffers, known = [image, mask, masked], (typedef("Storage", image),)
-    store(launch.run(("dropout",), "apply", buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(("dropout",), "apply", buffers, out, known)
 
 
 IMPLEMENTATIONS = {(Dropout, "mask"): mask, (Dropout, "forward"): apply, (Dropout, "gradient"): apply}

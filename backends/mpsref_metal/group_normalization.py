@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.group_normalization import SPECS, GroupsProblem, NormalizationForward, NormalizationGradient
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -29,7 +29,7 @@ def forward(launch: Launcher, problem: NormalizationForward, x: Array, *vectors:
     gamma, beta = problem.parameters(vectors, np.float32)
     statistics, groups, known = _statistics(launch, problem, x)
     buffers = [x, gamma, beta, *statistics, groups]
-    store(launch.run(("group_normalization",), "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(("group_normalization",), "forward", buffers, out, known)
 
 
 def gradient(
@@ -50,7 +50,7 @@ def gradient(
     )
     means = launch.run(part, "group_means", [gamma, *sums, groups], [per_group] * 2, known)
     buffers = [g, x, gamma, *statistics, *means, groups]
-    store(launch.run(part, "gradient", buffers, [(dx.shape, np.float32)], known)[0], dx)
+    launch.into(part, "gradient", buffers, dx, known)
     dgamma[...], dbeta[...] = sums
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.device import DeviceArray
 from mpsref.errors import UnsupportedError
 from mpsref_metal.runtimes import ArrayDevice, Device
 
@@ -52,11 +53,7 @@ class Launcher:
         A device with arrays of its own returns such arrays; NumPy's functions read them, and copy them to the host.
         """
         sizes = [math.prod(shape) for shape, _ in results]
-        threads = sizes[0] if count is None else count
-        if max(threads, *sizes) > MOST_THREADS:
-            raise UnsupportedError(
-                f"the result has {max(threads, *sizes)} elements; a launch has at most {MOST_THREADS}: split the batch"
-            )
+        threads = _checked(sizes[0] if count is None else count, *sizes)
         device = self.device()
         run = self._function(device, parts, function, known)
         if isinstance(device, ArrayDevice):
@@ -76,6 +73,40 @@ class Launcher:
         del handle  # waits
         return arrays
 
+    def into(
+        self,
+        parts: tuple[str, ...],
+        function: str,
+        buffers: Sequence[Array],
+        out: Array,
+        known: tuple[str, ...] = (),
+        count: int | None = None,
+    ) -> None:
+        """Run a function with one result of the shape of ``out``, float32, and round it into ``out``.
+
+        ``count`` threads run, by default one for each element of ``out``. Memory of the device is written directly
+        where it needs no rounding.
+        """
+        device = self.device()
+        if isinstance(device, ArrayDevice) and device.is_result(out):
+            threads = _checked(out.size if count is None else count, out.size)
+            self._function(device, parts, function, known)(threads, *buffers, device.cleared(out))
+        else:
+            store(self.run(parts, function, buffers, [(out.shape, np.float32)], known, count)[0], out)
+
+    def joined(self, arrays: Sequence[Array], dtype: np.dtype[Any]) -> Array:
+        """Return the elements of all arrays in one, on the device if one of them is there."""
+        if not any(isinstance(array, DeviceArray) for array in arrays):
+            return np.concatenate([array.reshape(-1).astype(dtype, copy=False) for array in arrays])
+        device = self.device()
+        assert isinstance(device, ArrayDevice)
+        made: Array = device.result((sum(array.size for array in arrays),), dtype)
+        start = 0
+        for array in arrays:
+            made[start : start + array.size] = array.reshape(-1)
+            start += array.size
+        return made
+
     def __call__(
         self, parts: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
     ) -> None:
@@ -86,7 +117,7 @@ class Launcher:
         """
         known = typedef("Storage", images[-1]), typedef("Gradient", images[0])
         buffers = [*images, *tables, _problem(images[0], out)]
-        store(self.run(parts, function, buffers, [(out.shape, np.float32)], known)[0], out)
+        self.into(parts, function, buffers, out, known)
 
     @staticmethod
     def _compile(device: Device, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
@@ -96,6 +127,15 @@ class Launcher:
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])
         return device.kernel(source).function(function)
+
+
+def _checked(threads: int, *sizes: int) -> int:
+    """Return the number of threads, if 32 bits hold their positions and those of the results' elements."""
+    if max(threads, *sizes) > MOST_THREADS:
+        raise UnsupportedError(
+            f"the result has {max(threads, *sizes)} elements; a launch has at most {MOST_THREADS}: split the batch"
+        )
+    return threads
 
 
 def typedef(name: str, image: Array) -> str:

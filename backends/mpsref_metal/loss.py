@@ -8,7 +8,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import Loss
 from mpsref.kernels.loss_formulas import LOSS_TYPES
 from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -67,7 +67,7 @@ def _values(
     factors = np.full(n, problem.spec.weight * (a if wanted == LABEL_SLOPE else 1))
     if g is not None and problem.spec.reduction != "none":
         assert isinstance(problem, LossGradient)
-        factors *= problem.source_gradient(g).reshape(-1)
+        factors *= problem.source_gradient(np.asarray(g)).reshape(-1)
         g = None
     run = channels if problem.formula.over_channels else 1
     buffers, known = _arrays(g, y, t, weights)
@@ -75,8 +75,7 @@ def _values(
     counts = y.size // run, channels, problem.label_channels, out.shape[3], size, run, size // run
     choices = wanted, weights is not None, g is not None
     buffers += [factors.astype(np.float32), _sizes(problem, counts, choices)]
-    results = [(out.shape, np.float32)]
-    store(launch.run(("loss",), "values", buffers, results, known, y.size // run)[0], out)
+    launch.into(("loss",), "values", buffers, out, known, y.size // run)
 
 
 def _arrays(g: Array | None, y: Array, t: Array, weights: Array | None) -> tuple[list[Array], tuple[str, ...]]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["gather", "gather_sums"]
 
@@ -25,7 +25,7 @@ def gather_sums(launch: Launcher, table: tuple[Readers, Readers, Readers], sourc
 
 def _run(launch: Launcher, function: str, buffers: list[Array], source: Array, out: Array) -> None:
     known = (typedef("Storage", source), typedef("Gradient", source))
-    store(launch.run(("movement",), function, buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(("movement",), function, buffers, out, known)
 
 
 def _layout(source: Array, out: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS", "neuron_parameters"]
 
@@ -32,14 +32,14 @@ def forward(launch: Launcher, problem: NeuronForward, x: Array, out: Array) -> N
     """Run ``forward``, y from x."""
     known = typedef("Storage", x), typedef("Gradient", x)
     buffers = [x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
-    store(launch.run(PARTS, "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(PARTS, "forward", buffers, out, known)
 
 
 def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``gradient``, dx from g and x."""
     known = typedef("Storage", x), typedef("Gradient", g)
     buffers = [g, x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
-    store(launch.run(PARTS, "gradient", buffers, [(out.shape, np.float32)], known)[0], out)
+    launch.into(PARTS, "gradient", buffers, out, known)
 
 
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:

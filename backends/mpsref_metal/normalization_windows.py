@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["forward_of", "gradient_of"]
 
@@ -22,7 +22,7 @@ def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
     def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
         parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", x))
         buffers = [x, *problem.reads(), _sizes(problem, out), parameters(problem)]
-        store(launch.run(parts, "forward", buffers, [(out.shape, np.float32)], known)[0], out)
+        launch.into(parts, "forward", buffers, out, known)
 
     return forward
 
@@ -35,7 +35,7 @@ def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..
         buffers = [g, x, *problem.reads(), _sizes(problem, g), parameters(problem)]
         shares = launch.run(parts, "shares", buffers, [(g.shape, np.float32)] * planes, known)
         buffers = [x, *shares, *problem.readers(), _sizes(problem, out), parameters(problem)]
-        store(launch.run(parts, "gradient", buffers, [(out.shape, np.float32)], known)[0], out)
+        launch.into(parts, "gradient", buffers, out, known)
 
     return gradient
 

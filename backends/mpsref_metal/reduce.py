@@ -9,7 +9,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import OperationKey
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -23,7 +23,7 @@ def _struct(scale: float, *numbers: int) -> Array:
 
 def _run(launch: Launcher, function: str, source: Array, struct: Array, out: Array, operation: int) -> None:
     known = typedef("Storage", source), typedef("Gradient", source), f"constant int OPERATION = {operation};"
-    store(launch.run(("reduce",), function, [source, struct], [(out.shape, np.float32)], known)[0], out)
+    launch.into(("reduce",), function, [source, struct], out, known)
 
 
 def forward(launch: Launcher, problem: ReduceForward, x: Array, out: Array) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.reshape import Reshape, ReshapeProblem
 from mpsref.registry import OperationKey
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -22,7 +22,7 @@ def reshape(launch: Launcher, problem: ReshapeProblem, source: Array, out: Array
     _, height, width, channels = source.shape
     sizes = np.array([out.size, *out.shape[1:], height * width, channels], np.uint32)
     known = typedef("Storage", source), typedef("Gradient", source)
-    store(launch.run(("reshape",), "reshape", [source, sizes], [(out.shape, np.float32)], known)[0], out)
+    launch.into(("reshape",), "reshape", [source, sizes], out, known)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Any] = {(Reshape, "forward"): reshape, (Reshape, "gradient"): reshape}

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
 
@@ -21,7 +21,7 @@ def implementation(function: str) -> Callable[..., None]:
         pixels = out.size // channels
         known = typedef("Storage", inputs[-1]), typedef("Gradient", inputs[0])
         buffers = [*inputs, np.array([pixels, channels], np.uint32)]
-        store(launch.run(("softmax",), function, buffers, [(out.shape, np.float32)], known, pixels)[0], out)
+        launch.into(("softmax",), function, buffers, out, known, pixels)
 
     return run
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import numpy as np
-
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, PairLike, pair
@@ -168,7 +166,7 @@ def exchanged(weights: Array, groups: int) -> Array:
     """
     outputs, height, width, inputs = weights.shape
     grouped = weights[:, ::-1, ::-1].reshape(groups, outputs // groups, height, width, inputs)
-    swapped = np.ascontiguousarray(grouped.transpose(0, 4, 2, 3, 1))
+    swapped = grouped.transpose(0, 4, 2, 3, 1).copy()
     return swapped.reshape(groups * inputs, height, width, outputs // groups)
 
 

@@ -77,6 +77,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         return compiled
 
     monkeypatch.setitem(sys.modules, "cuda.core", fake_cuda_core)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", fake_cuda_core.bindings)
     monkeypatch.setattr(cuda_device, "compile_source", compile_source)
     monkeypatch.setattr(cuda_device, "_contexts", {})
     monkeypatch.setattr(driver, "_process", {"used": False, "forked": False})

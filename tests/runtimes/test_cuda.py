@@ -11,9 +11,12 @@ import pytest
 
 import mpsref
 import mpsref_metal
+from mpsref.conformance import checker
+from mpsref.operations import Operation
 from mpsref_metal.runtimes import CompileError, LaunchError, cuda
 from mpsref_metal.runtimes.cuda import driver, ptx
 from mpsref_metal.runtimes.frontend import toolchain
+from tests.runtimes import on_device
 
 COPY = """
 #include <metal_stdlib>
@@ -346,7 +349,8 @@ def test_a_launch_that_fails(device, copy, fake_cuda):
 
 def test_no_memory(device, fake_cuda):
     fake_cuda.faults["allocate"] = driver.NO_MEMORY
-    with pytest.raises(LaunchError, match=r"cuda.Device\(Fake.*\) cannot allocate 400 bytes: .* split the batch"):
+    message = r"cannot allocate 400 bytes: 1000 of its 2000 bytes are free; split the batch, or free arrays"
+    with pytest.raises(LaunchError, match=message):
         device.buffer(400)
     assert device.buffer(400).nbytes == 400
 
@@ -475,6 +479,16 @@ def test_arrays_of_other_libraries(device):
         device.adopt([1, 2])
 
 
+def test_the_current_device_of_a_thread_is_restored(fake_cuda):
+    """Other libraries, PyTorch for one, go on with the device that was current."""
+    fake_cuda.Device(1).set_current()
+    device = cuda.Device(0)
+    with device.active():
+        assert driver.current_index() == 0
+        np.asarray(device.array(np.ones(3)))
+    assert driver.current_index() == 1
+
+
 def test_streams(device, copy, fake_cuda):
     """An array that was used in one stream and is used in another makes the second wait."""
     core = fake_cuda
@@ -506,3 +520,25 @@ def test_a_backend(fake_cuda):
         assert found.dtype == dtype
         assert found.tolist() == y.tolist()
     assert backend.device() == str(cuda.open_device())
+
+
+ON_DEVICE = [
+    Operation(mpsref.SoftMax, "gradient"),
+    Operation(mpsref.BatchNormalization, "statistics"),
+    Operation(mpsref.ConvolutionTranspose, "gradient_weights"),
+    Operation(mpsref.FullyConnected, "gradient_weights"),
+    Operation(mpsref.Concatenation, "forward"),
+    Operation(mpsref.Arithmetic, "gradient"),
+    Operation(mpsref.Dropout, "forward"),
+    Operation(mpsref.Loss, "forward"),
+]
+
+
+@pytest.mark.parametrize("operation", ON_DEVICE, ids=str)
+def test_operations_on_the_device(fake_cuda, operation):
+    """With inputs and results on the device, and with NumPy arrays."""
+    host = mpsref_metal.backend_on("metal:cuda", cuda)
+    on_device.downloads.clear()
+    rows = checker.check_operation(operation, [host, on_device.backend_on_device(host)], number=3)
+    assert [row.status for row in rows] == ["passed", "passed"]
+    assert set(on_device.downloads) <= set(on_device.FINISHED_ON_THE_HOST)

@@ -12,7 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mpsref_metal
+from mpsref.conformance import checker
+from mpsref.conformance.case import operations as all_operations
 from mpsref_metal.runtimes import LaunchError, cuda
+from tests.runtimes import on_device
 from tests.runtimes.test_cuda import COPY, SUMS, size
 
 pytestmark = pytest.mark.nvidia
@@ -253,3 +257,17 @@ def test_jax():
     """
     pytest.importorskip("jax")
     assert python(code) == "True"
+
+
+# ------------------------------------------------------------------------------------------------ operations
+
+
+@pytest.mark.parametrize("operation", list(all_operations()), ids=str)
+def test_operations_on_the_device(operation, monkeypatch):
+    """With inputs and results on the device, on small random cases."""
+    monkeypatch.setattr(checker, "layer_cases", lambda operation: [])
+    backend = on_device.backend_on_device(mpsref_metal.cuda)
+    on_device.downloads.clear()
+    (row,) = checker.check_operation(operation, [backend], number=20)
+    assert row.status == "passed", row.failures
+    assert set(on_device.downloads) <= set(on_device.FINISHED_ON_THE_HOST)

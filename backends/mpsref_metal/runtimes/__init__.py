@@ -65,3 +65,9 @@ class ArrayDevice(Device, Protocol):
 
     def result(self, shape: tuple[int, ...], dtype: Any, /) -> Any:
         """An array for the results of a kernel: NaN where they are floats, else zeros; a ``Buffer``, too."""
+
+    def is_result(self, array: Any, /) -> bool:
+        """Whether a kernel may write its float32 results into an array: it is one of this device, in C order."""
+
+    def cleared(self, array: Any, /) -> Any:
+        """The array, filled as :meth:`result` fills a new one."""

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from mpsref.arguments.device import DeviceArray
+
 from .. import LaunchError
 from . import driver
 from .memory import Memory
@@ -78,7 +80,7 @@ STRUCT = np.dtype(
 )
 
 
-class Array:
+class Array(DeviceArray):
     """An array in the memory of an NVIDIA GPU: what :meth:`Device.buffer` returns, and results that stay on the device.
 
     Views (slices, ``transpose``, ``reshape`` where memory is in order) share the memory. Its contents come to the host
@@ -119,11 +121,6 @@ class Array:
         return self.memory.address + self.offset
 
     @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
@@ -138,6 +135,18 @@ class Array:
         """Whether its elements lie in C order, without gaps."""
         ordered = zip(self.shape, self.strides, self._in_order(), strict=True)
         return self.size < 2 or all(length == 1 or stride == wanted for length, stride, wanted in ordered)
+
+    def overlaps(self, other: Any) -> bool:
+        """Whether it may share memory with ``other``: their first and last elements enclose common bytes."""
+        if not isinstance(other, Array) or not self.size or not other.size:
+            return False
+        (first, end), (other_first, other_end) = self._extent(), other._extent()
+        return first < other_end and other_first < end
+
+    def _extent(self) -> tuple[int, int]:
+        steps = [stride * (length - 1) for stride, length in zip(self.strides, self.shape, strict=True)]
+        lowest = self.address + sum(min(step, 0) for step in steps)
+        return lowest, self.address + sum(max(step, 0) for step in steps) + self.dtype.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]

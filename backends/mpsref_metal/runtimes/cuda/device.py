@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .. import LaunchError
 from ..frontend.signature import Signature, bytes_of
 from ..frontend.toolchain import find
 from . import driver
-from .array import Array
+from .array import CUDA, Array
 from .driver import Context, explained
 from .memory import SMALL, Block, Memory, Pinned, Tables, copy, out_of_memory
 from .ptx import Compiled, compile_source, libdevice
@@ -170,9 +170,8 @@ class Device:
         if index not in range(-1, known):
             raise LaunchError(f"index={index!r}: this machine has the devices 0 to {known - 1}")
         self.index = max(index, 0)
-        self._native = driver.core().Device(self.index)
-        self.capability = tuple(self._native.compute_capability)
-        self.name = self._native.name
+        native = driver.core().Device(self.index)
+        self.capability, self.name = tuple(native.compute_capability), native.name
         self.context = _contexts.setdefault(self.index, Context())
         self._toolchain, self._library = toolchain, library
         self._kernels: dict[str, Kernel] = {}
@@ -189,18 +188,16 @@ class Device:
         if depth:
             yield
             return
-        before = core.Device()
-        if before.device_id != self.index or not getattr(self._own, "was_active", False):
-            self._native = core.Device(self.index)
-            self._native.set_current()
-            self._own.was_active = True
+        before = driver.current_index()
+        if before != self.index:
+            core.Device(self.index).set_current()
         self._own.depth = 1
         try:
             yield
         finally:
             self._own.depth = 0
-            if before.device_id != self.index:
-                before.set_current()
+            if before not in (None, self.index):
+                core.Device(before).set_current()
 
     @property
     def stream(self) -> Any:
@@ -303,10 +300,18 @@ class Device:
 
     def result(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """An array for results: NaN where they are floats, else zeros."""
-        made = self.empty(shape, dtype)
-        if made.nbytes:
-            self.set_bytes(made, 0xFF if made.dtype.kind == "f" else 0)
-        return made
+        return self.cleared(self.empty(shape, dtype))
+
+    def is_result(self, array: Any) -> bool:
+        """Whether a kernel may write float32 results into an array: it is one of this device, in C order."""
+        is_ours = isinstance(array, Array) and array.device.index == self.index
+        return is_ours and array.dtype == np.float32 and array.is_contiguous
+
+    def cleared(self, array: Array) -> Array:
+        """The array, in C order, filled with NaN if it holds floats, else with zeros."""
+        if array.nbytes:
+            self.set_bytes(array, 0xFF if array.dtype.kind == "f" else 0)
+        return array
 
     def array(self, values: NDArray[Any], read_only: bool = False) -> Array:
         """A copy of a NumPy array; a small one that kernels only read is copied once, and kept."""
@@ -374,8 +379,25 @@ class Device:
         return f"cuda.Device({self.name}, driver {driver.driver_version()}, compute capability {capability})"
 
 
+def device_of(value: Any) -> int | None:
+    """The index of the device on which an array is, or None for what is no array on an NVIDIA GPU."""
+    if isinstance(value, Array):
+        return value.device.index
+    if type(value) is np.ndarray:
+        return None
+    if hasattr(type(value), "__dlpack_device__"):
+        kind, index = value.__dlpack_device__()
+        return int(index) if int(kind) == CUDA else None
+    if hasattr(value, "__cuda_array_interface__"):
+        view = driver.core().utils.StridedMemoryView.from_cuda_array_interface(value, stream_ptr=-1)
+        return int(view.device_id)
+    return None
+
+
 def stream_of(value: Any) -> int | None:
-    """The address of the stream in which an array of another library is in use, or None where it cannot be told."""
+    """The address of the stream in which an array on a device is in use, or None where it is not known."""
+    if isinstance(value, Array):
+        return int(value.memory.stream.handle)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return int(torch.cuda.current_stream(value.device).cuda_stream)
@@ -407,3 +429,38 @@ def scope(device: Device, stream: int | None) -> Iterator[None]:
             yield
     finally:
         _chosen.device = before
+
+
+class Arrays:
+    """How calls of operations take arrays on NVIDIA GPUs, and leave their results there (``Backend.arrays``)."""
+
+    def finds(self, values: Iterable[Any]) -> bool:
+        """Whether any of the values is an array on such a device."""
+        return any(device_of(value) is not None for value in values)
+
+    @contextlib.contextmanager
+    def scope(self, values: Iterable[Any]) -> Iterator[Callable[[Any], Any]]:
+        """Run a call on the device of these arrays, in their stream; gives what adopts one.
+
+        Raises ``ValueError`` where they are on several devices. The stream is that of the first array whose stream is
+        known: an :class:`Array`, a tensor of PyTorch, an array of CuPy. The call waits for the streams of the others,
+        and they for the call; where the stream of one is not known, the call ends when the device has finished it.
+        """
+        found = [(value, index) for value in values if (index := device_of(value)) is not None]
+        indices = sorted({index for _, index in found})
+        if len(indices) > 1:
+            raise ValueError(f"the arrays are on the devices {', '.join(map(str, indices))}; one call has one device")
+        device = open_device(indices[0])
+        streams = dict.fromkeys(stream_of(value) for value, _ in found)
+        known = next((stream for stream in streams if stream is not None), None)
+        with scope(device, known):
+            yield lambda value: value if device_of(value) is None else device.adopt(value)
+            for stream in streams:
+                if stream is None:
+                    device.finish()
+                elif stream != known:  # what follows there may write the inputs
+                    device.foreign_stream(stream).wait(device.stream)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Allocate a result; inside :meth:`scope`."""
+        return current_device().empty(shape, dtype)

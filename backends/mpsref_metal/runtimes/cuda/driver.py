@@ -59,6 +59,21 @@ def core() -> Any:
     return module
 
 
+def bindings() -> Any:
+    """The functions of the driver, for what ``cuda.core`` has not."""
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def current_index() -> int | None:
+    """The index of the current device of this thread, or None where it has none yet."""
+    functions = bindings()
+    _, context = functions.cuCtxGetCurrent()
+    if not int(context):
+        return None
+    _, index = functions.cuCtxGetDevice()
+    return int(index)
+
+
 def unavailable() -> str | None:
     """None if there is a card to use, else one sentence: which part is missing, and what to install."""
     reason = _no_card() or _too_old()

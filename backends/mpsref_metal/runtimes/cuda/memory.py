@@ -39,7 +39,7 @@ class Memory:
     def use_on(self, stream: Any) -> None:
         """Let ``stream`` wait for the last use; this one is the last from here on, and orders the release."""
         with self._lock:
-            if stream == self.stream:
+            if int(stream.handle) == int(self.stream.handle):
                 return
             stream.wait(self.stream)
             self.stream = stream
@@ -138,9 +138,7 @@ def copy(source: int, target: int, nbytes: int, stream: Any, keep: Any = None) -
 def out_of_memory(nbytes: int, device: Device) -> LaunchError:
     """The error for an allocation that failed, with what is free."""
     try:
-        from cuda.bindings import driver as bindings
-
-        _, free, total = bindings.cuMemGetInfo()
+        _, free, total = driver.bindings().cuMemGetInfo()
         left = f"{free} of its {total} bytes are free"
     except Exception:  # no figure is better than another error
         left = "less is free"
