@@ -20,7 +20,7 @@ from mpsref.mps import (
 from mpsref.mps.graph import MPSNNImageNode, training_graph
 from tests.mps.graph_checks import Trained
 from tests.mps.residual import X, labels, network
-from tests.mps.test_graph_faults import PLANS
+from tests.mps.test_graph_mutants import PLANS
 
 ABSTRACT = (
     "MPSNNFilterNode",

@@ -1,18 +1,23 @@
-"""Instance and group normalization classes: worked examples, parameters, images, states of images."""
+"""Instance and group normalization classes: examples, parameters, states, errors, reloads, training, archives."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpsref.errors import NotSynchronizedError, OrderError
+import mpsref
+from mpsref.arguments.arrays import Array
+from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
+    MPSCNNGroupNormalization,
     MPSCNNGroupNormalizationDataSource,
+    MPSCNNGroupNormalizationGradient,
     MPSCNNGroupNormalizationGradientState,
     MPSCNNInstanceNormalization,
     MPSCNNInstanceNormalizationDataSource,
@@ -22,17 +27,60 @@ from mpsref.mps import (
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image import MPSImage, MPSImageBatch
-from tests.mps.image_normalization_layers import (
-    BETA,
-    GAMMA,
-    GROUP,
-    INSTANCE,
-    by_class,
-    function,
-    noise,
-    plain,
-    source,
-)
+
+INSTANCE = MPSCNNInstanceNormalization, MPSCNNInstanceNormalizationGradient
+
+
+GROUP = MPSCNNGroupNormalization, MPSCNNGroupNormalizationGradient
+
+
+PAIRS: list[Any] = [INSTANCE, GROUP]
+
+
+GAMMA, BETA = [2.0, 3.0, -1.0, 0.5], [0.0, 1.0, 0.25, -2.0]
+
+
+by_class = pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+
+
+def noise(*shape: int, seed: int = 0, dtype: str = "float32") -> Array:
+    return np.random.default_rng((seed, *shape)).uniform(-2, 2, shape).astype(dtype)
+
+
+def source(pair: Any, gamma: Any = GAMMA, beta: Any = BETA, epsilon: float = 0.25, optimizer: Any = None) -> Any:
+    if pair is INSTANCE:
+        return InstanceNormalizationDataSource(4, gamma, beta, epsilon, optimizer)
+    return GroupNormalizationDataSource(4, 2, gamma, beta, epsilon, optimizer)
+
+
+def function(pair: Any, epsilon: float = 0.25) -> Any:
+    return mpsref.InstanceNormalization(epsilon) if pair is INSTANCE else mpsref.GroupNormalization(2, epsilon)
+
+
+class Plain:
+    """A user's data source: what the protocol of instance normalization names, and no more."""
+
+    number_of_feature_channels = 4
+
+    def __init__(self, gamma: Any = None, beta: Any = None) -> None:
+        self.vectors = gamma, beta
+
+    def gamma(self) -> Any:
+        return self.vectors[0]
+
+    def beta(self) -> Any:
+        return self.vectors[1]
+
+    def label(self) -> str:
+        return "plain"
+
+
+class Grouped(Plain):
+    number_of_groups = 2
+
+
+def plain(pair: Any, *vectors: Any) -> Any:
+    return (Plain if pair is INSTANCE else Grouped)(*vectors)
 
 
 def test_the_worked_example_of_instance_normalization() -> None:
@@ -232,3 +280,252 @@ def test_a_refreshed_state_has_no_gradients(pair: Any) -> None:
     y, again = norm.encode(x[:1], destination_state=state, return_state=True)
     assert again is state
     assert (len(state), state.gradient_for_gamma, y.shape[0]) == (1, None, 1)
+
+
+@by_class
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"gamma": lambda: [1, 2]}, ValueError, r"data_source.gamma\(\) has shape \(2,\)"),
+        ({"beta": lambda: [[1, 2, 3, 4]]}, ValueError, r"data_source.beta\(\) has shape \(1, 4\)"),
+        ({"gamma": lambda: "four"}, TypeError, r"data_source.gamma\(\) has dtype"),
+        ({"epsilon": lambda: -1.0}, ValueError, r"data_source.epsilon\(\) is -1.0"),
+        ({"epsilon": lambda: float("nan")}, ValueError, r"data_source.epsilon\(\) is nan"),
+        ({"number_of_feature_channels": 0}, ValueError, r"data_source.number_of_feature_channels is 0"),
+        ({"number_of_feature_channels": 4.0}, TypeError, r"data_source.number_of_feature_channels is 4.0"),
+        ({"load": lambda: False}, OrderError, r"data_source.load\(\) returned False"),
+        ({"gamma": None}, TypeError, r"which lacks gamma"),
+        ({"label": 3}, TypeError, r"which lacks label"),
+    ],
+)
+def test_bad_data_sources(pair: Any, change: dict[str, Any], error: type[Exception], message: str) -> None:
+    ds, calls = plain(pair, GAMMA, BETA), []
+    norm = pair[0](ds)
+    ds.purge = lambda: calls.append("purge")
+    for name, value in change.items():
+        setattr(ds, name, value)
+    for attempt in (lambda: pair[0](ds), norm.reload_gamma_and_beta_from_data_source):
+        with pytest.raises(error, match=message):
+            attempt()
+    np.testing.assert_array_equal(norm.gamma, np.float32(GAMMA))
+    assert calls == ([] if "lacks" in message else ["purge"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        (3, ValueError, r"data_source.number_of_groups is 3; it must divide number_of_feature_channels, 4"),
+        (0, ValueError, r"data_source.number_of_groups is 0; it must be an integer >= 1"),
+        (2.0, TypeError, r"data_source.number_of_groups is 2.0"),
+    ],
+)
+def test_bad_groups(groups: Any, error: type[Exception], message: str) -> None:
+    ds = Grouped()
+    ds.number_of_groups = groups
+    with pytest.raises(error, match=message):
+        MPSCNNGroupNormalization(ds)
+    with pytest.raises(TypeError, match=r"which lacks number_of_groups"):
+        MPSCNNGroupNormalization(Plain())
+
+
+def test_bad_arguments_of_ready_data_sources() -> None:
+    for make, error, message in (
+        (lambda: InstanceNormalizationDataSource(0), ValueError, r"number_of_feature_channels is 0"),
+        (lambda: InstanceNormalizationDataSource(2, gamma=[1]), ValueError, r"gamma has shape \(1,\)"),
+        (lambda: InstanceNormalizationDataSource(2, epsilon=-1), ValueError, r"epsilon is -1"),
+        (lambda: InstanceNormalizationDataSource(2, optimizer=3), TypeError, r"optimizer is of type int"),
+        (lambda: GroupNormalizationDataSource(4, 3), ValueError, r"number_of_groups is 3"),
+    ):
+        with pytest.raises(error, match=message):
+            make()
+
+
+@by_class
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("offset", (1, 0)),
+        ("offset", (0, 0, 1)),
+        ("clip_rect", ((0, 0, 0), (2, 2, 1))),
+        ("source_feature_channel_offset", 4),
+        ("source_feature_channel_max_count", 2),
+        ("destination_feature_channel_offset", 4),
+    ],
+)
+def test_parts_of_images_are_refused(pair: Any, name: str, value: Any) -> None:
+    x = noise(2, 3, 3, 4)
+    norm = pair[0](source(pair), **{name: value})
+    destination = np.zeros_like(x)
+    with pytest.raises(UnsupportedError, match=f"^{name} is"):
+        norm.encode(x, destination)
+    assert not destination.any()
+    assert pair[0](source(pair), edge_mode="clamp").encode(x).any()  # which nothing here looks at
+
+
+@by_class
+@pytest.mark.parametrize("name", ["primary_offset", "secondary_offset", "kernel_offset_x", "clip_rect"])
+def test_parts_of_gradients_are_refused(pair: Any, name: str) -> None:
+    x = noise(1, 3, 3, 4)
+    _, state = pair[0](source(pair)).encode(x, return_state=True)
+    value = {"clip_rect": ((0, 0, 0), (2, 2, 1)), "kernel_offset_x": 1}.get(name, (1, 0))
+    gradient, destination = pair[1](**{name: value}), np.zeros_like(x)
+    with pytest.raises(UnsupportedError, match=f"^{name} is"):
+        gradient.encode(x.copy(), x, state, destination)
+    assert not destination.any()
+    assert state.gradient_for_gamma is None
+
+
+@by_class
+def test_images_and_states_that_do_not_fit(pair: Any) -> None:
+    x = noise(2, 3, 3, 4)
+    norm, gradient = pair[0](source(pair)), pair[1]()
+    _, state = norm.encode(x, return_state=True)
+    other = next(one for one in PAIRS if one is not pair)
+    _, strange = other[0](source(other)).encode(x, return_state=True)
+    _, twin = pair[0](source(pair)).encode(x, return_state=True)
+    attempts: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: norm.encode(noise(1, 3, 3, 5)), ShapeError, r"source_image has 5 channels"),
+        (lambda: norm.encode(x, destination_size=(2, 3)), ShapeError, r"has room for"),
+        (lambda: norm.encode(x, np.zeros((2, 3, 4, 4), np.float32)), ShapeError, r"has room for"),
+        (lambda: norm.encode(x, destination_state=twin), ValueError, r"made by another kernel"),
+        (lambda: norm.encode(x, destination_state=state[0]), ValueError, r"that of one image"),
+        (lambda: norm.encode(x, destination_state=strange), TypeError, r"destination_state is of type"),
+        (lambda: gradient.encode(x.copy(), x), ValueError, r"gradient_state is None"),
+        (lambda: gradient.encode(x.copy(), x, state[0]), ValueError, r"that of one image"),
+        (lambda: gradient.encode(x.copy(), x, strange), TypeError, r"gradient_state is of type"),
+        (lambda: gradient.encode(x[:, :2], x, state), ShapeError, r"source_gradient has shape"),
+        (lambda: gradient.encode(x[:1], x[:1].copy(), state), ShapeError, r"has shape"),
+        (lambda: gradient.encode(x.copy(), x, state, np.zeros((2, 3, 3, 8), np.float32)), ShapeError, r"must be equal"),
+    ]
+    for attempt, error, message in attempts:
+        with pytest.raises(error, match=message):
+            attempt()
+    assert state.gradient_for_gamma is None
+    assert len(state) == 2
+
+
+@by_class
+def test_reload_from_the_data_source(pair: Any) -> None:
+    ds = plain(pair, GAMMA, BETA)
+    norm = pair[0](ds, epsilon=0.5)
+    ds.vectors = [1, 2, 3, 4], None
+    np.testing.assert_array_equal(norm.gamma, np.float32(GAMMA))
+    norm.reload_gamma_and_beta_from_data_source()
+    np.testing.assert_array_equal([norm.gamma, norm.beta], [[1, 2, 3, 4], [0] * 4])
+    assert norm.epsilon == 0.5
+    ds.number_of_feature_channels, ds.vectors = 2, (None, None)
+    with pytest.raises(ValueError, match=r"data_source.number_of_feature_channels is now 2; a reload cannot change"):
+        norm.reload_gamma_and_beta_from_data_source()
+    np.testing.assert_array_equal(norm.gamma, [1, 2, 3, 4])
+
+
+@by_class
+def test_reload_from_a_state(pair: Any) -> None:
+    norm = pair[0](source(pair))
+    norm.reload_gamma_and_beta(MPSCNNNormalizationGammaAndBetaState([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]))
+    np.testing.assert_array_equal([norm.gamma, norm.beta], [[1, 2, 3, 4], [6, 7, 8, 9]])
+    short = MPSCNNNormalizationGammaAndBetaState([1, 2], [3, 4])
+    with pytest.raises(ShapeError, match=r"has 2 channels; a kernel with 4 needs at least as many"):
+        norm.reload_gamma_and_beta(short)
+    with pytest.raises(TypeError, match=r"gamma_and_beta_state is of type list"):
+        norm.reload_gamma_and_beta([1, 2, 3, 4])
+    buffer = MPSCommandBuffer()
+    buffer.commit()
+    with pytest.raises(OrderError):
+        norm.reload_gamma_and_beta(MPSCNNNormalizationGammaAndBetaState([1] * 4, [1] * 4), buffer)
+    np.testing.assert_array_equal([norm.gamma, norm.beta], [[1, 2, 3, 4], [6, 7, 8, 9]])
+
+
+def test_another_data_source_for_instance_normalization_alone() -> None:
+    norm = MPSCNNInstanceNormalization(source(INSTANCE))
+    other = InstanceNormalizationDataSource(4, [4, 3, 2, 1])
+    norm.reload_data_source(other)
+    assert norm.data_source is other
+    np.testing.assert_array_equal(norm.gamma, [4, 3, 2, 1])
+    with pytest.raises(ValueError, match=r"is now 2; a reload cannot change it from 4"):
+        norm.reload_data_source(InstanceNormalizationDataSource(2))
+    assert norm.data_source is other
+    assert not hasattr(MPSCNNGroupNormalization, "reload_data_source")
+
+
+def test_groups_are_read_again_with_a_reload() -> None:
+    ds = source(GROUP)
+    norm, x = MPSCNNGroupNormalization(ds), noise(1, 2, 2, 4)
+    ds.number_of_groups = 4
+    assert norm.number_of_groups == 2
+    norm.reload_gamma_and_beta_from_data_source()
+    np.testing.assert_array_equal(norm.encode(x), mpsref.GroupNormalization(4, 0.25).forward(x, GAMMA, BETA))
+
+
+class Descent:
+    """An optimizer with one moment, as far as data sources use one: plain descent that counts its steps."""
+
+    moments = ("input_momentum_vectors",)
+
+    def encode(
+        self, *, input_gradient_vector: Any, input_values_vector: Any, input_momentum_vector: Any, **more: Any
+    ) -> Any:
+        assert set(more) == {"command_buffer"}
+        input_momentum_vector += 1
+        return input_values_vector - np.float32(0.5) * input_gradient_vector
+
+
+@by_class
+def test_an_update_steps_along_the_summed_gradients(pair: Any) -> None:
+    x, g = noise(2, 3, 3, 4), noise(2, 3, 3, 4, seed=1)
+    ds = source(pair, gamma=None, optimizer=Descent())
+    norm = pair[0](ds)
+    _, state = norm.encode(x, return_state=True)
+    with pytest.raises(OrderError, match=r"state has no gradients yet"):
+        ds.update_gamma_and_beta(state)
+    pair[1]().encode(g, x, state)
+    pair_state = ds.update_gamma_and_beta(state, MPSCommandBuffer())
+    _, dgamma, dbeta = function(pair).gradient(g, x)
+    np.testing.assert_allclose(pair_state.gamma, 1 - 0.5 * dgamma.sum(0), rtol=1e-5)
+    np.testing.assert_allclose(pair_state.beta, BETA - 0.5 * dbeta.sum(0), rtol=1e-5)
+    norm.reload_gamma_and_beta(pair_state)
+    np.testing.assert_array_equal(norm.gamma, pair_state.gamma)
+    with pytest.raises(NotSynchronizedError):
+        ds.update_gamma_and_beta_cpu(state)
+    np.testing.assert_array_equal(ds.gamma(), pair_state.gamma)
+    state.synchronize()
+    assert ds.update_gamma_and_beta_cpu(list(state)) is True
+    norm.reload_gamma_and_beta_from_data_source()
+    np.testing.assert_allclose(norm.gamma, 1 - dgamma.sum(0), rtol=1e-5, atol=1e-6)
+    assert set(ds._moments) == {"input_momentum_vector"}
+    np.testing.assert_array_equal(ds._moments["input_momentum_vector"], [2] * 8)
+
+
+@by_class
+def test_no_optimizer_leaves_everything_alone(pair: Any) -> None:
+    x = noise(1, 3, 3, 4)
+    ds = source(pair)
+    _, state = pair[0](ds).encode(x, return_state=True)
+    assert ds.update_gamma_and_beta(state) is None
+    assert ds.update_gamma_and_beta_cpu(state) is False
+    np.testing.assert_array_equal(ds.gamma(), np.float32(GAMMA))
+
+
+@by_class
+def test_copies_and_archives(pair: Any) -> None:
+    norm = pair[0](source(pair), epsilon=0.5)
+    twin = pair[0].from_json(norm.to_json())
+    assert twin == norm == norm.copy()
+    assert twin.data_source == norm.data_source
+    x = noise(1, 3, 3, 4)
+    np.testing.assert_array_equal(twin.encode(x), norm.encode(x))
+    twin.epsilon = 1.0
+    assert norm.epsilon == 0.5
+    assert "4 channels" in repr(norm)
+    assert pair[1].from_json(pair[1]().to_json()) == pair[1]()
+
+
+@by_class
+def test_values_in_force_are_saved_where_the_data_source_cannot_be(pair: Any) -> None:
+    for norm in (pair[0](plain(pair, GAMMA, BETA)), pair[0](source(pair))):
+        norm.epsilon = 0.5
+        norm.reload_gamma_and_beta(MPSCNNNormalizationGammaAndBetaState([1, 2, 3, 4], BETA))
+        twin = pair[0].from_dict(norm.to_dict())
+        np.testing.assert_array_equal([twin.gamma, twin.beta], [norm.gamma, norm.beta])
+        assert twin.epsilon == 0.5
+        assert getattr(twin, "number_of_groups", 2) == 2

@@ -1,4 +1,4 @@
-"""The optimizer classes on arrays: forms of encode, what is updated and what is not, construction, saving."""
+"""The optimizer classes on arrays, and on the states of convolutions and batch normalizations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import ShapeError
+from mpsref import NotSynchronizedError, OrderError, ShapeError
 from mpsref.arguments.arrays import Array
+from mpsref.mps import (
+    BatchNormalizationDataSource,
+    MPSCNNBatchNormalization,
+    MPSCNNBatchNormalizationStatistics,
+    MPSCNNBatchNormalizationStatisticsGradient,
+    MPSCNNNormalizationGammaAndBetaState,
+    MPSCommandBuffer,
+)
+from mpsref.mps.convolution import MPSCNNConvolution, MPSCNNConvolutionGradient
+from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionWeightsAndBiasesState
+from mpsref.mps.convolution_descriptor import MPSCNNConvolutionDescriptor
 from mpsref.mps.optimizer import (
     MPSNNOptimizer,
     MPSNNOptimizerAdam,
@@ -20,7 +31,11 @@ from mpsref.mps.optimizer import (
 from tests.mps.fakes import NAMES
 
 F32 = np.float32
+
+
 SGD, RMSPROP, ADAM = MPSNNOptimizerStochasticGradientDescent, MPSNNOptimizerRMSProp, MPSNNOptimizerAdam
+
+
 KINDS: list[Any] = [SGD, RMSPROP, ADAM]
 
 
@@ -223,3 +238,258 @@ def test_the_base_class_is_abstract() -> None:
 def test_optimizers_print_copy_and_save(optimizer: Any) -> None:
     for twin in (eval(repr(optimizer), NAMES), optimizer.copy(), type(optimizer).from_json(optimizer.to_json())):
         assert twin == optimizer
+
+
+DESCRIPTOR = MPSCNNConvolutionDescriptor(3, 1, 1, 1)
+
+
+X = vector(1, 2, 3, 4, 5).reshape(1, 1, 5, 1)
+
+
+G = vector(1, 2, 3).reshape(1, 1, 3, 1)
+
+
+WEIGHTS, BIASES = vector(1, 10, 100).reshape(1, 1, 3, 1), vector(0.5)
+
+
+class Layer:
+    """A convolution of stride 2 and its gradient: dw = 16 22 10, db = 6."""
+
+    def __init__(self, backend: str = "reference") -> None:
+        descriptor = MPSCNNConvolutionDescriptor(3, 1, 1, 1, stride_in_pixels_x=2)
+        self.source = ArrayConvolutionDataSource(descriptor, WEIGHTS.copy(), BIASES.copy())
+        self.convolution = MPSCNNConvolution(self.source, backend=backend)
+        self.gradient = MPSCNNConvolutionGradient(self.source, backend=backend)
+
+    def forward(self, buffer: MPSCommandBuffer | None = None) -> Any:
+        return self.convolution.encode_batch(X, destination_size=(1, 3), return_state=True, command_buffer=buffer)
+
+    def backward(self, buffer: MPSCommandBuffer | None = None) -> Any:
+        _, state = self.forward(buffer)
+        self.gradient.encode_batch(G, X, state, command_buffer=buffer)
+        return state
+
+
+def weights_state() -> MPSCNNConvolutionWeightsAndBiasesState:
+    return MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS, BIASES)
+
+
+def test_an_update_on_the_command_buffer(backend: str) -> None:
+    """The whole step on one command buffer: no synchronization before the update, one before the host reads."""
+    layer, buffer = Layer(backend), MPSCommandBuffer()
+    y, _ = layer.forward(buffer)
+    state = layer.backward(buffer)
+    source = layer.convolution.export_weights_and_biases(command_buffer=buffer)
+    sgd = SGD(0.01, backend=backend)
+    result = sgd.encode(
+        convolution_gradient_state=state,
+        convolution_source_state=source,
+        input_momentum_vectors=None,
+        command_buffer=buffer,
+    )
+    for kernel in (layer.convolution, layer.gradient):
+        kernel.reload_weights_and_biases(result, command_buffer=buffer)
+    after, _ = layer.forward(buffer)
+    with pytest.raises(NotSynchronizedError, match="weights cannot be read"):
+        _ = result.weights
+    result.synchronize(buffer)
+    buffer.wait_until_completed()
+    np.testing.assert_allclose(result.weights.ravel(), [0.84, 9.78, 99.9], rtol=1e-6)
+    np.testing.assert_allclose(result.biases, [0.44], rtol=1e-6)
+    np.testing.assert_allclose(y.ravel(), [210.5, 432.5, 54.5], rtol=1e-6)
+    np.testing.assert_allclose(after.ravel(), [210.02, 431.06, 52.70], rtol=1e-6)
+    assert layer.source.weights_array.ravel().tolist() == [1, 10, 100]
+
+
+def test_two_steps_with_momentum_in_place() -> None:
+    layer, sgd = Layer(), SGD(0.01, momentum_scale=0.9)
+    weights, momenta = weights_state(), [np.zeros(3, F32), np.zeros(1, F32)]
+    for _ in range(2):
+        state = layer.backward()
+        found = sgd.encode(
+            convolution_gradient_state=state,
+            convolution_source_state=weights,
+            input_momentum_vectors=momenta,
+            result_state=weights,
+        )
+        assert found is weights
+    weights.synchronize()
+    np.testing.assert_allclose(weights.weights.ravel(), [0.536, 9.362, 99.71], rtol=1e-6)
+    np.testing.assert_allclose(weights.biases, [0.326], rtol=1e-6)
+    np.testing.assert_allclose(momenta[0], [0.304, 0.418, 0.19], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.1, momentum_scale=0.5), RMSPROP(0.1), ADAM(0.1)], ids=lambda o: type(o).__name__
+)
+def test_states_are_updated_as_their_arrays_would_be(optimizer: Any) -> None:
+    layer, twin = Layer(), optimizer.copy()
+    optimizer = optimizer.copy()
+    lists = {name: [np.zeros(3, F32), np.zeros(1, F32)] for name in optimizer.moments}
+    result = optimizer.encode(
+        convolution_gradient_state=layer.backward(), convolution_source_state=weights_state(), **lists
+    )
+    result.synchronize()
+    if isinstance(optimizer, ADAM):
+        assert optimizer.time_step == 1  # weights and biases are one step
+    for k, (dw, w, new) in enumerate(
+        [(vector(16, 22, 10), WEIGHTS.ravel(), result.weights.ravel()), (vector(6), BIASES, result.biases)]
+    ):
+        moments = {name.removesuffix("s"): np.zeros(w.size, F32) for name in optimizer.moments}
+        expected = twin.copy().encode(input_gradient_vector=dw, input_values_vector=w, **moments)
+        np.testing.assert_array_equal(new, expected)
+        for name in optimizer.moments:
+            np.testing.assert_array_equal(lists[name][k], moments[name.removesuffix("s")])
+
+
+def test_a_list_of_one_moment_leaves_the_biases() -> None:
+    """The result receives a copy of them, so that a reload from it is safe."""
+    momentum = [np.zeros(3, F32)]
+    target = MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
+    SGD(0.01, momentum_scale=0.9).encode(
+        convolution_gradient_state=Layer().backward(),
+        convolution_source_state=weights_state(),
+        input_momentum_vectors=momentum,
+        result_state=target,
+    )
+    target.synchronize()
+    np.testing.assert_allclose(target.weights.ravel(), [0.84, 9.78, 99.9], rtol=1e-6)
+    assert target.biases is not None
+    assert target.biases.tolist() == [0.5]
+
+
+@pytest.mark.parametrize("momenta", [None, [np.zeros(3, F32)], [np.zeros(3, F32), np.zeros(1, F32)]])
+def test_a_state_without_biases(momenta: Any) -> None:
+    source = MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)
+    result = SGD(0.01, momentum_scale=0.9).encode(
+        convolution_gradient_state=Layer().backward(), convolution_source_state=source, input_momentum_vectors=momenta
+    )
+    result.synchronize()
+    assert result.biases is None
+    np.testing.assert_allclose(result.weights.ravel(), [0.84, 9.78, 99.9], rtol=1e-6)
+    if momenta is not None and len(momenta) == 2:
+        assert not momenta[1].any()
+
+
+def normalization() -> tuple[Any, Any, Any]:
+    """A state with the gradients of two channels."""
+    norm = MPSCNNBatchNormalization(BatchNormalizationDataSource(2, gamma=[2.0, 1.0], beta=[0.5, 0.0], epsilon=1.5))
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 2)).astype(F32)
+    state = norm.result_state_for_source_image(x)
+    MPSCNNBatchNormalizationStatistics().encode_batch(x, state)
+    return norm, x, state
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gamma_and_beta(kind: Any) -> None:
+    norm, x, state = normalization()
+    names = kind(0.1).moments
+    with pytest.raises(OrderError, match="batch_normalization_state holds no gradients yet"):
+        kind(0.1).encode(
+            batch_normalization_state=state, **{name: [np.zeros(2, F32), np.zeros(2, F32)] for name in names}
+        )
+    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(np.ones_like(x), x, state)
+    buffers = state.device_read()
+    results = []
+    for given in (
+        {"batch_normalization_state": state},
+        {"batch_normalization_gradient_state": state, "batch_normalization_source_state": state},
+        {
+            "batch_normalization_state": state,
+            "result_state": MPSCNNNormalizationGammaAndBetaState(np.zeros(2, F32), np.zeros(2, F32)),
+        },
+    ):
+        lists = {name: [np.zeros(2, F32), np.zeros(2, F32)] for name in names}
+        result = kind(0.1).encode(**given, **lists)
+        assert given.get("result_state", result) is result
+        result.synchronize()
+        results.append((result.gamma, result.beta))
+    for gamma, beta in results:
+        for new, old, gradient in (
+            (gamma, buffers.gamma, buffers.gradient_for_gamma),
+            (beta, buffers.beta, buffers.gradient_for_beta),
+        ):
+            moments = {name.removesuffix("s"): np.zeros(2, F32) for name in names}
+            expected = kind(0.1).encode(input_gradient_vector=gradient, input_values_vector=old, **moments)
+            np.testing.assert_array_equal(new, expected)
+    norm.reload_gamma_and_beta(result)
+    assert norm.scale[0].tolist() == results[-1][0].tolist()
+
+
+def test_gradients_and_source_in_two_states() -> None:
+    """Gamma and beta are those of the source state's kernel, the gradients those of the other state."""
+    (_, x, first), (other, _, second) = normalization(), normalization()
+    MPSCNNBatchNormalizationStatisticsGradient().encode_batch(np.ones_like(x), x, first)
+    other.reload_gamma_and_beta(MPSCNNNormalizationGammaAndBetaState(vector(7, 8), vector(-1, -2)))
+    result = SGD(0.5).encode(batch_normalization_gradient_state=first, batch_normalization_source_state=second)
+    result.synchronize()
+    gradients = first.device_read()
+    np.testing.assert_allclose(result.gamma, vector(7, 8) - 0.5 * gradients.gradient_for_gamma, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result.beta, vector(-1, -2) - 0.5 * gradients.gradient_for_beta, rtol=1e-5)
+
+
+def test_keywords_must_make_up_one_form() -> None:
+    g, v = vector(0.5, 4), vector(1, -2)
+    state, weights = Layer().backward(), weights_state()
+    for given in [
+        {},
+        {"input_gradient_vector": g},
+        {"input_gradient_vector": g, "input_values_vector": v, "result_state": weights},
+        {"input_gradient_vector": g, "input_values_matrix": v},
+        {"input_gradient_vector": g, "input_values_vector": v, "input_momentum_vectors": [v]},
+        {"convolution_gradient_state": state, "convolution_source_state": weights, "input_values_vector": v},
+        {"gradient": g, "value": v},
+    ]:
+        with pytest.raises(TypeError, match="are no way to encode; one is: input_gradient_vector"):
+            SGD(0.1).encode(**given)
+    with pytest.raises(TypeError, match="no way to encode"):
+        ADAM(0.1).encode(input_gradient_vector=g, input_values_vector=v, input_momentum_vector=v)
+    with pytest.raises(TypeError, match="positional"):
+        SGD(0.1).encode(g, v)  # type: ignore[misc]
+
+
+def test_errors_update_nothing() -> None:
+    adam, layer, buffer = ADAM(0.1), Layer(), MPSCommandBuffer()
+    state, weights = layer.backward(), weights_state()
+    target = MPSCNNConvolutionWeightsAndBiasesState(DESCRIPTOR)
+    buffer.commit()
+    good = [np.zeros(3, F32), np.zeros(1, F32)]
+    closed = np.zeros(1, F32)
+    closed.setflags(write=False)
+
+    def lists(second: Any = good) -> dict[str, Any]:
+        return {"input_momentum_vectors": good, "input_velocity_vectors": second}
+
+    own = [np.zeros(3, F32), np.zeros(1, F32)]
+    for change, error, match in [
+        ({"command_buffer": buffer, **lists(own)}, OrderError, "NotEnqueued"),
+        (lists([own[0], np.zeros(2, F32)]), ShapeError, r"input_velocity_vectors\[1\] has 2 elements"),
+        (lists([own[0].reshape(1, 3), own[1]]), ShapeError, r"input_velocity_vectors\[0\] has shape"),
+        (lists([own[0].astype(np.float64), own[1]]), TypeError, r"input_velocity_vectors\[0\] has dtype float64"),
+        (lists([[0, 0, 0], own[1]]), TypeError, r"input_velocity_vectors\[0\] is of type list"),
+        (lists([own[0], closed]), ValueError, r"input_velocity_vectors\[1\] is read-only"),
+        (lists([own[0]]), ValueError, "different lengths"),
+        (lists([]), ValueError, "has 0 vectors"),
+        (lists(own[0]), TypeError, "input_velocity_vectors is of type ndarray"),
+        (lists(None), ValueError, "input_velocity is None"),
+        (lists(good), ValueError, "shares memory"),
+        ({**lists(own), "result_state": "x"}, TypeError, "result_state is of type str"),
+        (
+            {**lists(own), "result_state": MPSCNNConvolutionWeightsAndBiasesState(WEIGHTS)},
+            ValueError,
+            "the state has none",
+        ),
+        ({**lists(own), "convolution_gradient_state": weights}, TypeError, "convolution_gradient_state is of type"),
+        (
+            {**lists(own), "convolution_source_state": MPSCNNConvolutionWeightsAndBiasesState(vector(1, 2))},
+            ShapeError,
+            "has 3 weights",
+        ),
+    ]:
+        given = {"convolution_gradient_state": state, "convolution_source_state": weights, "result_state": target}
+        with pytest.raises(error, match=match):
+            adam.encode(**{**given, **change})
+        target.synchronize()
+        assert not target.weights.any()
+        assert adam.time_step == 0
+        assert not any(moment.any() for moment in (*good, *own))

@@ -1,4 +1,4 @@
-"""The reduction classes."""
+"""The reduction classes, and the reductions of an image with weights."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ import pytest
 
 from mpsref import Reduce, ShapeError, UnsupportedError, mps
 from mpsref.kernels.reduce import OPERATIONS
-from mpsref.mps import MPSKernel, MPSNNReduceFeatureChannelsSum, MPSNNReduceRowMean, MPSNNReduceUnary
+from mpsref.mps import (
+    MPSKernel,
+    MPSNNReduceBinary,
+    MPSNNReduceFeatureChannelsAndWeightsMean,
+    MPSNNReduceFeatureChannelsAndWeightsSum,
+    MPSNNReduceFeatureChannelsSum,
+    MPSNNReduceRowMean,
+    MPSNNReduceUnary,
+)
 
 F32 = np.float32
+
+
 WORDS = {"Row": "row", "Column": "column", "FeatureChannels": "featurechannels"}
+
+
 NAMES = {
     "Min": "min",
     "Max": "max",
@@ -21,6 +33,8 @@ NAMES = {
     "ArgumentMin": "argumentmin",
     "ArgumentMax": "argumentmax",
 }
+
+
 KINDS: dict[Any, Any] = {
     getattr(mps, f"MPSNNReduce{over}{operation}"): (NAMES[operation], WORDS[over])
     for over in WORDS
@@ -81,3 +95,92 @@ def test_destinations() -> None:
         MPSNNReduceRowMean().encode(x, np.empty_like(x))
     with pytest.raises(TypeError, match="abstract"):
         MPSNNReduceUnary()
+
+
+CLASSES = MPSNNReduceFeatureChannelsAndWeightsSum, MPSNNReduceFeatureChannelsAndWeightsMean
+
+
+def two(*shape: int, dtype: Any = F32) -> tuple[Any, Any]:
+    """Return an image, and weights of which every third is 0."""
+    x, w = np.random.default_rng(0).standard_normal((2, *shape))
+    w.reshape(-1)[::3] = 0
+    return x.astype(dtype), w.astype(dtype)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 40])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_sums_and_means(channels: int, dtype: str, backend: str) -> None:
+    x, w = two(2, 3, 4, channels, dtype=dtype)
+    w[1, 2, 3] = 0  # a pixel without any weight
+    products = x.astype(np.float64) * w
+    total = products.sum(3, keepdims=True)
+    used = np.count_nonzero(w, axis=3, keepdims=True)
+    by_weights = np.divide(total, used, out=np.zeros_like(total), where=used > 0)
+    scale = np.abs(products).sum(3, keepdims=True)
+    kernels: Any = (
+        (MPSNNReduceFeatureChannelsAndWeightsSum(backend=backend), total, 1),
+        (MPSNNReduceFeatureChannelsAndWeightsSum(True, backend=backend), by_weights, np.maximum(used, 1)),
+        (MPSNNReduceFeatureChannelsAndWeightsMean(backend=backend), total / channels, channels),
+    )
+    for kernel, expected, divisor in kernels:
+        result = kernel.encode(x, w)
+        assert result.dtype == dtype
+        # a rounding for each product, each addition and each division, and one more for the result as it is stored
+        stored = np.finfo(dtype).eps / 2 * np.abs(expected) + np.finfo(dtype).smallest_subnormal
+        bound = (channels + 6) * 2.0**-24 * scale / divisor + stored
+        assert (np.abs(result - expected) <= bound).all()
+
+
+def test_a_float16_sum_is_rounded_once(backend: str) -> None:
+    x = np.array([2048, 1, 1, 1], np.float16).reshape(1, 1, 1, 4)
+    total = MPSNNReduceFeatureChannelsAndWeightsSum(backend=backend).encode(x, np.ones_like(x))
+    assert total.item() == 2052  # 2051 to even; 2048 if each sum were stored
+
+
+def test_clips_and_what_may_be_changed() -> None:
+    x, w = two(3, 5, 6, 2)
+    kernel = MPSNNReduceFeatureChannelsAndWeightsSum(True)
+    kernel.primary_source_clip_rect = ((1, 2, 1), (9, 2, 2))  # origin (x, y, z), size
+    kernel.secondary_source_clip_rect = ((0, 0, 0), (5, 2, 2))
+    expected = MPSNNReduceFeatureChannelsAndWeightsSum(True).encode(x[1:3, 2:4, 1:], w[:2, :2, :5])
+    np.testing.assert_array_equal(kernel.encode(x, w), expected)
+    twin = MPSKernel.from_json(kernel.to_json())
+    assert twin == kernel
+    assert isinstance(twin, MPSNNReduceFeatureChannelsAndWeightsSum)
+    assert twin.do_weighted_sum_by_non_zero_weights
+    np.testing.assert_array_equal(twin.encode(x, w), expected)
+    with pytest.raises(AttributeError):
+        kernel.do_weighted_sum_by_non_zero_weights = False
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_bad_input(kind: Any) -> None:
+    x, w = two(2, 3, 4, 5)
+    kept = x.copy(), w.copy()
+    with pytest.raises(ShapeError, match=r"reads \(2, 3, 4, 5\) .* and \(2, 3, 4, 1\) .*a weight for each element"):
+        kind().encode(x, w[..., :1])
+    with pytest.raises(ValueError, match=r"secondary_source_clip_rect is .* nothing lies in both"):
+        kind(secondary_source_clip_rect=((4, 0, 0), (1, 1, 1))).encode(x, w)
+    with pytest.raises(ShapeError, match=r"has room for \(2, 3, 4, 5\); .* \(2, 3, 4, 1\)"):
+        kind().encode(x, w, np.empty_like(x))
+    for name, value in (
+        ("primary_offset", (1, 0)),
+        ("secondary_edge_mode", "clamp"),
+        ("clip_rect", ((0, 0, 0), (1, 1, 1))),
+    ):
+        with pytest.raises(UnsupportedError, match=f"{name} is"):
+            kind(**{name: value}).encode(x, w)
+    np.testing.assert_array_equal((x, w), kept)
+    with pytest.raises(TypeError, match="abstract"):
+        MPSNNReduceBinary()
+    with pytest.raises(TypeError, match="do_weighted_sum_by_non_zero_weights"):
+        MPSNNReduceFeatureChannelsAndWeightsSum(1)  # type: ignore[arg-type]
+
+
+def test_destinations_and_empty_batches() -> None:
+    x, w = two(2, 3, 4, 5)
+    target = np.empty((2, 3, 4, 1), F32)
+    kernel = MPSNNReduceFeatureChannelsAndWeightsMean()
+    assert kernel.encode(x, w, target) is target
+    np.testing.assert_array_equal(target, kernel.encode(x, w))
+    assert kernel.encode(x[:0], w[:0]).shape == (0, 3, 4, 1)

@@ -1,4 +1,4 @@
-"""Planted faults: each is a few lines in the construction or execution of graphs, and the checks catch every one."""
+"""Mutants of the construction and execution of graphs, a few lines each, which the checks catch."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PLANS = (
 )
 
 Patch = Callable[[pytest.MonkeyPatch], None]
-FAULTS: dict[str, Patch] = {}
+MUTANTS: dict[str, Patch] = {}
 
 
-def fault(patch: Patch) -> Patch:
-    """Put a planted fault on the list, by its name in words."""
-    FAULTS[patch.__name__.replace("_", " ")] = patch
+def mutant(patch: Patch) -> Patch:
+    """Put a mutant on the list, by its name in words."""
+    MUTANTS[patch.__name__.replace("_", " ")] = patch
     return patch
 
 
@@ -53,7 +53,7 @@ def steps_changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[list[Any]],
 # --- construction -------------------------------------------------------------------------------------------------
 
 
-@fault
+@mutant
 def gradients_of_a_fan_out_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     def first(original: Any, self: Any, image: Any) -> Any:
         self.arrived[image] = self.arrived.get(image, [])[:1]
@@ -62,7 +62,7 @@ def gradients_of_a_fan_out_are_not_summed(monkeypatch: pytest.MonkeyPatch) -> No
     changed(monkeypatch, training._Builder, "_total", first)
 
 
-@fault
+@mutant
 def only_two_of_three_gradients_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     def two(original: Any, self: Any, image: Any) -> Any:
         self.arrived[image] = self.arrived.get(image, [])[:2]
@@ -71,14 +71,14 @@ def only_two_of_three_gradients_are_summed(monkeypatch: pytest.MonkeyPatch) -> N
     changed(monkeypatch, training._Builder, "_total", two)
 
 
-@fault
+@mutant
 def an_addition_adds_one_gradient_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     module = vars(training)
     made = graph.MPSNNAdditionNode
     monkeypatch.setitem(module, "MPSNNAdditionNode", lambda left, right, **words: made(right, right, **words))
 
 
-@fault
+@mutant
 def a_gradient_goes_on_before_all_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong_order(roots: Any, producers: Any) -> list[Any]:
         order = original(roots, producers)
@@ -89,7 +89,7 @@ def a_gradient_goes_on_before_all_have_arrived(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(module, "post_order", wrong_order)
 
 
-@fault
+@mutant
 def the_softmax_gradient_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def gradient(self: Any, g: Any, index: int) -> Any:
         return self.gradient_class(g, self.source_images[0], self._state)
@@ -98,7 +98,7 @@ def the_softmax_gradient_reads_the_source(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(kind, "_gradient_node", gradient)
 
 
-@fault
+@mutant
 def a_product_reads_its_own_operand(monkeypatch: pytest.MonkeyPatch) -> None:
     def own(original: Any, self: Any, g: Any, index: int) -> Any:
         node = original(self, g, index)
@@ -108,7 +108,7 @@ def a_product_reads_its_own_operand(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(monkeypatch, graph.MPSNNMultiplicationNode, "_gradient_node", own)
 
 
-@fault
+@mutant
 def operands_exchange_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     def exchanged(original: Any, self: Any, g: Any, index: int) -> Any:
         node = original(self, g, 1 - index)
@@ -118,7 +118,7 @@ def operands_exchange_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(monkeypatch, graph.MPSNNBinaryArithmeticNode, "_gradient_node", exchanged)
 
 
-@fault
+@mutant
 def the_second_operand_of_a_difference_keeps_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     def positive(original: Any, self: Any, g: Any, index: int) -> Any:
         node = original(self, g, index)
@@ -128,7 +128,7 @@ def the_second_operand_of_a_difference_keeps_its_sign(monkeypatch: pytest.Monkey
     changed(monkeypatch, graph.MPSNNSubtractionNode, "_gradient_node", positive)
 
 
-@fault
+@mutant
 def slices_of_a_concatenation_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(original: Any, self: Any, call: Any, *images: Any) -> Any:
         shapes = tuple(reversed(call.forward_shapes))
@@ -143,7 +143,7 @@ def slices_of_a_concatenation_in_the_wrong_order(monkeypatch: pytest.MonkeyPatch
     changed(monkeypatch, graph.MPSNNConcatenationGradientNode, "_compute", other)
 
 
-@fault
+@mutant
 def the_initial_gradient_is_not_one(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(
         monkeypatch,
@@ -156,7 +156,7 @@ def the_initial_gradient_is_not_one(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the program --------------------------------------------------------------------------------------------------
 
 
-@fault
+@mutant
 def an_image_is_released_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     def early(steps: list[Any]) -> list[Any]:
         released = [step.released for step in steps[1:]] + [()]
@@ -165,22 +165,22 @@ def an_image_is_released_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_changed(monkeypatch, early)
 
 
-@fault
+@mutant
 def images_are_never_released(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_changed(monkeypatch, lambda steps: [replace(step, released=()) for step in steps])
 
 
-@fault
+@mutant
 def a_step_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_changed(monkeypatch, lambda steps: [*steps, replace(steps[-1], number=len(steps))])
 
 
-@fault
+@mutant
 def a_gradient_step_runs_before_its_forward_step(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_changed(monkeypatch, lambda steps: [replace(s, number=k) for k, s in enumerate([steps[-1], *steps[:-1]])])
 
 
-@fault
+@mutant
 def a_normalization_is_left_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_changed(
         monkeypatch,
@@ -191,7 +191,7 @@ def a_normalization_is_left_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -
 # --- execution ----------------------------------------------------------------------------------------------------
 
 
-@fault
+@mutant
 def the_sources_of_a_difference_are_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(
         monkeypatch,
@@ -203,7 +203,7 @@ def the_sources_of_a_difference_are_swapped(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
-@fault
+@mutant
 def a_gradient_step_has_the_state_of_another_node(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(original: Any, self: Any, step: Any, backend: Any, state: Any) -> Any:
         alike = [s.node for s in self.program.steps if type(s.node) is type(step.forward)]
@@ -213,7 +213,7 @@ def a_gradient_step_has_the_state_of_another_node(monkeypatch: pytest.MonkeyPatc
     changed(monkeypatch, Execution, "_call", other)
 
 
-@fault
+@mutant
 def statistics_of_the_previous_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     known: dict[Any, Any] = {}
 
@@ -229,7 +229,7 @@ def statistics_of_the_previous_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(monkeypatch, graph.MPSCNNBatchNormalizationNode, "_compute", stale)
 
 
-@fault
+@mutant
 def statistics_are_taken_for_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     def constant(original: Any, self: Any, call: Any, *images: Any) -> Any:
         statistics, known = call.state["statistics"], call.parameters
@@ -240,7 +240,7 @@ def statistics_are_taken_for_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     changed(monkeypatch, graph.MPSCNNBatchNormalizationGradientNode, "_compute", constant)
 
 
-@fault
+@mutant
 def the_mask_is_drawn_again_in_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     def again(original: Any, self: Any, call: Any, g: Any) -> Any:
         mask = self.function.mask(g.shape, call.sequence + 1, backend=call.backend)
@@ -249,14 +249,14 @@ def the_mask_is_drawn_again_in_the_backward_pass(monkeypatch: pytest.MonkeyPatch
     changed(monkeypatch, graph.MPSCNNDropoutGradientNode, "_compute", again)
 
 
-@fault
+@mutant
 def the_second_loss_overwrites_gradients_of_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (graph.MPSCNNConvolutionGradientNode, graph.MPSCNNBatchNormalizationGradientNode):
         last = lambda state, name, gradients: state.update({name: gradients})  # noqa: E731
         monkeypatch.setattr(sys.modules[kind.__module__], "accumulate", last)
 
 
-@fault
+@mutant
 def gradients_of_parameters_outlive_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     before: dict[Any, Any] = {}
 
@@ -276,7 +276,7 @@ def gradients_of_parameters_outlive_a_run(monkeypatch: pytest.MonkeyPatch) -> No
     changed(monkeypatch, Execution, "_step", note)
 
 
-@fault
+@mutant
 def weights_of_the_gradient_are_those_of_another_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(original: Any, self: Any, call: Any, *images: Any) -> Any:
         weights = np.roll(call.parameters["weights"], 1, axis=0)
@@ -285,7 +285,7 @@ def weights_of_the_gradient_are_those_of_another_layer(monkeypatch: pytest.Monke
     changed(monkeypatch, graph.MPSCNNConvolutionGradientNode, "_compute", other)
 
 
-@fault
+@mutant
 def a_gradient_step_reads_the_wrong_forward_image(monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(original: Any, self: Any, step: Any) -> list[Any]:
         arrays = original(self, step)
@@ -296,14 +296,14 @@ def a_gradient_step_reads_the_wrong_forward_image(monkeypatch: pytest.MonkeyPatc
     changed(monkeypatch, Execution, "_inputs", shifted)
 
 
-def test_without_a_fault_the_checks_pass() -> None:
+def test_without_a_mutant_the_checks_pass() -> None:
     for plan in PLANS:
         check(plan)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    FAULTS[name](monkeypatch)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
     caught = 0
     for plan in PLANS:
         try:
