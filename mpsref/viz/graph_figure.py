@@ -13,6 +13,7 @@ from mpsref.errors import needs
 from mpsref.viz.grid_figure import FAINT, INK
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from mpsref.mps.graph import MPSNNGraph
@@ -98,7 +99,7 @@ def _places(graph: MPSNNGraph) -> dict[Any, Place]:
     }
 
 
-def _box(axes: Any, place: Place, kind: str, label: str, name: str) -> None:
+def _box(axes: Axes, place: Place, kind: str, label: str, name: str) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     x, y = ACROSS * place[0], DOWN * place[1]
@@ -112,7 +113,7 @@ def _box(axes: Any, place: Place, kind: str, label: str, name: str) -> None:
         axes.text(x, y + 0.13, name, ha="center", va="center", color=FAINT, fontsize=6.5, zorder=3)
 
 
-def _arrow(axes: Any, begin: Place, end: Place, line: str) -> None:
+def _arrow(axes: Axes, begin: Place, end: Place, line: str) -> None:
     (x0, y0), (x1, y1) = ((ACROSS * x, DOWN * y) for x, y in (begin, end))
     sideways = abs(y1 - y0) < DOWN / 2
     if sideways:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,8 @@ class Style(NamedTuple):
 
 
 BLANK = Style("none", "none")
+
+Item = TypeVar("Item")
 
 Cell = tuple[Style, str]
 """Style and text."""
@@ -217,16 +219,16 @@ def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure
     return figure
 
 
-def _flow(things: Sequence[tuple[float, Any]], between: float, widest: float = WIDEST) -> list[list[Any]]:
+def _flow(items: Sequence[tuple[float, Item]], between: float, widest: float = WIDEST) -> list[list[Item]]:
     """Break a row of items with given widths into lines."""
-    lines: list[list[Any]] = []
+    lines: list[list[Item]] = []
     used = 0.0
-    for width, thing in things:
+    for width, item in items:
         if not lines or used + between + width > widest:
-            lines.append([thing])
+            lines.append([item])
             used = width
         else:
-            lines[-1].append(thing)
+            lines[-1].append(item)
             used += between + width
     return lines
 
