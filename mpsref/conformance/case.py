@@ -1,4 +1,4 @@
-"""A case as a string: one problem with its data, to print, filter, replay and put into a bug report.
+"""A case: one problem with its data, as a string to print, filter, replay and put into a bug report.
 
 >>> case = Case.parse("PoolingAverage.gradient:n2h7w6c3,k3x2,s2x1,o1x0,clamp,zp1x0,float32,seed=7")
 >>> case.problem.spec
@@ -6,8 +6,7 @@ PoolingAverage(kernel_size=(3, 2), strides=(2, 1), offset=(1, 0), edge_mode='cla
 >>> str(case)
 'PoolingAverage.gradient:n2h7w6c3,k3x2,s2x1,o1x0,clamp,zp1x0,float32,seed=7'
 
-The tokens come from the ``metadata`` of the fields of spec and problem, so a new kernel gets its strings by naming
-them there. A field that has the value it would have anyway is left out.
+The tokens come from the ``metadata`` of the fields of spec and problem. A field with its default value is left out.
 """
 
 from __future__ import annotations
@@ -25,22 +24,20 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
 from mpsref.codecs import Codec
 from mpsref.conformance import data
-from mpsref.conformance.data import Family
+from mpsref.conformance.data import DataFamily
 
-__all__ = ["Case", "operation_named", "operations"]
-
-FAMILIES = get_args(Family)
+DATA_FAMILIES = get_args(DataFamily)
 
 
 def operations() -> Iterator[registry.Operation]:
-    """Yield every operation there is."""
+    """Yield all operations."""
     for spec_type in kernels.SPECS:
         for method in spec_type.problems:
             yield registry.Operation(spec_type, method)
 
 
 def operation_named(name: str) -> registry.Operation:
-    """Return the operation that prints as ``name``.
+    """Return the operation of this name, such as ``PoolingAverage.forward``.
 
     >>> operation_named("PoolingAverage.forward").method
     'forward'
@@ -53,17 +50,29 @@ def operation_named(name: str) -> registry.Operation:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, and the data to run it on: dtype, family and seed (0: values that count up, easy to read)."""
+    """A problem and its data.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    dtype
+        Of the images: "float32", "float16" or "float64".
+    family
+        Of the data: "real", "exact" or "hard", see :mod:`mpsref.conformance.data`.
+    seed
+        Of the data; 0 counts up, to follow by hand.
+    """
 
     problem: registry.Problem
     dtype: str = "float32"
-    family: Family = "real"
+    family: DataFamily = "real"
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Check dtype, family and seed."""
         choice("dtype", self.dtype, arrays.DTYPES)
-        choice("family", self.family, FAMILIES)
+        choice("family", self.family, DATA_FAMILIES)
         integer("seed", self.seed, low=0)
 
     def __str__(self) -> str:
@@ -74,7 +83,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """Return the case that ``text`` describes; raise ``ValueError`` that names the piece that is wrong."""
+        """Return the case of a string; raise ``ValueError`` that names the wrong token."""
         name, colon, rest = text.strip().partition(":")
         if not colon:
             raise ValueError(f"case {text!r} has no ':'; a case is 'Operation.method:token,token,...'")
@@ -97,18 +106,18 @@ class Case:
             raise ValueError(f"case {text!r} lacks {examples or error}") from error
 
     def inputs(self) -> tuple[Array, ...]:
-        """Return the arrays that the operation reads, the same at every call; they are the caller's to change."""
+        """Return the inputs of the operation: equal at every call, and new arrays, which may be changed."""
         return tuple([array.copy() for array in _inputs(self)])
 
 
 @lru_cache(maxsize=300)
 def _inputs(case: Case) -> tuple[Array, ...]:
-    """Return the arrays of a case; each backend and each property asks for them."""
+    """Return the inputs of a case, which each backend and each property reads."""
     return data.inputs(case.problem, case.dtype, case.family, case.seed)
 
 
 class _Field(NamedTuple):
-    """A field that is written in case strings, and how."""
+    """A field that is written in case strings, with its codec."""
 
     owner: type
     name: str
@@ -117,7 +126,7 @@ class _Field(NamedTuple):
 
 _DATA_FIELDS = (
     _Field(Case, "dtype", codecs.word(*arrays.DTYPES)._replace(example="float32")),
-    _Field(Case, "family", codecs.word(*FAMILIES)),
+    _Field(Case, "family", codecs.word(*DATA_FAMILIES)),
     _Field(Case, "seed", Codec("seed=7", r"seed=(\d+)", int, str)),
 )
 
@@ -128,7 +137,7 @@ def _fields(owner: Any) -> list[_Field]:
 
 
 def _printed(thing: Any) -> Iterator[str]:
-    """Yield the words of a spec or a problem, without those that say what would be so anyway."""
+    """Yield the tokens of a spec or a problem, without implied ones."""
     defaults = {f.name: f.default for f in dataclasses.fields(thing)}
     for _, name, token in _fields(thing):
         default = defaults[name]
@@ -137,10 +146,10 @@ def _printed(thing: Any) -> Iterator[str]:
 
 
 def _implied(thing: Any, name: str, default: Any) -> bool:
-    """Tell whether leaving the field out gives the same thing."""
+    """Return whether the thing is the same without the field."""
     try:
         return bool(dataclasses.replace(thing, **{name: default}) == thing)
-    except (TypeError, ValueError):  # there is no default here, as for the output size of an offset behind the image
+    except (TypeError, ValueError):  # without a default, such as the output size for an offset past the image
         return False
 
 

@@ -1,4 +1,4 @@
-"""The check: every operation of every backend on real layers and on random problems, failures shrunk to small cases."""
+"""The check: every operation of every backend on layers and on random problems; failures are shrunk to small cases."""
 
 from __future__ import annotations
 
@@ -15,53 +15,54 @@ from hypothesis import strategies as st
 import mpsref
 from mpsref import registry
 from mpsref.conformance import CASES, families, layers
-from mpsref.conformance.case import FAMILIES, Case
+from mpsref.conformance.case import DATA_FAMILIES, Case, operation_named
+from mpsref.conformance.case import operations as all_operations
+from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
 from mpsref.registry import Backend, Operation
-
-__all__ = ["CASES", "cases", "check", "check_operation", "layer_cases", "random_cases", "search"]
 
 DTYPES = ("float32", "float16", "float64")
 """Of images, the simplest first."""
 
 ROUND = 8
-"""Random cases that Hypothesis is asked for at a time, beside the simplest: from the tenth on it copies."""
+"""Random cases of a round, in addition to the simplest: from the tenth on, Hypothesis copies parts of others."""
 
 SHRINK_SECONDS = 10.0
-"""How long a failure may take to shrink; what is smallest by then is reported."""
+"""Time limit for shrinking a failure; the smallest case up to then is reported."""
 
 
 @lru_cache(maxsize=4)
 def cases(operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes) -> st.SearchStrategy[Case]:
-    """Draw cases of ``operation``: geometry, dtype, family of data, seed. They shrink to small and readable ones.
+    """Return the strategy of cases of ``operation``: problem, dtype, family of data, seed.
 
-    The seed is drawn by its digits: into ranges beyond 100 Hypothesis mixes numbers from the source of modules that
-    happen to be loaded, and each process would draw others.
+    The seed is drawn by its digits: into larger ranges Hypothesis mixes numbers from the source of loaded modules, and
+    processes would draw different ones.
     """
     return st.builds(
         Case,
         families.kernel_tests(operation.spec_type).problems(operation.method),
         st.sampled_from([dtype for dtype in DTYPES if dtype in dtypes]),
-        st.sampled_from(FAMILIES),
+        st.sampled_from(DATA_FAMILIES),
         st.tuples(*[st.integers(0, 15)] * 4).map(lambda digits: sum(d << 4 * k for k, d in enumerate(digits))),
     )
 
 
 def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
-    """Yield (layer name, case) for each real layer of the kernel, with few channels so that all of them are quick."""
+    """Yield (layer name, case) for each layer with the operation, with few channels, so that all of them are quick."""
     for number, layer in enumerate(layers.load()):
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(channels=5).problem(operation.method)
-            yield layer.name, Case(problem, "float16" if number % 4 == 3 else "float32", FAMILIES[number % 3], number)
+            dtype = "float16" if number % 4 == 3 else "float32"
+            yield layer.name, Case(problem, dtype, DATA_FAMILIES[number % 3], number)
 
 
 @lru_cache(maxsize=4)
 def random_cases(operation: Operation, dtypes: tuple[str, ...], number: int, seed: int) -> dict[Case, int]:
-    """Draw the random cases of a check, the same for all backends; the values are the rounds they were drawn in.
+    """Return the random cases of a check, the same for all backends, each with the round in which it was drawn.
 
-    Hypothesis is asked for a few at a time: left to itself it makes six of seven cases by copying one part of the
-    case before to another place, and these find little that the one they are made from has not found.
+    A round is small: in a large one, Hypothesis makes six of seven cases by copying a part of the case before to
+    another place, and these rarely detect more than the case that they were made from.
     """
     drawn: dict[Case, int] = {}
     for turn in range(number):  # each begins with the simplest case, and adds at least one
@@ -81,7 +82,7 @@ def _round(
     test: Callable[[Case], object],
     size: int = ROUND,
 ) -> None:
-    """Call ``test`` with the simplest case and the ``size`` random ones of a round, and where it fails with simpler."""
+    """Call ``test`` with the simplest case and ``size`` random ones; where it fails, with simpler ones."""
     settings = hypothesis.settings(
         max_examples=1 + size,
         database=None,
@@ -100,18 +101,32 @@ def _round(
 def search(
     operation: Operation, backend: Backend, number: int, seed: int, outcome_of: Callable[[Case], Outcome]
 ) -> Failure | None:
-    """Try ``number`` random cases; return the smallest failing one that is found, or ``None``."""
+    """Search random cases for a failure.
+
+    Parameters
+    ----------
+    operation, backend
+        The operation under test, and the backend.
+    number, seed
+        Number of random cases, and their seed.
+    outcome_of
+        Runs a case.
+
+    Returns
+    -------
+    Failure or None
+        The smallest failing case that was found, or ``None``.
+    """
     for case, turn in random_cases(operation, backend.dtypes, number, seed).items():
         outcome = outcome_of(case)
         if outcome.status == "failed":
-            return _shrunk(
-                Failure(str(case), backend.name, outcome.message), operation, backend, seed, turn, outcome_of
-            )
+            failure = Failure(str(case), backend.name, outcome.message)
+            return _shrunk(failure, operation, backend, seed, turn, outcome_of)
     return None
 
 
-class _Enough(BaseException):
-    """Ends a search whose failure has been shrunk for long enough."""
+class _TimeOver(BaseException):
+    """Ends the shrinking of a failure."""
 
 
 def _shrunk(
@@ -122,29 +137,29 @@ def _shrunk(
     turn: int,
     outcome_of: Callable[[Case], Outcome],
 ) -> Failure:
-    """Repeat the round of a failure, from which Hypothesis goes on to simpler ones; return the simplest."""
+    """Repeat the round of a failure, which Hypothesis continues with simpler cases; return the simplest failure."""
     stop = float("inf")
 
     def attempt(case: Case) -> None:
         nonlocal smallest, stop
         outcome = outcome_of(case)
         if outcome.status == "failed":
-            # Hypothesis goes on only from failures that are simpler, and ends with the simplest.
+            # Hypothesis continues only from failures that are simpler, and ends with the simplest.
             smallest = Failure(str(case), backend.name, outcome.message)
             stop = min(stop, time.monotonic() + SHRINK_SECONDS)
             if time.monotonic() > stop:
-                raise _Enough
+                raise _TimeOver
             raise AssertionError(outcome.message)
 
-    # A flaky failure (one that comes and goes) is a failure all the same.
-    with contextlib.suppress(AssertionError, _Enough, hypothesis.errors.Flaky):
+    # A flaky failure is a failure, too.
+    with contextlib.suppress(AssertionError, _TimeOver, hypothesis.errors.Flaky):
         _round(operation, backend.dtypes, seed, turn, attempt)
     return smallest
 
 
 @dataclass
-class _Running:
-    """A row in the making."""
+class _Progress:
+    """The row of one operation on one backend while its cases run."""
 
     operation: Operation
     backend: Backend
@@ -157,15 +172,15 @@ class _Running:
     reason: str = ""
     failures: list[Failure] = field(default_factory=list)
     turn: int | None = None
-    """The round of the random case that failed, if one did: the others are left out."""
+    """The round of the random case that failed; the others are left out."""
 
     def outcome_of(self, case: Case, layer: str = "") -> Outcome:
-        """Run a case; one of a layer without the properties."""
+        """Run a case; the case of a layer without the properties."""
         self.before(case)
         return run_case(case, self.backend, () if layer else families.properties(self.operation))
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
-        """Add what came of a case: of a layer, or a random one of round ``turn``."""
+        """Add the outcome of a case: of a layer, or a random one of round ``turn``."""
         self.step()
         if outcome.status == "failed":
             self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer))
@@ -179,7 +194,7 @@ class _Running:
             self.reason = self.reason or outcome.message
 
     def row(self) -> Row:
-        """Return what was found."""
+        """Return the row of the report."""
         return Row(
             str(self.operation),
             self.backend.name,
@@ -201,32 +216,54 @@ def check_operation(
     steps: Sequence[Callable[[], None]] = (),
     before: Callable[[Case], None] = lambda case: None,
 ) -> list[Row]:
-    """Check one operation on backends; of ``steps``, one for each of them, it is called after each of its cases.
+    """Check one operation on several backends.
 
-    ``before`` is called with each case that is about to run.
+    All backends run a case before the next one, and share its arrays and the results of the reference.
 
-    All run a case before the next one comes: they share its arrays, and what the reference makes of them.
+    Parameters
+    ----------
+    operation, backends
+        The operation under test, and the backends.
+    number, seed
+        Number of random cases, and their seed.
+    steps
+        For each backend, a function that is called after each of its cases.
+    before
+        Called with each case before it runs.
+
+    Returns
+    -------
+    list of Row
+        One row for each backend.
     """
     running = [
-        _Running(operation, backend, step, before)
+        _Progress(operation, backend, step, before)
         for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
     ]
     for one in running:
         one.reason = one.backend.lacks(operation) or ""
-    going = [one for one in running if not one.reason]
+    able = [one for one in running if not one.reason]
     for layer, case in layer_cases(operation):
-        for one in going:
+        for one in able:
             if case.dtype in one.backend.dtypes:
                 one.count(case, one.outcome_of(case, layer), layer)
-    lists = [random_cases(operation, one.backend.dtypes, number, seed).items() for one in going]
+    lists = [random_cases(operation, one.backend.dtypes, number, seed).items() for one in able]
     for row in itertools.zip_longest(*lists, fillvalue=(None, None)):
-        for one, (drawn, turn) in zip(going, row, strict=True):
+        for one, (drawn, turn) in zip(able, row, strict=True):
             if drawn is not None and one.turn is None:
                 one.count(drawn, one.outcome_of(drawn), turn=turn)
-    for one in going:
+    for one in able:
         if one.turn is not None:
             one.failures[-1] = _shrunk(one.failures[-1], operation, one.backend, seed, one.turn, one.outcome_of)
     return [one.row() for one in running]
+
+
+def check_by_name(
+    operation: str, backends: list[str], number: int, seed: int, before: Callable[[Case], None]
+) -> list[Row]:
+    """Check an operation in another process, which finds it and installed backends by name."""
+    chosen = [registry.get_backend(name) for name in backends]
+    return check_operation(operation_named(operation), chosen, number, seed, before=before)
 
 
 def check(
@@ -237,14 +274,35 @@ def check(
     progress: Callable[[str, int], Callable[[], None]] = lambda title, total: lambda: None,
     jobs: int = 1,
 ) -> Report:
-    """Check ``backends`` (default: all that are available, but not the reference against itself) on ``operations``.
+    """Check backends against the reference, on layers of published networks and on random cases.
 
-    ``progress(title, total)`` is called for each row and returns what is to be called after each of its cases. With
-    more than one of ``jobs``, operations are shared out among so many processes (where all backends are installed ones,
-    which are found there, too), and there is one ``progress`` for all of them.
+    Parameters
+    ----------
+    backends
+        Names or objects; by default all available backends except the reference.
+    operations
+        By default all.
+    number, seed
+        Number of random cases for each operation on each backend, and their seed.
+    progress
+        ``progress(title, total)`` is called for each row, and returns a function that is called after each case.
+    jobs
+        Number of processes. With more than one, operations are distributed among them, with one ``progress`` for all;
+        backends and families that are not installed, only registered in this process, are checked in this process.
+
+    Returns
+    -------
+    Report
+        A row for each operation on each backend, and all failures.
+
+    Examples
+    --------
+    >>> from mpsref.conformance import check
+    >>> from mpsref.conformance.case import operation_named
+    >>> report = check("cpu", [operation_named("SoftMax.forward")], number=5)
+    >>> report.ok, report.rows[0].status
+    (True, 'passed')
     """
-    from mpsref.conformance.case import operations as all_operations
-
     unavailable = []
     if backends is None:
         known = [info for info in registry.backends() if info.name not in registry.BUILT_IN]
@@ -255,12 +313,11 @@ def check(
     installed = [
         one.name for one in chosen if registry.is_installed(one.name) and registry.get_backend(one.name) is one
     ]
-    if jobs > 1 and len(wanted) > 1 and len(installed) == len(chosen) and all(map(families.is_discovered, wanted)):
-        from mpsref.conformance.processes import check_in_processes
-
-        shared = check_in_processes(wanted, installed, number, seed, progress, jobs)
-        return Report(mpsref.__version__, seed, tuple(shared), tuple(unavailable))
-    rows = []
+    everywhere = len(installed) == len(chosen) and all(map(families.is_discovered, wanted))
+    rows: list[Row] = []
+    if jobs > 1 and len(wanted) > 1 and everywhere:
+        rows += check_in_processes(check_by_name, wanted, installed, number, seed, progress, jobs)
+        return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
     for operation in wanted:
         total = number + sum(1 for _ in layer_cases(operation))
         steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]

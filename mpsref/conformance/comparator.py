@@ -1,4 +1,4 @@
-"""Is a result right? Compare it with the reference, within the bound that float32 arithmetic allows, and no more.
+"""Comparison of a result with the reference, within the derived error bound of float32 arithmetic.
 
 ``|a - ref| <= gamma(m) * magnitude + ulp(storage) / 2`` with ``gamma(m) = m u / (1 - m u)``, ``u = 2**-24``: ``m``
 roundings in sequence on terms whose absolute values sum to ``magnitude``, then one rounding to the dtype of the result.
@@ -16,14 +16,12 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels import ErrorBound
 from mpsref.kernels.reference import gamma
 
-__all__ = ["Mismatch", "bound", "check", "gamma", "ulp"]
-
 
 class Mismatch(AssertionError):
-    """A result is not what the reference says. ``index`` is the first wrong element, or ``None``."""
+    """A result that differs from the reference. ``index`` is that of the first wrong element, or ``None``."""
 
     def __init__(self, message: str, index: tuple[int, ...] | None = None) -> None:
-        """Keep the index beside the message."""
+        """Set the message and the index."""
         super().__init__(message)
         self.index = index
 

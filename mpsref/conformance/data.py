@@ -1,10 +1,10 @@
-"""Values to compute on, from a family and a seed.
+"""Input values of a family and a seed.
 
 exact  integers that no sum of moderate size rounds; where every divisor is a power of two the answer must be *equal*
 real   random floats, magnitudes from 2**-20 up: no product of them is a subnormal, so fast math changes nothing
 hard   channels in turn of: a large mean with a small deviation, tiny values, a constant, ties and zeros, cancellation
 
-Values differ from their neighbours and are never all ones: a transposed window or a swapped axis shows.
+Values differ from their neighbours and are never all ones, so that a transposed window or a swapped axis is detected.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.registry import Problem
 
-__all__ = ["Family", "inputs", "values"]
-
-Family: TypeAlias = Literal["exact", "real", "hard"]
+DataFamily: TypeAlias = Literal["exact", "real", "hard"]
 
 PERIOD = 126
 """In the exact family this many consecutive values are distinct: the integers from -63 to 63 without 0."""
 
 
-def inputs(problem: Problem, dtype: str, family: Family, seed: int) -> tuple[Array, ...]:
-    """Return an array for each input of ``problem``, as its images have ``dtype``; all are legal."""
+def inputs(problem: Problem, dtype: str, family: DataFamily, seed: int) -> tuple[Array, ...]:
+    """Return a legal array for each input of ``problem``; its images have ``dtype``."""
     dtypes = problem.input_dtypes(np.dtype(dtype))
     drawn = {
         name: values(shape, dtype, family, seed, stream)
@@ -36,16 +34,16 @@ def inputs(problem: Problem, dtype: str, family: Family, seed: int) -> tuple[Arr
     return tuple(array.astype(dtypes[name], copy=False) for name, array in problem.legal(drawn).items())
 
 
-def values(shape: Shape, dtype: str, family: Family, seed: int, stream: int = 0) -> Array:
-    """Return an array of ``shape`` (N, H, W, C or any other); ``stream`` tells the inputs of one operation apart.
+def values(shape: Shape, dtype: str, family: DataFamily, seed: int, stream: int = 0) -> Array:
+    """Return an array of ``shape``; ``stream`` is the number of the input, whose values differ from those of others.
 
-    Seed 0 counts up (exact: 1, 2, 3, ...), so that a failing case that shrinks to it can be followed by hand.
+    Seed 0 counts up (exact: 1, 2, 3, ...), so that a shrunk case can be followed by hand.
 
     >>> values((1, 1, 5, 1), "float32", "exact", seed=0).ravel().tolist()
     [1.0, 2.0, 3.0, 4.0, 5.0]
     """
     size = math.prod(shape)
-    generator = np.random.default_rng((seed, stream, get_args(Family).index(family)))
+    generator = np.random.default_rng((seed, stream, get_args(DataFamily).index(family)))
     if family == "exact":
         flat = _ramp(size) if seed == 0 else _distinct(size, generator)
     elif family == "real":
@@ -60,7 +58,7 @@ def _ramp(size: int) -> Array:
 
 
 def _distinct(size: int, generator: np.random.Generator) -> Array:
-    """Return permutations of the non-zero integers from -63 to 63, one after the other."""
+    """Return a permutation of the non-zero integers from -63 to 63, repeated."""
     numbers = np.delete(np.arange(-(PERIOD // 2), PERIOD // 2 + 1), PERIOD // 2)
     tile = generator.permutation(numbers)
     return np.resize(tile, size).astype(np.float64)
@@ -71,7 +69,7 @@ def _away_from_zero(flat: Array, least: float) -> Array:
 
 
 def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator) -> Array:
-    """Return five kinds of channels in turn from the ``first``, so that an image of few channels can have each of them.
+    """Return five kinds of channels in turn, from kind ``first``, so that images of few channels have all of them.
 
     No sum of a few hundred of them overflows, none is a subnormal.
     """

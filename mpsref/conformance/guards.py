@@ -1,4 +1,4 @@
-"""Memory that tells: outputs start as NaN, sentinels stand around every array, inputs are compared afterwards."""
+"""Guarded memory: outputs start as NaN, sentinels surround every array, inputs are compared afterwards."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance.comparator import Mismatch
 
-__all__ = ["GuardedArray"]
-
 BAND = 4096
 """Bytes of sentinels on each side."""
 
 SENTINEL = 0xFF
-"""A byte that repeats to NaN in every float dtype, so that reading out of bounds shows too."""
+"""Repeated, it is NaN in every float dtype, so that reads out of bounds are detected, too."""
 
 
 class GuardedArray:
-    """An array in the middle of a larger buffer: an input that holds ``values``, or an output full of NaN."""
+    """An array inside a larger buffer: an input with ``values``, or an output full of NaN."""
 
     def __init__(self, name: str, shape: Shape, dtype: np.dtype[Any], values: Array | None = None) -> None:
-        """Allocate it between two bands of sentinels."""
+        """Allocate the array between two bands of sentinels."""
         self.name = name
         size = math.prod(shape) * dtype.itemsize
         self._memory = np.full(size + 2 * BAND, SENTINEL, np.uint8)

@@ -1,4 +1,4 @@
-"""The suite inside pytest: :func:`conformance_test` makes a test of a backend; two options set how much it tries.
+"""The suite in pytest: :func:`conformance_test` and two options.
 
 ``--mpsref-cases N`` is the number of random cases for each operation, ``--mpsref-seed N`` their seed.
 """
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from mpsref.conformance.report import Row
     from mpsref.registry import Backend, Operation
 
-__all__ = ["conformance_test"]
-
 NUMBER, SEED = "--mpsref-cases", "--mpsref-seed"
 
 
@@ -29,9 +27,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def conformance_test(backend: str | Backend) -> Callable[..., None]:
-    """Return a test function, one test for each operation there is; what the backend lacks is skipped with its reason.
+    """Return a test function of a backend, with one test for each operation.
 
-    ``backend`` is a name or an ``mpsref.Backend``. A failing test shows every failing case, shrunk if it was random.
+    Parameters
+    ----------
+    backend : str or mpsref.Backend
+        The backend under test.
+
+    Returns
+    -------
+    callable
+        The test function. Operations that the backend lacks are skipped with the reason. A failing test shows all
+        failing cases, random ones shrunk.
     """
     from mpsref.conformance.case import operations
     from mpsref.registry import get_backend

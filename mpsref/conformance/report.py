@@ -1,4 +1,4 @@
-"""What a check found, as data and as files: one row for each operation on each backend, and every failure."""
+"""The report of a check, as data and as files: a row for each operation on each backend, and all failures."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from xml.etree import ElementTree
 
 from mpsref.conformance.runner import Status
 
-__all__ = ["Failure", "Report", "Row"]
-
 FORMAT = 1
-"""Version of the JSON form; it goes up when a reader of the old form would misread the new one."""
+"""Version of the JSON form; it increases when programs for the old form would misread the new one."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +42,21 @@ class Row:
     operation: str
     backend: str
     runtime: str
-    """What the backend really ran on."""
+    """The device that the backend ran on."""
     passed: int = 0
     zeros: int = 0
-    """How many cases agreed on nothing but zeros; they count as neither passed nor failed."""
+    """Number of cases in which only zeros were expected; they are neither passed nor failed."""
     worst: float = 0.0
     """The worst error of the passed cases, as a fraction of its bound."""
     reason: str = ""
     """Why the backend does not run this operation, or some cases of it; else empty."""
     failures: tuple[Failure, ...] = ()
     refused: int = 0
-    """How many cases the backend does not run, with its reason; they are not among :attr:`cases`."""
+    """Number of cases that the backend does not run; they are not in :attr:`cases`."""
 
     @property
     def status(self) -> Status:
-        """failed, unsupported (nothing ran), mistrusted (nothing was really compared), or passed."""
+        """failed, unsupported (nothing ran), mistrusted (only zeros were compared), or passed."""
         if self.failures:
             return "failed"
         if self.reason and not self.cases:
@@ -67,12 +65,12 @@ class Row:
 
     @property
     def shown_worst(self) -> str:
-        """The worst error as a table shows it: "-" where nothing passed."""
+        """The worst error for a table: "-" where nothing passed."""
         return f"{self.worst:.3f}" if self.passed else "-"
 
     @property
     def cases(self) -> int:
-        """How many cases ran."""
+        """Number of cases that ran."""
         return self.passed + self.zeros + len(self.failures)
 
 
@@ -84,7 +82,7 @@ class Report:
     seed: int
     rows: tuple[Row, ...]
     unavailable: tuple[tuple[str, str], ...] = ()
-    """Backends that were left out because they cannot run here, each with its reason."""
+    """Backends that cannot run on this machine, with the reason."""
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -93,13 +91,13 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows have which status."""
+        """Number of rows of each status."""
         found = Counter(row.status for row in self.rows)
         return {status: found[status] for status in ("passed", "failed", "unsupported", "mistrusted")}
 
     @property
     def ok(self) -> bool:
-        """Whether something passed, and nothing failed or was compared with nothing."""
+        """Whether something passed, and nothing failed or is mistrusted."""
         return self.counts["passed"] > 0 and not self.counts["failed"] and not self.counts["mistrusted"]
 
     def json(self) -> str:

@@ -18,17 +18,15 @@ from mpsref.conformance.guards import GuardedArray
 from mpsref.kernels import ErrorBound
 from mpsref.registry import Backend, Problem
 
-__all__ = ["Outcome", "Property", "Status", "compute", "expected", "references", "run_case", "terms"]
-
 Status: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted"]
 
 Property: TypeAlias = Callable[[Case, Backend], None]
-"""What must hold beside agreement: raises :class:`Mismatch` where it does not; returns where it does not apply."""
+"""``property(case, backend)`` raises :class:`Mismatch` if it does not hold, and returns where it does not apply."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one case. ``fraction`` is the worst error as a fraction of its bound."""
+    """The outcome of one case; ``fraction`` is the worst error as a fraction of its bound."""
 
     status: Status
     fraction: float = 0.0
@@ -36,21 +34,35 @@ class Outcome:
 
 
 def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
-    """Run ``case``; "mistrusted" means that nothing but zeros was expected, so that agreement shows little."""
+    """Run one case on one backend.
+
+    Parameters
+    ----------
+    case, backend
+        The case and the backend.
+    properties
+        Checked after agreement with the reference.
+
+    Returns
+    -------
+    Outcome
+        The status is "passed", "failed", "unsupported" (with the reason), or "mistrusted": only zeros were expected, so
+        that agreement shows little.
+    """
     reason = backend.why_not(case.problem.operation, case.problem.spec)
     if reason is None and case.dtype not in backend.dtypes:
         reason = f"backend {backend.name!r} does not take {case.dtype}"
     if reason is not None:
         return Outcome("unsupported", message=reason)
     try:
-        with np.errstate(all="ignore"):  # wrong results may be anything, also NaN and infinities
+        with np.errstate(all="ignore"):  # wrong results may be NaN and infinities
             results = _guarded(case, backend)
             fraction = agree(case, results)
             for check in properties:
                 check(case, backend)
     except Mismatch as mismatch:
         return Outcome("failed", message=str(mismatch))
-    except Exception as error:  # whatever a backend raises on a legal problem is its failure
+    except Exception as error:  # an exception on a legal problem is a failure
         return Outcome("failed", message=f"raised {type(error).__name__}: {error}")
     informative = any(np.any(reference) for reference, _ in expected(case))
     return Outcome("passed" if informative else "mistrusted", fraction)
@@ -68,13 +80,13 @@ def agree(case: Case, results: tuple[Array, ...]) -> float:
 
 @lru_cache(maxsize=300)
 def expected(case: Case) -> tuple[tuple[Array, ErrorBound], ...]:
-    """Return of each result what the reference computes, float64 and not rounded, and the terms of its bound."""
+    """Return for each result the reference in float64, not rounded, and the terms of its error bound."""
     inputs = case.inputs()
     return tuple(zip(references(case.problem, *inputs), terms(case.problem, *inputs), strict=True))
 
 
 def references(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
-    """Return what the reference makes of inputs, in float64 and not rounded."""
+    """Return the results of the reference, in float64 and not rounded."""
     found: tuple[Array, ...] = _formula("REFERENCE", problem, *map(_Contents.of, inputs))
     return found
 
@@ -86,7 +98,7 @@ def terms(problem: Problem, *inputs: Array) -> tuple[ErrorBound, ...]:
 
 
 class _Contents(NamedTuple):
-    """An array that can be the key of what is computed from it."""
+    """The contents of an array as a cache key."""
 
     dtype: str
     shape: Shape
@@ -99,14 +111,14 @@ class _Contents(NamedTuple):
 
 @lru_cache(maxsize=128)
 def _formula(table: Literal["REFERENCE", "TERMS"], problem: Problem, *inputs: _Contents) -> Any:
-    """Evaluate a formula of the reference; every backend, and often more than one property, needs the same."""
+    """Evaluate a formula of the reference; all backends, and several properties, need the same."""
     arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
     found = getattr(kernels, table)[problem.operation](problem, *arrays)
     results = (found,) if isinstance(found, np.ndarray | ErrorBound) else tuple(found)
     for one in results:
         for array in one if isinstance(one, ErrorBound) else (one,):
             if isinstance(array, np.ndarray):
-                array.setflags(write=False)  # whoever changed it would change it for all
+                array.setflags(write=False)  # it is cached
     return results
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpsref import PoolingAverage, ShapeError
 from mpsref.conformance import checker
-from mpsref.conformance.case import FAMILIES, Case, operation_named, operations
+from mpsref.conformance.case import DATA_FAMILIES, Case, operation_named, operations
 from mpsref.registry import Operation
 
 GRADIENT = PoolingAverage.problems["gradient"]
@@ -173,7 +173,7 @@ def test_inputs_fit_the_problem_and_come_again(operation: Operation) -> None:
     for first, second in zip(inputs, again, strict=True):
         assert np.array_equal(first, second)
     assert len({array.tobytes() for array in inputs}) == len(inputs), "each input has values of its own"
-    for family in FAMILIES:
+    for family in DATA_FAMILIES:
         others = dataclasses.replace(case, family=family, seed=6).inputs()
         pairs = zip(inputs, others, strict=True)
         assert not any(np.array_equal(*pair) for pair in pairs if pair[0].size > 4)

@@ -265,7 +265,9 @@ class DyingPool:
 def test_an_operation_that_could_not_be_handed_out_is_not_lost(monkeypatch):
     monkeypatch.setattr(processes, "_processes", lambda count: DyingPool())
     wanted = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "SoftMax.forward")]
-    rows = list(processes.check_in_processes(wanted, ["cpu"], 2, 0, lambda title, total: lambda: None, 2))
+    rows = list(
+        processes.check_in_processes(checker.check_by_name, wanted, ["cpu"], 2, 0, lambda title, total: lambda: None, 2)
+    )
     assert DyingPool.broken
     assert [(row.operation, row.status) for row in rows] == [(str(operation), "passed") for operation in wanted]
 

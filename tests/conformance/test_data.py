@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.data import Family, values
+from mpsref.conformance.data import DataFamily, values
 
-FAMILIES: tuple[Family, ...] = get_args(Family)
+FAMILIES: tuple[DataFamily, ...] = get_args(DataFamily)
 DTYPES = ("float16", "float32", "float64")
 SHAPES = [(2, 7, 6, 5), (1, 12, 12, 9), (3, 1, 5, 1)]
 
@@ -37,7 +37,7 @@ def test_values_come_again(words: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_seeds_and_streams_give_others(family: Family) -> None:
+def test_seeds_and_streams_give_others(family: DataFamily) -> None:
     arrays = [values((2, 4, 4, 5), "float64", family, seed, stream) for seed in (1, 2, 3) for stream in (0, 1)]
     arrays += [values((2, 4, 4, 5), "float64", family, 0)]
     for k, first in enumerate(arrays):
@@ -54,7 +54,7 @@ def neighbours(array: Array) -> list[tuple[Array, Array]]:
 @pytest.mark.parametrize("family", ["exact", "real"])
 @pytest.mark.parametrize("seed", [0, 1, 7])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_neighbours_differ(family: Family, seed: int, shape: tuple[int, ...]) -> None:
+def test_neighbours_differ(family: DataFamily, seed: int, shape: tuple[int, ...]) -> None:
     """So a swapped axis, a shifted window or a gradient of ones cannot look right."""
     array = values(shape, "float32", family, seed)
     assert all((a != b).all() for a, b in neighbours(array))
