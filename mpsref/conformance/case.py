@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
-from mpsref import codecs, kernels, registry
+from mpsref import codecs, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
@@ -31,9 +31,7 @@ DATA_FAMILIES = get_args(DataFamily)
 
 def operations() -> Iterator[registry.Operation]:
     """Yield all operations."""
-    for spec_type in kernels.SPECS:
-        for method in spec_type.problems:
-            yield registry.Operation(spec_type, method)
+    yield from registry.operations()
 
 
 def operation_named(name: str) -> registry.Operation:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpsref import kernels, registry
+from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
@@ -87,13 +87,13 @@ def expected(case: Case) -> tuple[tuple[Array, ErrorBound], ...]:
 
 def references(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
     """Return the results of the reference, in float64 and not rounded."""
-    found: tuple[Array, ...] = _formula("REFERENCE", problem, *map(_Contents.of, inputs))
+    found: tuple[Array, ...] = _evaluated("formula", problem, *map(_Contents.of, inputs))
     return found
 
 
 def terms(problem: Problem, *inputs: Array) -> tuple[ErrorBound, ...]:
     """Return for each result the terms of its error bound."""
-    found: tuple[ErrorBound, ...] = _formula("TERMS", problem, *map(_Contents.of, inputs))
+    found: tuple[ErrorBound, ...] = _evaluated("error_bound", problem, *map(_Contents.of, inputs))
     return found
 
 
@@ -110,10 +110,10 @@ class _Contents(NamedTuple):
 
 
 @lru_cache(maxsize=128)
-def _formula(table: Literal["REFERENCE", "TERMS"], problem: Problem, *inputs: _Contents) -> Any:
+def _evaluated(which: Literal["formula", "error_bound"], problem: Problem, *inputs: _Contents) -> Any:
     """Evaluate a formula of the reference; all backends, and several properties, need the same."""
     arrays = [np.frombuffer(each.values, each.dtype).reshape(each.shape).astype(np.float64) for each in inputs]
-    found = getattr(kernels, table)[problem.operation](problem, *arrays)
+    found = getattr(problem.operation, which)(problem, *arrays)
     results = (found,) if isinstance(found, np.ndarray | ErrorBound) else tuple(found)
     for one in results:
         for array in one if isinstance(one, ErrorBound) else (one,):
