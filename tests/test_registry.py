@@ -252,7 +252,7 @@ def test_illegal_problems_do_not_reach_a_backend(loopback: Loopback) -> None:
             PoolingAverage(1).forward(X, out=X)
         with pytest.raises(ValueError, match="rank 3"):
             POOL.forward(X[0])
-        with pytest.raises(ValueError, match="same N and C"):
+        with pytest.raises(ValueError, match="g has shape"):
             POOL.gradient(Y[:1], X)
         with pytest.raises(ValueError, match="clip is 3"):
             POOL.gradient(Y, X, clip=3)
