@@ -130,8 +130,9 @@ class Argument(NamedTuple):
     """
 
     dims: str
-    dtype: Literal["image", "weights", "real", "uint8"] = "image"
-    """"image" and "weights": that of the images; "real": float32, or float64 with float64 images."""
+    dtype: Literal["image", "weights", "real", "uint8", "shape"] = "image"
+    """"image" and "weights": that of the images; "real": float32, or float64 with float64 images; "shape": only the
+    shape of the array counts, which may be passed in its place."""
     when: str = ""
     """An attribute of the problem that is true where the array is read. If it is a field, the array is optional, and
     ``None`` where the field is false; else only its shape counts where the attribute is false."""
@@ -140,6 +141,11 @@ class Argument(NamedTuple):
 def vector(dims: str = "c", when: str = "") -> Argument:
     """Return the argument of a statistic or a parameter, ``float32`` next to ``float16`` images."""
     return Argument(dims, "real", when)
+
+
+def shape_only(dims: str = "n h w c") -> Argument:
+    """Return the argument of an image whose pixels are not read."""
+    return Argument(dims, "shape")
 
 
 Arguments: TypeAlias = Mapping[str, "str | Argument"]
@@ -173,7 +179,11 @@ class Problem(_Record):
     @property
     def arguments(self) -> dict[str, Argument]:
         """The arrays that this call reads."""
-        return {name: one for name, one in _listed(self.inputs) if not one.when or getattr(self, one.when)}
+        return {
+            name: one
+            for name, one in _listed(self.inputs)
+            if one.dtype != "shape" and (not one.when or getattr(self, one.when))
+        }
 
     @property
     def input_shapes(self) -> Mapping[str, Shape]:
@@ -366,7 +376,8 @@ def _posed(
         values[name] = value
         if one.dtype == "real":
             continue
-        if one.when and one.when not in codec_of and arrays.is_shape(value):
+        may_be_shape = one.dtype == "shape" or (one.when and one.when not in codec_of)
+        if may_be_shape and arrays.is_shape(value):
             shapes[name] = arrays.as_shape(f"{name}_or_shape", value)
         else:
             values[name] = _CONVERTED[one.dtype](name, value)
@@ -387,7 +398,7 @@ def _posed(
                 f"{name} has shape {shapes[name]}; with {others or problem.spec} it must have shape {expected}"
                 f"{problem.shape_hint(name, shapes[name])}"
             )
-        if not one.when or getattr(problem, one.when):
+        if name in problem.arguments:
             if not hasattr(values[name], "dtype"):
                 raise TypeError(
                     f"{name} is the shape {shapes[name]}; {problem.operation} reads its values: pass the array itself"
@@ -396,7 +407,7 @@ def _posed(
     return problem, tuple(inputs)
 
 
-_CONVERTED = {"image": arrays.as_image, "weights": arrays.as_float, "uint8": arrays.as_array}
+_CONVERTED = {"image": arrays.as_image, "shape": arrays.as_image, "weights": arrays.as_float, "uint8": arrays.as_array}
 
 
 def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred: dict[str, Any]) -> None:

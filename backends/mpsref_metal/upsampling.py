@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.upsampling import SPECS, UpsamplingForward, UpsamplingGradient
+from mpsref.kernels.upsampling import UpsamplingBilinear, UpsamplingForward, UpsamplingGradient, UpsamplingNearest
 from mpsref.registry import OperationKey
 from mpsref_metal.interpolation import resample
 from mpsref_metal.launch import Launcher
@@ -25,6 +25,6 @@ def gradient(launch: Launcher, problem: UpsamplingGradient, g: Array, out: Array
 
 IMPLEMENTATIONS: dict[OperationKey, Any] = {
     (spec, method): function
-    for spec in SPECS
+    for spec in (UpsamplingNearest, UpsamplingBilinear)
     for method, function in {"forward": forward, "gradient": gradient}.items()
 }

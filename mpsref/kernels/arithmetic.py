@@ -17,19 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, registry
-from mpsref.arguments.arrays import Array, Shape, as_image
-from mpsref.arguments.parameters import Triple, choice, number
-from mpsref.errors import NoGradientError, ShapeError
-from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand, operand_of
-from mpsref.kernels.posing import posed
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Triple, number
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
+from mpsref.errors import NoGradientError
+from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem, Operand
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import Argument, operation
+from mpsref.registry import call
 
 Name: TypeAlias = Literal["add", "subtract", "multiply", "divide"]
 
@@ -41,21 +43,124 @@ Wanted: TypeAlias = Literal["both", "primary", "secondary"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
 
-class ArithmeticForward(BroadcastProblem):
+def _clamp_bound(name: str, value: Any) -> float:
+    return math.copysign(math.inf, value) if value in (math.inf, -math.inf) else number(name, value)
+
+
+class Arithmetic(Broadcasting):
+    """Sum, difference, product or quotient of two images, with scales, bias and clamp.
+
+    Parameters
+    ----------
+    operation : {"add", "subtract", "multiply", "divide"}
+        The operation.
+    primary_scale, secondary_scale, bias : float
+        The scales of the operands, and what is added to the result.
+    primary_strides, secondary_strides : tuple of int
+        Strides (y, x, channel) of the operands: 1, or 0 to repeat one element.
+    primary_offset, secondary_offset : tuple of int
+        First element (y, x, channel) of the operands, >= 0.
+    minimum_value, maximum_value : float
+        Bounds of the result; may be infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> add = Arithmetic("add", secondary_scale=0.5, secondary_strides=(0, 0, 1))   # a row of per-channel numbers
+    >>> x, y = np.zeros((1, 1, 2, 2), np.float32), np.array([4, 6], np.float32).reshape(1, 1, 1, 2)
+    >>> add.forward(x, y).tolist()
+    [[[[2.0, 3.0], [2.0, 3.0]]]]
+    >>> dx, dy = add.gradient(np.ones_like(x), x.shape, y.shape)
+    >>> dx.shape, dy.tolist()
+    ((1, 1, 2, 2), [[[[1.0, 1.0]]]])
+    """
+
+    operation: Name = parameter(codecs.word(*NAMES))
+    primary_scale: float = parameter(codecs.number("p"), default=1.0)
+    secondary_scale: float = parameter(codecs.number("q"), default=1.0)
+    bias: float = parameter(codecs.number("b"), default=0.0)
+    primary_strides: Triple = parameter(codecs.triple("ps", 0, 1), default=(1, 1, 1))
+    secondary_strides: Triple = parameter(codecs.triple("ss", 0, 1), default=(1, 1, 1))
+    primary_offset: Triple = parameter(codecs.triple("po", 0), default=(0, 0, 0))
+    secondary_offset: Triple = parameter(codecs.triple("so", 0), default=(0, 0, 0))
+    minimum_value: float = parameter(codecs.number("min")._replace(convert=_clamp_bound), default=-math.inf)
+    maximum_value: float = parameter(codecs.number("max")._replace(convert=_clamp_bound), default=math.inf)
+
+    def _check(self) -> None:
+        if self.minimum_value > self.maximum_value:
+            raise ValueError(
+                f"minimum_value is {self.minimum_value} and maximum_value {self.maximum_value}; "
+                "minimum_value must be <= maximum_value"
+            )
+
+    @property
+    def clamps(self) -> bool:
+        """Whether a bound is finite."""
+        return (self.minimum_value, self.maximum_value) != (-math.inf, math.inf)
+
+    def forward(
+        self, x: ArrayLike, y: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Combine two images.
+
+        Parameters
+        ----------
+        x, y : array_like, shape (N, H, W, C)
+            The operands, of shapes that fit the strides and offsets.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray
+            Of the shape :meth:`result_shape` and the dtype of ``x``.
+        """
+        return call(self, "forward", (x, y), out=out, backend=backend)
+
+    def gradient(
+        self,
+        g: ArrayLike,
+        x: ArrayLike | Shape,
+        y: ArrayLike | Shape,
+        *,
+        out: tuple[Array, Array] | None = None,
+        backend: str | Backend | None = None,
+    ) -> tuple[Array, Array]:
+        """Compute the gradients for both operands from the source gradient dL/dr.
+
+        Parameters
+        ----------
+        g : array_like
+            Source gradient, in the shape of the result.
+        x, y : array_like, shape (N, H, W, C), or their shapes
+            The operands; the shapes suffice for sums and differences without a clamp.
+        out : tuple of ndarray, optional
+            Arrays for both results.
+        backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        dx, dy : ndarray
+            In the shapes of ``x`` and ``y`` and the dtype of ``g``.
+
+        Raises
+        ------
+        NoGradientError
+            For a division.
+        """
+        dx, dy = call(self, "gradient", (g, x, y), out=out, backend=backend)
+        return dx, dy
+
+
+class ArithmeticForward(
+    BroadcastProblem, method="forward", inputs={"x": "n h w c", "y": "secondary_shape"}, results={"r": "shape"}
+):
     """``forward`` of arithmetic: r from x and y."""
 
-    method: ClassVar[str] = "forward"
     spec: Arithmetic
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The operands."""
-        return {"x": self.source_shape, "y": self.secondary_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image r."""
-        return (self.shape,)
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Keep products inside the range of float16, and divisors away from 0."""
@@ -66,45 +171,58 @@ class ArithmeticForward(BroadcastProblem):
         return drawn
 
 
-class ArithmeticGradient(BroadcastProblem):
-    """``gradient`` of arithmetic: dx and dy, or one of them, from g, and from x and y as far as that reads them."""
+class ArithmeticGradient(
+    BroadcastProblem,
+    method="gradient",
+    inputs={
+        "g": "shape",
+        "x": Argument("n h w c", when="reads_x"),
+        "y": Argument("secondary_shape", when="reads_y"),
+    },
+    results={"dx": Argument("n h w c", when="gives_dx"), "dy": Argument("secondary_shape", when="gives_dy")},
+):
+    """``gradient`` of arithmetic: dx and dy, or one of them, from g and the operands that it reads."""
 
-    method: ClassVar[str] = "gradient"
     spec: Arithmetic
-    wanted: Wanted = field(default="both", metadata={"codec": codecs.word(*WANTED)})
+    wanted: Wanted = parameter(codecs.word(*WANTED), default="both")
 
-    def __post_init__(self) -> None:
-        """Check the shapes, and that there is a gradient."""
+    def _check(self) -> None:
         if self.spec.operation == "divide":
             raise NoGradientError(
                 "operation is 'divide', which has no gradient kernel in MPS; multiply by the reciprocal instead, or "
                 "write the gradient with forward calls: dx = g / y, dy = -g x / y^2"
             )
-        choice("wanted", self.wanted, WANTED)
-        super().__post_init__()
+        super()._check()
+
+    @property
+    def gives_dx(self) -> bool:
+        """Whether the gradient for x is computed."""
+        return self.wanted != "secondary"
+
+    @property
+    def gives_dy(self) -> bool:
+        """Whether the gradient for y is computed."""
+        return self.wanted != "primary"
+
+    @property
+    def reads_x(self) -> bool:
+        """Whether x is read: for a mask, or for the gradient of a product for y."""
+        return self.spec.clamps or (self.spec.operation == "multiply" and self.gives_dy)
+
+    @property
+    def reads_y(self) -> bool:
+        """Whether y is read: for a mask, or for the gradient of a product for x."""
+        return self.spec.clamps or (self.spec.operation == "multiply" and self.gives_dx)
 
     @property
     def of(self) -> tuple[int, ...]:
-        """The operands whose gradients are wanted: 0 for x, 1 for y."""
-        return {"both": (0, 1), "primary": (0,), "secondary": (1,)}[self.wanted]
+        """The operands whose gradients are computed: 0 for x, 1 for y."""
+        return tuple(k for k, wanted in enumerate((self.gives_dx, self.gives_dy)) if wanted)
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The operands that are read: a mask needs both, a product the other one."""
-        if self.spec.clamps:
-            return 0, 1
-        return tuple(1 - k for k in reversed(self.of)) if self.spec.operation == "multiply" else ()
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g, and the operands that are read."""
-        shapes = self.source_shape, self.secondary_shape
-        return {"g": self.shape, **{"xy"[k]: shapes[k] for k in self.reads}}
-
-    @property
-    def result_shapes(self) -> tuple[Shape, ...]:
-        """The images dx and dy, as far as they are wanted."""
-        return tuple((self.source_shape, self.secondary_shape)[k] for k in self.of)
+        """The operands that are read: 0 for x, 1 for y."""
+        return tuple(k for k, read in enumerate((self.reads_x, self.reads_y)) if read)
 
     def sources(self, operands: Sequence[Array], otherwise: Array) -> tuple[Array, Array]:
         """Return x and y from the operands that are read, and for one that is not, ``otherwise``."""
@@ -122,84 +240,6 @@ class ArithmeticGradient(BroadcastProblem):
         return math.prod(length for length, t in zip(self.shape[1:], strides, strict=True) if t == 0)
 
 
-class Arithmetic(Broadcasting):
-    """``x op y`` with scales, bias and clamp. Strides and offsets are (y, x, channel); strides are 0 or 1.
-
-    >>> import numpy as np
-    >>> add = Arithmetic("add", secondary_scale=0.5, secondary_strides=(0, 0, 1))   # a row of per-channel numbers
-    >>> x, y = np.zeros((1, 1, 2, 2), np.float32), np.array([4, 6], np.float32).reshape(1, 1, 1, 2)
-    >>> add.forward(x, y).tolist()
-    [[[[2.0, 3.0], [2.0, 3.0]]]]
-    >>> dx, dy = add.gradient(np.ones_like(x), x.shape, y.shape)
-    >>> dx.shape, dy.tolist()
-    ((1, 1, 2, 2), [[[[1.0, 1.0]]]])
-    """
-
-    operation: Name = field(metadata={"codec": codecs.word(*NAMES)})
-    primary_scale: float = field(default=1.0, metadata={"codec": codecs.number("p")})
-    secondary_scale: float = field(default=1.0, metadata={"codec": codecs.number("q")})
-    bias: float = field(default=0.0, metadata={"codec": codecs.number("b")})
-    primary_strides: Triple = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ps")})
-    secondary_strides: Triple = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ss")})
-    primary_offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("po")})
-    secondary_offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("so")})
-    minimum_value: float = field(default=-math.inf, metadata={"codec": codecs.number("min")})
-    maximum_value: float = field(default=math.inf, metadata={"codec": codecs.number("max")})
-
-    problems: ClassVar = {"forward": ArithmeticForward, "gradient": ArithmeticGradient}
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        object.__setattr__(self, "operation", choice("operation", self.operation, NAMES))
-        for name in ("primary_scale", "secondary_scale", "bias"):
-            object.__setattr__(self, name, number(name, getattr(self, name)))
-        self._check_operands()
-        for name in ("minimum_value", "maximum_value"):
-            value = getattr(self, name)
-            bound = math.copysign(math.inf, value) if value in (math.inf, -math.inf) else number(name, value)
-            object.__setattr__(self, name, bound)
-        if self.minimum_value > self.maximum_value:
-            raise ValueError(
-                f"minimum_value is {self.minimum_value} and maximum_value {self.maximum_value}; "
-                "minimum_value must be <= maximum_value"
-            )
-
-    @property
-    def clamps(self) -> bool:
-        """Whether a bound is finite."""
-        return (self.minimum_value, self.maximum_value) != (-math.inf, math.inf)
-
-    def forward(self, x: Any, y: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return r from the images x and y, both (N, H, W, C), in the dtype of x.
-
-        The size of r is that of :meth:`result_shape`. Raises ``ValueError`` or ``TypeError`` for what does not fit.
-        """
-        x, y = as_image("x", x), as_image("y", y)
-        problem = posed(ArithmeticForward, self, x.shape, y.shape)
-        return registry.run_one(problem, x, y, out=out, backend=backend)
-
-    def gradient(self, g: Any, x: Any, y: Any, *, out: Any = None, backend: Any = None) -> tuple[Array, Array]:
-        """Return (dx, dy), the gradients for x and y from ``g`` = dL/dr, in the shapes of x and y, the dtype of g.
-
-        Sums and differences without a clamp read only the shapes of x and y, which may be given instead. Raises
-        ``NoGradientError`` for a division, ``ValueError`` or ``TypeError`` for what does not fit.
-        """
-        g = as_image("g", g)
-        (x_shape, x), (y_shape, y) = operand_of("x", x), operand_of("y", y)
-        problem = posed(ArithmeticGradient, self, x_shape, y_shape)
-        if g.shape != problem.shape:
-            raise ShapeError(f"g has shape {g.shape}; the result of x {x_shape} and y {y_shape} has {problem.shape}")
-        inputs: tuple[Array, ...] = (g,)
-        for k in problem.reads:
-            image = (x, y)[k]
-            if image is None:
-                reason = "a clamp" if self.clamps else "a product"
-                raise TypeError(f"{'xy'[k]} is a shape; the gradient of {reason} needs the image itself")
-            inputs = (*inputs, image)
-        dx, dy = registry.run(problem, *inputs, out=out, backend=backend)
-        return dx, dy
-
-
 OPERATIONS: dict[Name, Callable[[Array, Array], Array]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -215,20 +255,6 @@ def before_clamp(problem: BroadcastProblem, x: Array, y: Array) -> Array:
     x, y = problem.spread(x, y)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return OPERATIONS[spec.operation](spec.primary_scale * x, spec.secondary_scale * y) + spec.bias
-
-
-def forward(problem: ArithmeticForward, x: Array, y: Array) -> Array:
-    """r = clamp(r'); a NaN stays one."""
-    return np.clip(before_clamp(problem, x, y), problem.spec.minimum_value, problem.spec.maximum_value)
-
-
-def gradient(problem: ArithmeticGradient, g: Array, *operands: Array) -> tuple[Array, ...]:
-    """dx = R(terms of x), dy = R(terms of y)."""
-    spread = terms(problem, g, *operands)
-    return tuple(
-        fold(problem.spec.operands[k], shape, spread[k])
-        for k, shape in zip(problem.of, problem.result_shapes, strict=True)
-    )
 
 
 def terms(problem: ArithmeticGradient, g: Array, *operands: Array) -> dict[int, Array]:
@@ -252,7 +278,13 @@ def fold(operand: Operand, shape: Shape, terms: Array) -> Array:
     return result
 
 
-def forward_terms(problem: ArithmeticForward, x: Array, y: Array) -> ErrorBound:
+def _few_digits(spec: Arithmetic) -> bool:
+    """Whether all numbers are multiples of 1/8: results of integers are exact up to 2**18."""
+    known = (spec.primary_scale, spec.secondary_scale, spec.bias, spec.minimum_value, spec.maximum_value)
+    return all(math.isinf(value) or (8 * value).is_integer() for value in known)
+
+
+def forward_bound(problem: ArithmeticForward, x: Array, y: Array) -> ErrorBound:
     """Sum of |terms| of r', and m: the scales and the bias as float32, products, the additions; a division of 3 ulp."""
     spec = problem.spec
     magnitudes = [
@@ -267,7 +299,13 @@ def forward_terms(problem: ArithmeticForward, x: Array, y: Array) -> ErrorBound:
     return ErrorBound(magnitude, np.float64(m), few_digits & (magnitude <= 2.0**18))
 
 
-def gradient_terms(problem: ArithmeticGradient, g: Array, *operands: Array) -> tuple[ErrorBound, ...]:
+@operation(Arithmetic, problem=ArithmeticForward, bound=forward_bound)
+def forward(problem: ArithmeticForward, x: Array, y: Array) -> Array:
+    """r = clamp(r'); a NaN stays one."""
+    return np.clip(before_clamp(problem, x, y), problem.spec.minimum_value, problem.spec.maximum_value)
+
+
+def gradient_bound(problem: ArithmeticGradient, g: Array, *operands: Array) -> tuple[ErrorBound, ...]:
     """Sum of |terms| of each element, and m = number of terms + 6: the additions, two scales, their products."""
     found = []
     spread = terms(problem, g, *operands)
@@ -278,15 +316,11 @@ def gradient_terms(problem: ArithmeticGradient, g: Array, *operands: Array) -> t
     return tuple(found)
 
 
-def _few_digits(spec: Arithmetic) -> bool:
-    """Whether all numbers are multiples of 1/8: results of integers are exact up to 2**18."""
-    known = (spec.primary_scale, spec.secondary_scale, spec.bias, spec.minimum_value, spec.maximum_value)
-    return all(math.isinf(value) or (8 * value).is_integer() for value in known)
-
-
-SPECS = (Arithmetic,)
-REFERENCE: dict[OperationKey, Formula] = {(Arithmetic, "forward"): forward, (Arithmetic, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {(Arithmetic, "forward"): forward_terms, (Arithmetic, "gradient"): gradient_terms}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(Arithmetic, problem=ArithmeticGradient, bound=gradient_bound)
+def gradient(problem: ArithmeticGradient, g: Array, *operands: Array) -> tuple[Array, ...]:
+    """dx = R(terms of x), dy = R(terms of y)."""
+    spread = terms(problem, g, *operands)
+    return tuple(
+        fold(problem.spec.operands[k], shape, spread[k])
+        for k, shape in zip(problem.of, problem.result_shapes, strict=True)
+    )

@@ -10,22 +10,23 @@ Source: the strides of MPSCNNBinaryKernel in ``MPSCNNKernel.h`` and ``MPSCNNMath
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from mpsref import codecs, operations
-from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import Triple, triple
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.parameters import Triple
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.operations import ImageProblem, Spec
 
 AXES = ("H", "W", "C")
 
 
 class Operand(NamedTuple):
-    """How one operand is walked along."""
+    """Strides and offset of one operand."""
 
     strides: Triple
     offset: Triple
@@ -40,18 +41,12 @@ class Operand(NamedTuple):
         return image[(slice(None), *index)]
 
 
-class Broadcasting(operations.Spec):
+class Broadcasting(Spec):
     """A spec with ``primary_strides``, ``primary_offset`` and the two of the secondary operand: (y, x, c) each."""
-
-    def _check_operands(self) -> None:
-        for name in ("primary", "secondary"):
-            strides, offset = f"{name}_strides", f"{name}_offset"
-            object.__setattr__(self, strides, triple(strides, getattr(self, strides), 0, 1))
-            object.__setattr__(self, offset, triple(offset, getattr(self, offset), 0))
 
     @cached_property
     def operands(self) -> tuple[Operand, Operand]:
-        """How the primary and the secondary operand are walked along."""
+        """Strides and offsets of the primary and the secondary operand."""
         known = vars(self)
         primary, secondary = (
             Operand(known[f"{name}_strides"], known[f"{name}_offset"]) for name in ("primary", "secondary")
@@ -91,21 +86,20 @@ class Broadcasting(operations.Spec):
         return x[0], height, width, channels
 
 
-_nhwc = codecs.shape("nhwc")
-_SECONDARY = codecs.Codec(f"y{_nhwc.example}", f"y{_nhwc.pattern}", _nhwc.read, lambda shape: f"y{_nhwc.write(shape)}")
+_nhwc = codecs.image_shape("y")
+_SECONDARY = _nhwc._replace(
+    example=f"y{_nhwc.example}", pattern=f"y{_nhwc.pattern}", write=lambda shape: f"y{_nhwc.write(shape)}"
+)
 
 
-class BroadcastProblem(operations.ImageProblem):
+class BroadcastProblem(ImageProblem):
     """A problem with a primary operand x, of ``source_shape``, and a secondary one y, by default of the same shape."""
 
     spec: Broadcasting
-    secondary_shape: ImageShape = field(default=cast(ImageShape, None), metadata={"codec": _SECONDARY})
+    secondary_shape: ImageShape = parameter(_SECONDARY, default=None)
 
-    def __post_init__(self) -> None:
-        """Check that the shapes fit."""
-        super().__post_init__()
-        shape = self.source_shape if self.secondary_shape is None else as_shape("y.shape", self.secondary_shape)
-        object.__setattr__(self, "secondary_shape", shape)
+    def _check(self) -> None:
+        self._fill(secondary_shape=lambda: self.source_shape)
         _ = self.shape  # raises where the operands do not fit
 
     @cached_property
@@ -120,12 +114,3 @@ class BroadcastProblem(operations.ImageProblem):
     def spread(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return both operands as views of the result's shape."""
         return self.spread_one(0, x), self.spread_one(1, y)
-
-
-def operand_of(name: str, value: Any) -> tuple[ImageShape, Array | None]:
-    """Return the shape and the pixels of an operand, which may be given by its shape alone."""
-    if is_shape(value):
-        return as_shape(name, value), None
-    image = as_image(name, value)
-    n, height, width, c = image.shape
-    return (n, height, width, c), image

@@ -13,32 +13,119 @@ Source: MPSNNConcatenationNode in ``MPSNNGraphNodes.h``; the padding [doc], its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
+from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import integer
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import bit_exact
-from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import Argument, Problem, Spec, operation
+from mpsref.registry import call
 
 
-class ConcatenationProblem(operations.Problem):
+class Concatenation(Spec):
+    """Concatenation along channels.
+
+    Parameters
+    ----------
+    channel_alignment : int
+        Each source occupies a multiple of this number of channels in the result, >= 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, y = (np.array(row, np.float32).reshape(1, 1, 1, -1) for row in ([1, 2, 3], [4, 5, 6, 7, 8]))
+    >>> Concatenation().forward([x, y]).ravel().tolist()
+    [1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0, 0.0, 0.0, 0.0]
+    >>> Concatenation(channel_alignment=1).forward([x, y]).ravel().tolist()
+    [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    """
+
+    channel_alignment: int = parameter(codecs.integer("align", low=1), default=4)
+
+    def aligned(self, channels: int) -> int:
+        """Return the number of channels that a source occupies in the result."""
+        return -(-channels // self.channel_alignment) * self.channel_alignment
+
+    def forward(
+        self, xs: Sequence[ArrayLike], *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Concatenate images.
+
+        Parameters
+        ----------
+        xs : sequence of array_like, each of shape (N, H, W, C_k)
+            Source images, at least one.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of the first image.
+
+        Raises
+        ------
+        ShapeError
+            If N, H or W differ.
+        """
+        return call(self, "forward", tuple(_sequence("xs", xs)), out=out, backend=backend)
+
+    def gradient(
+        self,
+        g: ArrayLike,
+        xs_or_shapes: Sequence[ArrayLike | Shape],
+        *,
+        out: Any = None,
+        backend: str | Backend | None = None,
+    ) -> list[Array]:
+        """Compute the gradient for each source image.
+
+        Parameters
+        ----------
+        g : array_like, shape (N, H, W, C)
+            Source gradient.
+        xs_or_shapes : sequence of array_like or shapes
+            Source images of the forward pass, of which only the shapes count.
+        out : ndarray or tuple of ndarray, optional
+            An array for each result.
+        backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        list of ndarray
+            In the shapes of the sources and the dtype of ``g``.
+        """
+        given = (g, *_sequence("xs_or_shapes", xs_or_shapes))
+        results: Any = call(self, "gradient", given, out=out, backend=backend)
+        return list(results) if isinstance(results, tuple) else [results]
+
+
+def _sequence(name: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list or tuple of images")
+    return value
+
+
+class ConcatenationProblem(Problem):
     """A call of concatenation: the size (N, H, W) that all sources have, and the channels of each."""
 
     spec: Concatenation
-    batch_shape: tuple[int, int, int] = field(metadata={"codec": codecs.shape("nhw")})
-    channels: tuple[int, ...] = field(metadata={"codec": codecs.dims("c")})
+    batch_shape: tuple[int, int, int] = parameter(codecs.shape("nhw"))
+    channels: tuple[int, ...] = parameter(codecs.dims("c"))
 
-    def __post_init__(self) -> None:
-        """Check the shapes."""
+    def _check(self) -> None:
         if not self.channels:
             raise ValueError("there are no images to concatenate; pass one at least")
         for k, c in enumerate(self.channels):
@@ -56,100 +143,56 @@ class ConcatenationProblem(operations.Problem):
 
     @cached_property
     def offsets(self) -> list[int]:
-        """Where the channels of each source begin."""
+        """The first channel of each source."""
         return [sum(self.spec.aligned(c) for c in self.channels[:k]) for k in range(len(self.channels))]
 
 
-class ConcatenationForward(ConcatenationProblem):
+class ConcatenationForward(ConcatenationProblem, method="forward", results={"y": "joined_shape"}):
     """``forward`` of concatenation: one image from several."""
 
-    method: ClassVar[str] = "forward"
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        """An image for each source."""
+        return {f"x{k}": Argument("") for k in range(len(self.channels))}
 
     @property
     def input_shapes(self) -> dict[str, Shape]:
         """The sources."""
         return {f"x{k}": shape for k, shape in enumerate(self.source_shapes)}
 
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The concatenated image."""
-        return (self.joined_shape,)
+    @classmethod
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+        images = tuple(as_image(f"x[{k}]", x) for k, x in enumerate(given))
+        return cls(spec, *_common([image.shape for image in images])), images
 
 
-class ConcatenationGradient(ConcatenationProblem):
+class ConcatenationGradient(ConcatenationProblem, method="gradient", inputs={"g": "joined_shape"}):
     """``gradient`` of concatenation: several images from one."""
-
-    method: ClassVar[str] = "gradient"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient."""
-        return {"g": self.joined_shape}
 
     @property
     def result_shapes(self) -> tuple[Shape, ...]:
         """The gradient of each source."""
         return tuple(self.source_shapes)
 
+    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
+        """All of the dtype of the source gradient."""
+        return (inputs[0],) * len(self.channels)
 
-class Concatenation(operations.Spec):
-    """Concatenation along channels; each source takes a multiple of ``channel_alignment`` channels.
-
-    >>> import numpy as np
-    >>> x, y = (np.array(row, np.float32).reshape(1, 1, 1, -1) for row in ([1, 2, 3], [4, 5, 6, 7, 8]))
-    >>> Concatenation().forward([x, y]).ravel().tolist()
-    [1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 6.0, 7.0, 8.0, 0.0, 0.0, 0.0]
-    >>> Concatenation(channel_alignment=1).forward([x, y]).ravel().tolist()
-    [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
-    """
-
-    channel_alignment: int = field(default=4, metadata={"codec": codecs.integer("align")})
-
-    problems: ClassVar = {"forward": ConcatenationForward, "gradient": ConcatenationGradient}
-
-    def __post_init__(self) -> None:
-        """Check the alignment."""
-        object.__setattr__(self, "channel_alignment", integer("channel_alignment", self.channel_alignment, low=1))
-
-    def aligned(self, channels: int) -> int:
-        """Return how many channels a source takes in the result."""
-        return -(-channels // self.channel_alignment) * self.channel_alignment
-
-    def forward(self, xs: Sequence[Any], *, out: Any = None, backend: Any = None) -> Array:
-        """Return one image from the images ``xs``, each (N, H, W, C_k), in the dtype of the first.
-
-        Raises ``ValueError`` for no image at all, ``ShapeError`` where N, H or W differ, ``TypeError`` for what is no
-        sequence of images.
-        """
-        images = [as_image(f"x[{k}]", x) for k, x in enumerate(_sequence("xs", xs))]
-        problem = posed(ConcatenationForward, self, *_shapes([image.shape for image in images]))
-        return registry.run_one(problem, *images, out=out, backend=backend)
-
-    def gradient(self, g: Any, xs_or_shapes: Sequence[Any], *, out: Any = None, backend: Any = None) -> list[Array]:
-        """Return the gradient of each source from ``g``, in the dtype of g; only the sizes of the sources are read.
-
-        Errors as in :meth:`forward`, and ``ShapeError`` for a g that does not have the shape of the result.
-        """
-        g = as_image("g", g)
-        given = _sequence("xs_or_shapes", xs_or_shapes)
-        shapes = [as_shape(f"x[{k}]", x if is_shape(x) else as_image(f"x[{k}]", x).shape) for k, x in enumerate(given)]
-        problem = posed(ConcatenationGradient, self, *_shapes(shapes))
+    @classmethod
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+        g = as_image("g", given[0])
+        sources = enumerate(given[1:])
+        shapes = [as_shape(f"x[{k}]", x if is_shape(x) else as_image(f"x[{k}]", x).shape) for k, x in sources]
+        problem = cls(spec, *_common(shapes))
         if g.shape != problem.joined_shape:
             raise ShapeError(
                 f"g has shape {g.shape}; the concatenation of images with {', '.join(map(str, problem.channels))} "
-                f"channels has {problem.joined_shape}: each takes a multiple of {self.channel_alignment} channels"
+                f"channels has {problem.joined_shape}: each takes a multiple of {spec.channel_alignment} channels"
             )
-        results = registry.run(problem, g, out=out, backend=backend)
-        return list(results) if isinstance(results, tuple) else [results]
+        return problem, (g,)
 
 
-def _sequence(name: str, value: Any) -> Sequence[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list or tuple of images")
-    return value
-
-
-def _shapes(shapes: Sequence[Shape]) -> tuple[tuple[int, int, int], tuple[int, ...]]:
+def _common(shapes: Sequence[Shape]) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     """Return the common (N, H, W), and the channels of each."""
     for k, shape in enumerate(shapes):
         for axis, name in enumerate("NHW"):
@@ -162,6 +205,12 @@ def _shapes(shapes: Sequence[Shape]) -> tuple[tuple[int, int, int], tuple[int, .
     return (n, height, width), tuple(shape[3] for shape in shapes)
 
 
+def forward_bound(problem: ConcatenationForward, *xs: Array) -> ErrorBound:
+    """Nothing is rounded."""
+    return bit_exact(forward(problem, *xs))
+
+
+@operation(Concatenation, problem=ConcatenationForward, bound=forward_bound)
 def forward(problem: ConcatenationForward, *xs: Array) -> Array:
     """out[..., off_k + c] = x_k[..., c]."""
     out = np.zeros(problem.joined_shape, xs[0].dtype)
@@ -170,27 +219,12 @@ def forward(problem: ConcatenationForward, *xs: Array) -> Array:
     return out
 
 
-def gradient(problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
-    """dx_k[..., c] = g[..., off_k + c]."""
-    return tuple(g[..., o : o + c] for o, c in zip(problem.offsets, problem.channels, strict=True))
-
-
-def forward_terms(problem: ConcatenationForward, *xs: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(forward(problem, *xs))
-
-
-def gradient_terms(problem: ConcatenationGradient, g: Array) -> tuple[ErrorBound, ...]:
+def gradient_bound(problem: ConcatenationGradient, g: Array) -> tuple[ErrorBound, ...]:
     """Nothing is rounded."""
     return tuple(bit_exact(dx) for dx in gradient(problem, g))
 
 
-SPECS = (Concatenation,)
-REFERENCE: dict[OperationKey, Formula] = {(Concatenation, "forward"): forward, (Concatenation, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {
-    (Concatenation, "forward"): forward_terms,
-    (Concatenation, "gradient"): gradient_terms,
-}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(Concatenation, problem=ConcatenationGradient, bound=gradient_bound)
+def gradient(problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
+    """dx_k[..., c] = g[..., off_k + c]."""
+    return tuple(g[..., o : o + c] for o, c in zip(problem.offsets, problem.channels, strict=True))

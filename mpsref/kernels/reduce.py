@@ -21,19 +21,22 @@ Source: the classes of ``MPSNNReduce.h``, and MPSNNReductionSpatialMeanNode in `
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import Clip, Pair, Triple, choice, clip_rectangle, number
-from mpsref.errors import NoGradientError, ShapeError
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.parameters import Clip, Pair, Triple
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
+from mpsref.errors import NoGradientError
 from mpsref.geometry import clip
 from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import ImageProblem, Spec, operation, shape_only
+from mpsref.registry import call
 
 Reduction: TypeAlias = Literal["sum", "mean", "min", "max", "argumentmin", "argumentmax"]
 OPERATIONS: tuple[Reduction, ...] = get_args(Reduction)
@@ -55,14 +58,109 @@ def is_legal(operation: Reduction, over: Over) -> bool:
     return over == "featurechannels" or not operation.startswith("argument")
 
 
-class ReduceProblem(operations.ImageProblem):
+class Reduce(Spec):
+    """Reduction of an image.
+
+    Parameters
+    ----------
+    operation : {"sum", "mean", "min", "max", "argumentmin", "argumentmax"}
+        The reduction.
+    over : {"row", "column", "featurechannels", "spatial"}
+        What is reduced to one element; an index only along "featurechannels", "spatial" only the mean.
+    weight : float
+        Factor of a sum over "featurechannels".
+    clip : ((y0, x0), (height, width)), optional
+        The part of the image that is read; default: all of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
+    >>> Reduce("sum", "row").forward(x)[0, :, 0].tolist()
+    [[9.0, 12.0], [27.0, 30.0]]
+    >>> Reduce("argumentmax", "featurechannels").forward(x).ravel().tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    >>> Reduce("mean", "spatial").forward(x).ravel().tolist()
+    [6.0, 7.0]
+    """
+
+    operation: Reduction = parameter(codecs.word(*OPERATIONS))
+    over: Over = parameter(codecs.word(*OVER))
+    weight: float = parameter(codecs.number("weight"), default=1.0)
+    clip: Clip | None = parameter(codecs.clip("clip"), default=None)
+
+    def _check(self) -> None:
+        if not is_legal(self.operation, self.over):
+            legal = [word for word in OVER if is_legal(self.operation, word)]
+            raise ValueError(f"operation is {self.operation!r} and over is {self.over!r}; it must be one of {legal}")
+        if self.weight != 1 and (self.operation, self.over) != ("sum", "featurechannels"):
+            raise ValueError(
+                f"weight is {self.weight}; it must be 1 but for the sum over 'featurechannels', where this is the "
+                f"{self.operation} over {self.over!r}"
+            )
+
+    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
+        """Reduce an image.
+
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray
+            With length 1 on the reduced axes, in the dtype of ``x``; an index is a float.
+
+        Raises
+        ------
+        ValueError
+            If the clip does not overlap the image.
+        """
+        return call(self, "forward", (x,), out=out, backend=backend)
+
+    def gradient(
+        self,
+        g: ArrayLike,
+        x_or_shape: ArrayLike | Shape,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Compute dL/dx of the spatial mean.
+
+        Parameters
+        ----------
+        g : array_like, shape (N, 1, 1, C)
+            Source gradient.
+        x_or_shape : array_like, shape (N, H, W, C), or its shape
+            Source image of the forward pass, of which only the shape counts.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of ``g``.
+
+        Raises
+        ------
+        NoGradientError
+            For every other reduction.
+        """
+        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
+
+
+class ReduceProblem(ImageProblem):
     """A call of a reduction: the shape of the image."""
 
     spec: Reduce
 
-    def __post_init__(self) -> None:
-        """Check that there is something to read."""
-        super().__post_init__()
+    def _check(self) -> None:
         if 0 in self.region[1]:
             raise ValueError(
                 f"clip is {self.spec.clip} and the image has shape {self.source_shape}: nothing lies in both; the clip "
@@ -91,7 +189,7 @@ class ReduceProblem(operations.ImageProblem):
 
     @property
     def count(self) -> int:
-        """How many elements each result is made of."""
+        """Number of elements that one result reduces."""
         return int(np.prod([self.clipped_shape[axis] for axis in AXES[self.spec.over]]))
 
     @property
@@ -111,106 +209,27 @@ class ReduceProblem(operations.ImageProblem):
         return image[:, y : y + height, x : x + width]
 
 
-class ReduceForward(ReduceProblem):
+class ReduceForward(ReduceProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "reduced_shape"}):
     """``forward`` of a reduction."""
 
-    method: ClassVar[str] = "forward"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The image x."""
-        return {"x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The reduced image."""
-        return (self.reduced_shape,)
-
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Have equal values where an index is asked for."""
+        """Make equal values frequent where the result is an index."""
         is_index = self.spec.operation.startswith("argument")
         return {"x": np.round(np.clip(drawn["x"], -2, 2))} if is_index else drawn
 
 
-class ReduceGradient(ReduceProblem):
+class ReduceGradient(
+    ReduceProblem, method="gradient", inputs={"g": "reduced_shape", "x": shape_only()}, results={"dx": "n h w c"}
+):
     """``gradient`` of the spatial mean."""
 
-    method: ClassVar[str] = "gradient"
-
-    def __post_init__(self) -> None:
-        """Check that there is a gradient."""
+    def _check(self) -> None:
         if self.spec.over != "spatial":
             raise NoGradientError(
                 f"{self.spec!r} has no gradient kernel in MPS; the mean over the spatial axes has one, and a sum is "
                 'the gradient of an Arithmetic("add") with strides of 0'
             )
-        super().__post_init__()
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g."""
-        return {"g": self.reduced_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image dx."""
-        return (self.source_shape,)
-
-
-class Reduce(operations.Spec):
-    """``operation`` along the axes ``over`` an image.
-
-    >>> import numpy as np
-    >>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
-    >>> Reduce("sum", "row").forward(x)[0, :, 0].tolist()
-    [[9.0, 12.0], [27.0, 30.0]]
-    >>> Reduce("argumentmax", "featurechannels").forward(x).ravel().tolist()
-    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    >>> Reduce("mean", "spatial").forward(x).ravel().tolist()
-    [6.0, 7.0]
-    """
-
-    operation: Reduction = field(metadata={"codec": codecs.word(*OPERATIONS)})
-    over: Over = field(metadata={"codec": codecs.word(*OVER)})
-    weight: float = field(default=1.0, metadata={"codec": codecs.number("weight")})
-    clip: Clip | None = field(default=None, metadata={"codec": codecs.clip("clip")})
-
-    problems: ClassVar = {"forward": ReduceForward, "gradient": ReduceGradient}
-
-    def __post_init__(self) -> None:
-        """Check every parameter, and that MPS has this combination."""
-        object.__setattr__(self, "operation", choice("operation", self.operation, OPERATIONS))
-        object.__setattr__(self, "over", choice("over", self.over, OVER))
-        object.__setattr__(self, "weight", number("weight", self.weight))
-        object.__setattr__(self, "clip", clip_rectangle("clip", self.clip))
-        if not is_legal(self.operation, self.over):
-            legal = [word for word in OVER if is_legal(self.operation, word)]
-            raise ValueError(f"operation is {self.operation!r} and over is {self.over!r}; it must be one of {legal}")
-        if self.weight != 1 and (self.operation, self.over) != ("sum", "featurechannels"):
-            raise ValueError(
-                f"weight is {self.weight}; it must be 1 but for the sum over 'featurechannels', where this is the "
-                f"{self.operation} over {self.over!r}"
-            )
-
-    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return the reduced image of ``x`` (N, H, W, C), in its dtype; an index comes as a float.
-
-        Raises ``ValueError`` for a clip that does not overlap the image, and as always for what does not fit.
-        """
-        x = as_image("x", x)
-        return registry.run_one(ReduceForward(self, x.shape), x, out=out, backend=backend)
-
-    def gradient(self, g: Any, x_or_shape: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return dL/dx of the spatial mean from ``g`` (N, 1, 1, C), in the dtype of g.
-
-        Of the source only the shape is read. Raises ``NoGradientError`` for every other reduction.
-        """
-        g = as_image("g", g)
-        given = x_or_shape if is_shape(x_or_shape) else as_image("x", x_or_shape).shape
-        problem = ReduceGradient(self, as_shape("x_or_shape", given))
-        if g.shape != problem.reduced_shape:
-            raise ShapeError(f"g has shape {g.shape}; the spatial mean of {given} has {problem.reduced_shape}")
-        return registry.run_one(problem, g, out=out, backend=backend)
+        super()._check()
 
 
 FORMULAS: dict[Reduction, Callable[..., Array]] = {
@@ -223,6 +242,21 @@ FORMULAS: dict[Reduction, Callable[..., Array]] = {
 }
 
 
+def _dyadic(problem: ReduceProblem) -> bool:
+    """Whether the factor of a sum is a multiple of 1/256 (a power of two, for a mean): integers then stay exact."""
+    is_mean = problem.spec.operation == "mean"
+    return problem.count & (problem.count - 1) == 0 if is_mean else (256 * problem.spec.weight).is_integer()
+
+
+def forward_bound(problem: ReduceForward, x: Array) -> ErrorBound:
+    """Extrema: nothing is rounded. Sums and means: sum of |terms|, and m = number of terms + 4."""
+    if problem.spec.operation not in ("sum", "mean"):
+        return bit_exact(np.empty(problem.reduced_shape))
+    magnitude = forward(problem, np.abs(x)) * np.sign(problem.spec.weight)
+    return ErrorBound(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
+
+
+@operation(Reduce, problem=ReduceForward, bound=forward_bound)
 def forward(problem: ReduceForward, x: Array) -> Array:
     """The reduction of the part that is read."""
     spec = problem.spec
@@ -231,35 +265,14 @@ def forward(problem: ReduceForward, x: Array) -> Array:
     return np.asarray(FORMULAS[spec.operation](problem.part(x), axis=axis, keepdims=True) * spec.weight)
 
 
+def gradient_bound(problem: ReduceGradient, g: Array) -> ErrorBound:
+    """|g| / (H W), and m = 5: a factor and its product."""
+    return ErrorBound(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
+
+
+@operation(Reduce, problem=ReduceGradient, bound=gradient_bound)
 def gradient(problem: ReduceGradient, g: Array) -> Array:
     """dx = g / (H W) where the mean was taken."""
     dx = np.zeros(problem.source_shape, g.dtype)
     problem.part(dx)[...] = g / problem.count
     return dx
-
-
-def forward_terms(problem: ReduceForward, x: Array) -> ErrorBound:
-    """Extrema: nothing is rounded. Sums and means: sum of |terms|, and m = number of terms + 4."""
-    if problem.spec.operation not in ("sum", "mean"):
-        return bit_exact(np.empty(problem.reduced_shape))
-    magnitude = forward(problem, np.abs(x)) * np.sign(problem.spec.weight)
-    return ErrorBound(magnitude, np.float64(problem.count + 4), _dyadic(problem) & (magnitude <= 2.0**16))
-
-
-def gradient_terms(problem: ReduceGradient, g: Array) -> ErrorBound:
-    """|g| / (H W), and m = 5: a factor and its product."""
-    return ErrorBound(gradient(problem, np.abs(g)), np.float64(5), _dyadic(problem))
-
-
-def _dyadic(problem: ReduceProblem) -> bool:
-    """Whether the factor of a sum is a multiple of 1/256 (a power of two, for a mean): integers then stay exact."""
-    is_mean = problem.spec.operation == "mean"
-    return problem.count & (problem.count - 1) == 0 if is_mean else (256 * problem.spec.weight).is_integer()
-
-
-SPECS = (Reduce,)
-REFERENCE: dict[OperationKey, Formula] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {(Reduce, "forward"): forward_terms, (Reduce, "gradient"): gradient_terms}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

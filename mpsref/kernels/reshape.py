@@ -13,30 +13,105 @@ Source: MPSNNReshape and MPSNNReshapeGradient in ``MPSNNReshape.h`` [doc]; the o
 from __future__ import annotations
 
 import math
-from dataclasses import field
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import Triple, choice, triple
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.parameters import Triple
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import bit_exact
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import ImageProblem, Spec, operation, shape_only
+from mpsref.registry import call
 
 ElementOrder: TypeAlias = Literal["HWC", "CHW"]
 
 ORDERS: tuple[ElementOrder, ...] = get_args(ElementOrder)
 
 
-class ReshapeProblem(operations.ImageProblem):
+class Reshape(Spec):
+    """Another size for the same elements.
+
+    Parameters
+    ----------
+    size : tuple of int
+        Size (height, width, channels) of the result, each >= 1.
+    element_order : {"HWC", "CHW"}
+        The order in which the elements of an image are read and written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
+    >>> Reshape((3, 1, 4)).forward(x)[0, :, 0].tolist()
+    [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]
+    """
+
+    size: Triple = parameter(codecs.triple("size", low=1))
+    element_order: ElementOrder = parameter(codecs.word(*ORDERS), default="HWC")
+
+    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
+        """Reshape each image of a batch.
+
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, height, width, channels)
+            In the dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError
+            If the number of elements differs.
+        """
+        return call(self, "forward", (x,), out=out, backend=backend)
+
+    def gradient(
+        self,
+        g: ArrayLike,
+        x_or_shape: ArrayLike | Shape,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Reshape the source gradient to the shape of the source image.
+
+        Parameters
+        ----------
+        g : array_like, shape (N, height, width, channels)
+            Source gradient.
+        x_or_shape : array_like, shape (N, H, W, C), or its shape
+            Source image of the forward pass, of which only the shape counts.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of ``g``.
+        """
+        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
+
+
+class ReshapeProblem(ImageProblem):
     """A call of a reshape: the shape before it."""
 
     spec: Reshape
 
-    def __post_init__(self) -> None:
-        """Check that both shapes hold as many elements."""
-        super().__post_init__()
+    def _check(self) -> None:
         before, after = (math.prod(lengths) for lengths in (self.source_shape[1:], self.spec.size))
         if before != after:
             raise ShapeError(
@@ -50,72 +125,23 @@ class ReshapeProblem(operations.ImageProblem):
         return self.source_shape[0], *self.spec.size
 
 
-class ReshapeForward(ReshapeProblem):
+class ReshapeForward(ReshapeProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "shape"}):
     """``forward`` of a reshape."""
 
-    method: ClassVar[str] = "forward"
 
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The image x."""
-        return {"x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image y."""
-        return (self.shape,)
-
-
-class ReshapeGradient(ReshapeProblem):
+class ReshapeGradient(
+    ReshapeProblem, method="gradient", inputs={"g": "shape", "x": shape_only()}, results={"dx": "n h w c"}
+):
     """``gradient`` of a reshape."""
 
-    method: ClassVar[str] = "gradient"
 
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g."""
-        return {"g": self.shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image dx."""
-        return (self.source_shape,)
+def bound(problem: ReshapeProblem, values: Array) -> ErrorBound:
+    """Nothing is rounded."""
+    return bit_exact(np.empty(problem.result_shapes[0]))
 
 
-class Reshape(operations.Spec):
-    """Another ``size`` (height, width, channels) for the same elements.
-
-    >>> import numpy as np
-    >>> x = np.arange(1, 13, dtype=np.float32).reshape(1, 2, 3, 2)
-    >>> Reshape((3, 1, 4)).forward(x)[0, :, 0].tolist()
-    [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]
-    """
-
-    size: Triple = field(metadata={"codec": codecs.triple("size")})
-    element_order: ElementOrder = field(default="HWC", metadata={"codec": codecs.word(*ORDERS)})
-
-    problems: ClassVar = {"forward": ReshapeForward, "gradient": ReshapeGradient}
-
-    def __post_init__(self) -> None:
-        """Check both."""
-        object.__setattr__(self, "size", triple("size", self.size, low=1))
-        object.__setattr__(self, "element_order", choice("element_order", self.element_order, ORDERS))
-
-    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return the image ``x`` (N, H, W, C) as (N, H', W', C'), in its dtype; ``ShapeError`` if it does not fit."""
-        x = as_image("x", x)
-        return registry.run_one(ReshapeForward(self, x.shape), x, out=out, backend=backend)
-
-    def gradient(self, g: Any, x_or_shape: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return ``g`` in the shape of the source, which may be given by its shape; ``ShapeError`` if they differ."""
-        g = as_image("g", g)
-        given = x_or_shape if is_shape(x_or_shape) else as_image("x", x_or_shape).shape
-        problem = ReshapeGradient(self, as_shape("x_or_shape", given))
-        if g.shape != problem.shape:
-            raise ShapeError(f"g has shape {g.shape}; the result of the forward pass had {problem.shape}")
-        return registry.run_one(problem, g, out=out, backend=backend)
-
-
+@operation(Reshape, problem=ReshapeForward, bound=bound)
+@operation(Reshape, problem=ReshapeGradient, bound=bound)
 def reshape(problem: ReshapeProblem, values: Array) -> Array:
     """The same elements in the same order; forward and gradient are one formula."""
     (shape,) = problem.result_shapes
@@ -123,16 +149,3 @@ def reshape(problem: ReshapeProblem, values: Array) -> Array:
         return values.reshape(shape)
     n, height, width, channels = shape
     return values.transpose(0, 3, 1, 2).reshape(n, channels, height, width).transpose(0, 2, 3, 1)
-
-
-def terms(problem: ReshapeProblem, values: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(reshape(problem, values))
-
-
-SPECS = (Reshape,)
-REFERENCE: dict[OperationKey, Formula] = {(Reshape, "forward"): reshape, (Reshape, "gradient"): reshape}
-TERMS: dict[OperationKey, Formula] = {(Reshape, "forward"): terms, (Reshape, "gradient"): terms}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])

@@ -1,4 +1,4 @@
-"""Slice: a box cut out of an image, zeros where it reaches beyond; and the adjoint, which puts it back.
+"""Slice: a box cut out of an image, zeros outside the image; and the adjoint.
 
 Forward   ``out[n, i, j, c] = x[n, i + oy, j + ox, c + oc]``, 0 outside the image
 Gradient  ``dx[n, i + oy, j + ox, c + oc] = g[n, i, j, c]``, 0 elsewhere
@@ -9,23 +9,33 @@ gradient; the adjoint is that of the formula [math].
 
 from __future__ import annotations
 
-from dataclasses import field
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments.arrays import Array, ImageShape, Shape, as_image, as_shape, is_shape
-from mpsref.arguments.parameters import Triple, integer, triple
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.parameters import Triple, integer
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import Gather, bit_exact, index
-from mpsref.kernels.posing import posed
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only
+from mpsref.registry import call
 
 Size: TypeAlias = tuple[int | None, int | None, int | None]
 """Height, width, channels; ``None`` is "to the end"."""
+
+
+def _size(name: str, value: Any) -> Size:
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        raise TypeError(f"{name} is {value!r}; it must be a tuple (height, width, channels), each >= 1 or None")
+    height, width, channels = (None if n is None else integer(f"{name}[{k}]", n, low=1) for k, n in enumerate(value))
+    return height, width, channels
+
 
 _END = r"(-?\d+|end)"
 _SIZE = codecs.Codec(
@@ -33,18 +43,92 @@ _SIZE = codecs.Codec(
     f"size{_END}x{_END}x{_END}",
     lambda *words: tuple(None if word == "end" else int(word) for word in words),
     lambda size: "size" + "x".join("end" if length is None else str(length) for length in size),
+    _size,
 )
 
 
-class SliceProblem(operations.ImageProblem):
+class Slice(Spec):
+    """A box of an image.
+
+    Parameters
+    ----------
+    offset : tuple of int
+        First element (y, x, channel); y and x are any integers, the channel is >= 0.
+    size : tuple of int or None
+        Size (height, width, channels), each >= 1; ``None`` is "to the end".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2)
+    >>> Slice(offset=(0, 1, 1), size=(1, 3, None)).forward(x).ravel().tolist()
+    [3.0, 5.0, 0.0]
+    """
+
+    offset: Triple = parameter(codecs.triple("o"), default=(0, 0, 0))
+    size: Size = parameter(_SIZE, default=(None, None, None))
+
+    def _check(self) -> None:
+        integer("offset[2]", self.offset[2], low=0)
+
+    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
+        """Cut the box out of an image.
+
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, height, width, channels)
+            In the dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError
+            If the box is empty, or has channels that do not exist.
+        """
+        return call(self, "forward", (x,), out=out, backend=backend)
+
+    def gradient(
+        self,
+        g: ArrayLike,
+        x_or_shape: ArrayLike | Shape,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Put the source gradient into an image of zeros, at the position of the box.
+
+        Parameters
+        ----------
+        g : array_like, shape (N, height, width, channels)
+            Source gradient.
+        x_or_shape : array_like, shape (N, H, W, C), or its shape
+            Source image of the forward pass, of which only the shape counts.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of ``g``.
+        """
+        return call(self, "gradient", (g, x_or_shape), out=out, backend=backend)
+
+
+class SliceProblem(ImageProblem):
     """A call of a slice: the shape of the image that is cut."""
 
     spec: Slice
 
-    def __post_init__(self) -> None:
-        """Check that the slice has a size, and that its channels exist."""
-        super().__post_init__()
-        _ = self.part_shape
+    def _check(self) -> None:
+        _ = self.part_shape  # raises for a slice without elements, or with channels that do not exist
 
     @cached_property
     def part_shape(self) -> ImageShape:
@@ -64,99 +148,28 @@ class SliceProblem(operations.ImageProblem):
         return n, height, width, channels
 
 
-class SliceForward(SliceProblem):
+class SliceForward(SliceProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "part_shape"}):
     """``forward`` of a slice."""
 
-    method: ClassVar[str] = "forward"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The image x."""
-        return {"x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The slice."""
-        return (self.part_shape,)
-
+    @planned
     def gather(self) -> Gather:
         """Return what each element of the slice reads."""
-        return self._gather
-
-    @cached_property
-    def _gather(self) -> Gather:
         lengths = zip(self.part_shape[1:], self.spec.offset, self.source_shape[1:], strict=True)
         y, x, c = (index(np.arange(n) + offset, length) for n, offset, length in lengths)
         return y, x, c
 
 
-class SliceGradient(SliceProblem):
+class SliceGradient(
+    SliceProblem, method="gradient", inputs={"g": "part_shape", "x": shape_only()}, results={"dx": "n h w c"}
+):
     """``gradient`` of a slice."""
 
-    method: ClassVar[str] = "gradient"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g."""
-        return {"g": self.part_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image dx."""
-        return (self.source_shape,)
-
+    @planned
     def gather(self) -> Gather:
         """Return what each element of dx reads of g."""
-        return self._gather
-
-    @cached_property
-    def _gather(self) -> Gather:
         lengths = zip(self.source_shape[1:], self.spec.offset, self.part_shape[1:], strict=True)
         y, x, c = (index(np.arange(n) - offset, length) for n, offset, length in lengths)
         return y, x, c
-
-
-class Slice(operations.Spec):
-    """A box of an image: ``offset`` and ``size`` are (y, x, channel); a size of ``None`` is "to the end".
-
-    >>> import numpy as np
-    >>> x = np.arange(12, dtype=np.float32).reshape(1, 2, 3, 2)
-    >>> Slice(offset=(0, 1, 1), size=(1, 3, None)).forward(x).ravel().tolist()
-    [3.0, 5.0, 0.0]
-    """
-
-    offset: Triple = field(default=(0, 0, 0), metadata={"codec": codecs.triple("o")})
-    size: Size = field(default=(None, None, None), metadata={"codec": _SIZE})
-
-    problems: ClassVar = {"forward": SliceForward, "gradient": SliceGradient}
-
-    def __post_init__(self) -> None:
-        """Check offset and size."""
-        object.__setattr__(self, "offset", triple("offset", self.offset))
-        integer("offset[2]", self.offset[2], low=0)
-        if not isinstance(self.size, (tuple, list)) or len(self.size) != 3:
-            raise TypeError(f"size is {self.size!r}; it must be a tuple (height, width, channels), each >= 1 or None")
-        sizes = (None if n is None else integer(f"size[{axis}]", n, low=1) for axis, n in enumerate(self.size))
-        object.__setattr__(self, "size", tuple(sizes))
-
-    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return the slice of the image ``x`` (N, H, W, C), in its dtype.
-
-        Raises ``ShapeError`` for channels that do not exist, ``ValueError`` or ``TypeError`` for what does not fit.
-        """
-        x = as_image("x", x)
-        return registry.run_one(posed(SliceForward, self, x.shape), x, out=out, backend=backend)
-
-    def gradient(self, g: Any, x_or_shape: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return ``g`` at its place in an image of zeros of the shape of x; errors as in :meth:`forward`."""
-        g = as_image("g", g)
-        given = x_or_shape if is_shape(x_or_shape) else as_image("x", x_or_shape).shape
-        problem = posed(SliceGradient, self, as_shape("x_or_shape", given))
-        if g.shape != problem.part_shape:
-            raise ShapeError(
-                f"g has shape {g.shape}; the slice of an image {problem.source_shape} has {problem.part_shape}"
-            )
-        return registry.run_one(problem, g, out=out, backend=backend)
 
 
 def _overlap(problem: SliceProblem) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -170,6 +183,12 @@ def _overlap(problem: SliceProblem) -> tuple[tuple[slice, ...], tuple[slice, ...
     return tuple(inside), tuple(of_image)
 
 
+def bound(problem: SliceProblem, values: Array) -> ErrorBound:
+    """Nothing is rounded."""
+    return bit_exact(np.empty(problem.result_shapes[0]))
+
+
+@operation(Slice, problem=SliceForward, bound=bound)
 def forward(problem: SliceForward, x: Array) -> Array:
     """out[i] = x[i + o] inside the image."""
     out = np.zeros(problem.part_shape, x.dtype)
@@ -178,22 +197,10 @@ def forward(problem: SliceForward, x: Array) -> Array:
     return out
 
 
+@operation(Slice, problem=SliceGradient, bound=bound)
 def gradient(problem: SliceGradient, g: Array) -> Array:
     """dx[i + o] = g[i]: the forward pass with the arrow reversed."""
     dx = np.zeros(problem.source_shape, g.dtype)
     inside, of_image = _overlap(problem)
     dx[of_image] = g[inside]
     return dx
-
-
-def terms(problem: SliceProblem, values: Array) -> ErrorBound:
-    """Nothing is rounded."""
-    return bit_exact(REFERENCE[problem.operation](problem, values))
-
-
-SPECS = (Slice,)
-REFERENCE: dict[OperationKey, Formula] = {(Slice, "forward"): forward, (Slice, "gradient"): gradient}
-TERMS: dict[OperationKey, Formula] = {(Slice, "forward"): terms, (Slice, "gradient"): terms}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
