@@ -136,5 +136,5 @@ def test_bad_parameters(parameters: dict[str, Any], error: type[Exception], text
 def test_bad_shapes() -> None:
     with pytest.raises(ShapeError, match="fill_values has 2 numbers; the padded image has 3 channels"):
         Pad((0, 0, 1), edge_mode="constant", fill_values=(1, 2)).forward(np.zeros((1, 1, 1, 2), F32))
-    with pytest.raises(ShapeError, match=r"g has shape \(1, 1, 3, 1\); the padded image has \(1, 1, 4, 1\)"):
+    with pytest.raises(ShapeError, match=r"g has shape \(1, 1, 3, 1\);.* it must have shape \(1, 1, 4, 1\)"):
         Pad((0, 1, 0)).gradient(row(3), (1, 1, 3, 1))

@@ -152,5 +152,5 @@ def test_bad_calls() -> None:
             Reduce("sum", "row", clip=clip).forward(X)
     with pytest.raises(NoGradientError, match="has no gradient kernel in MPS"):
         Reduce("mean", "row").gradient(X, X)
-    with pytest.raises(ShapeError, match=r"the spatial mean of \(1, 2, 3, 2\) has \(1, 1, 1, 2\)"):
+    with pytest.raises(ShapeError, match=r"g has shape \(1, 2, 3, 2\);.* it must have shape \(1, 1, 1, 2\)"):
         Reduce("mean", "spatial").gradient(X, X)
