@@ -238,7 +238,9 @@ def test_bad_parameters_and_shapes() -> None:
     with pytest.raises(ValueError, match="edge_mode is 'mirror'"):
         UpsamplingBilinear(2, edge_mode="mirror")  # type: ignore[arg-type]
     up = UpsamplingNearest(2)
-    with pytest.raises(ShapeError, match=r"g has shape \(1, 3, 4, 1\).*it must have shape .*scale \(2, 2\) times the length"):
+    with pytest.raises(
+        ShapeError, match=r"g has shape \(1, 3, 4, 1\).*it must have shape .*scale \(2, 2\) times the length"
+    ):
         up.gradient(np.zeros((1, 3, 4, 1), F32))
     with pytest.raises(ShapeError, match=r"it must have \(1, 4, 6, 1\)"):
         up.gradient(np.zeros((1, 4, 4, 1), F32), (1, 2, 3, 1))
