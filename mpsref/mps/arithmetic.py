@@ -251,7 +251,7 @@ class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         return self._function().result_shape(sources[0].array.shape, sources[1].array.shape)
 
-    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:

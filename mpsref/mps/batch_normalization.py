@@ -528,7 +528,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         if destination_size is not None:
             shape, dtype = pair("destination_size", destination_size, low=1), source.array.dtype
         elif destination_image is None:
-            (_, height, width, _), dtype = self._place((source,))
+            (_, height, width, _), dtype = self._infer_padding((source,))
             shape = height, width
         else:
             return source.array.dtype

@@ -194,7 +194,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         )
         return state.source_height, state.source_width
 
-    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         properties = self._source_properties(0)
         shape = sources[0].array.shape
         size, (y, x) = reverse_placement(shape[1:3], properties.windows, suggested_method(self.padding))

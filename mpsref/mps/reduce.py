@@ -262,7 +262,7 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
         x, _ = self._parts(sources)
         return *x.shape[:3], 1
 
-    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:

@@ -1,1 +1,1 @@
-"""What all kernels build on: base classes, images, states, padding policies, command buffers, archives."""
+"""Base classes of the kernels, images, states, padding policies, command buffers, archives."""

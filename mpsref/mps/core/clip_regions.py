@@ -1,4 +1,4 @@
-"""Which part of its images a kernel reads and writes: images of the batch, rows, columns, channels.
+"""Clip regions: the parts of its images that a kernel reads and writes.
 
 An image is (N, H, W, C). Destination pixel ``clip origin + i`` holds result i, and image ``clip origin.z + b`` of the
 destination comes from image ``offset.z + b`` of a source. Source: notes in ``MPSCNNKernel.h`` [doc].

@@ -1,7 +1,7 @@
-"""Command buffers: when work is handed over, and from when on the host may read a state.
+"""Command buffers: when work is committed, and when the host may read a state.
 
-A kernel computes at once when it is encoded, so an image is valid as soon as the call returns. What a command buffer
-decides is the order that a program must keep to be right on a GPU too: nothing is encoded after the commit, and a state
+A kernel computes at once when it is encoded, so an image is valid as soon as the call returns. A command buffer checks
+the order that a program must keep to be right on a GPU, too: nothing is encoded after the commit, and a state
 that kernels write (weight gradients, statistics, masks) is read by the host only after a synchronization on a command
 buffer that has completed.
 
@@ -25,7 +25,7 @@ from mpsref.mps.core.types import Enumeration
 
 
 class MTLCommandBufferStatus(Enumeration):
-    """How far a command buffer has come; here only three of them occur. Source: ``MTLCommandBuffer.h`` [doc]."""
+    """The progress of a command buffer; three of the members occur here. Source: ``MTLCommandBuffer.h`` [doc]."""
 
     NotEnqueued = 0
     Enqueued = 1
@@ -65,7 +65,7 @@ class MPSCommandBuffer:
     def add_completed_handler(self, handler: Callable[[MPSCommandBuffer], Any]) -> None:
         """Have ``handler(command_buffer)`` called on completion; handlers run in the order in which they were added.
 
-        Raises ``OrderError`` after the commit, ``TypeError`` for what cannot be called.
+        Raises ``OrderError`` after the commit, ``TypeError`` for a handler that is not callable.
         """
         if not callable(handler):
             raise TypeError(f"handler is of type {type(handler).__name__}; it must be a function of the command buffer")
@@ -73,14 +73,14 @@ class MPSCommandBuffer:
         self._handlers.append(handler)
 
     def commit(self) -> None:
-        """Hand the work over; nothing can be encoded any more. Raises ``OrderError`` the second time."""
+        """Commit the work; nothing can be encoded any more. Raises ``OrderError`` the second time."""
         self.check_open()
         self._status = MTLCommandBufferStatus.Committed
 
     def wait_until_completed(self) -> None:
         """Return when the work is done and every completed handler has run; commit first if that was not done.
 
-        Waiting again has no effect. If a handler raises, the others run all the same, then the error comes out.
+        Waiting again has no effect. If a handler raises, the others still run before the error is raised.
         """
         if self._status is MTLCommandBufferStatus.NotEnqueued:
             self.commit()
@@ -93,15 +93,14 @@ class MPSCommandBuffer:
 
 
 class encoding:  # used like a function; a class takes half the time of a generator
-    """Give the command buffer to encode on: the caller's, or for ``None`` one that the end of the block completes.
+    """The command buffer of a block: the caller's, or for ``None`` a new one that the end of the block completes.
 
-    Raises ``OrderError`` for a committed one and ``TypeError`` for what is none, before the block is entered.
+    Raises ``OrderError`` for a committed one and ``TypeError`` for another object, before the block is entered.
     """
 
     __slots__ = ("_given", "_own")
 
     def __init__(self, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Name the caller's."""
         self._given = command_buffer
         self._own: MPSCommandBuffer | None = None
 
@@ -118,7 +117,7 @@ class encoding:  # used like a function; a class takes half the time of a genera
 
 
 def check_encodable(command_buffer: MPSCommandBuffer | None) -> None:
-    """Raise what :class:`encoding` raises: enough for what is encoded without a completed handler."""
+    """Raise the errors of :class:`encoding`, without a block."""
     if command_buffer is None:
         return
     if not isinstance(command_buffer, MPSCommandBuffer):
@@ -146,11 +145,11 @@ class SynchronizedState:
         self._version += 1
 
     def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Make what is written so far readable by the host, as soon as ``command_buffer`` has completed.
+        """Make the state, as written so far, readable by the host as soon as ``command_buffer`` has completed.
 
         Raises ``OrderError`` for a command buffer that was committed.
         """
-        if command_buffer is None:  # one of its own would complete at once
+        if command_buffer is None:  # the end of the block would complete it
             self._readable_version = self._version
             return
         version = self._version
@@ -163,7 +162,7 @@ class SynchronizedState:
         command_buffer.add_completed_handler(completed)
 
     def check_readable(self, name: str) -> None:
-        """Raise ``NotSynchronizedError`` unless the host may read what the accessor ``name`` returns."""
+        """Raise ``NotSynchronizedError`` unless the host may read the accessor ``name``."""
         if self._readable_version == self._version:
             return
         reason = (

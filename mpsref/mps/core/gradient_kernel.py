@@ -38,14 +38,14 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     forward_class: ClassVar[type[ImageKernel]]
     """The kernel whose states configure this one."""
     has_source_size: ClassVar[bool] = False
-    """Whether the kernel can leave out gradient pixels that do not belong to the forward clip rectangle."""
+    """Whether the kernel has a ``source_size``, to leave out gradient pixels outside the forward clip rectangle."""
 
-    primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "What the source gradient is outside: 0.")
+    primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero.")
     kernel_offset_x: Property[Any] = Property(
-        integer, 0, "Where the rotated kernel lies over the zero-inserted source gradient, in x."
+        integer, 0, "Position of the rotated kernel on the zero-inserted source gradient, in x."
     )
     kernel_offset_y: Property[Any] = Property(
-        integer, 0, "Where the rotated kernel lies over the zero-inserted source gradient, in y."
+        integer, 0, "Position of the rotated kernel on the zero-inserted source gradient, in y."
     )
     is_backwards = Property(lambda _, value: bool(value), True, "Whether it is a gradient kernel.", read_only=True)
 
@@ -63,10 +63,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         With a ``gradient_state`` (or a list that names it once for each image) and no destination, the state configures
         the kernel, whose properties stay set: the result has the shape of the source image, and its pixels are those of
         the source. With a ``destination_gradient``, every property counts as it is set, and the clip of that image is
-        overwritten. With neither, ``padding`` decides size and kernel offset.
+        overwritten. With neither, ``padding`` sets size and kernel offset.
 
-        Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for what
-        does not fit, ``OrderError`` for a committed ``command_buffer``.
+        Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for
+        arguments that do not fit, ``OrderError`` for a committed ``command_buffer``.
         """
         g = image_arguments.source("source_gradient", source_gradient)
         x = image_arguments.source("source_image", source_image)
@@ -91,7 +91,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 sources = self._configure(state, g, x)
                 shape = state.record.source_shapes[0]
             else:
-                shape, dtype = self._place_reverse(g, x)
+                shape, dtype = self._infer_reverse_padding(g, x)
             array = self._run_with_state(state, sources, given, shape, dtype)
             if repeats and sources[0] is g and sources[1] is x:
                 self._prepare(key, before, sources, shape, state.record)
@@ -194,8 +194,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             own = self.clip_rect
         return MTLRegion(own.origin._replace(z=z), own.size._replace(depth=depth))
 
-    def _place_reverse(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, Any]:
-        """Have the padding policy set the offsets; return shape and dtype of the destination."""
+    def _infer_reverse_padding(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, Any]:
+        """Set the offsets by the padding policy; return shape and dtype of the destination."""
         primary = self._source_properties(0)
         size, (y, column) = reverse_placement(g.array.shape[1:3], primary.windows, suggested_method(self.padding))
         self._assign(primary_offset=MPSOffset(0, 0, primary.offset.z), kernel_offset_x=column, kernel_offset_y=y)

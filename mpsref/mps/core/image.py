@@ -9,8 +9,8 @@
 >>> MPSImage(MPSImageDescriptor("float16", width=4, height=3, feature_channels=8)).array.shape
 (1, 3, 4, 8)
 
-An array works wherever an image does. What an image adds is a place: kernels write into a destination image, and
-``image.array`` shows it. Sources: ``MPSImage.h``, ``MPSCoreTypes.h`` [doc].
+An array works wherever an image does. Kernels write into a destination image, whose pixels are ``image.array``.
+Sources: ``MPSImage.h``, ``MPSCoreTypes.h`` [doc].
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def length(low: int) -> Callable[[str, Any], int]:
 class MPSImageDescriptor:
     """Size and format of an image to be. Every property may be set, and is checked then.
 
-    Raises ``TypeError`` for what is no integer, ``ShapeError`` for a length of 0 (only ``number_of_images`` may be 0),
+    Raises ``TypeError`` for a size that is no integer, ``ShapeError`` for a length of 0 (for N it is legal),
     ``UnsupportedError`` for a format of normalized integers. Source: ``MPSImageDescriptor`` in ``MPSImage.h`` [doc].
     """
 
@@ -93,9 +93,9 @@ class MPSImage:
     """A batch of images, float32 or float16, made of zeros from a descriptor or with the pixels of an array.
 
     An array must be (N, H, W, C). It is copied, so that kernels which write into this image never write into it; with
-    ``copy=False`` the image is a window on the array instead, which must be a NumPy array in native byte order.
+    ``copy=False`` the image shares the array, which must be a NumPy array in native byte order.
 
-    Raises ``TypeError`` for another dtype (float64 and integers too: convert them, knowingly), ``ShapeError`` for
+    Raises ``TypeError`` for another dtype (also for float64 and integers: convert them), ``ShapeError`` for
     another rank and for an H, W or C of 0.
     """
 
@@ -168,7 +168,7 @@ class MPSImage:
     __hash__ = None  # type: ignore[assignment]  # pixels change
 
     def copy(self) -> Self:
-        """Return an image of its own with the same pixels."""
+        """Return a new image with the same pixels."""
         return type(self)(self._array)
 
     __copy__ = copy
@@ -250,8 +250,8 @@ class MPSImage:
     def write_bytes(self, data: Any, data_layout: Any, image_index: int) -> None:
         """Overwrite one image with ``data``: bytes as :meth:`read_bytes` gives them, or a buffer of this dtype.
 
-        Raises ``TypeError`` for what is no such buffer, ``ShapeError`` for another number of bytes; nothing is written
-        then. Source: ``writeBytes:dataLayout:imageIndex:`` [doc].
+        Raises ``TypeError`` for another object or format, ``ShapeError`` for another number of bytes; then nothing is
+        written. Source: ``writeBytes:dataLayout:imageIndex:`` [doc].
         """
         target = self._one(types.data_layout("data_layout", data_layout), image_index)
         try:
@@ -280,14 +280,14 @@ class MPSImage:
 class MPSTemporaryImage(MPSImage):
     """An image whose pixels a GPU would reuse after ``read_count`` reads. Here it keeps them [choice].
 
-    ``read_count`` is kept as the program sets it, and no kernel counts it down: an array never expires.
+    ``read_count`` stays as it is set, and no kernel counts it down: an array never expires.
     """
 
     _read_count = 1
 
     @property
     def read_count(self) -> int:
-        """How many kernels are still to read the image, an integer >= 0; without effect here."""
+        """The number of kernels that are still to read the image, an integer >= 0; without effect here."""
         return self._read_count
 
     @read_count.setter
@@ -298,7 +298,7 @@ class MPSTemporaryImage(MPSImage):
 class MPSImageBatch(tuple[MPSImage, ...]):
     """One or more single images of the same size and format. Source: ``MPSImageBatch`` in ``MPSImage.h`` [doc].
 
-    Raises ``TypeError`` for what is no image, ``ShapeError`` for images that do not fit together.
+    Raises ``TypeError`` for a member that is no image, ``ShapeError`` for images that do not fit together.
     """
 
     def __new__(cls, members: Iterable[MPSImage]) -> Self:
@@ -344,7 +344,7 @@ class MPSImageBatch(tuple[MPSImage, ...]):
 def pixels(name: str, value: Any) -> Array:
     """Return the pixels (N, H, W, C) of an image, a batch, a list of images, or an array.
 
-    Those of an image are its live array; those of a batch are a copy. Raises what :class:`MPSImage` raises.
+    Those of an image are its array itself; those of a batch are a copy. Errors as in :class:`MPSImage`.
 
     >>> pixels("source_image", [MPSImage(np.ones((1, 2, 2, 1), np.float16))] * 3).shape
     (3, 2, 2, 1)
@@ -368,7 +368,7 @@ def _checked(name: str, value: Any) -> Array:
 
 
 def _owned(name: str, value: Any, copy: bool) -> Array:
-    """Return the array of a new image: its own copy, or the caller's array itself."""
+    """Return the array of a new image: a copy, or the caller's array itself."""
     array = _checked(name, value)
     if copy:
         return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")

@@ -1,6 +1,6 @@
-"""What users pass as images, arrays, images or batches of them, and what they get back: the same kind.
+"""Image arguments: arrays, images or batches of them; results are of the same kind.
 
-Inside, every image is an array (N, H, W, C).
+Kernels compute on arrays (N, H, W, C).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ImageLike: TypeAlias = ArrayLike | MPSImage | Sequence[MPSImage]
 
 
 class ImageArgument(NamedTuple):
-    """An image as the user passed it, and its pixels."""
+    """An image as it was passed, and its pixels."""
 
     name: str
     value: Any
@@ -30,20 +30,20 @@ class ImageArgument(NamedTuple):
 
     @property
     def memory(self) -> list[Array]:
-        """The arrays that the pixels live in."""
+        """The arrays that hold the pixels."""
         return [image.array for image in self.value] if is_batch(self.value) else [self.array]
 
 
 def is_batch(value: Any) -> bool:
-    """Tell a batch, which is a sequence of single images."""
+    """Return whether ``value`` is a batch, a sequence of single images."""
     return isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value)
 
 
 def source(name: str, value: Any) -> ImageArgument:
-    """Take in a source image: an :class:`MPSImage`, a batch, or anything array-like.
+    """Return a source image as an argument: an :class:`MPSImage`, a batch, or anything array-like.
 
     Raises ``TypeError`` for another dtype than float16, float32 or, in an array, float64 (for the reference alone),
-    ``ShapeError`` for what is not (N, H, W, C).
+    ``ShapeError`` for another shape than (N, H, W, C).
     """
     if isinstance(value, (MPSImage, list, tuple)):
         return ImageArgument(name, value, pixels(name, value))
@@ -51,7 +51,7 @@ def source(name: str, value: Any) -> ImageArgument:
 
 
 def destination(name: str, value: Any, sources: Sequence[ImageArgument]) -> ImageArgument:
-    """Take in an image that is written in place: an :class:`MPSImage`, a batch, or a NumPy array.
+    """Return an image that is written in place as an argument: an :class:`MPSImage`, a batch, or a NumPy array.
 
     Raises ``TypeError`` or ``ShapeError`` for another kind, dtype or rank, ``ValueError`` for one that is read-only or
     shares memory with a source: kernels are out-of-place [doc].
@@ -76,19 +76,19 @@ def destination(name: str, value: Any, sources: Sequence[ImageArgument]) -> Imag
 
 
 def written(given: ImageArgument) -> Any:
-    """Return a destination as the user passed it, with its pixels in place."""
+    """Return a destination as it was passed, with its pixels written."""
     if is_batch(given.value):
         MPSImageBatch(given.value).write_array(given.array)
     return given.value
 
 
 def like(value: Any, array: Array) -> Any:
-    """Return a new result as the kind that ``value`` is."""
+    """Return a new result as an object of the kind of ``value``."""
     if isinstance(value, MPSImage):
         return MPSImage(array, copy=False)
     return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
 
 
 def as_image(operand: ImageArgument) -> MPSImage:
-    """Return a source as the one image that custom policies and callbacks see."""
+    """Return a source as one image, for custom policies and callbacks."""
     return operand.value if isinstance(operand.value, MPSImage) else MPSImage(arrays.native(operand.array), copy=False)

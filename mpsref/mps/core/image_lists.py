@@ -1,10 +1,10 @@
-"""Lists of arrays in place of one: the images one after another, and a list of results for it.
+"""Kernels that take lists of arrays: the arrays are concatenated, and the result is split again.
 
-A kernel that takes them still computes on one array, so all of them have images of one size; a state is that of all.
+All arrays have images of one size, and one state is that of all.
 
 >>> import numpy as np
 >>> array, lengths = joined("source_image", [np.zeros((1, 2, 2, 3)), np.ones((4, 2, 2, 3))])
->>> array.shape, [part.shape[0] for part in parted(array, lengths)]
+>>> array.shape, [part.shape[0] for part in split(array, lengths)]
 ((5, 2, 2, 3), [1, 4])
 """
 
@@ -35,13 +35,13 @@ def joined(name: str, value: Any) -> tuple[Any, list[int] | None]:
     return np.concatenate(parts), [part.shape[0] for part in parts]
 
 
-def parted(result: Any, lengths: list[int] | None) -> Any:
-    """Return a result in the parts that its source had; of a result and a state, the result."""
+def split(result: Any, lengths: list[int] | None) -> Any:
+    """Split a result at the lengths of its source; of a result and a state, the result."""
     if lengths is None:
         return result
     if isinstance(result, tuple):
         image, state = result
-        return parted(image, lengths), state
+        return split(image, lengths), state
     return np.split(result, np.cumsum(lengths)[:-1])
 
 
@@ -56,7 +56,7 @@ class ForwardOfLists(MPSCNNKernel):
         source, lengths = joined("source_image", source_image)
         if lengths is not None and destination_image is not None:
             raise ValueError("destination_image is given and source_image is a list; pass one array, or no destination")
-        return parted(super().encode(source, destination_image, **options), lengths)
+        return split(super().encode(source, destination_image, **options), lengths)
 
     encode_batch = encode
 
@@ -86,6 +86,6 @@ class GradientOfLists(MPSCNNGradientKernel):
             raise ValueError(
                 "destination_gradient is given and source_image is a list; pass one array, or no destination"
             )
-        return parted(super().encode(g, x, gradient_state, destination_gradient, **options), lengths)
+        return split(super().encode(g, x, gradient_state, destination_gradient, **options), lengths)
 
     encode_batch = encode

@@ -1,4 +1,4 @@
-"""Base classes of the kernels: properties, the two ways to run, copies, archives. No arithmetic on pixels is here.
+"""Base classes of the kernels: properties, encoding, copies, archives. No arithmetic on pixels is here.
 
 A kernel family derives from one of ``MPSCNNKernel``, ``MPSCNNBinaryKernel``, ``MPSCNNMultiaryKernel`` and
 ``MPSCNNGradientKernel``, declares its properties, and fills in ``_compute``, which calls the functional form through
@@ -58,7 +58,7 @@ _K = TypeVar("_K", bound="type[MPSKernel]")
 def saved(*arguments: str, version: int = 1) -> Any:
     """Return a class decorator: kernels of the class can be saved.
 
-    ``arguments`` are those of its constructor, each also an attribute. Every property that can be set is saved, but for
+    ``arguments`` are those of its constructor, each also an attribute. Every property that can be set is saved, except
     the backend, which belongs to the machine and not to the kernel.
     """
 
@@ -98,17 +98,17 @@ PREPARED = 8
 
 
 class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
-    """Base class of all kernels: properties are checked when they are set, and a name that is none raises."""
+    """Base class of all kernels: properties are checked when they are set; other names raise ``PropertyError``."""
 
     __slots__ = ("_prepared",)
     _prepared: dict[Any, Prepared]
 
     backend = Property(
-        _backend, None, "What it runs on: a name, an ``mpsref.Backend``, or ``None`` for the one in use."
+        _backend, None, "What it runs on: a name, an ``mpsref.Backend``, or ``None`` for the backend in use."
     )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse abstract classes."""
+        """Raise ``TypeError`` for an abstract class."""
         if inspect.isabstract(cls):
             import_families()
             names = sorted(kind.__name__ for kind in _descendants(cls) if not inspect.isabstract(kind))
@@ -120,16 +120,15 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy shares: the properties, and no prepared encodes."""
+        """Return the state of a copy: the properties, without prepared encodes."""
         return vars(self)
 
     def __init__(self, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Set the properties that are given by keyword."""
         initialize(self, {"backend": backend, **properties})
 
     @abc.abstractmethod
     def encode(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the kernel, at once, on the images that its class names."""
+        """Run the kernel on its images."""
 
     def _assign(self, **values: Any) -> None:
         """Set properties to legal values, without a check; equal values stay the same objects."""
@@ -139,11 +138,11 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
                 own[name] = value
 
     def copy(self) -> Self:
-        """Return an equal kernel; what is set on one does not reach the other."""
+        """Return an equal kernel; later changes of one have no effect on the other."""
         return copy.copy(self)
 
     def __repr__(self) -> str:
-        """Return Python that makes an equal kernel, as far as its padding policy and backend have such a text."""
+        """Return Python code of an equal kernel, if the padding policy and the backend have such a representation."""
         arguments = {name: getattr(self, name) for name in self._coding.arguments}
         fresh = vars(type(self)(**arguments))
         changed = {name: vars(self)[name] for name in properties_of(type(self)) if vars(self)[name] != fresh[name]}
@@ -164,7 +163,6 @@ class Encoding:
     """A block that encodes a kernel: refused on a committed command buffer; an error leaves no property changed."""
 
     def __init__(self, kernel: MPSKernel, command_buffer: MPSCommandBuffer | None) -> None:
-        """Check the command buffer; ``None`` stands for one of its own, which only states would tell apart."""
         if command_buffer is not None:
             with encoding(command_buffer):
                 pass
@@ -189,10 +187,10 @@ class ImageKernel(MPSKernel):
     """A kernel that reads source images and writes one destination image; not a class of Apple's."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("",)
-    """What the names of each source's properties start with."""
+    """The prefix of the names of each source's properties."""
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
-    """What the kernel leaves for its gradient."""
+    """The state for the gradient kernel."""
     repeats: ClassVar[bool] = False
     """Whether encodes into a new destination are prepared for repetition; then the family has ``_whole_problem``."""
 
@@ -204,9 +202,7 @@ class ImageKernel(MPSKernel):
     destination_feature_channel_offset = Property(
         multiple_of_four, 0, "The first channel of the destination that is written; a multiple of 4."
     )
-    padding = Property(
-        policy, DEFAULT_PADDING, "The policy that places the windows where the kernel makes its own destination."
-    )
+    padding = Property(policy, DEFAULT_PADDING, "The policy that sets offsets and size where no destination is given.")
     is_backwards = Property(lambda _, value: bool(value), False, "Whether it is a gradient kernel.", read_only=True)
 
     @abc.abstractmethod
@@ -245,11 +241,11 @@ class ImageKernel(MPSKernel):
         self._prepared[key] = Prepared(before, problem, tuple((k, parts[k]) for k in read), record)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
-        """Return how many channels the result has, from those that are read of each source."""
+        """Return the number of channels of the result, from those that are read of each source."""
         return count(read[0])
 
     def _extras(self) -> Mapping[str, Any]:
-        """Return what a state records beyond the properties that every kernel has."""
+        """Return what a state records in addition to the properties that every kernel has."""
         return {}
 
     def _property_name(self, k: int, name: str) -> str:
@@ -283,7 +279,7 @@ class ImageKernel(MPSKernel):
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        """Check everything; return the parts of the sources that are read, and the region that is written."""
+        """Check the arguments; return the parts of the sources that are read, and the region that is written."""
         parts, region = self._indices(sources, shape)
         return [one.array[part] for one, part in zip(sources, parts, strict=True)], region
 
@@ -315,7 +311,7 @@ class ImageKernel(MPSKernel):
         return target, region
 
     def _compute_in_one_dtype(self, parts: Sequence[Array], target: Array, region: Region) -> None:
-        """Images of several dtypes are computed on in the widest, and rounded once more when they are stored."""
+        """Compute on images of several dtypes in the widest one, and round the result to that of the destination."""
         dtypes = {array.dtype for array in (*parts, target)}
         if len(dtypes) == 1 and target.dtype.isnative:
             self._compute(parts, target, region)
@@ -326,8 +322,8 @@ class ImageKernel(MPSKernel):
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             target[region] = result[region]
 
-    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
-        """Have the padding policy set offsets and edge mode; return shape and dtype of the destination."""
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+        """Set offsets and edge mode by the padding policy; return shape and dtype of the destination."""
         method = suggested_method(self.padding)
         sizes = set()
         for k, one in enumerate(sources):
@@ -345,16 +341,16 @@ class ImageKernel(MPSKernel):
         return self._described(sources, self._destination_shape(sources, sizes.pop()))
 
     def infer_padding(self, *shapes: Shape) -> Shape:
-        """Have the padding policy set offsets and edge mode for sources of ``shapes``; return the destination's shape.
+        """Set offsets and edge mode by the padding policy for sources of ``shapes``; return the destination's shape.
 
-        A policy of the application gets images of zeros.
+        A custom policy gets images of zeros.
         """
         images = (np.broadcast_to(np.float32(0), shape) for shape in shapes)
         sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
-        return self._place(sources)[0]
+        return self._infer_padding(sources)[0]
 
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, Any]:
-        """Let a custom policy change the suggested shape and dtype, and the kernel."""
+        """Return the suggested shape and dtype, or those of a custom policy, which may also change the kernel."""
         dtype = sources[0].array.dtype.newbyteorder("=")
         if isinstance(self.padding, MPSNNDefaultPadding):
             return shape, dtype
@@ -378,7 +374,7 @@ class ImageKernel(MPSKernel):
         destination_state: Any,
         command_buffer: MPSCommandBuffer | None,
     ) -> Any:
-        """Run a forward kernel in one of its ways; see ``encode``."""
+        """Encode a forward kernel; see ``encode``."""
         if destination_state is not None and type(destination_state) is not self.state_class:
             raise TypeError(
                 f"destination_state is of type {type(destination_state).__name__}; {type(self).__name__} writes "
@@ -396,7 +392,7 @@ class ImageKernel(MPSKernel):
             shape: Shape
             given, dtype = None, sources[0].array.dtype
             if infers:
-                shape, dtype = self._place(sources)
+                shape, dtype = self._infer_padding(sources)
             elif destination_image is None:
                 shape = self._destination_shape(sources, pair("destination_size", destination_size, low=1))
             elif destination_size is None:
@@ -414,7 +410,7 @@ class ImageKernel(MPSKernel):
             return self._with_state(result, record, return_state, destination_state)
 
     def _with_state(self, result: Any, record: ForwardRecord, return_state: bool, destination_state: Any) -> Any:
-        """Return what ``encode`` returns; write the ``destination_state``."""
+        """Return the result, with a state if wanted; write the ``destination_state``."""
         if destination_state is not None:
             destination_state._refresh(record)
         elif return_state:
@@ -446,11 +442,11 @@ class MPSCNNKernel(ImageKernel):
         types.offset, MPSOffset(0, 0, 0), "The source pixel, MPSOffset, of the window of the clip's first pixel."
     )
     edge_mode = Property(
-        types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the source: ``Zero`` or ``Clamp``."
+        types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source: ``Zero`` or ``Clamp``."
     )
     source_feature_channel_offset = Property(multiple_of_four, 0, "The first channel that is read; a multiple of 4.")
     source_feature_channel_max_count = Property(
-        optional(at_least(1)), None, "How many channels are read at most; ``None`` for all that there are."
+        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
     )
     kernel_width = Property(at_least(1), 1, "Width of the window.", read_only=True)
     kernel_height = Property(at_least(1), 1, "Height of the window.", read_only=True)
@@ -473,11 +469,11 @@ class MPSCNNKernel(ImageKernel):
 
         With a ``destination_image``, its clip is overwritten and the rest kept. With a ``destination_size`` (height,
         width) a destination of that size is made, zero outside the clip. Both use ``offset`` as it is set. With
-        neither, ``padding`` decides size and offset, and the offset stays set.
+        neither, ``padding`` sets size and offset, which stays set.
 
         ``return_state=True`` returns (image, state) for the gradient kernel; ``destination_state`` is renewed and
         returned instead of a new one. Nothing is written, and no property changed, when an error is raised:
-        ``ValueError`` or ``TypeError`` for what does not fit, ``OrderError`` for a committed ``command_buffer``.
+        ``ValueError`` or ``TypeError`` for arguments that do not fit, ``OrderError`` for a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         return self._encode(
@@ -490,8 +486,8 @@ class MPSCNNKernel(ImageKernel):
 class MPSCNNBinaryKernel(ImageKernel):
     """A kernel with a primary and a secondary source image.
 
-    Each source has its own set of the properties that :class:`mpsref.mps.MPSCNNKernel` has for its one; the first pixel
-    of the clip rectangle belongs to ``primary_offset`` in one and to ``secondary_offset`` in the other.
+    Each source has the properties that :class:`mpsref.mps.MPSCNNKernel` has for its one source; the first pixel of the
+    clip rectangle belongs to ``primary_offset`` in one and to ``secondary_offset`` in the other.
     """
 
     prefixes = ("primary_", "secondary_")
@@ -500,9 +496,11 @@ class MPSCNNBinaryKernel(ImageKernel):
     primary_offset = Property(
         types.offset, MPSOffset(0, 0, 0), "The primary pixel of the clip's first pixel, MPSOffset."
     )
-    primary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the primary image.")
+    primary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the primary image.")
     primary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first primary channel that is read.")
-    primary_source_feature_channel_max_count = Property(optional(at_least(1)), None, "How many, at most; or ``None``.")
+    primary_source_feature_channel_max_count = Property(
+        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
+    )
     primary_kernel_width = Property(at_least(1), 1, "Width of the window on the primary image.", read_only=True)
     primary_kernel_height = Property(at_least(1), 1, "Height of the window on the primary image.", read_only=True)
     primary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x on the primary image.")
@@ -513,10 +511,10 @@ class MPSCNNBinaryKernel(ImageKernel):
     secondary_offset = Property(
         types.offset, MPSOffset(0, 0, 0), "The secondary pixel of the clip's first pixel, MPSOffset."
     )
-    secondary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the secondary image.")
+    secondary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the secondary image.")
     secondary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first secondary channel that is read.")
     secondary_source_feature_channel_max_count = Property(
-        optional(at_least(1)), None, "How many, at most; or ``None``."
+        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
     )
     secondary_kernel_width = Property(at_least(1), 1, "Width of the window on the secondary image.", read_only=True)
     secondary_kernel_height = Property(at_least(1), 1, "Height of the window on the secondary image.", read_only=True)
@@ -577,9 +575,9 @@ class MPSCNNMultiaryKernel(ImageKernel):
 
     state_class = MPSNNMultiaryGradientState
 
-    source_count = Property(at_least(1), 1, "How many source images there are.", read_only=True)
+    source_count = Property(at_least(1), 1, "The number of source images.", read_only=True)
     offset = PerSource(types.offset, MPSOffset(0, 0, 0), "The source pixel of the clip's first pixel.")
-    edge_mode = PerSource(types.edge_mode, MPSImageEdgeMode.Zero, "What is read outside the source.")
+    edge_mode = PerSource(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source.")
     kernel_width = PerSource(at_least(1), 1, "Width of the window.")
     kernel_height = PerSource(at_least(1), 1, "Height of the window.")
     stride_in_pixels_x = PerSource(at_least(1), 1, "Distance of two windows in x.")
@@ -587,7 +585,9 @@ class MPSCNNMultiaryKernel(ImageKernel):
     dilation_rate_x = PerSource(at_least(1), 1, "Distance of two taps in x.")
     dilation_rate_y = PerSource(at_least(1), 1, "Distance of two taps in y.")
     source_feature_channel_offset = PerSource(multiple_of_four, 0, "The first channel that is read.")
-    source_feature_channel_max_count = PerSource(optional(at_least(1)), None, "How many, at most; or ``None``.")
+    source_feature_channel_max_count = PerSource(
+        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
+    )
 
     offset_at_index, set_offset = _at_index("offset")
     edge_mode_at_index, set_edge_mode = _at_index("edge_mode")

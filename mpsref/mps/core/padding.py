@@ -1,6 +1,6 @@
-"""Padding policies: objects that decide where a kernel's windows lie and how large its result is.
+"""Padding policies: objects that set the offsets of a kernel and the size of its result.
 
-A kernel asks its policy only when it makes its own destination. What the policy decides stays set afterwards.
+A policy is used where no destination is given. The properties that it sets stay set.
 
 >>> import numpy as np
 >>> from mpsref import mps
@@ -8,7 +8,7 @@ A kernel asks its policy only when it makes its own destination. What the policy
 >>> pool.encode(np.ones((1, 5, 6, 1), np.float32)).shape, pool.offset, pool.edge_mode
 ((1, 3, 3, 1), MPSOffset(x=1, y=1, z=0), MPSImageEdgeMode.Clamp)
 
-A policy of your own derives from :class:`MPSNNPadding`. Source: ``MPSNeuralNetworkTypes.h`` [doc].
+A custom policy derives from :class:`MPSNNPadding`. Source: ``MPSNeuralNetworkTypes.h`` [doc].
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mpsref.padding import (
 class MPSNNPadding:
     """A custom padding policy, to be derived from. Source: the protocol ``MPSNNPadding`` [doc].
 
-    ``padding_method`` has the bit ``Custom`` and, beside it, what is suggested to the method below.
+    ``padding_method`` has the bit ``Custom``, and further bits for the suggestion to the method below.
 
     >>> class ShiftByOne(MPSNNPadding):
     ...     def destination_image_descriptor_for_source_images(self, source_images, source_states, kernel, descriptor):
@@ -66,10 +66,10 @@ class MPSNNPadding:
 @secure_coding(version=1, arguments=("padding_method", "edge_mode"))
 @dataclass(frozen=True, repr=False)
 class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
-    """A policy that the bits of ``padding_method`` describe, with the edge mode that it sets on its kernel, if any.
+    """A policy described by the bits of ``padding_method``, and the edge mode that it sets on a kernel, if any.
 
     The number of the bits is accepted too. Raises ``ValueError`` for reserved bits, and for the bit ``Custom``: a
-    custom policy is an object of its own. Source: ``MPSNNDefaultPadding`` [doc].
+    custom policy derives from :class:`MPSNNPadding`. Source: ``MPSNNDefaultPadding`` [doc].
     """
 
     padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.SizeSame
@@ -83,7 +83,7 @@ class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
 
     @classmethod
     def padding_with_method(cls, method: int) -> Self:
-        """Return the policy with these bits, which leaves the edge mode of its kernel alone."""
+        """Return the policy with these bits, which does not change the edge mode."""
         return cls(MPSNNPaddingMethod(integer("method", method, low=0)))
 
     @classmethod
@@ -110,7 +110,7 @@ class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
 
 
 DEFAULT_PADDING: MPSNNPadding = MPSNNDefaultPadding()
-"""What kernels start with: centred, the remainder to the top left, the size of the source over the stride [doc]."""
+"""The default of kernels: centred, remainder to the top left, size of the source over the stride [doc]."""
 
 
 def policy(name: str, value: Any) -> MPSNNPadding:

@@ -1,8 +1,8 @@
-"""Kernels whose results depend on one source pixel each: which pixel that is, with an offset and an edge mode.
+"""Kernels whose results depend on one source pixel each, with an offset and an edge mode.
 
 Forward, destination pixel i of the clip comes from source pixel ``offset + i``; outside the source from a 0, or with
 ``Clamp`` from the nearest pixel [doc]. The gradient of a source pixel adds up ``g[i]`` over all i that come from it;
-what comes from a 0 goes nowhere [math].
+a gradient for a 0 is dropped [math].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mpsref.mps.core.types import MPSImageEdgeMode
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return ``first ... first + n - 1``, each brought inside an axis of ``length``, and which of them were inside."""
+    """Return ``first ... first + n - 1``, clipped to an axis of ``length``, and a mask of those that are inside."""
     position = max(-n, min(first, length)) + np.arange(n)  # beyond, all positions are equally far outside
     return np.clip(position, 0, length - 1), (position >= 0) & (position < length)
 
@@ -34,17 +34,17 @@ def read(x: Array, first: Pair, size: Pair, clamp: bool) -> Array:
     """Return ``size`` pixels of ``x`` from ``first`` on; outside they are the nearest ones, or zeros."""
     if first == (0, 0) and size == x.shape[1:3]:
         return x
-    (rows, above), (columns, beside) = (positions(*axis) for axis in zip(first, size, x.shape[1:3], strict=True))
+    (rows, in_rows), (columns, in_columns) = (positions(*axis) for axis in zip(first, size, x.shape[1:3], strict=True))
     found = x[:, rows[:, None], columns]
     if not clamp:
-        found[:, ~(above[:, None] & beside)] = 0
+        found[:, ~(in_rows[:, None] & in_columns)] = 0
     return found
 
 
 def at_sources(results: Array, first: Pair, size: Pair, clamp: bool, add: bool = False) -> Array:
-    """Put results where they came from: result pixel u to pixel ``first + u`` of an image of ``size``.
+    """Return an image of ``size`` with result pixel u at pixel ``first + u``; the other pixels are 0.
 
-    Where several meet they are added up, or one of them is taken; where there is none, it is 0.
+    Several results for one pixel are added, or one of them is taken.
     """
     for axis in (1, 2):
         start, n, length = first[axis - 1], results.shape[axis], size[axis - 1]
@@ -75,10 +75,10 @@ class Pixelwise(MPSCNNKernel):
 
 
 class PixelwiseGradient(MPSCNNGradientKernel):
-    """The gradient of such a kernel, from the source gradient and one image beside it."""
+    """The gradient of such a kernel, from the source gradient and one other image."""
 
     reads_result: ClassVar[bool] = False
-    """Whether that image is the forward result, and not the source."""
+    """Whether that image is the forward result in place of the source."""
 
     @abc.abstractmethod
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
@@ -101,7 +101,7 @@ class PixelwiseGradient(MPSCNNGradientKernel):
         shape: Shape,
         dtype: Any,
     ) -> Array | None:
-        """Refuse images of several sizes where no offset and no clip rectangle says how they belong together."""
+        """Raise ``ShapeError`` for images of several sizes without an offset, a clip rectangle or a state."""
         offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y
         sizes = [one.array.shape[1:3] for one in sources] + [shape[1:3]]
         if state is None and self.clip_rect is None and not any(offsets) and len(set(sizes)) > 1:

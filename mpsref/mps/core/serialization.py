@@ -1,4 +1,4 @@
-"""Saving objects to plain dictionaries and JSON, and loading them again: what MPS does with secure coding.
+"""Save objects to dictionaries and JSON, and load them again: secure coding in MPS.
 
 A class takes part by deriving from :class:`SecureCoding` and naming, in :func:`secure_coding`, the arguments of its
 constructor and the properties that may be set afterwards:
@@ -14,8 +14,8 @@ constructor and the properties that may be set afterwards:
 
 The same values give the same bytes. Nothing in the input is executed: a class name is looked up among those registered
 here, a value is a number, a string, ``None``, a list of these or another saved object, and the constructor and the
-setters of the class check every one. Whatever they refuse, and every unknown or missing name, is a ``ValueError`` that
-says where.
+setters of the class check every one. Values that they refuse, and unknown or missing names, raise ``ValueError`` with
+the place in the input.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import numpy as np
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-"""What JSON has no numbers for; each is saved as ``{"float": word}``."""
+"""Numbers that JSON does not have; each is saved as ``{"float": word}``."""
 
 
 @dataclass(frozen=True)
 class _Coding:
-    """What of a class is saved: its version, constructor arguments, and properties set after construction."""
+    """The saved state of a class: version, constructor arguments, and properties set after construction."""
 
     version: int
     arguments: tuple[str, ...]
@@ -53,7 +53,7 @@ _registered: dict[str, type[SecureCoding]] = {}
 
 
 class SecureCoding:
-    """Base of what can be saved; see the module's text."""
+    """Base class of objects that can be saved; see the docstring of the module."""
 
     _coding: ClassVar[_Coding] = _Coding(0, (), ())
 
@@ -204,7 +204,7 @@ def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, An
             setattr(loaded, key, values[key])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} describes no legal {name}: {error}") from error
-    for key, value in loaded.saved_values().items():  # setters take more than what is ever saved
+    for key, value in loaded.saved_values().items():  # setters accept more than the saved forms
         found, saved = _encoded(key, values[key]), _encoded(key, value)
         if found != saved:
             raise ValueError(f"{where} has {key} {found}, which is never saved like that but as {saved}")
@@ -212,7 +212,7 @@ def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, An
 
 
 def _check_keys(where: str, kind: str, data: dict[Any, Any], legal: tuple[str, ...]) -> None:
-    """Refuse keys that are not legal, and the lack of one that is."""
+    """Raise ``ValueError`` for a key that is not legal, and for a missing one."""
     for key in data:
         if key not in legal:
             raise ValueError(f"{where} has the unknown {kind} {key!r}; it must have {', '.join(sorted(legal))}")
@@ -222,7 +222,7 @@ def _check_keys(where: str, kind: str, data: dict[Any, Any], legal: tuple[str, .
 
 
 def _parsed(text: str) -> Any:
-    """Return what the JSON ``text`` holds; ``ValueError`` for what Python takes for JSON beyond the standard."""
+    """Return the value of the JSON ``text``; ``ValueError`` for Python's extensions of JSON, too."""
     if not isinstance(text, str):
         raise TypeError(f"text is of type {type(text).__name__}; it must be a str")
     try:

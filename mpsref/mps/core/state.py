@@ -1,7 +1,7 @@
-"""Gradient states: what a forward kernel was when it ran, for the gradient kernel to configure itself from.
+"""Gradient states: records of a forward kernel and its images, which configure the gradient kernel.
 
-A state is a snapshot: later changes to the kernel do not reach it, and using it twice is fine. A program makes none by
-hand; ``encode(..., return_state=True)`` returns one.
+A state is a snapshot: later changes of the kernel have no effect on it, and it may be used twice. It is made by
+``encode(..., return_state=True)``.
 
 >>> import numpy as np
 >>> from mpsref import mps
@@ -12,7 +12,7 @@ hand; ``encode(..., return_state=True)`` returns one.
 >>> state.source.offset, state.source_width, state.source_height
 (MPSOffset(x=0, y=0, z=0), 7, 5)
 
-Source: ``MPSState.h``, ``MPSNNGradientState.h`` [doc]; what is recorded beyond offset, edge mode, kernel size and
+Source: ``MPSState.h``, ``MPSNNGradientState.h`` [doc]. More is recorded than offset, edge mode, kernel size and
 source size [choice].
 """
 
@@ -51,7 +51,7 @@ class SourceProperties(NamedTuple):
 
     @property
     def geometry(self) -> tuple[int, ...]:
-        """What a gradient kernel must have in common with its forward kernel: kernel size, strides, dilations."""
+        """Kernel size, strides and dilations, which are the same in a gradient kernel."""
         return self[2:8]
 
 
@@ -65,7 +65,7 @@ def _windows(source: SourceProperties) -> tuple[Window, Window]:
 
 @dataclass(frozen=True)
 class ForwardRecord:
-    """A forward kernel at the moment when it ran, and the images that it ran on.
+    """The properties of a forward kernel when it ran, and its images.
 
     Of each source, ``source_feature_channel_max_count`` is the number of channels that were read. ``clip_rect`` is cut
     to the destination. ``extras`` are properties of the kernel's family, such as ``zero_pad_size_x``.
@@ -81,18 +81,18 @@ class ForwardRecord:
     extras: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Close the extras to changes."""
+        """Make the extras read-only."""
         object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
 
 
 class MPSState:
-    """Base class of what kernels leave behind beside images. Source: ``MPSState.h`` [doc]."""
+    """Base class of the states, results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
     __slots__ = ()
 
 
 class RecordedState(MPSState):
-    """A state that holds a :class:`ForwardRecord`. Only an encode with it as ``destination_state`` renews that."""
+    """A state with a :class:`ForwardRecord`, which an encode with the state as ``destination_state`` replaces."""
 
     __slots__ = ("_record",)
 
@@ -120,7 +120,7 @@ class RecordedState(MPSState):
 
 
 class MPSNNGradientState(RecordedState):
-    """What a kernel with one source leaves for its gradient kernel. Source: ``MPSNNGradientState.h`` [doc]."""
+    """The state of a kernel with one source, for its gradient kernel. Source: ``MPSNNGradientState.h`` [doc]."""
 
     __slots__ = ()
 
@@ -140,11 +140,11 @@ class MPSNNGradientState(RecordedState):
         return self._record.source_shapes[0][1]
 
     def primary_origin(self, gradient_shape: Shape) -> tuple[MPSOffset, int]:
-        """Return where the forward results start in a source gradient of this shape: (offset, channel offset).
+        """Return the origin of the forward results in a source gradient of this shape: (offset, channel offset).
 
-        On each axis the source gradient is as large as the forward destination, then it is the forward clip origin, or
-        as large as the forward clip, then it is 0. Raises ``ShapeError`` for any other size. Source: the two rules of
-        ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc] as one [choice].
+        On each axis the source gradient has the length of the forward destination, then the origin is that of the
+        forward clip, or the length of the forward clip, then the origin is 0. Raises ``ShapeError`` for any other size.
+        Source: the two rules of ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc] as one [choice].
         """
         record = self._record
         (x, y, z), (width, height, depth) = record.clip_rect
@@ -164,7 +164,7 @@ class MPSNNGradientState(RecordedState):
 
 
 class MPSNNBinaryGradientState(RecordedState):
-    """What a kernel with two sources leaves for its gradient kernels. Source: ``MPSNNGradientState.h`` [doc]."""
+    """The state of a kernel with two sources, for its gradient kernels. Source: ``MPSNNGradientState.h`` [doc]."""
 
     __slots__ = ()
 
@@ -180,13 +180,13 @@ class MPSNNBinaryGradientState(RecordedState):
 
 
 class MPSNNMultiaryGradientState(RecordedState):
-    """What a kernel with any number of sources leaves; no public gradient kernel reads it [doc]."""
+    """The state of a kernel with any number of sources; no public gradient kernel reads it [doc]."""
 
     __slots__ = ()
 
 
 def one_state(name: str, value: Any, images: int) -> Any:
-    """Return the state that serves a whole batch: ``value``, or the one object that a list names for each image.
+    """Return the state of a whole batch: ``value``, or the object that a list contains once for each image.
 
     Raises ``ValueError`` for a list of another length or of several objects.
     """

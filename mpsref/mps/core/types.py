@@ -1,4 +1,4 @@
-"""The small types of Metal Performance Shaders with Apple's names, and the strict converters that properties use.
+"""Enumerations and tuples of Metal Performance Shaders with Apple's names, and the strict converters of properties.
 
 Offsets, sizes and regions are named tuples in Apple's order, ``(x, y, z)`` and ``(width, height, depth)``; everything
 else in mpsref is in array order. Plain tuples are accepted wherever one of these is expected.
@@ -54,7 +54,7 @@ class MTLRegion(NamedTuple):
 
 
 class MPSRegion(NamedTuple):
-    """A box in an image, by numbers that need not be whole. Source: ``MPSCoreTypes.h`` [doc]."""
+    """A box in an image, in fractions of its size. Source: ``MPSCoreTypes.h`` [doc]."""
 
     origin: tuple[float, float, float]
     """(x, y, z)"""
@@ -65,18 +65,18 @@ class MPSRegion(NamedTuple):
 MPSNNPaddingMethod = PaddingMethod
 
 MPSRectNoClip: Final = None
-"""The clip rectangle that is the whole destination, whatever its size."""
+"""The clip rectangle of the whole destination."""
 
 
 class Enumeration(enum.IntEnum):
-    """A plain enumeration of Metal's, whose members print as Python."""
+    """An enumeration of Metal, whose members print as Python."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
 class MPSImageEdgeMode(Enumeration):
-    """What a tap outside the image reads; kernels with windows take the first two. Source: ``MPSCoreTypes.h`` [doc]."""
+    """The values outside an image; kernels with windows accept the first two. Source: ``MPSCoreTypes.h`` [doc]."""
 
     Zero = 0
     Clamp = 1
@@ -86,7 +86,7 @@ class MPSImageEdgeMode(Enumeration):
 
 
 class MPSImageFeatureChannelFormat(Enumeration):
-    """How one channel of a pixel is stored; ``None_`` lets the library pick. Source: ``MPSCoreTypes.h`` [doc]."""
+    """The storage of one channel of a pixel; ``None_`` is the library's choice. Source: ``MPSCoreTypes.h`` [doc]."""
 
     None_ = 0
     Unorm8 = 1
@@ -124,7 +124,7 @@ def member(name: str, value: Any, kind: type[_E], legal: Container[_E] | None = 
     """Return the member of ``kind`` that ``value`` is, its number, or its name in lower case (without underscore).
 
     ``legal`` narrows the members that this parameter takes. Raises ``TypeError`` for another type (a bool, a float, a
-    member of another enumeration), ``ValueError`` for what is no member or not a legal one.
+    member of another enumeration), ``ValueError`` for a value that is no legal member.
 
     >>> member("data_layout", 1, MPSDataLayout)
     MPSDataLayout.FeatureChannelsxHeightxWidth
@@ -186,7 +186,7 @@ def data_layout(name: str, value: Any) -> MPSDataLayout:
 def offset(name: str, value: Any) -> MPSOffset:
     """Return ``value`` as an offset: (x, y, z), or (x, y) with z = 0.
 
-    x and y are any integers, z >= 0. Raises ``TypeError`` for what is no tuple of integers (a bool is none),
+    x and y are any integers, z >= 0. Raises ``TypeError`` for another object than a tuple of integers (a bool is none),
     ``ValueError`` for another length or a negative z.
 
     >>> offset("offset", (-1, 2))

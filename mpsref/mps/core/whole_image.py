@@ -1,7 +1,6 @@
 """Kernels that resample, combine or rearrange whole images: the result has the size that the kernel's rule gives it.
 
-What the general layer offers beyond that, offsets, clip rectangles and ranges of channels, does not apply to them
-[choice]: Apple says of none of them what it would mean there.
+Offsets, clip rectangles and ranges of channels do not apply to them [choice]: Apple does not define them there.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class WholeImageKernel(MPSCNNKernel):
         shape: Shape = function.problems["forward"](function, source).result_shapes[0]
         return shape
 
-    def _place(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
         return self._result_shape(sources[0].array.shape), sources[0].array.dtype.newbyteorder("=")
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
@@ -119,7 +118,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
 
         With a ``destination_gradient`` it is written there. A ``gradient_state`` brings the parameters of the forward
         pass. Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for
-        what does not fit, ``OrderError`` for a committed ``command_buffer``.
+        arguments that do not fit, ``OrderError`` for a committed ``command_buffer``.
         """
         g, source = (
             image_arguments.source("source_gradient", source_gradient),
@@ -150,7 +149,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
     encode_batch = encode
 
     def _problem(self, g: Shape, source: Shape, state: Any) -> Problem:
-        """Return what is to be computed: by default the gradient of a function, for the shape of the source image."""
+        """Return the problem: by default the gradient of ``_function``, for the shape of the source image."""
         if state is not None and source != state.record.source_shapes[0]:
             raise ShapeError(
                 f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
@@ -161,7 +160,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
 
     @abc.abstractmethod
     def _function(self, g: Shape, state: Any) -> Spec:
-        """Return the functional form; a state sets the properties that it knows."""
+        """Return the functional form; set the properties that a state determines."""
 
     def _gradient(self, problem: Problem, g: Array, source: Array, state: Any) -> Array:
         """Return the gradient; ``source`` is the source image, which most kernels do not read."""
