@@ -264,7 +264,7 @@ def test_shapes_that_do_not_fit(fields: dict[str, Any], x: Any, y: Any, text: st
 def test_bad_calls() -> None:
     x, y = np.zeros(A, F32), np.zeros(B, F32)
     spec = Arithmetic("multiply", secondary_strides=(0, 0, 1))
-    with pytest.raises(TypeError, match="y is the shape .*; Arithmetic.gradient reads its values: pass the array"):
+    with pytest.raises(TypeError, match=r"y is the shape .*; Arithmetic.gradient reads its values: pass the array"):
         spec.gradient(x, x, B)
     with pytest.raises(TypeError, match="x is a shape; the gradient of a clamp"):
         replace(spec, operation="add", maximum_value=1).gradient(x, A, y)
