@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
@@ -104,7 +104,7 @@ class Trainer:
         """Number of steps in an epoch; the last batch may be smaller."""
         return -(-len(self.learn.digits) // self.settings.batch)
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self) -> Iterator[NDArray[np.int64]]:
         """Yield the indices of the images of each batch; the order depends on seed and epoch alone."""
         generator = np.random.default_rng([self.settings.seed, len(self.history)])
         order = generator.permutation(len(self.learn.digits))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from mpsref.errors import needs
 from mpsref.viz.grid_figure import FAINT, INK
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from mpsref.mps.graph import MPSNNGraph
+    from mpsref.mps.graph import MPSNNFilterNode, MPSNNGraph, MPSNNImageNode
 
 WIDTH, HEIGHT = 2.5, 0.52
 """Size of a box in inches."""
@@ -25,6 +25,7 @@ ACROSS, DOWN = 2.9, 0.95
 FACES = {"input": "#E4EEF8", "forward": "white", "gradient": "#E3E3E3", "inserted": "#FBEFD9"}
 
 Place = tuple[float, float]
+Node: TypeAlias = "MPSNNImageNode | MPSNNFilterNode"
 
 
 def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figure:
@@ -72,10 +73,10 @@ def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figur
     return figure
 
 
-def _places(graph: MPSNNGraph) -> dict[Any, Place]:
+def _places(graph: MPSNNGraph) -> dict[Node, Place]:
     """Return (column, row) of each input and step: below all of its inputs, forward steps to the left."""
-    rows: dict[Any, int] = dict.fromkeys(graph.source_images, 0)
-    columns: dict[Any, int] = {image: k for k, image in enumerate(graph.source_images)}
+    rows: dict[Node, int] = dict.fromkeys(graph.source_images, 0)
+    columns: dict[Node, int] = {image: k for k, image in enumerate(graph.source_images)}
     used: dict[tuple[bool, int], int] = defaultdict(int)
     forward = 0
     for step in graph.program.steps:

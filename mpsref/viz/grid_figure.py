@@ -49,7 +49,7 @@ class Mark(NamedTuple):
     """Colour and line style of a frame or a dot."""
 
     color: str
-    line: Any = "-"
+    line: str | tuple[float, tuple[float, ...]] = "-"
 
 
 def shown(indices: range, focus: range = range(0)) -> list[int]:
@@ -169,7 +169,7 @@ class Panel:
             if vertical and horizontal:
                 corner = left + horizontal[0] + inset, top + vertical[0] + inset
                 size = (s[1] - s[0] - 2 * inset for s in (horizontal, vertical))
-                style = {"edgecolor": mark.color, "linestyle": mark.line, "joinstyle": "round"}
+                style: dict[str, Any] = {"edgecolor": mark.color, "linestyle": mark.line, "joinstyle": "round"}
                 axes.add_patch(Rectangle(corner, *size, fill=False, linewidth=2.6, **style))
         for i, j, mark in self.dots:
             if i in self.rows.at and j in self.columns.at:
