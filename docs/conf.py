@@ -27,6 +27,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 100
 napoleon_google_docstring = False
+napoleon_use_param = False  # types of parameters are text, not references
+napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = f"mpsref {release}"
