@@ -1,6 +1,6 @@
 """Batch normalization with Apple's names: the statistics of a batch, the normalization, and its state.
 
-A training step, with the batch in two parts:
+A training step, with the batch in two chunks:
 
 >>> import numpy as np
 >>> from mpsref.mps.normalization_data_source import BatchNormalizationDataSource
@@ -16,7 +16,7 @@ A training step, with the batch in two parts:
 >>> state.mean.tolist(), state.variance.tolist()
 ([3.0], [2.5])
 
-One state serves a whole batch and all of its parts. Kernels add to it in the order in which they are encoded; the host
+One state serves a whole batch and all of its chunks. Kernels add to it in the order in which they are encoded; the host
 reads it after a synchronization. Gamma, beta and epsilon are read through its kernel, so they are current after a
 reload. Statistics that were used, by a normalization or a gradient kernel, belong to a finished batch: the next
 statistics kernel starts another one. The same holds for the sums after a gradient kernel [choice: Apple documents that
@@ -55,10 +55,10 @@ from mpsref.registry import Backend
 # --- images: one array, or a list of arrays that follow each other ----------------------------------------------------
 
 
-Parts = list[ImageArgument]
+Chunks = list[ImageArgument]
 
 
-def parts_of(name: str, value: Any) -> Parts:
+def chunks_of(name: str, value: Any) -> Chunks:
     """Return the images of a batch as one operand, or for a list of arrays (N, H, W, C) as one for each of them.
 
     Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
@@ -75,9 +75,9 @@ def is_list_of_arrays(value: Any) -> bool:
     return all(len(getattr(one, "shape", ())) == 4 for one in value)
 
 
-def check_channels(parts: Parts, channels: int) -> None:
+def check_channels(chunks: Chunks, channels: int) -> None:
     """Raise ``ShapeError`` for an image with another number of channels than the parameters."""
-    for one in parts:
+    for one in chunks:
         if one.array.shape[3] != channels:
             raise ShapeError(
                 f"{one.name} has {one.array.shape[3]} channels; number_of_feature_channels of the data source is "
@@ -85,7 +85,7 @@ def check_channels(parts: Parts, channels: int) -> None:
             )
 
 
-def check_pairs(gradients: Parts, sources: Parts) -> None:
+def check_pairs(gradients: Chunks, sources: Chunks) -> None:
     """Raise ``ShapeError`` unless each source gradient has the shape of its source image."""
     if len(gradients) != len(sources):
         raise ShapeError(
@@ -97,17 +97,17 @@ def check_pairs(gradients: Parts, sources: Parts) -> None:
 
 
 def store(
-    compute: Callable[..., Array], pictures: Sequence[Array], given: ImageArgument | None, dtype: Any = None
+    compute: Callable[..., Array], images: Sequence[Array], given: ImageArgument | None, dtype: Any = None
 ) -> Array:
-    """Return ``compute(*pictures, out=...)``, in the ``given`` destination or in a new image.
+    """Return ``compute(*images, out=...)``, in the ``given`` destination or in a new image.
 
     Images of several dtypes are computed on in the widest, and rounded once more when they are stored.
     """
-    wanted = np.dtype(dtype or pictures[0].dtype).newbyteorder("=") if given is None else given.array.dtype
-    wide = np.result_type(wanted, *pictures).newbyteorder("=")
+    wanted = np.dtype(dtype or images[0].dtype).newbyteorder("=") if given is None else given.array.dtype
+    wide = np.result_type(wanted, *images).newbyteorder("=")
     if given is not None and wanted == wide and wanted.isnative:
-        return compute(*pictures, out=given.array)
-    result = compute(*(picture.astype(wide, copy=False) for picture in pictures))
+        return compute(*images, out=given.array)
+    result = compute(*(image.astype(wide, copy=False) for image in images))
     if given is None:
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             return result.astype(wanted, copy=False)
@@ -116,20 +116,20 @@ def store(
     return given.array
 
 
-def destinations(name: str, value: Any, sources: Sequence[Parts]) -> list[ImageArgument | None]:
-    """Return a destination for each part of the last of ``sources``, whose shape it must have; or ``None`` for each."""
-    parts = sources[-1]
-    if value is None or not parts:
-        return [None] * len(parts)
+def destinations(name: str, value: Any, sources: Sequence[Chunks]) -> list[ImageArgument | None]:
+    """Return a destination, or ``None``, for each chunk of the last of ``sources``, whose shape it must have."""
+    chunks = sources[-1]
+    if value is None or not chunks:
+        return [None] * len(chunks)
     single = not is_list_of_arrays(value)
     names, values = ([name], [value]) if single else ([f"{name}[{k}]" for k in range(len(value))], list(value))
-    if len(values) != len(parts):
-        raise ShapeError(f"{name} has {len(values)} parts and {parts[0].name} {len(parts)}; both must have as many")
+    if len(values) != len(chunks):
+        raise ShapeError(f"{name} has {len(values)} parts and {chunks[0].name} {len(chunks)}; both must have as many")
     given: list[ImageArgument | None] = []
-    for key, one, part in zip(names, values, parts, strict=True):
+    for key, one, chunk in zip(names, values, chunks, strict=True):
         target = image_arguments.destination(key, one, [source for each in sources for source in each])
-        if target.array.shape != part.array.shape:
-            raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {part.array.shape}")
+        if target.array.shape != chunk.array.shape:
+            raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {chunk.array.shape}")
         given.append(target)
     return given
 
@@ -268,7 +268,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     def complete_sums(self) -> BatchGradientSums | None:
         """Return the sums for a gradient kernel; ``None`` with frozen statistics.
 
-        Raises ``OrderError`` unless they are over as many pixels as the statistics: a part was left out or came twice.
+        Raises ``OrderError`` unless they are over as many pixels as the statistics: a chunk was left out or came twice.
         """
         if not self.count:
             return None
@@ -276,7 +276,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         if n != self.count:
             raise OrderError(
                 f"batch_normalization_state has gradient sums over {n} pixels and statistics of {self.count}; encode "
-                "MPSCNNBatchNormalizationStatisticsGradient once for every part of the batch before the gradient"
+                "MPSCNNBatchNormalizationStatisticsGradient once for every chunk of the batch before the gradient"
             )
         return self._sums
 
@@ -351,21 +351,21 @@ def checked_state(name: str, value: Any, images: int) -> MPSCNNBatchNormalizatio
     return state
 
 
-def images_in(parts: Parts) -> int:
-    """Return the number of images in all parts."""
-    return sum(one.array.shape[0] for one in parts)
+def images_in(chunks: Chunks) -> int:
+    """Return the number of images in all chunks."""
+    return sum(one.array.shape[0] for one in chunks)
 
 
 @saved()
 class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
     """The statistics of a batch, added to a state in one call or in several: :meth:`BatchNormalization.statistics`.
 
-    The parts of a batch may be of any size, also of different ones, and come in any order. All pixels of all images
+    The chunks of a batch may be of any size, also of different ones, and come in any order. All pixels of all images
     count. There is no destination image, so ``encode`` is unavailable [doc].
     """
 
     append_batch_barrier = True
-    """All parts of a batch are to be finished before the normalization starts. Source: [doc]."""
+    """All chunks of a batch are to be finished before the normalization starts. Source: [doc]."""
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
@@ -384,15 +384,15 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
         Without images nothing happens. On an error, ``ValueError`` or ``TypeError`` for values that do not fit,
         ``OrderError`` for a committed ``command_buffer``, the state stays as it was.
         """
-        parts = parts_of("source_images", source_images)
-        state = checked_state("batch_normalization_state", batch_normalization_state, images_in(parts))
+        chunks = chunks_of("source_images", source_images)
+        state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
         with Encoding(self, command_buffer):
             require_defaults(self, *WHOLE)
-            check_channels(parts, state.batch_normalization.number_of_feature_channels)
+            check_channels(chunks, state.batch_normalization.number_of_feature_channels)
             norm, seen = BatchNormalization(), state.batch_so_far()
-            for one in parts:
+            for one in chunks:
                 seen = norm.statistics(one.array, seen, backend=self.backend)
-            if seen is not None and images_in(parts):
+            if seen is not None and images_in(chunks):
                 state.write_statistics(seen)
 
     def _compute(self, *_: Any) -> None:
@@ -488,10 +488,10 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         """
         if return_state or destination_state is not None:
             raise refuse(self, "encode with a destination state", "make one with result_state_for_source_image()")
-        parts = parts_of("source_image", source_image)
+        chunks = chunks_of("source_image", source_image)
         state = None
         if batch_normalization_state is not None:
-            state = checked_state("batch_normalization_state", batch_normalization_state, images_in(parts))
+            state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
             if state.batch_normalization is not self:
                 raise ValueError(
                     "batch_normalization_state was made by another kernel; pass one that this kernel's "
@@ -500,10 +500,10 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         if destination_image is not None and destination_size is not None:
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
         with Encoding(self, command_buffer):
-            check_channels(parts, self.number_of_feature_channels)
-            dtypes = [self._placed(one, destination_image, destination_size) for one in parts]
+            check_channels(chunks, self.number_of_feature_channels)
+            dtypes = [self._placed(one, destination_image, destination_size) for one in chunks]
             require_defaults(self, *WHOLE)
-            given = destinations("destination_image", destination_image, (parts,))
+            given = destinations("destination_image", destination_image, (chunks,))
             mean, variance = self._in_force() if state is None else state.statistics_in_force()
 
             def compute(x: Array, out: Any = None) -> Array:
@@ -511,12 +511,12 @@ class MPSCNNBatchNormalization(NormalizationKernel):
                 return self.function.forward(x, mean, variance, *scale, out=out, backend=self.backend)
 
             results = []
-            for one, target, dtype in zip(parts, given, dtypes, strict=True):
+            for one, target, dtype in zip(chunks, given, dtypes, strict=True):
                 array = store(compute, [one.array], target, dtype)
                 results.append(
                     image_arguments.like(one.value, array) if target is None else image_arguments.written(target)
                 )
-            if state is not None and images_in(parts):
+            if state is not None and images_in(chunks):
                 state.use_statistics()
             return results if is_list_of_arrays(source_image) else results[0]
 
@@ -553,19 +553,19 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     def result_state_for_source_image(
         self, source_image: ImageLike, source_states: Any = None, destination_image: ImageLike | None = None
     ) -> MPSCNNBatchNormalizationState:
-        """Return a new state for a batch, of which ``source_image`` may be any part.
+        """Return a new state for a batch, of which ``source_image`` may be any chunk.
 
         ``source_states`` has no state, as no other kernel's goes in. Raises ``ValueError`` or ``TypeError`` for images
         that do not fit.
         """
         if source_states is not None and len(source_states):
             raise ValueError(f"source_states has {len(source_states)} states; {type(self).__name__} takes none")
-        parts = parts_of("source_image", source_image)
-        if not parts:
-            raise ValueError("source_image is an empty list; pass one part of the batch at least")
-        check_channels(parts, self.number_of_feature_channels)
-        destinations("destination_image", destination_image, (parts,))
-        first = parts[0]
+        chunks = chunks_of("source_image", source_image)
+        if not chunks:
+            raise ValueError("source_image is an empty list; pass one chunk of the batch at least")
+        check_channels(chunks, self.number_of_feature_channels)
+        destinations("destination_image", destination_image, (chunks,))
+        first = chunks[0]
         shape = first.array.shape
         region = destination_region(self.destination_name, shape, None, 0, shape[3])
         return MPSCNNBatchNormalizationState(self, self._record((first,), shape, region))

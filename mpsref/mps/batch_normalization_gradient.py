@@ -36,17 +36,17 @@ from mpsref.errors import OrderError
 from mpsref.kernels import BatchNormalization
 from mpsref.kernels.batch_normalization_problems import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import (
+    Chunks,
     MPSCNNBatchNormalization,
     MPSCNNBatchNormalizationState,
-    Parts,
     check_channels,
     check_pairs,
     checked_state,
+    chunks_of,
     destinations,
     images_in,
     is_list_of_arrays,
     neuron_of,
-    parts_of,
     refuse,
     store,
 )
@@ -103,9 +103,9 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
 
     def _taken(
         self, source_gradient: ImageLike, source_image: ImageLike, given: Any
-    ) -> tuple[Parts, Parts, MPSCNNBatchNormalizationState]:
-        """Return the parts of both images and the state, checked."""
-        gradients, sources = parts_of("source_gradient", source_gradient), parts_of("source_image", source_image)
+    ) -> tuple[Chunks, Chunks, MPSCNNBatchNormalizationState]:
+        """Return the chunks of both images and the state, checked."""
+        gradients, sources = chunks_of("source_gradient", source_gradient), chunks_of("source_image", source_image)
         state = checked_state("batch_normalization_state", given, images_in(gradients))
         check_pairs(gradients, sources)
         kernel = state.batch_normalization
@@ -137,7 +137,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     """
 
     append_batch_barrier = True
-    """All parts of a batch are to be finished before the gradient starts [choice, as for the statistics]."""
+    """All chunks of a batch are to be finished before the gradient starts [choice, as for the statistics]."""
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
@@ -181,7 +181,7 @@ BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_
 class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
     """The gradient for the source images, from the sums in a state: :meth:`BatchNormalization.gradient`.
 
-    It may be called for each image, for parts of the batch or for all of it, in any order, as often as wanted.
+    It may be called for each image, for chunks of the batch or for all of it, in any order, as often as wanted.
     """
 
     def encode(  # type: ignore[override]  # as Apple's, with a state of its own kind

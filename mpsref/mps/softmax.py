@@ -124,7 +124,7 @@ class MPSCNNSoftMaxGradient(_SoftMaxGradient):
     """The gradient of softmax, from g and the forward result y."""
 
     forward_class = MPSCNNSoftMax
-    function = SoftMax()
+    function = MPSCNNSoftMax.function
 
 
 @saved()
@@ -152,13 +152,6 @@ class MPSCNNLogSoftMaxGradientNode(_GradientNode):
 
 
 class _Node(FunctionNode):
-    kernel_class: ClassVar[type[_SoftMax]]
-
-    @property
-    def function(self) -> OverChannels:
-        """The functional form."""
-        return self.kernel_class.function
-
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         assert self.gradient_class is not None
         return self.gradient_class(source_gradient, self.result_image, self._state)
@@ -169,7 +162,7 @@ class MPSCNNSoftMaxNode(_Node):
 
     kind = "softmax"
     spec_class = SoftMax
-    kernel_class = MPSCNNSoftMax
+    function = MPSCNNSoftMax.function
     gradient_class = MPSCNNSoftMaxGradientNode
 
 
@@ -178,5 +171,5 @@ class MPSCNNLogSoftMaxNode(_Node):
 
     kind = "logsoftmax"
     spec_class = LogSoftMax
-    kernel_class = MPSCNNLogSoftMax
+    function = MPSCNNLogSoftMax.function
     gradient_class = MPSCNNLogSoftMaxGradientNode
