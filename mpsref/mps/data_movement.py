@@ -186,7 +186,7 @@ class MPSNNPadNode(FunctionNode):
     spec_class = Pad
     gradient_class = MPSNNPadGradientNode
     fill_value = MPSNNPad.fill_value
-    edge_mode = Property(_edge_mode, MPSImageEdgeMode.Zero, "The values of the padding.", read_only=True)
+    edge_mode = MPSNNPad.edge_mode.fixed()
 
     def __init__(
         self,

@@ -65,22 +65,36 @@ def clip_bound(name: str, value: Any) -> float:
     return number(name, value)
 
 
-@secure_coding(
-    version=1,
-    arguments=(
-        "learning_rate",
-        "gradient_rescale",
-        "apply_gradient_clipping",
-        "gradient_clip_max",
-        "gradient_clip_min",
-        "regularization_type",
-        "regularization_scale",
-    ),
+COMMON = (
+    "gradient_rescale",
+    "apply_gradient_clipping",
+    "gradient_clip_max",
+    "gradient_clip_min",
+    "regularization_type",
+    "regularization_scale",
 )
+NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization_type"))
+
+
+@secure_coding(version=1, arguments=("learning_rate", *COMMON))
 class MPSNNOptimizerDescriptor(SecureCoding):
     """The parameters of all optimizers. Numbers are finite and of any sign; the clip bounds may be infinite.
 
     The properties can be set; an optimizer copies the descriptor when it is made.
+
+    Parameters
+    ----------
+    learning_rate : float
+        The factor of a step.
+    gradient_rescale : float
+        The factor of a gradient, after clipping.
+    **properties
+        Initial values of properties, by name.
+
+    Raises
+    ------
+    ValueError
+        If ``gradient_clip_min > gradient_clip_max``.
     """
 
     learning_rate = Property(number, 1e-3, "The factor of a step.")
@@ -91,30 +105,8 @@ class MPSNNOptimizerDescriptor(SecureCoding):
     regularization_type = Property(regularization_type, MPSNNRegularizationType.NONE, "Regularization: none, L1 or L2.")
     regularization_scale = Property(number, 0.0, "The factor of its gradient.")
 
-    def __init__(
-        self,
-        learning_rate: float = 1e-3,
-        gradient_rescale: float = 1.0,
-        *,
-        apply_gradient_clipping: bool = False,
-        gradient_clip_max: float = math.inf,
-        gradient_clip_min: float = -math.inf,
-        regularization_type: Any = MPSNNRegularizationType.NONE,
-        regularization_scale: float = 0.0,
-    ) -> None:
-        """Describe an optimizer; ``ValueError`` for gradient_clip_min > gradient_clip_max."""
-        initialize(
-            self,
-            {
-                "learning_rate": learning_rate,
-                "gradient_rescale": gradient_rescale,
-                "apply_gradient_clipping": apply_gradient_clipping,
-                "gradient_clip_max": gradient_clip_max,
-                "gradient_clip_min": gradient_clip_min,
-                "regularization_type": regularization_type,
-                "regularization_scale": regularization_scale,
-            },
-        )
+    def __init__(self, learning_rate: float = 1e-3, gradient_rescale: float = 1.0, **properties: Any) -> None:
+        initialize(self, {"learning_rate": learning_rate, "gradient_rescale": gradient_rescale, **properties})
         self.check()
 
     def check(self) -> None:
@@ -458,17 +450,6 @@ def _check_apart(arrays: Mapping[str, Array | None], written: Mapping[str, Array
 # --- optimizers -------------------------------------------------------------------------------------------------------
 
 
-COMMON = (
-    "gradient_rescale",
-    "apply_gradient_clipping",
-    "gradient_clip_max",
-    "gradient_clip_min",
-    "regularization_type",
-    "regularization_scale",
-)
-NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization_type"))
-
-
 class MPSNNOptimizer(MPSKernel):
     """Base class of the optimizers.
 
@@ -480,13 +461,13 @@ class MPSNNOptimizer(MPSKernel):
     """The lists of vectors, two in each, that the state forms of ``encode`` need in addition to the states."""
     optional_moments: ClassVar[tuple[str, ...]] = ()
 
-    learning_rate = Property(number, 1e-3, "The factor of a step.")
-    gradient_rescale = Property(number, 1.0, "The factor of a gradient, after clipping.", read_only=True)
-    apply_gradient_clipping = Property(flag, False, "Whether gradients are clipped.")
-    gradient_clip_max = Property(clip_bound, float("inf"), "The largest gradient.", read_only=True)
-    gradient_clip_min = Property(clip_bound, -float("inf"), "The smallest gradient.", read_only=True)
-    regularization_type = Property(regularization_type, MPSNNRegularizationType.NONE, "Regularization.", read_only=True)
-    regularization_scale = Property(number, 0.0, "The factor of its gradient.", read_only=True)
+    learning_rate = MPSNNOptimizerDescriptor.learning_rate
+    gradient_rescale = MPSNNOptimizerDescriptor.gradient_rescale.fixed()
+    apply_gradient_clipping = MPSNNOptimizerDescriptor.apply_gradient_clipping
+    gradient_clip_max = MPSNNOptimizerDescriptor.gradient_clip_max.fixed()
+    gradient_clip_min = MPSNNOptimizerDescriptor.gradient_clip_min.fixed()
+    regularization_type = MPSNNOptimizerDescriptor.regularization_type.fixed()
+    regularization_scale = MPSNNOptimizerDescriptor.regularization_scale.fixed()
 
     def __init__(
         self,

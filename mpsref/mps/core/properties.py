@@ -62,6 +62,10 @@ class Property(Generic[T]):
             )
         instance.__dict__[self.name] = self.accepted(instance, value)
 
+    def fixed(self) -> Property[T]:
+        """Return the same property, read-only."""
+        return Property(self.check, self.default, self.__doc__ or "", read_only=True)
+
     def accepted(self, instance: Any, value: Any) -> T:
         """Return the value to store."""
         return self.check(self.name, value)
