@@ -68,6 +68,11 @@ def integer(code: str, low: int | None = None) -> Codec:
     return Codec(f"{code}3", code + INT, int, lambda value: f"{code}{value}", convert)
 
 
+def unsigned(code: str, bits: int) -> Codec:
+    """Return the codec of an unsigned integer of ``bits`` bits."""
+    return integer(code)._replace(convert=lambda name, value: parameters.word_of(name, value, bits))
+
+
 def number(
     code: str, low: float = -math.inf, high: float = math.inf, *, below: bool = False, above: bool = False
 ) -> Codec:
@@ -133,7 +138,7 @@ def image_shape(name: str) -> Codec:
 
 
 def dims(code: str) -> Codec:
-    """Return the codec of a tuple of integers of any length.
+    """Return the codec of a tuple of integers >= 0 of any length.
 
     >>> dims("v").write((3, 4, 5))
     'v3x4x5'
@@ -143,6 +148,7 @@ def dims(code: str) -> Codec:
         rf"{code}((?:-?\d+(?:x-?\d+)*)?)",
         lambda text: tuple(int(length) for length in text.split("x") if length),
         lambda lengths: code + "x".join(map(str, lengths)),
+        lambda name, value: tuple(parameters.integer(f"{name}[{axis}]", n, low=0) for axis, n in enumerate(value)),
     )
 
 

@@ -37,6 +37,7 @@ OperationKey: TypeAlias = tuple[type[Any], str]
 """An :class:`Operation`, or the plain tuple that equals it."""
 
 Value = TypeVar("Value")
+AnyFormula = TypeVar("AnyFormula", bound=Formula)
 
 KERNELS_GROUP = "mpsref.kernels"
 """The group of entry points that name modules with kernels of other packages."""
@@ -138,6 +139,10 @@ class Argument(NamedTuple):
     ``None`` where the field is false; else only its shape counts where the attribute is false."""
 
 
+def _arguments(declared: Arguments) -> dict[str, Argument]:
+    return {name: Argument(one) if isinstance(one, str) else one for name, one in declared.items()}
+
+
 def vector(dims: str = "c", when: str = "") -> Argument:
     """Return the argument of a statistic or a parameter, ``float32`` next to ``float16`` images."""
     return Argument(dims, "real", when)
@@ -156,9 +161,9 @@ class Problem(_Record):
 
     spec: Spec
     method: ClassVar[str]
-    inputs: ClassVar[Arguments]
+    inputs: ClassVar[Mapping[str, Argument]]
     """The arrays that the operation reads, in the order of its implementation's arguments."""
-    results: ClassVar[Arguments]
+    results: ClassVar[Mapping[str, Argument]]
     """The results."""
 
     def __init_subclass__(
@@ -166,22 +171,24 @@ class Problem(_Record):
     ) -> None:
         """Declare the method's name and its arrays, as keywords of the class statement."""
         super().__init_subclass__()
-        declared = {"method": method, "inputs": inputs, "results": results}
-        for name, value in declared.items():
-            if value:
-                setattr(cls, name, value)
+        if method:
+            cls.method = method
+        if inputs is not None:
+            cls.inputs = _arguments(inputs)
+        if results is not None:
+            cls.results = _arguments(results)
 
     @property
     def operation(self) -> Operation:
         """The operation that this is a problem of."""
         return Operation(type(self.spec), self.method)
 
-    @property
+    @functools.cached_property
     def arguments(self) -> dict[str, Argument]:
         """The arrays that this call reads."""
         return {
             name: one
-            for name, one in _listed(self.inputs)
+            for name, one in self.inputs.items()
             if one.dtype != "shape" and (not one.when or getattr(self, one.when))
         }
 
@@ -193,9 +200,10 @@ class Problem(_Record):
     @property
     def result_shapes(self) -> tuple[Shape, ...]:
         """Shape of each result."""
-        return tuple(
-            self.shape_of(one.dims) for _, one in _listed(self.results) if not one.when or getattr(self, one.when)
-        )
+        return tuple(self.shape_of(one.dims) for one in self._returned())
+
+    def _returned(self) -> Iterator[Argument]:
+        return (one for one in self.results.values() if not one.when or getattr(self, one.when))
 
     def shape_of(self, dims: str) -> Shape:
         """Return the shape that the words of :class:`Argument` describe."""
@@ -236,11 +244,12 @@ class Problem(_Record):
             return (inputs[0],) * len(self.result_shapes)
         images = [dtype for dtype, one in zip(inputs, self.arguments.values(), strict=True) if one.dtype == "image"]
         kinds: dict[str, np.dtype[Any]] = {
-            "image": inputs[0],
-            "real": np.result_type(np.float32, *images),
+            "real": np.result_type(np.float32, *(images or inputs)),
             "uint8": np.dtype(np.uint8),
         }
-        return tuple(kinds[one.dtype] for _, one in _listed(self.results) if not one.when or getattr(self, one.when))
+        if inputs:
+            kinds["image"] = inputs[0]
+        return tuple(kinds[one.dtype] for one in self._returned())
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Turn random numbers, an array for each input, into inputs that the operation accepts; in the same order."""
@@ -279,15 +288,6 @@ class ImageProblem(Problem):
         return self.source_shape["nhwc".index(letter)]
 
 
-@functools.cache
-def _arguments(names: tuple[tuple[str, str | Argument], ...]) -> list[tuple[str, Argument]]:
-    return [(name, Argument(one) if isinstance(one, str) else one) for name, one in names]
-
-
-def _listed(arguments: Arguments) -> list[tuple[str, Argument]]:
-    return _arguments(tuple(arguments.items()))
-
-
 def operation(
     *spec_types: type[Spec],
     method: str = "",
@@ -295,7 +295,7 @@ def operation(
     inputs: Arguments | None = None,
     results: Arguments | None = None,
     bound: Formula,
-) -> Callable[[Formula], Formula]:
+) -> Callable[[AnyFormula], AnyFormula]:
     """Declare the decorated function as the formula of a method of ``spec_types``.
 
     Parameters
@@ -316,7 +316,7 @@ def operation(
         body = {"__module__": spec_types[0].__module__, "__doc__": problem.__doc__}
         problem = type(name, (problem,), body, method=method, inputs=inputs, results=results)
 
-    def declare(formula: Formula) -> Formula:
+    def declare(formula: AnyFormula) -> AnyFormula:
         for spec_type in spec_types:
             spec_type.problems[problem.method] = problem
             spec_type.declared[problem.method] = Declaration(formula, bound)
@@ -364,7 +364,7 @@ def _posed(
 ) -> tuple[Any, tuple[Array, ...]]:
     """Check the arrays of a call, infer the fields of its problem from their shapes, and compare all shapes."""
     codec_of = {one.name: one.metadata.get("codec") for one in fields(kind)}
-    listed = list(zip(_listed(kind.inputs), given, strict=True))
+    listed = list(zip(kind.inputs.items(), given, strict=True))
     values: dict[str, Any] = {}
     shapes: dict[str, Shape] = {}
     inferred: dict[str, Any] = {}

@@ -11,7 +11,7 @@ import pytest
 
 from mpsref import Dropout, ShapeError
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.philox import halves, philox4x32
+from mpsref.kernels.dropout import halves, philox4x32
 
 F32 = np.float32
 

@@ -9,7 +9,7 @@ import pytest
 
 from mpsref import Loss
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.loss_formulas import LOSS_TYPES
+from mpsref.kernels.loss import LOSS_TYPES
 
 F32 = np.float32
 INF = np.inf

@@ -380,8 +380,8 @@ def test_bad_arrays(kind: Any) -> None:
         (lambda: norm.forward(x, (0, 1)), r"output_size\[0\] is 0"),
         (lambda: norm.forward(x[0]), "rank 3"),
         (lambda: norm.forward(x.astype(np.int32)), "x has dtype int32"),
-        (lambda: norm.gradient(x[:1], x), "both must have the same N and C"),
-        (lambda: norm.gradient(x[..., :2], x), "both must have the same N and C"),
+        (lambda: norm.gradient(x[:1], x), r"g has shape .*; with x of shape .* it must have shape"),
+        (lambda: norm.gradient(x[..., :2], x), r"g has shape .*; with x of shape .* it must have shape"),
         (lambda: norm.gradient(x, x, out=x), "out shares memory with an input"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):

@@ -13,7 +13,7 @@ from mpsref import Adam, RMSProp, ShapeError, StochasticGradientDescent, registr
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import data
 from mpsref.conformance.families.optimizers import STEPS, follow
-from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
+from mpsref.kernels.optimizers import AdamStep, RMSPropStep, SGDStep, Step
 
 F32 = np.float32
 VALUES, GRADIENTS = [1.0, -2.0], ([0.5, 4.0], [-0.25, 1.0])
@@ -273,5 +273,5 @@ def test_steps_that_share_what_is_known_of_them_still_look_at_backend_and_dtype(
 
 def test_problems_that_follow_one_another_are_pickled_without_what_is_remembered() -> None:
     first = AdamStep(ADAM, (3,))
-    second = first.at(2)
+    second = first.varied({"time_step": 2})
     assert pickle.loads(pickle.dumps(second)) == second == AdamStep(ADAM, (3,), time_step=2) != first

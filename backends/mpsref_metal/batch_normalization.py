@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.batch_normalization import BatchNormalization
-from mpsref.kernels.batch_normalization_problems import (
+from mpsref.kernels.batch_normalization import (
+    BatchNormalization,
     BatchProblem,
     Forward,
     Gradient,

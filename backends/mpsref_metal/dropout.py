@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.dropout import Dropout, DropoutProblem, MaskProblem
-from mpsref.kernels.philox import halves
+from mpsref.kernels.dropout import Dropout, DropoutProblem, MaskProblem, halves
 from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]

@@ -7,7 +7,13 @@ import math
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.group_normalization import SPECS, GroupsProblem, NormalizationForward, NormalizationGradient
+from mpsref.kernels.group_normalization import (
+    GroupNormalization,
+    GroupsProblem,
+    InstanceNormalization,
+    NormalizationForward,
+    NormalizationGradient,
+)
 from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -77,5 +83,7 @@ def _threads(problem: GroupsProblem) -> int:
 
 
 IMPLEMENTATIONS = {
-    (spec, method): function for spec in SPECS for method, function in (("forward", forward), ("gradient", gradient))
+    (spec, method): function
+    for spec in (InstanceNormalization, GroupNormalization)
+    for method, function in (("forward", forward), ("gradient", gradient))
 }

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.loss import Loss
-from mpsref.kernels.loss_formulas import LOSS_TYPES
-from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
+from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
 from mpsref_metal.launch import Launcher, typedef
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -32,7 +30,7 @@ def forward(
         return
     n, *_, channels = y.shape
     size = y.size // n
-    run = channels if problem.formula.over_channels else IN_A_RUN
+    run = channels if problem.function.over_channels else IN_A_RUN
     runs = -(-size // run)
     buffers, known = _arrays(None, y, t, weights)
     counts = n * runs, channels, problem.label_channels, channels, size, run, runs
@@ -63,13 +61,13 @@ def _values(
     out: Array,
 ) -> None:
     n, *_, channels = y.shape
-    a, _ = _smoothing(problem)
+    a, _ = problem.spec.smoothing
     factors = np.full(n, problem.spec.weight * (a if wanted == LABEL_SLOPE else 1))
     if g is not None and problem.spec.reduction != "none":
         assert isinstance(problem, LossGradient)
         factors *= problem.source_gradient(np.asarray(g)).reshape(-1)
         g = None
-    run = channels if problem.formula.over_channels else 1
+    run = channels if problem.function.over_channels else 1
     buffers, known = _arrays(g, y, t, weights)
     size = y.size // n
     counts = y.size // run, channels, problem.label_channels, out.shape[3], size, run, size // run
@@ -90,15 +88,11 @@ def _arrays(g: Array | None, y: Array, t: Array, weights: Array | None) -> tuple
     return list(arrays.values()), tuple(typedef(name, array) for name, array in arrays.items())
 
 
-def _smoothing(problem: LossProblem) -> tuple[float, float]:
-    return problem.formula.smoothing(problem.spec) if problem.spec.label_smoothing > 0 else (1.0, 0.0)
-
-
 def _sizes(problem: LossProblem, counts: tuple[int, ...], choices: tuple[int, bool, bool]) -> Array:
     """Return the struct ``Sizes``; ``choices`` are what is wanted, and whether there are weights and gradients."""
     spec = problem.spec
     type_number = LOSS_TYPES.index(spec.type)
-    return np.array([(*counts, type_number, *choices, *_smoothing(problem), spec.epsilon, spec.delta)], SIZES)
+    return np.array([(*counts, type_number, *choices, *spec.smoothing, spec.epsilon, spec.delta)], SIZES)
 
 
 IMPLEMENTATIONS = {

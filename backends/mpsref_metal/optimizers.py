@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
-from mpsref.kernels.optimizers import REGULARIZATIONS, Adam, Optimizer, RMSProp, StochasticGradientDescent
+from mpsref.kernels.optimizers import (
+    REGULARIZATIONS,
+    Adam,
+    AdamStep,
+    Optimizer,
+    RMSProp,
+    RMSPropStep,
+    SGDStep,
+    Step,
+    StochasticGradientDescent,
+)
 from mpsref_metal.launch import Launcher
 
 __all__ = ["IMPLEMENTATIONS"]

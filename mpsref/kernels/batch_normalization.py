@@ -1,4 +1,4 @@
-"""Batch normalization: statistics of a batch, the normalization, and its gradient, each for itself.
+"""Batch normalization: statistics of a batch, the normalization, and its gradient, as separate operations.
 
 With sums over all n pixels of a batch, one channel by itself, ``r = 1 / sqrt(variance + epsilon)`` and f a neuron:
 
@@ -8,44 +8,114 @@ Statistics gradient  ``g' = g * f'(z)``, ``dbeta = sum g'``, ``dgamma = sum g' *
 Gradient             ``dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n)``; frozen: ``gamma * r * g'``
 
 A batch may come in parts: statistics and sums of one call are given to the next, and are the same for every partition
-and order, but for rounding. Statistics are count, mean and m2, merged as Chan does, with the first pixel of each call
+and order, up to rounding. Statistics are count, mean and m2, merged as Chan does, with the first pixel of each call
 as its shift: nothing cancels where a mean is large, and a constant channel has m2 = 0 exactly [choice].
 
 Source: MPSCNNBatchNormalizationStatistics, MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatisticsGradient,
 MPSCNNBatchNormalizationGradient in ``MPSCNNBatchNormalization.h``: formulas of the first two, and what the last two
 compute [doc]; the gradient's formulas [math].
+
+The bounds count every rounding of an evaluation in the order of the formula, 3 ulp for a root and for a division, and
+sums of at most 1,024 additions one after the other. They are absolute, and relative to nothing that could cancel.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import Any, ClassVar
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
+from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import integer, real
+from mpsref.arguments.parameters import integer
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import OrderError, ShapeError
-from mpsref.kernels import batch_normalization_formulas as formulas
-from mpsref.kernels import batch_normalization_problems as problems
-from mpsref.kernels.batch_normalization_problems import BatchGradientSums, BatchStatistics
-from mpsref.kernels.neuron import Neuron, neuron_codec
-from mpsref.kernels.normalization import FLT_MIN
-from mpsref.kernels.posing import posed
-from mpsref.operations import Declaration, Formula, OperationKey
-
-__all__ = ["BatchGradientSums", "BatchNormalization", "BatchStatistics"]
-
-SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, slope, value
+from mpsref.kernels.normalization import FLT_MIN, chain
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
+from mpsref.operations import ImageProblem, Spec, operation, vector
+from mpsref.registry import call
 
 
-class BatchNormalization(operations.Spec):
+class BatchStatistics(NamedTuple):
+    """Statistics of the pixels of a batch so far."""
+
+    n: int
+    """How many pixels."""
+    mean: Array
+    """(C,)"""
+    m2: Array
+    """(C,): the sum of squared deviations from the mean."""
+
+    @property
+    def variance(self) -> Array | None:
+        """The biased variance ``m2 / n``, (C,); ``None`` before the first pixel."""
+        return self.m2 / self.n if self.n else None
+
+
+class BatchGradientSums(NamedTuple):
+    """The sums over the pixels of a batch that its gradient needs; they are the gradients of the parameters."""
+
+    n: int
+    """How many pixels were added up."""
+    dbeta: Array
+    """(C,): the sum of g', dL/dbeta."""
+    dgamma: Array
+    """(C,): the sum of g' * xhat, dL/dgamma."""
+
+
+def not_negative(name: str, array: Array) -> Array:
+    """Return ``array`` unless an element is below 0; NaN passes, and stays in its channel."""
+    if np.fmin.reduce(array) < 0:  # which skips NaN
+        channel = int(np.argmax(array < 0))
+        raise ValueError(f"{name}[{channel}] is {array[channel]}; it must be >= 0")
+    return array
+
+
+def _check_variance(name: str, variance: Any) -> None:
+    """Raise ``ValueError`` for a negative variance; what is no vector of numbers is an error of the call itself."""
+    try:
+        array = variance if type(variance) is np.ndarray else np.asarray(variance, np.float64)
+    except (TypeError, ValueError):
+        return
+    if array.ndim == 1 and array.size and array.dtype.kind in "fiu" and np.fmin.reduce(array) < 0:
+        not_negative(name, array)
+
+
+def _earlier(name: str, state: Any, kind: type[Any], **image: Any) -> tuple[int, Any, Any]:
+    """Return the count and the two vectors of ``state``, checked; ``None`` for those over no pixels."""
+    if state is None:
+        return 0, None, None
+    if not isinstance(state, kind):
+        raise TypeError(f"{name} is of type {type(state).__name__}; it must be a {kind.__name__} or None")
+    count, first, second = state
+    channels = next(arrays.as_image(key, one).shape[3:] for key, one in image.items())
+    for key, one in zip(kind._fields[1:], (first, second), strict=True):
+        if not (type(one) is np.ndarray and one.shape == channels and one.dtype == np.float32):
+            arrays.as_vector(f"{name}.{key}", one, channels)
+    count = integer(f"{name}.n", count, low=0)
+    return (count, first, second) if count else (0, None, None)
+
+
+class BatchNormalization(Spec):
     """Batch normalization of images (N, H, W, C); statistics and parameters are vectors (C,).
 
-    ``epsilon`` is added to the variance, under the root. ``neuron`` is applied to the result of the normalization.
+    Parameters
+    ----------
+    epsilon : float, optional
+        At least 0, added to the variance under the root; default: the smallest normal float32.
+    neuron : Neuron, optional
+        Applied to the result of the normalization.
 
+    Examples
+    --------
     >>> norm = BatchNormalization(epsilon=1.5)
     >>> x = np.array([1, 2, 4, 5], np.float32).reshape(2, 1, 2, 1)
     >>> seen = norm.statistics(x[:1])
@@ -62,19 +132,8 @@ class BatchNormalization(operations.Spec):
     [-0.75, -0.375, 0.375, 0.75]
     """
 
-    epsilon: float = field(default=FLT_MIN, metadata={"codec": codecs.number("eps")})
-    neuron: Neuron | None = field(default=None, metadata={"codec": neuron_codec()})
-
-    problems: ClassVar = {
-        kind.method: kind
-        for kind in (problems.Statistics, problems.Forward, problems.StatisticsGradient, problems.Gradient)
-    }
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, low=0))
-        if self.neuron is not None and not isinstance(self.neuron, Neuron):
-            raise TypeError(f"neuron is {self.neuron!r}; it must be an mpsref.Neuron or None")
+    epsilon: float = parameter(codecs.real("eps", low=0), default=FLT_MIN)
+    neuron: Neuron | None = parameter(neuron_codec(), default=None)
 
     @property
     def activates(self) -> bool:
@@ -82,162 +141,444 @@ class BatchNormalization(operations.Spec):
         return self.neuron is not None and self.neuron.type != "none"
 
     def statistics(
-        self, x: Any, state: BatchStatistics | None = None, *, out: Any = None, backend: Any = None
+        self,
+        x: ArrayLike,
+        state: BatchStatistics | None = None,
+        *,
+        out: tuple[Array, Array] | None = None,
+        backend: str | Backend | None = None,
     ) -> BatchStatistics:
-        """Return the statistics of all pixels of ``x``, and of those that are in ``state``, which is not changed.
+        """Compute the statistics of all pixels of ``x``, merged with those of earlier calls.
 
-        Without any pixels n is 0, and mean and m2 are zeros. ``out`` is (mean, m2).
-        Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        state : BatchStatistics, optional
+            Statistics of earlier parts of the batch, which are not changed.
+        out : tuple of ndarray, optional
+            Arrays for mean and m2.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        BatchStatistics
+            float32 (float64 for float64 images); without any pixels n is 0, and mean and m2 are zeros.
         """
         x = arrays.as_image("x", x)
-        count, earlier = _earlier("state", state, BatchStatistics, x)
+        count, *earlier = _earlier("state", state, BatchStatistics, x=x)
         if count:
-            problems.not_negative("state.m2", earlier["m2"])
-        problem = posed(problems.Statistics, self, x.shape, count)
-        return BatchStatistics(count + problem.pixels, *_sums(problem, {"x": x}, earlier, out, backend))
+            _check_variance("state.m2", earlier[1])
+        mean, m2 = call(self, "statistics", (x, *earlier), out=out, backend=backend, count=count)
+        if count and not x.size:
+            mean[...], m2[...] = earlier
+        return BatchStatistics(count + x.size // x.shape[3], mean, m2)
 
     def forward(
         self,
-        x: Any,
-        mean: Any,
-        variance: Any,
-        gamma: Any = None,
-        beta: Any = None,
+        x: ArrayLike,
+        mean: ArrayLike,
+        variance: ArrayLike,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
         *,
-        out: Any = None,
-        backend: Any = None,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return y in the shape and dtype of ``x``; without ``gamma`` it is 1, without ``beta`` 0.
+        """Normalize an image.
 
-        Raises ``ShapeError`` for vectors of another length than C, ``ValueError`` for a negative variance.
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        mean, variance : array_like, shape (C,)
+            Statistics; no variance is negative.
+        gamma, beta : array_like, shape (C,), optional
+            Scale and shift; default: 1 and 0.
+        out, backend
+            As in :meth:`statistics`; ``out`` is one array.
+
+        Returns
+        -------
+        ndarray
+            In the shape and dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError
+            If a vector does not have C elements.
+        ValueError
+            If a variance is negative.
         """
-        x = arrays.as_image("x", x)
-        given = _vectors(x, mean=mean, variance=variance, gamma=gamma, beta=beta)
-        problem = posed(problems.Forward, self, x.shape, gamma is not None, beta is not None)
-        return _image(problem, {"x": x, **given}, out, backend)
+        _check_variance("variance", variance)
+        return call(self, "forward", (x, mean, variance, gamma, beta), out=out, backend=backend)
 
     def statistics_gradient(
         self,
-        g: Any,
-        x: Any,
-        mean: Any,
-        variance: Any,
-        gamma: Any = None,
-        beta: Any = None,
+        g: ArrayLike,
+        x: ArrayLike,
+        mean: ArrayLike,
+        variance: ArrayLike,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
         state: BatchGradientSums | None = None,
         *,
-        out: Any = None,
-        backend: Any = None,
+        out: tuple[Array, Array] | None = None,
+        backend: str | Backend | None = None,
     ) -> BatchGradientSums:
-        """Return dbeta and dgamma, sums over all pixels of ``g`` = dL/dy, and over those in ``state``, left unchanged.
+        """Compute dbeta and dgamma: sums over all pixels, added to those of earlier calls.
 
-        ``x``, ``mean`` and the others are what the forward pass had. ``out`` is (dbeta, dgamma). Errors as in
-        :meth:`forward`, and ``ShapeError`` where the shapes of ``g`` and ``x`` differ.
+        Parameters
+        ----------
+        g : array_like, shape (N, H, W, C)
+            Source gradient dL/dy.
+        x, mean, variance, gamma, beta
+            The arguments of :meth:`forward`.
+        state : BatchGradientSums, optional
+            Sums over earlier parts of the batch, which are not changed.
+        out : tuple of ndarray, optional
+            Arrays for dbeta and dgamma.
+        backend
+            As in :meth:`statistics`.
+
+        Returns
+        -------
+        BatchGradientSums
+            float32 (float64 for float64 images).
+
+        Raises
+        ------
+        ShapeError
+            If the shapes of ``g`` and ``x`` differ, and as in :meth:`forward`.
         """
-        g, x = _two_images(g, x)
-        given = _vectors(x, g, mean=mean, variance=variance, gamma=gamma, beta=beta)
-        count, earlier = _earlier("state", state, BatchGradientSums, x, g)
-        problem = posed(problems.StatisticsGradient, self, x.shape, count, gamma is not None, beta is not None)
-        sums = _sums(problem, {"g": g, "x": x, **given}, earlier, out, backend)
-        return BatchGradientSums(count + problem.pixels, *sums)
+        x = arrays.as_image("x", x)
+        _check_variance("variance", variance)
+        count, *earlier = _earlier("state", state, BatchGradientSums, x=x)
+        given = (g, x, mean, variance, gamma, beta, *earlier)
+        dbeta, dgamma = call(self, "statistics_gradient", given, out=out, backend=backend, count=count)
+        if count and not x.size:
+            dbeta[...], dgamma[...] = earlier
+        return BatchGradientSums(count + x.size // x.shape[3], dbeta, dgamma)
 
     def gradient(
         self,
-        g: Any,
-        x: Any,
-        mean: Any,
-        variance: Any,
-        gamma: Any = None,
-        beta: Any = None,
+        g: ArrayLike,
+        x: ArrayLike,
+        mean: ArrayLike,
+        variance: ArrayLike,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
         sums: BatchGradientSums | None = None,
         *,
-        out: Any = None,
-        backend: Any = None,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return dL/dx in the dtype of ``g``, with the ``sums`` of the whole batch.
+        """Compute dL/dx.
 
-        Without ``sums``, mean and variance are constants that do not depend on x. Errors as in
-        :meth:`statistics_gradient`, and ``OrderError`` for sums over no pixels.
+        Parameters
+        ----------
+        g, x, mean, variance, gamma, beta
+            The arguments of :meth:`statistics_gradient`.
+        sums : BatchGradientSums, optional
+            Sums over the whole batch; without them mean and variance are constants that do not depend on ``x``.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray
+            In the shape and dtype of ``g``.
+
+        Raises
+        ------
+        OrderError
+            If ``sums`` are over no pixels; other errors as in :meth:`statistics_gradient`.
         """
-        g, x = _two_images(g, x)
-        given = _vectors(x, g, mean=mean, variance=variance, gamma=gamma, beta=beta)
-        count, earlier = _earlier("sums", sums, BatchGradientSums, x, g)
+        _check_variance("variance", variance)
+        count, *earlier = _earlier("sums", sums, BatchGradientSums, g=g)
         if sums is not None and not count:
             raise OrderError("sums.n is 0; call statistics_gradient on every part of the batch before gradient")
-        problem = posed(problems.Gradient, self, x.shape, count, gamma is not None, beta is not None)
-        return _image(problem, {"g": g, "x": x, **given, **earlier}, out, backend)
+        given = (g, x, mean, variance, gamma, beta, *earlier)
+        return call(self, "gradient", given, out=out, backend=backend, count=count)
 
 
-def _two_images(g: Any, x: Any) -> tuple[Array, Array]:
-    g, x = arrays.as_image("g", g), arrays.as_image("x", x)
-    if g.shape != x.shape:
-        raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be the same")
-    return g, x
+class Inputs(NamedTuple):
+    """The arrays that an operation reads, by name; ``None`` for those that it does not read or that are left out."""
+
+    x: Array
+    g: Any = None
+    mean: Any = None
+    variance: Any = None
+    m2: Any = None
+    gamma: Any = None
+    beta: Any = None
+    dbeta: Any = None
+    dgamma: Any = None
 
 
-def _vectors(*pictures: Array, **vectors: Any) -> dict[str, Array]:
-    """Return vectors by name, checked; gamma and beta are left out where they are ``None``.
+class BatchProblem(ImageProblem):
+    """Base of the four problems; images are (N, H, W, C), everything else (C,)."""
 
-    One that fits as it is comes back itself: then an ``out`` that overlaps it is noticed, and no time is lost.
+    spec: BatchNormalization
+
+    def _check(self) -> None:
+        data = None if self.spec.neuron is None else self.spec.neuron.data
+        if data is not None and len(data) != self.channels:
+            raise ShapeError(
+                f"neuron has {len(data)} slopes and the image {self.channels} channels (axis 3); "
+                "it must have one for each channel"
+            )
+
+    @cached_property
+    def channels(self) -> int:
+        """C."""
+        return self.source_shape[3]
+
+    @cached_property
+    def pixels(self) -> int:
+        """How many pixels the images of this call have, N * H * W."""
+        return math.prod(self.source_shape[:3])
+
+    @property
+    def pictures(self) -> tuple[str, ...]:
+        """The names of the images that are read."""
+        return tuple(name for name, one in self.arguments.items() if one.dtype == "image")
+
+    def named(self, inputs: Iterable[Array]) -> Inputs:
+        """Return the inputs of an implementation by name."""
+        return Inputs(**dict(zip(self.arguments, inputs, strict=True)))
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Make variances positive; and where rounding decides on which side of a kink a value lies, let g be 0."""
+        made = {
+            name: (abs(array) + array.dtype.type(2.0**-9)) if name in ("variance", "m2") else array
+            for name, array in drawn.items()
+        }
+        if "g" in made and self.spec.neuron is not None:
+            made["g"] = np.where(_near_kink(self, made), 0, made["g"]).astype(made["g"].dtype)
+        return made
+
+
+def _near_kink(problem: BatchProblem, drawn: dict[str, Array]) -> Array:
+    """Return where the slope of the neuron would be another one a little to the left or to the right."""
+    spec, given = problem.spec, Inputs(**{name: array.astype(np.float64) for name, array in drawn.items()})
+    assert spec.neuron is not None
+    z = (given.x - given.mean) / np.sqrt(given.variance + spec.epsilon) * (1 if given.gamma is None else given.gamma)
+    shift = np.zeros_like(given.mean) if given.beta is None else given.beta
+    margin = 2.0**-17 * (1 + abs(z) + abs(shift))
+    at, below, above = (slope(spec.neuron, z + shift + sign * margin) for sign in (0, -1, 1))
+    return np.asarray((at != below) | (at != above))
+
+
+class Counted(BatchProblem):
+    """A problem with sums over ``count`` pixels of earlier calls."""
+
+    count: int = parameter(codecs.integer("count", low=0), default=0)
+
+
+class Reduction(Counted):
+    """An operation that adds up all pixels, to the sums of earlier calls."""
+
+    def where(self, index: tuple[int, ...]) -> str:
+        before = f", added to those of {self.count} before" if self.count else ""
+        return f"channel {index[-1]}, over {self.pixels} pixels{before}"
+
+
+class Scaled(BatchProblem):
+    """A problem with parameters; ``gamma`` and ``beta`` say which of them are given and read."""
+
+    gamma: bool = parameter(codecs.flag("gamma", "nogamma"), default=False)
+    beta: bool = parameter(codecs.flag("beta", "nobeta"), default=False)
+
+    def _check(self) -> None:
+        super()._check()
+        self._set(gamma=self.gamma and "gamma" in self.reads, beta=self.beta and "beta" in self.reads)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Which of gamma and beta the operation reads where they are given."""
+        return "gamma", "beta"
+
+
+IMAGE, VECTOR = "n h w c", vector()
+SCALE = {"mean": VECTOR, "variance": VECTOR, "gamma": vector(when="gamma"), "beta": vector(when="beta")}
+SUMS = {"dbeta": vector(when="count"), "dgamma": vector(when="count")}
+
+
+class Statistics(
+    Reduction,
+    method="statistics",
+    inputs={"x": IMAGE, "mean": vector(when="count"), "m2": vector(when="count")},
+    results={"mean": VECTOR, "m2": VECTOR},
+):
+    """``statistics``: mean and m2 from x, and from those of ``count`` earlier pixels."""
+
+
+class Forward(Scaled, method="forward", inputs={"x": IMAGE, **SCALE}, results={"y": IMAGE}):
+    """``forward``: y from x, mean and variance."""
+
+
+class StatisticsGradient(
+    Scaled,
+    Reduction,
+    method="statistics_gradient",
+    inputs={"g": IMAGE, "x": IMAGE, **SCALE, **SUMS},
+    results={"dbeta": VECTOR, "dgamma": VECTOR},
+):
+    """``statistics_gradient``: dbeta and dgamma from g, x, mean and variance, added to those of ``count`` pixels."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Scale and shift matter to the slope of a neuron alone."""
+        return ("gamma", "beta") if self.spec.activates else ()
+
+
+class Gradient(
+    Scaled,
+    Counted,
+    method="gradient",
+    inputs={"g": IMAGE, "x": IMAGE, **SCALE, **SUMS},
+    results={"dx": IMAGE},
+):
+    """``gradient``: dx from g, x, mean and variance, and the sums over ``count`` pixels; 0 is for frozen statistics."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The shift matters to the slope of a neuron alone."""
+        return ("gamma", "beta") if self.spec.activates else ("gamma",)
+
+
+def merged(n: int, mean: Array, m2: Array, b: int, mean_b: Array, m2_b: Array) -> tuple[Array, Array]:
+    """Return mean and m2 of n and b pixels together; n and b are never multiplied, which could overflow elsewhere."""
+    delta = mean_b - mean
+    share = b / (n + b)
+    return mean + delta * share, m2 + m2_b + delta * delta * (n * share)
+
+
+def statistics_bound(problem: Statistics, x: Array, *state: Array) -> tuple[ErrorBound, ErrorBound]:
+    """Bounds of mean and m2; a state counts as that many pixels at its mean.
+
+    A channel whose pixels are all equal must come out without any error.
     """
-    wide = _wide(pictures)
-    channels = pictures[0].shape[3]
-    given = {}
-    for name, vector in vectors.items():
-        if type(vector) is np.ndarray and vector.dtype == wide and vector.shape == (channels,):
-            given[name] = vector
-        elif vector is not None or name not in ("gamma", "beta"):
-            given[name] = arrays.as_vector(name, vector, (channels,), *pictures)
-    if "variance" in given:
-        problems.not_negative("variance", given["variance"])
-    return given
+    u, n = UNIT_ROUNDOFF, problem.count + problem.pixels
+    mean, m2 = statistics(problem, x, *state)
+    variance = m2 / n
+    distances = abs(x.reshape(-1, problem.channels) - mean)
+    largest, total = distances.max(axis=0), distances.sum(axis=0)
+    if state:
+        largest, total = np.maximum(largest, abs(state[0] - mean)), total + problem.count * abs(state[0] - mean)
+    h, merges = chain(n), (2 if state else 1) + math.ceil(math.log2(n))
+    of_mean = 2 * growth(h + 8) * largest + merges * u * (abs(mean) + 17 * largest)
+    of_variance = (
+        growth(h + 2 * merges + 8) * variance
+        + 16 * u * largest * total / n
+        + 4 * math.sqrt(max(1, merges / 4)) * (of_mean + u * largest) * np.sqrt(variance)
+    )
+    m = np.asarray(largest > 0, np.float64)
+    first, second = ErrorBound.of_error(of_mean), ErrorBound.of_error(n * of_variance)
+    return first._replace(m=m), second._replace(m=m)
 
 
-def _wide(pictures: tuple[Array, ...]) -> np.dtype[Any]:
-    """Return the dtype of vectors beside these images."""
-    return DOUBLE if max([picture.itemsize for picture in pictures]) == 8 else SINGLE
+@operation(BatchNormalization, problem=Statistics, bound=statistics_bound)
+def statistics(problem: Statistics, x: Array, *state: Array) -> tuple[Array, Array]:
+    """Mean and m2 of the pixels of this call, from their distances to the first one; then merged with the state."""
+    pixels = x.reshape(-1, problem.channels)
+    b = len(pixels)
+    shift = pixels[0]
+    d = pixels - shift
+    md = d.sum(axis=0) / b
+    mean = shift + md
+    rest = d - md
+    m2 = np.maximum((rest**2).sum(axis=0) - rest.sum(axis=0) ** 2 / b, 0)  # the second term only removes rounding
+    return merged(problem.count, state[0], state[1], b, mean, m2) if state else (mean, m2)
 
 
-def _earlier(name: str, state: Any, kind: type[Any], *pictures: Array) -> tuple[int, dict[str, Array]]:
-    """Return the count and the two vectors of ``state``, checked; none of them for ``None``."""
-    if state is None:
-        return 0, {}
-    if not isinstance(state, kind):
-        raise TypeError(f"{name} is of type {type(state).__name__}; it must be a {kind.__name__} or None")
-    count, *vectors = state
-    names = kind._fields[1:]
-    checked = _vectors(*pictures, **{f"{name}.{key}": vector for key, vector in zip(names, vectors, strict=True)})
-    return integer(f"{name}.n", count, low=0), dict(zip(names, checked.values(), strict=True))
+def normalized(problem: BatchProblem, given: Inputs) -> tuple[Array, Array]:
+    """Return r and xhat; an epsilon of 0 may make them infinite or NaN."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r = 1 / np.sqrt(given.variance + problem.spec.epsilon)
+        return r, (given.x - given.mean) * r
 
 
-def _sums(
-    problem: problems.Reduction, given: dict[str, Array], earlier: dict[str, Array], out: Any, backend: Any
-) -> tuple[Array, Array]:
-    """Add up; a batch without images leaves the earlier sums as they are."""
-    read = given | earlier
-    first, second = registry.run(problem, *[read[name] for name in problem.input_shapes], out=out, backend=backend)
-    if not problem.pixels and problem.count:
-        first[...], second[...] = earlier.values()
-    return first, second
+def scaled(xhat: Array, given: Inputs) -> Array:
+    """Return z = gamma * xhat + beta."""
+    z = xhat if given.gamma is None else given.gamma * xhat
+    return z if given.beta is None else z + given.beta
 
 
-def _image(problem: problems.BatchProblem, given: dict[str, Array], out: Any, backend: Any) -> Array:
-    return registry.run_one(problem, *[given[name] for name in problem.input_shapes], out=out, backend=backend)
+def upstream(problem: BatchProblem, xhat: Array, given: Inputs) -> Array:
+    """Return g' = g * f'(z), the gradient for the normalization's own result."""
+    neuron = problem.spec.neuron
+    return np.asarray(given.g if neuron is None else given.g * slope(neuron, scaled(xhat, given)))
 
 
-REFERENCE: dict[OperationKey, Formula] = {
-    (BatchNormalization, "statistics"): formulas.statistics,
-    (BatchNormalization, "forward"): formulas.forward,
-    (BatchNormalization, "statistics_gradient"): formulas.statistics_gradient,
-    (BatchNormalization, "gradient"): formulas.gradient,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (BatchNormalization, "statistics"): formulas.statistics_terms,
-    (BatchNormalization, "forward"): formulas.forward_terms,
-    (BatchNormalization, "statistics_gradient"): formulas.statistics_gradient_terms,
-    (BatchNormalization, "gradient"): formulas.gradient_terms,
-}
-SPECS = (BatchNormalization,)
+def forward_error(xhat: Array, given: Inputs) -> Array:
+    """Bound of z."""
+    shift = 0 if given.beta is None else abs(given.beta)
+    return np.asarray(growth(18) * (abs(scaled(xhat, given._replace(beta=None))) + shift))
 
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+
+def forward_bound(problem: Forward, *inputs: Array) -> ErrorBound:
+    """Bound of z, times the largest slope of the neuron near it, and the neuron's own bound."""
+    given, neuron = problem.named(inputs), problem.spec.neuron
+    _, xhat = normalized(problem, given)
+    of_z = forward_error(xhat, given)
+    if neuron is None:
+        return ErrorBound.of_error(of_z)
+    z = scaled(xhat, given)
+    steepest = np.maximum.reduce([abs(slope(neuron, z + sign * of_z)) for sign in (0, -1, 1)])
+    return ErrorBound.of_error(steepest * of_z + activation_error(neuron, "value", z))
+
+
+@operation(BatchNormalization, problem=Forward, bound=forward_bound)
+def forward(problem: Forward, *inputs: Array) -> Array:
+    """y = f(gamma * (x - mean) * r + beta)."""
+    given = problem.named(inputs)
+    _, xhat = normalized(problem, given)
+    z = scaled(xhat, given)
+    return z if problem.spec.neuron is None else value(problem.spec.neuron, z)
+
+
+def statistics_gradient_bound(problem: StatisticsGradient, *inputs: Array) -> tuple[ErrorBound, ErrorBound]:
+    """Sums of absolute terms; a state is one term more."""
+    h = chain(problem.pixels + (problem.count > 0))
+    given = problem.named(inputs)
+    _, xhat = normalized(problem, given)
+    g = abs(upstream(problem, xhat, given))
+    first, second = g.sum(axis=(0, 1, 2)), (g * abs(xhat)).sum(axis=(0, 1, 2))
+    if problem.count:
+        first, second = first + abs(given.dbeta), second + abs(given.dgamma)
+    return ErrorBound.of_error(growth(h + 4) * first), ErrorBound.of_error(growth(h + 20) * second)
+
+
+@operation(BatchNormalization, problem=StatisticsGradient, bound=statistics_gradient_bound)
+def statistics_gradient(problem: StatisticsGradient, *inputs: Array) -> tuple[Array, Array]:
+    """dbeta = sum g', dgamma = sum g' * xhat, and what there was before."""
+    given = problem.named(inputs)
+    _, xhat = normalized(problem, given)
+    g = upstream(problem, xhat, given)
+    dbeta, dgamma = g.sum(axis=(0, 1, 2)), (g * xhat).sum(axis=(0, 1, 2))
+    return (dbeta + given.dbeta, dgamma + given.dgamma) if problem.count else (dbeta, dgamma)
+
+
+def gradient_bound(problem: Gradient, *inputs: Array) -> ErrorBound:
+    """Forty roundings of the absolute terms."""
+    given = problem.named(inputs)
+    r, xhat = normalized(problem, given)
+    size = abs(upstream(problem, xhat, given))
+    if problem.count:
+        size = size + (abs(given.dbeta) + abs(xhat * given.dgamma)) / problem.count
+    scale = r if given.gamma is None else abs(given.gamma) * r
+    return ErrorBound.of_error(np.asarray(growth(40) * scale * size))
+
+
+@operation(BatchNormalization, problem=Gradient, bound=gradient_bound)
+def gradient(problem: Gradient, *inputs: Array) -> Array:
+    """dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n); without sums gamma * r * g'."""
+    given = problem.named(inputs)
+    r, xhat = normalized(problem, given)
+    dz = upstream(problem, xhat, given)
+    if problem.count:
+        dz = dz - given.dbeta / problem.count - xhat * (given.dgamma / problem.count)
+    return (r if given.gamma is None else given.gamma * r) * dz

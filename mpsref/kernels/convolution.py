@@ -36,8 +36,7 @@ from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
-from mpsref.kernels.neuron import Neuron, neuron_codec
-from mpsref.kernels.neuron_curves import error, value
+from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
 from mpsref.kernels.windows import default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec, operation, vector
@@ -561,7 +560,7 @@ def _through(neuron: Neuron, at: Array, distance: Array) -> ErrorBound:
     """Return the bound of a neuron's value whose argument may be ``distance`` from ``at``: its change, and its own."""
     there = [at - distance, at, at + distance]
     moved = np.max([abs(value(neuron, z) - value(neuron, at)) for z in there], axis=0)
-    return ErrorBound.of_error(moved + np.max([error(neuron, "value", z) for z in there], axis=0))
+    return ErrorBound.of_error(moved + np.max([activation_error(neuron, "value", z) for z in there], axis=0))
 
 
 @operation(Convolution, problem=ConvolutionForward, bound=forward_bound)

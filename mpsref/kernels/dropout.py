@@ -10,26 +10,29 @@ number, and key ``(low, high)`` of the seed. So a mask depends on its shape, p, 
 
 Source: MPSCNNDropout, MPSCNNDropoutGradient in ``MPSCNNDropout.h``: scale, zeros and mask strides [doc]; the generator
 is not documented, so no mask matches Apple's bit for bit [choice].
+The generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
+from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
-from mpsref.arguments.parameters import integer, number, word_of
+from mpsref.arguments.parameters import Triple, number, triple
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.philox import halves, philox4x32
-from mpsref.kernels.posing import following, posed
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import Argument, ImageProblem, Spec, operation
+from mpsref.registry import call
 
 BLOCK = 4
 """Mask elements that share a counter."""
@@ -37,105 +40,80 @@ BLOCK = 4
 LARGEST_MASK = 2**34
 """Elements of one image's mask: the counter of a block has 32 bits."""
 
+Words: TypeAlias = npt.NDArray[np.uint64]
+"""32-bit words; 64 bits wide, so that products fit."""
 
-class MaskProblem(operations.ImageProblem):
-    """``mask``: no inputs; a uint8 mask (N, Hm, Wm, Cm)."""
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+WEYL = 0x9E3779B9, 0xBB67AE85
+"""What is added to the two words of the key after each round."""
+ROUNDS = 10
 
-    method: ClassVar[str] = "mask"
-    spec: Dropout
-    sequence: int = field(default=0, metadata={"codec": codecs.integer("seq")._replace(convert=None)})
-    first_image_index: int = field(default=0, metadata={"codec": codecs.integer("first")._replace(convert=None)})
-
-    def __post_init__(self) -> None:
-        """Check the numbers that go into the counter."""
-        super().__post_init__()
-        object.__setattr__(self, "sequence", word_of("sequence", self.sequence, 64))
-        object.__setattr__(self, "first_image_index", word_of("first_image_index", self.first_image_index, 32))
-        n, *size = self.result_shapes[0]
-        if self.first_image_index + n > 2**32:
-            raise ValueError(
-                f"first_image_index is {self.first_image_index} and the batch has {n} images; "
-                "the index of each image must be < 2**32"
-            )
-        if math.prod(size) > LARGEST_MASK:
-            raise ShapeError(f"the mask of an image has shape {tuple(size)}; it must have at most 2**34 elements")
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """Nothing is read."""
-        return {}
-
-    @property
-    def result_shapes(self) -> tuple[ImageShape]:
-        """The mask."""
-        return (self.spec.mask_shape(self.source_shape),)
-
-    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Bytes."""
-        return (np.dtype(np.uint8),)
-
-    @cached_property
-    def elements(self) -> int:
-        """Mask elements of one image."""
-        return math.prod(self.result_shapes[0][1:])
-
-    @cached_property
-    def blocks(self) -> int:
-        """Counters of one image."""
-        return -(-self.elements // BLOCK)
-
-    @property
-    def words(self) -> tuple[int, int, int, int]:
-        """The words of counter and key that are the same everywhere: sequence, then seed, each low and high."""
-        return (*halves(self.sequence), *halves(self.spec.seed))
+LOW = np.uint64(0xFFFFFFFF)
+SHIFT = np.uint64(32)
 
 
-class DropoutProblem(operations.ImageProblem):
-    """``forward`` or ``gradient``: an image (N, H, W, C) and a mask to an image of the same shape."""
-
-    spec: Dropout
-    image: ClassVar[str]
-    """What the image is called."""
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The image and the mask."""
-        return {self.image: self.source_shape, "mask": self.spec.mask_shape(self.source_shape)}
-
-    @property
-    def result_shapes(self) -> tuple[ImageShape]:
-        """An image like the first."""
-        return (self.source_shape,)
-
-    def input_dtypes(self, image: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
-        """The mask is of bytes."""
-        return {self.image: image, "mask": np.dtype(np.uint8)}
-
-    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make a mask of 0 and 1 of arbitrary numbers."""
-        return drawn | {"mask": (drawn["mask"].astype(np.int64) & 1).astype(np.uint8)}
+def halves(number: int) -> tuple[int, int]:
+    """Return the low and the high 32 bits of a 64-bit number."""
+    return number & 0xFFFFFFFF, number >> 32
 
 
-class DropoutForward(DropoutProblem):
-    """``forward``: y from x."""
+def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, Words, Words, Words]:
+    """Return four random words of each counter; the arrays broadcast against each other.
 
-    method: ClassVar[str] = "forward"
-    image: ClassVar[str] = "x"
+    Philox4x32-10 has no state: any word of the stream is computed alone, so a mask does not depend on how the work is
+    divided. Ten rounds of 32-bit multiplications and exclusive ors.
+
+    >>> zero = np.zeros(1, np.uint64)
+    >>> [f"{int(word[0]):08x}" for word in philox4x32((zero, zero, zero, zero), (0, 0))]
+    ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = (np.uint64(word) for word in key)
+    for _ in range(ROUNDS):
+        product0, product1 = np.uint64(MULTIPLIERS[0]) * c0, np.uint64(MULTIPLIERS[1]) * c2
+        c0, c1 = (product1 >> SHIFT) ^ c1 ^ k0, product1 & LOW
+        c2, c3 = (product0 >> SHIFT) ^ c3 ^ k1, product0 & LOW
+        k0, k1 = (k0 + np.uint64(WEYL[0])) & LOW, (k1 + np.uint64(WEYL[1])) & LOW
+    return c0, c1, c2, c3
 
 
-class DropoutGradient(DropoutProblem):
-    """``gradient``: dx from g."""
+def probability(name: str, value: Any) -> float:
+    """Return ``value`` rounded to float32 if it is then in (0, 1), and not so small that the scale is infinite."""
+    # Rounding may lead to 1 or 0; below 2**-126 the scale would not be finite.
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.float32(number(name, value)))
+    if not 2.0**-126 <= rounded < 1:
+        raise ValueError(
+            f"{name} is {value!r}, {rounded!r} as a float32; it must be > 0, at least 2**-126, and < 1: "
+            "to keep everything, leave dropout out"
+        )
+    return rounded
 
-    method: ClassVar[str] = "gradient"
-    image: ClassVar[str] = "g"
+
+def _strides(name: str, value: Any) -> Triple:
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        raise ValueError(f"{name} is {value!r}; it must be three numbers (y, x, c), each 0 or 1")
+    strides = triple(name, value, low=0)
+    for axis, stride in enumerate(strides):
+        if stride > 1:
+            raise ValueError(f"{name}[{axis}] is {stride}; it must be 0 (one value for the axis) or 1")
+    return strides
 
 
-class Dropout(operations.Spec):
+class Dropout(Spec):
     """Dropout.
 
-    ``keep_probability`` is rounded to float32 and then lies in (0, 1); ``seed`` in [0, 2**64). ``mask_strides`` are
-    for (y, x, c): 1 is a mask value of its own at each position of the axis, 0 is one for the whole axis.
+    Parameters
+    ----------
+    keep_probability : float, optional
+        Rounded to float32, and then in (0, 1).
+    seed : int, optional
+        In [0, 2**64).
+    mask_strides : tuple of int, optional
+        For (y, x, c): 1 is a mask value of its own at each position of the axis, 0 is one for the whole axis.
 
+    Examples
+    --------
     >>> drop = Dropout(keep_probability=0.5, seed=1)
     >>> x = np.ones((1, 2, 3, 2), np.float32)
     >>> mask = drop.mask(x.shape)
@@ -145,17 +123,9 @@ class Dropout(operations.Spec):
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0]
     """
 
-    keep_probability: float = field(default=0.5, metadata={"codec": codecs.number("keep")})
-    seed: int = field(default=0, metadata={"codec": codecs.integer("key")._replace(convert=None)})
-    mask_strides: tuple[int, int, int] = field(default=(1, 1, 1), metadata={"codec": codecs.triple("ms")})
-
-    problems: ClassVar = {"mask": MaskProblem, "forward": DropoutForward, "gradient": DropoutGradient}
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        object.__setattr__(self, "keep_probability", probability("keep_probability", self.keep_probability))
-        object.__setattr__(self, "seed", word_of("seed", self.seed, 64))
-        object.__setattr__(self, "mask_strides", _strides(self.mask_strides))
+    keep_probability: float = parameter(codecs.number("keep")._replace(convert=probability), default=0.5)
+    seed: int = parameter(codecs.unsigned("key", 64), default=0)
+    mask_strides: Triple = parameter(codecs.triple("ms")._replace(convert=_strides), default=(1, 1, 1))
 
     @cached_property
     def threshold(self) -> int:
@@ -164,7 +134,7 @@ class Dropout(operations.Spec):
 
     @cached_property
     def scale(self) -> np.float32:
-        """What kept elements are multiplied by."""
+        """The factor of kept elements."""
         return np.float32(1) / np.float32(self.keep_probability)
 
     def mask_shape(self, shape: Shape) -> ImageShape:
@@ -173,30 +143,73 @@ class Dropout(operations.Spec):
         return n, height if y else 1, width if x else 1, channels if c else 1
 
     def mask(
-        self, shape: Any, sequence: Any = 0, first_image_index: Any = 0, *, out: Any = None, backend: Any = None
+        self,
+        shape: Shape,
+        sequence: int = 0,
+        first_image_index: int = 0,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return the mask, uint8 (N, Hm, Wm, Cm) of 0 and 1, for images of ``shape`` (N, H, W, C).
+        """Draw a mask.
 
-        Another ``sequence``, in [0, 2**64), gives another mask. Image n of the batch is image
-        ``first_image_index + n``, < 2**32, of the whole: parts of a batch get the masks that the whole would.
+        Parameters
+        ----------
+        shape : tuple of int
+            (N, H, W, C) of the images.
+        sequence : int, optional
+            In [0, 2**64); another one gives another mask.
+        first_image_index : int, optional
+            Image n of the batch is image ``first_image_index + n``, < 2**32, of the whole: parts of a batch get the
+            masks that the whole would.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, Hm, Wm, Cm)
+            uint8, of 0 and 1.
         """
-        first = word_of("first_image_index", first_image_index, 32)
-        problem = posed(MaskProblem, self, arrays.as_shape("shape", shape), 0, first)
-        problem = following(problem, sequence=word_of("sequence", sequence, 64))
-        return registry.run_one(problem, out=out, backend=backend)
+        fields = {"source_shape": arrays.as_shape("shape", shape), "first_image_index": first_image_index}
+        return call(self, "mask", (), out=out, backend=backend, varying={"sequence": sequence}, **fields)
 
-    def forward(self, x: Any, mask: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return ``x`` (N, H, W, C), scaled where ``mask`` is 1 and 0 where it is 0, in the dtype of ``x``."""
-        return self._apply(DropoutForward, "x", x, mask, out, backend)
+    def forward(
+        self, x: ArrayLike, mask: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Scale ``x`` where the mask is 1, and return 0 where it is 0.
 
-    def gradient(self, g: Any, mask: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return dL/dx from ``g`` = dL/dy, (N, H, W, C), and the mask of the forward pass, in the dtype of ``g``."""
-        return self._apply(DropoutGradient, "g", g, mask, out, backend)
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        mask : array_like, shape (N, Hm, Wm, Cm)
+            uint8, of 0 and 1.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
 
-    def _apply(self, kind: type[DropoutProblem], name: str, image: Any, mask: Any, out: Any, backend: Any) -> Array:
-        image = arrays.as_image(name, image)
-        problem = posed(kind, self, image.shape)
-        return registry.run_one(problem, image, self.checked_mask(mask, image.shape), out=out, backend=backend)
+        Returns
+        -------
+        ndarray
+            In the shape and dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError, TypeError, ValueError
+            If ``mask`` is no mask for ``x``.
+        """
+        x = arrays.as_image("x", x)
+        return call(self, "forward", (x, self.checked_mask(mask, x.shape)), out=out, backend=backend)
+
+    def gradient(
+        self, g: ArrayLike, mask: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Compute dL/dx from ``g`` = dL/dy and the mask of the forward pass; otherwise as :meth:`forward`."""
+        g = arrays.as_image("g", g)
+        return call(self, "gradient", (g, self.checked_mask(mask, g.shape)), out=out, backend=backend)
 
     def checked_mask(self, mask: Any, shape: Shape) -> Array:
         """Return ``mask`` as an array if it is a mask for images of ``shape``.
@@ -218,28 +231,68 @@ class Dropout(operations.Spec):
         return array
 
 
-def probability(name: str, value: Any) -> float:
-    """Return ``value`` rounded to float32 if it is then in (0, 1), and not so small that the scale is infinite."""
-    # Rounding may lead to 1 or 0; below 2**-126 the scale would not be finite.
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = float(np.float32(number(name, value)))
-    if not 2.0**-126 <= rounded < 1:
-        raise ValueError(
-            f"{name} is {value!r}, {rounded!r} as a float32; it must be > 0, at least 2**-126, and < 1: "
-            "to keep everything, leave dropout out"
-        )
-    return rounded
+MASK = Argument("mask_shape", "uint8")
 
 
-def _strides(value: Any) -> tuple[int, int, int]:
-    if not isinstance(value, (tuple, list)) or len(value) != 3:
-        raise ValueError(f"mask_strides is {value!r}; it must be three numbers (y, x, c), each 0 or 1")
-    strides = tuple(integer(f"mask_strides[{axis}]", stride, low=0) for axis, stride in enumerate(value))
-    for axis, stride in enumerate(strides):
-        if stride > 1:
-            raise ValueError(f"mask_strides[{axis}] is {stride}; it must be 0 (one value for the axis) or 1")
-    y, x, c = strides
-    return y, x, c
+class MaskedProblem(ImageProblem):
+    """Base of the three problems: the shape of the mask."""
+
+    spec: Dropout
+
+    @property
+    def mask_shape(self) -> ImageShape:
+        """(N, Hm, Wm, Cm)."""
+        return self.spec.mask_shape(self.source_shape)
+
+
+class MaskProblem(MaskedProblem, method="mask", inputs={}, results={"mask": MASK}):
+    """``mask``: no inputs; a uint8 mask (N, Hm, Wm, Cm)."""
+
+    sequence: int = parameter(codecs.unsigned("seq", 64), default=0)
+    first_image_index: int = parameter(codecs.unsigned("first", 32), default=0)
+
+    def _check(self) -> None:
+        n, *size = self.mask_shape
+        if self.first_image_index + n > 2**32:
+            raise ValueError(
+                f"first_image_index is {self.first_image_index} and the batch has {n} images; "
+                "the index of each image must be < 2**32"
+            )
+        if math.prod(size) > LARGEST_MASK:
+            raise ShapeError(f"the mask of an image has shape {tuple(size)}; it must have at most 2**34 elements")
+
+    @cached_property
+    def elements(self) -> int:
+        """Mask elements of one image."""
+        return math.prod(self.mask_shape[1:])
+
+    @cached_property
+    def blocks(self) -> int:
+        """Counters of one image."""
+        return -(-self.elements // BLOCK)
+
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        """The words of counter and key that are the same everywhere: sequence, then seed, each low and high."""
+        return (*halves(self.sequence), *halves(self.spec.seed))
+
+
+class DropoutProblem(MaskedProblem):
+    """Base of ``forward`` and ``gradient``: an image (N, H, W, C) and a mask to an image of the same shape."""
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Make a mask of 0 and 1 of arbitrary numbers."""
+        return drawn | {"mask": (drawn["mask"].astype(np.int64) & 1).astype(np.uint8)}
+
+
+class DropoutForward(DropoutProblem, method="forward", inputs={"x": "n h w c", "mask": MASK}, results={"y": "n h w c"}):
+    """``forward``: y from x."""
+
+
+class DropoutGradient(
+    DropoutProblem, method="gradient", inputs={"g": "n h w c", "mask": MASK}, results={"dx": "n h w c"}
+):
+    """``gradient``: dx from g."""
 
 
 def random_words(problem: MaskProblem) -> Array:
@@ -253,40 +306,27 @@ def random_words(problem: MaskProblem) -> Array:
     return np.stack(np.broadcast_arrays(*words), axis=-1).reshape(n, BLOCK * problem.blocks)[:, : problem.elements]
 
 
+def mask_bound(problem: MaskProblem) -> ErrorBound:
+    """Nothing may differ."""
+    return ErrorBound(np.zeros(problem.mask_shape), np.float64(0), exact=True)
+
+
+@operation(Dropout, problem=MaskProblem, bound=mask_bound)
 def mask(problem: MaskProblem) -> Array:
     """keep = word < T."""
     keep: Array = random_words(problem) < problem.spec.threshold
-    return keep.astype(np.uint8).reshape(problem.result_shapes[0])
+    return keep.astype(np.uint8).reshape(problem.mask_shape)
 
 
-def apply(problem: DropoutProblem, image: Array, mask: Array) -> Array:
-    """y = x * scale where the mask is 1, else 0 whatever x is: forward and gradient are the same."""
-    return np.where(mask != 0, image * image.dtype.type(problem.spec.scale), 0)
-
-
-def mask_terms(problem: MaskProblem) -> ErrorBound:
-    """Nothing may differ."""
-    return ErrorBound(np.zeros(problem.result_shapes[0]), np.float64(0), exact=True)
-
-
-def terms(problem: DropoutProblem, image: Array, mask: Array) -> ErrorBound:
+def apply_bound(problem: DropoutProblem, image: Array, mask: Array) -> ErrorBound:
     """One rounding to float32 where an element is kept, then that to its storage; equal where scale is a power of 2."""
     dyadic = math.frexp(problem.spec.scale)[0] == 0.5
     kept = np.broadcast_to(mask != 0, image.shape)
     return ErrorBound.of_error(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
 
 
-SPECS: tuple[type[operations.Spec], ...] = (Dropout,)
-REFERENCE: dict[OperationKey, Formula] = {
-    (Dropout, "mask"): mask,
-    (Dropout, "forward"): apply,
-    (Dropout, "gradient"): apply,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (Dropout, "mask"): mask_terms,
-    (Dropout, "forward"): terms,
-    (Dropout, "gradient"): terms,
-}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(Dropout, problem=DropoutForward, bound=apply_bound)
+@operation(Dropout, problem=DropoutGradient, bound=apply_bound)
+def apply(problem: DropoutProblem, image: Array, mask: Array) -> Array:
+    """y = x * scale where the mask is 1, else 0 whatever x is: forward and gradient are the same."""
+    return np.where(mask != 0, image * image.dtype.type(problem.spec.scale), 0)

@@ -15,20 +15,22 @@ Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``; forwa
 
 from __future__ import annotations
 
-from dataclasses import field
 from math import ceil, log2, prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments import arrays
+from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import flag, integer, real
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.normalization import FLT_MIN, chain, growth
+from mpsref.kernels.normalization import FLT_MIN, chain
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
+from mpsref.operations import ImageProblem, Spec, operation, vector
+from mpsref.registry import call
 
 u = UNIT_ROUNDOFF
 
@@ -36,63 +38,134 @@ ALL_VALUES = (1, 2, 4)
 """The axes of one group in an image (N, H, W, groups, channels of a group)."""
 
 
-class ImageNormalization(operations.Spec):
-    """What instance and group normalization have in common: the operations."""
+class ImageNormalization(Spec):
+    """Base of instance and group normalization."""
 
     @property
     def epsilon(self) -> float:
-        """What is added to the variance."""
+        """The number added to the variance."""
         raise NotImplementedError
 
     def groups_in(self, channels: int) -> int:
-        """Return how many groups an image of so many channels has."""
+        """Return the number of groups of an image with this number of channels."""
         raise NotImplementedError
 
-    def forward(self, x: Any, gamma: Any = None, beta: Any = None, *, out: Any = None, backend: Any = None) -> Array:
-        """Normalize the images ``x`` (N, H, W, C); the result has their shape and dtype.
+    def forward(
+        self,
+        x: ArrayLike,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Normalize each image.
 
-        ``gamma`` and ``beta`` are (C,); ``None`` stands for 1 and 0. Raises ``ValueError`` or ``TypeError`` for what
-        does not fit.
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source images.
+        gamma, beta : array_like, shape (C,), optional
+            Scale and shift; default: 1 and 0.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray
+            In the shape and dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError
+            If the groups do not divide the channels, or a vector does not have C elements.
         """
-        x = arrays.as_image("x", x)
-        given = {"gamma": gamma, "beta": beta}
-        vectors = [arrays.as_vector(name, v, x.shape[3:], x) for name, v in given.items() if v is not None]
-        problem = self.problems["forward"](self, x.shape, gamma is not None, beta is not None)
-        return registry.run_one(problem, x, *vectors, out=out, backend=backend)
+        return call(self, "forward", (x, gamma, beta), out=out, backend=backend)
 
     def gradient(
-        self, g: Any, x: Any, gamma: Any = None, *, out: Any = None, backend: Any = None
+        self,
+        g: ArrayLike,
+        x: ArrayLike,
+        gamma: ArrayLike | None = None,
+        *,
+        out: tuple[Array, Array, Array] | None = None,
+        backend: str | Backend | None = None,
     ) -> tuple[Array, Array, Array]:
-        """Return (dx, dgamma, dbeta) from the source gradient ``g`` = dL/dy and the source image ``x``.
+        """Compute dL/dx, dL/dgamma and dL/dbeta.
 
-        dx has the shape of ``x`` and the dtype of ``g``. dgamma and dbeta are (N, C), a row for each image, not summed
-        over the batch: float32, or float64 where the images are. Raises ``ValueError`` or ``TypeError`` for what does
-        not fit.
+        Parameters
+        ----------
+        g, x : array_like, shape (N, H, W, C)
+            Source gradient dL/dy, and the source images of the forward pass.
+        gamma : array_like, shape (C,), optional
+            Scale; default: 1.
+        out : tuple of ndarray, optional
+            Arrays for the results.
+        backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        dx : ndarray
+            In the shape and dtype of ``g``.
+        dgamma, dbeta : ndarray, shape (N, C)
+            A row for each image, not summed over the batch: float32, or float64 if an image is float64.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes of ``g`` and ``x`` differ, and as in :meth:`forward`.
         """
-        g, x = arrays.as_image("g", g), arrays.as_image("x", x)
-        if g.shape != x.shape:
-            raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be equal")
-        vectors = [] if gamma is None else [arrays.as_vector("gamma", gamma, x.shape[3:], g, x)]
-        problem = self.problems["gradient"](self, x.shape, gamma is not None)
-        dx, dgamma, dbeta = registry.run(problem, g, x, *vectors, out=out, backend=backend)
+        dx, dgamma, dbeta = call(self, "gradient", (g, x, gamma), out=out, backend=backend)
         return dx, dgamma, dbeta
 
 
-class GroupsProblem(operations.ImageProblem):
-    """What forward and gradient have in common: the groups."""
+class InstanceNormalization(ImageNormalization):
+    """Instance normalization: the statistics of each channel of each image. ``epsilon`` is at least 0.
+
+    >>> x = np.array([[1, 10], [3, 14]], float).reshape(1, 1, 2, 2)
+    >>> InstanceNormalization(epsilon=3).forward(x, gamma=[2, 7**0.5], beta=[0, 1]).round(6).ravel().tolist()
+    [-1.0, -1.0, 1.0, 3.0]
+    """
+
+    epsilon: float = parameter(codecs.real("eps", low=0), default=FLT_MIN)
+
+    def groups_in(self, channels: int) -> int:
+        return channels
+
+
+class GroupNormalization(ImageNormalization):
+    """Group normalization: the statistics of ``groups`` blocks of channels of each image.
+
+    ``groups`` is at least 1 and divides the number of channels; ``epsilon`` is at least 0.
+
+    >>> x = np.array([1, 3, 2, 6, 5, 7, 2, 10], float).reshape(1, 1, 2, 4)
+    >>> GroupNormalization(groups=2, epsilon=4).forward(x)[0, 0, :, :2].round(6).tolist()
+    [[-1.0, -0.333333], [0.333333, 1.0]]
+    """
+
+    groups: int = parameter(codecs.integer("g", low=1), default=1)
+    epsilon: float = parameter(codecs.real("eps", low=0), default=FLT_MIN)
+
+    def groups_in(self, channels: int) -> int:
+        return self.groups
+
+
+class GroupsProblem(ImageProblem):
+    """Base of the two problems: the groups."""
 
     spec: ImageNormalization
 
-    def __post_init__(self) -> None:
-        """Check the shape, and that the groups divide the channels."""
-        super().__post_init__()
+    def _check(self) -> None:
         channels, groups = self.source_shape[3], self.groups
         if channels % groups:
             raise ShapeError(f"groups is {groups}; it must divide the number of channels of x, {channels}")
 
     @property
     def groups(self) -> int:
-        """How many groups of channels there are."""
+        """The number of groups of channels."""
         return self.spec.groups_in(self.source_shape[3])
 
     @property
@@ -103,48 +176,25 @@ class GroupsProblem(operations.ImageProblem):
 
     @property
     def count(self) -> int:
-        """M: how many values are normalized together."""
+        """M: the number of values that are normalized together."""
         return prod(self.grouped_shape[axis] for axis in ALL_VALUES)
 
-    def input_dtypes(self, image: np.dtype[Any]) -> dict[str, np.dtype[Any]]:
-        """Gamma and beta are float32 also for float16 images."""
-        return {name: image if len(shape) == 4 else statistic(image) for name, shape in self.input_shapes.items()}
-
     def where(self, index: tuple[int, ...]) -> str:
-        """Name the group of an element."""
         size = self.source_shape[3] // self.groups
         first = index[-1] // size * size
         return f"image {index[0]}, channels {first}..{first + size - 1}"
 
 
-def statistic(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of statistics and parameter gradients of such images."""
-    return np.result_type(np.float32, *dtypes)
+class NormalizationForward(
+    GroupsProblem,
+    method="forward",
+    inputs={"x": "n h w c", "gamma": vector(when="scaled"), "beta": vector(when="shifted")},
+    results={"y": "n h w c"},
+):
+    """``forward``: y from x, from gamma (C,) if ``scaled`` and beta (C,) if ``shifted``."""
 
-
-class NormalizationForward(GroupsProblem):
-    """``forward``: y (N, H, W, C) from x, from gamma (C,) if ``scaled`` and beta (C,) if ``shifted``."""
-
-    method: ClassVar[str] = "forward"
-    scaled: bool = field(default=True, metadata={"codec": codecs.flag("scaled", "unscaled")})
-    shifted: bool = field(default=True, metadata={"codec": codecs.flag("shifted", "unshifted")})
-
-    def __post_init__(self) -> None:
-        """Check the flags too."""
-        super().__post_init__()
-        for name in ("scaled", "shifted"):
-            object.__setattr__(self, name, flag(name, getattr(self, name)))
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The image x, and the vectors that there are."""
-        vectors = {"gamma": self.scaled, "beta": self.shifted}
-        return {"x": self.source_shape} | {name: self.source_shape[3:] for name, given in vectors.items() if given}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image y."""
-        return (self.source_shape,)
+    scaled: bool = parameter(codecs.flag("scaled", "unscaled"), default=True)
+    shifted: bool = parameter(codecs.flag("shifted", "unshifted"), default=True)
 
     def parameters(self, vectors: tuple[Array, ...], dtype: Any) -> tuple[Array, Array]:
         """Return gamma and beta (C,), from those that are given."""
@@ -154,104 +204,19 @@ class NormalizationForward(GroupsProblem):
         return gamma, beta
 
 
-class NormalizationGradient(GroupsProblem):
+class NormalizationGradient(
+    GroupsProblem,
+    method="gradient",
+    inputs={"g": "n h w c", "x": "n h w c", "gamma": vector(when="scaled")},
+    results={"dx": "n h w c", "dgamma": vector("n c"), "dbeta": vector("n c")},
+):
     """``gradient``: dx (N, H, W, C), dgamma and dbeta (N, C), from g, x, and from gamma (C,) if ``scaled``."""
 
-    method: ClassVar[str] = "gradient"
-    scaled: bool = field(default=True, metadata={"codec": codecs.flag("scaled", "unscaled")})
-
-    def __post_init__(self) -> None:
-        """Check the flag too."""
-        super().__post_init__()
-        object.__setattr__(self, "scaled", flag("scaled", self.scaled))
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g, the image x, and gamma if it is given."""
-        shapes: dict[str, Shape] = {"g": self.source_shape, "x": self.source_shape}
-        return shapes | {"gamma": self.source_shape[3:]} if self.scaled else shapes
-
-    @property
-    def result_shapes(self) -> tuple[Shape, Shape, Shape]:
-        """The image dx, and dgamma and dbeta with a row for each image."""
-        n, _, _, channels = self.source_shape
-        return self.source_shape, (n, channels), (n, channels)
-
-    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Dx is like g; parameter gradients are float32 at least."""
-        return inputs[0], *(statistic(*inputs[:2]),) * 2
+    scaled: bool = parameter(codecs.flag("scaled", "unscaled"), default=True)
 
     def parameters(self, vectors: tuple[Array, ...], dtype: Any) -> Array:
         """Return gamma (C,)."""
         return vectors[0] if self.scaled else np.ones(self.source_shape[3], dtype)
-
-
-PROBLEMS = {"forward": NormalizationForward, "gradient": NormalizationGradient}
-
-
-class InstanceNormalization(ImageNormalization):
-    """Instance normalization: the statistics of each channel of each image. ``epsilon`` is at least 0.
-
-    >>> import numpy as np
-    >>> x = np.array([[1, 10], [3, 14]], float).reshape(1, 1, 2, 2)
-    >>> InstanceNormalization(epsilon=3).forward(x, gamma=[2, 7**0.5], beta=[0, 1]).round(6).ravel().tolist()
-    [-1.0, -1.0, 1.0, 3.0]
-    """
-
-    epsilon: float = field(default=FLT_MIN, metadata={"codec": codecs.number("eps")})
-    problems: ClassVar = PROBLEMS
-
-    def __post_init__(self) -> None:
-        """Check epsilon."""
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, low=0))
-
-    def groups_in(self, channels: int) -> int:
-        """Every channel is a group."""
-        return channels
-
-
-class GroupNormalization(ImageNormalization):
-    """Group normalization: the statistics of ``groups`` blocks of channels of each image.
-
-    ``groups`` is at least 1 and divides the number of channels; ``epsilon`` is at least 0.
-
-    >>> import numpy as np
-    >>> x = np.array([1, 3, 2, 6, 5, 7, 2, 10], float).reshape(1, 1, 2, 4)
-    >>> GroupNormalization(groups=2, epsilon=4).forward(x)[0, 0, :, :2].round(6).tolist()
-    [[-1.0, -0.333333], [0.333333, 1.0]]
-    """
-
-    groups: int = field(default=1, metadata={"codec": codecs.integer("g")})
-    epsilon: float = field(default=FLT_MIN, metadata={"codec": codecs.number("eps")})
-    problems: ClassVar = PROBLEMS
-
-    def __post_init__(self) -> None:
-        """Check groups and epsilon."""
-        object.__setattr__(self, "groups", integer("groups", self.groups, low=1))
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, low=0))
-
-    def groups_in(self, channels: int) -> int:
-        """Return the number of groups, whether or not it divides the channels."""
-        return self.groups
-
-
-def forward(problem: NormalizationForward, x: Array, *vectors: Array) -> Array:
-    """y = gamma xhat + beta."""
-    gamma, beta = problem.parameters(vectors, x.dtype)
-    centred, deviation = statistics(problem, x)
-    return gamma * (centred / deviation).reshape(x.shape) + beta
-
-
-def gradient(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array) -> tuple[Array, Array, Array]:
-    """dx = r (h - sum(h) / M - xhat sum(h xhat) / M); dgamma = sum of g xhat, dbeta = sum of g."""
-    gamma = problem.parameters(vectors, x.dtype)
-    centred, deviation = statistics(problem, x)
-    xhat, h = centred / deviation, (g * gamma).reshape(centred.shape)
-    a, b = (values.sum(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
-    with np.errstate(divide="ignore"):
-        dx = (h - a / problem.count - xhat * (b / problem.count)) / deviation
-    dgamma, dbeta = (values.sum(axis=(1, 2)) for values in (g * xhat.reshape(x.shape), g))
-    return dx.reshape(x.shape), dgamma, dbeta
 
 
 def statistics(problem: GroupsProblem, x: Array) -> tuple[Array, Array]:
@@ -264,7 +229,7 @@ def statistics(problem: GroupsProblem, x: Array) -> tuple[Array, Array]:
 
 
 class Errors(NamedTuple):
-    """What bounds the error of ``xhat``, all of which broadcast against (N, H, W, groups, channels of a group)."""
+    """Bounds of the error of ``xhat``, which broadcast against (N, H, W, groups, channels of a group)."""
 
     xhat: Array
     r: Array
@@ -291,7 +256,7 @@ def errors(problem: GroupsProblem, x: Array) -> Errors:
     return Errors(xhat, 1 / deviation, rho, of_mean / deviation + np.abs(xhat) * (rho + 3 * u))
 
 
-def forward_terms(problem: NormalizationForward, x: Array, *vectors: Array) -> ErrorBound:
+def forward_bound(problem: NormalizationForward, x: Array, *vectors: Array) -> ErrorBound:
     """|gamma| e + 3 u (|gamma xhat| + |beta|)."""
     gamma, beta = (np.abs(vector) for vector in problem.parameters(vectors, x.dtype))
     _xhat, _, _, e = errors(problem, x)
@@ -299,7 +264,15 @@ def forward_terms(problem: NormalizationForward, x: Array, *vectors: Array) -> E
     return ErrorBound.of_error(gamma * e + 3 * u * (gamma * xhat + beta))
 
 
-def gradient_terms(
+@operation(InstanceNormalization, GroupNormalization, problem=NormalizationForward, bound=forward_bound)
+def forward(problem: NormalizationForward, x: Array, *vectors: Array) -> Array:
+    """y = gamma xhat + beta."""
+    gamma, beta = problem.parameters(vectors, x.dtype)
+    centred, deviation = statistics(problem, x)
+    return gamma * (centred / deviation).reshape(x.shape) + beta
+
+
+def gradient_bound(
     problem: NormalizationGradient, g: Array, x: Array, *vectors: Array
 ) -> tuple[ErrorBound, ErrorBound, ErrorBound]:
     """The errors of xhat, r and of both sums, through each term of dx; one value in a group gives exactly 0."""
@@ -322,15 +295,14 @@ def gradient_terms(
     )
 
 
-SPECS = (InstanceNormalization, GroupNormalization)
-REFERENCE: dict[OperationKey, Formula] = {
-    (spec, method): formula for spec in SPECS for method, formula in (("forward", forward), ("gradient", gradient))
-}
-TERMS: dict[OperationKey, Formula] = {
-    (spec, method): terms
-    for spec in SPECS
-    for method, terms in (("forward", forward_terms), ("gradient", gradient_terms))
-}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(InstanceNormalization, GroupNormalization, problem=NormalizationGradient, bound=gradient_bound)
+def gradient(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array) -> tuple[Array, Array, Array]:
+    """dx = r (h - sum(h) / M - xhat sum(h xhat) / M); dgamma = sum of g xhat, dbeta = sum of g."""
+    gamma = problem.parameters(vectors, x.dtype)
+    centred, deviation = statistics(problem, x)
+    xhat, h = centred / deviation, (g * gamma).reshape(centred.shape)
+    a, b = (values.sum(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
+    with np.errstate(divide="ignore"):
+        dx = (h - a / problem.count - xhat * (b / problem.count)) / deviation
+    dgamma, dbeta = (values.sum(axis=(1, 2)) for values in (g * xhat.reshape(x.shape), g))
+    return dx.reshape(x.shape), dgamma, dbeta

@@ -20,21 +20,54 @@ forward, parameters and defaults [doc], mean and variance at the border [obs], g
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import PairLike, real
-from mpsref.kernels.normalization import growth, over_power
+from mpsref.arguments.parameters import PairLike
+from mpsref.codecs import parameter
+from mpsref.kernels.normalization import over_power
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedNormalization
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound
+from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
 from mpsref.kernels.spatial_normalization import largest_around
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import operation
 
 u = UNIT_ROUNDOFF
+
+
+class LocalContrastNormalization(WindowedNormalization):
+    """Local contrast normalization. With the default ``alpha=0`` it subtracts a local mean, and scales.
+
+    Parameters
+    ----------
+    kernel_size : int or tuple of int
+        Size of the window, at least 1.
+    alpha, beta, delta : float, optional
+        Weight of the variance; exponent; added to the base. A base of the power that is 0 or negative gives what
+        IEEE 754 defines.
+    p0, pm, ps : float, optional
+        Weight of the mean that is subtracted; added to the result; factor of the result.
+    offset : int or tuple of int, optional
+        Source pixel of the first output.
+
+    Examples
+    --------
+    >>> x = np.arange(1, 17, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> round(float(LocalContrastNormalization(kernel_size=3).forward(x)[0, 0, 0, 0]), 6)
+    -17.777779
+    """
+
+    kernel_size: PairLike = parameter(codecs.pair("k", low=1))
+    alpha: float = parameter(codecs.real("alpha"), default=0.0)
+    beta: float = parameter(codecs.real("beta"), default=0.5)
+    delta: float = parameter(codecs.real("delta"), default=1 / 1024)
+    p0: float = parameter(codecs.real("p0="), default=1.0)
+    pm: float = parameter(codecs.real("pm"), default=0.0)
+    ps: float = parameter(codecs.real("ps"), default=1.0)
+    offset: PairLike = parameter(codecs.pair("o"), default=(0, 0))
 
 
 class LocalContrastForward(WindowedForward):
@@ -49,38 +82,8 @@ class LocalContrastGradient(WindowedGradient):
     spec: LocalContrastNormalization
 
 
-class LocalContrastNormalization(WindowedNormalization):
-    """Local contrast normalization. With the default ``alpha=0`` it subtracts a local mean, and scales.
-
-    ``p0`` weighs the mean that is subtracted, ``ps`` scales the result, ``pm`` is added to it. A base of the power that
-    is 0 or negative gives what IEEE says.
-
-    >>> import numpy as np
-    >>> x = np.arange(1, 17, dtype=np.float32).reshape(1, 4, 4, 1)
-    >>> round(float(LocalContrastNormalization(kernel_size=3).forward(x)[0, 0, 0, 0]), 6)
-    -17.777779
-    """
-
-    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k")})
-    alpha: float = field(default=0.0, metadata={"codec": codecs.number("alpha")})
-    beta: float = field(default=0.5, metadata={"codec": codecs.number("beta")})
-    delta: float = field(default=1 / 1024, metadata={"codec": codecs.number("delta")})
-    p0: float = field(default=1.0, metadata={"codec": codecs.number("p0=")})
-    pm: float = field(default=0.0, metadata={"codec": codecs.number("pm")})
-    ps: float = field(default=1.0, metadata={"codec": codecs.number("ps")})
-    offset: PairLike = field(default=(0, 0), metadata={"codec": codecs.pair("o")})
-
-    problems: ClassVar = {"forward": LocalContrastForward, "gradient": LocalContrastGradient}
-
-    def __post_init__(self) -> None:
-        """Check every parameter and store pairs as tuples."""
-        self._check_windows()
-        for name in ("alpha", "beta", "delta", "p0", "pm", "ps"):
-            object.__setattr__(self, name, real(name, getattr(self, name)))
-
-
 class Contrast(NamedTuple):
-    """What belongs to each output, (N, OH, OW, C)."""
+    """Mean, variance and base of the power of each output, (N, OH, OW, C)."""
 
     mean: Array
     """M."""
@@ -103,27 +106,8 @@ def contrast(problem: LocalContrastForward | LocalContrastGradient, x: Array) ->
     return Contrast(mean, variance, spec.delta + spec.alpha * variance)
 
 
-def forward(problem: LocalContrastForward, x: Array) -> Array:
-    """y(a, b) = pm + ps (x(c) - p0 M) / T**beta."""
-    spec, (mean, _, t) = problem.spec, contrast(problem, x)
-    return np.asarray(spec.pm + spec.ps * (problem.centres(x) - spec.p0 * mean) * over_power(t, spec.beta))
-
-
-def gradient(problem: LocalContrastGradient, g: Array, x: Array) -> Array:
-    """dx(c) += ps g T**-beta; dx(each pixel of the window) -= the mean's share, and the variance's."""
-    spec, (mean, _, t) = problem.spec, contrast(problem, x)
-    slope, difference = spec.ps * g * over_power(t, spec.beta), problem.centres(x) - spec.p0 * mean
-    of_mean = spec.p0 / spec.taps * slope
-    of_variance = 2 * spec.alpha * spec.beta / spec.taps * spec.ps * g * difference * over_power(t, spec.beta + 1)
-    dx = problem.at_centres(slope)
-    for window in problem.windows():
-        share = window.output(of_mean) + window.output(of_variance) * (window.of(x) - window.output(mean))
-        window.of(dx)[...] -= share
-    return dx
-
-
 class Errors(NamedTuple):
-    """What bounds the error of each output's mean and base, and of the difference in the numerator."""
+    """Bounds of the errors of each output's mean and base, and of the difference in the numerator."""
 
     mean: Array
     base: Array
@@ -141,7 +125,7 @@ def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, know
     return Errors(of_mean, of_base / np.abs(t), difference)
 
 
-def forward_terms(problem: LocalContrastForward, x: Array) -> ErrorBound:
+def forward_bound(problem: LocalContrastForward, x: Array) -> ErrorBound:
     """The error of the difference, that of T through the power (16 ulp), and of the last two operations."""
     spec, known = problem.spec, contrast(problem, x)
     difference = problem.centres(x) - spec.p0 * known.mean
@@ -151,7 +135,14 @@ def forward_terms(problem: LocalContrastForward, x: Array) -> ErrorBound:
     return ErrorBound.of_error(scaled + u * (abs(spec.pm) + np.abs(y)))
 
 
-def gradient_terms(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorBound:
+@operation(LocalContrastNormalization, problem=LocalContrastForward, bound=forward_bound)
+def forward(problem: LocalContrastForward, x: Array) -> Array:
+    """y(a, b) = pm + ps (x(c) - p0 M) / T**beta."""
+    spec, (mean, _, t) = problem.spec, contrast(problem, x)
+    return np.asarray(spec.pm + spec.ps * (problem.centres(x) - spec.p0 * mean) * over_power(t, spec.beta))
+
+
+def gradient_bound(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorBound:
     """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), and what the errors of both differences do to their product."""
     spec, known = problem.spec, contrast(problem, x)
     of_mean, e, a = errors(problem, x, known)
@@ -171,15 +162,15 @@ def gradient_terms(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorB
     return ErrorBound.of_error(magnitude * relative + of_differences)
 
 
-SPECS = (LocalContrastNormalization,)
-REFERENCE: dict[OperationKey, Formula] = {
-    (LocalContrastNormalization, "forward"): forward,
-    (LocalContrastNormalization, "gradient"): gradient,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (LocalContrastNormalization, "forward"): forward_terms,
-    (LocalContrastNormalization, "gradient"): gradient_terms,
-}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(LocalContrastNormalization, problem=LocalContrastGradient, bound=gradient_bound)
+def gradient(problem: LocalContrastGradient, g: Array, x: Array) -> Array:
+    """dx(c) += ps g T**-beta; dx(each pixel of the window) -= the terms of mean and variance."""
+    spec, (mean, _, t) = problem.spec, contrast(problem, x)
+    slope, difference = spec.ps * g * over_power(t, spec.beta), problem.centres(x) - spec.p0 * mean
+    of_mean = spec.p0 / spec.taps * slope
+    of_variance = 2 * spec.alpha * spec.beta / spec.taps * spec.ps * g * difference * over_power(t, spec.beta + 1)
+    dx = problem.at_centres(slope)
+    for window in problem.windows():
+        terms = window.output(of_mean) + window.output(of_variance) * (window.of(x) - window.output(mean))
+        window.of(dx)[...] -= terms
+    return dx

@@ -1,46 +1,275 @@
-"""Losses: a number for each element or image that says how far predictions are from labels, and its gradients.
+"""Losses: a number for each element or image that measures how far predictions are from labels, and its gradients.
 
 Forward          ``v = W l(y, t)``, or the sum of v over each image, divided as the reduction says
 Gradient         ``dy = g W dl/dy``: that of the sum, whatever the reduction is [doc]
 Gradient labels  ``dt = g W dl/dt``, 0 in channels of the labels that the predictions do not have
 
 ``W`` is ``weight``, times the weights image where there is one. To train on a mean, put the divisor into ``weight``.
-The formulas of l are in :mod:`mpsref.kernels.loss_formulas`.
+The ten losses l are the rows of :data:`FUNCTIONS`. A product with a factor t or 1 - t that is 0 is 0, whatever the
+logarithm [choice].
 
-Source: MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient in ``MPSCNNLoss.h`` [doc].
+Source: MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient in ``MPSCNNLoss.h``: loss and derivative by y [doc], derivative
+by t [math]. Where the text contradicts itself or its own gradient, the formula is the consistent one of TensorFlow's
+losses of the same names [choice]: labels of the hinge loss are mapped to -1 and +1 in both directions; Huber's square
+is of the error; the softmax gradient is ``softmax(y) - t``; the Kullback-Leibler gradient is ``-t``; the sign of 0 is
+0.
+
+The error of an element is ``gamma(24) * A``: A is the formula with its summands in absolute values, and 1 more for each
+logarithm or sigmoid, whose error is absolute near their zeros. 24 roundings cover a smoothed label, a logarithm and a
+division as Metal has them, and the factors of the result [math; costs of the functions: choice]. What softmax adds is
+its own bound. Differences of two inputs are rounded once, relative to themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
+from mpsref import codecs
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, ImageShape
-from mpsref.arguments.parameters import flag, integer, named, number
+from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels import loss_bounds, loss_domains
-from mpsref.kernels.loss_formulas import LOSS_TYPES, evaluate, weighted
-from mpsref.kernels.loss_problems import LossForward, LossGradient, LossGradientLabels
-from mpsref.kernels.posing import posed
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.operations import Argument, Arguments, ImageProblem, Spec, operation
+from mpsref.registry import call
 
 REDUCTIONS = ("none", "sum", "mean", "sumbynonzeroweights")
 """By the lower-case name, in the order of Apple's numbers."""
 
+Function = Callable[["Loss", Array, Array], Any]
+"""``function(loss, y, t)`` of predictions and smoothed labels returns an array like y."""
 
-class Loss(operations.Spec):
+
+class Domain(NamedTuple):
+    """A closed interval, open at its lower end if ``above``."""
+
+    low: float
+    high: float
+    above: bool = False
+
+    def contains(self, values: Array) -> Array:
+        """Return for each value whether it is inside; NaN and infinities are not."""
+        inside = (values > self.low if self.above else values >= self.low) & (values <= self.high)
+        return np.asarray(inside & np.isfinite(values))
+
+    def __str__(self) -> str:
+        low = f"{'>' if self.above else '>='} {self.low:g}" if np.isfinite(self.low) else ""
+        high = f"<= {self.high:g}" if np.isfinite(self.high) else ""
+        return " and ".join(filter(None, ["finite", low, high]))
+
+
+ANY = Domain(-np.inf, np.inf)
+UNIT = Domain(0, 1)
+
+
+def times(t: Array, factor: Array) -> Any:
+    """t * factor, and 0 where t is 0."""
+    return np.where(t == 0, 0, t * factor)
+
+
+def over(t: Array, divisor: Array) -> Array:
+    """t / divisor, and 0 where t is 0."""
+    return np.where(t == 0, 0, t / divisor)
+
+
+def sigmoid(y: Array) -> Array:
+    """1 / (1 + exp(-y)), without overflow."""
+    e = np.exp(-np.abs(y))
+    return np.asarray(np.where(y >= 0, 1, e) / (1 + e))
+
+
+def log_softmax(y: Array) -> Array:
+    """Logarithm of softmax over the last axis, with the largest value subtracted first."""
+    shifted = y - y.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def _size(v: Array) -> Array:
+    return np.abs(np.log(v))
+
+
+def _huber(size: Array, delta: float, offset: float) -> Array:
+    return np.where(size <= delta, 0.5 * size**2, 0.5 * delta**2 + delta * (size + offset))
+
+
+class LossFunction(NamedTuple):
+    """One loss type: the loss, its derivatives, what bounds their errors, and where they are defined."""
+
+    element: Function
+    """l."""
+    slope: Function
+    """dl/dy."""
+    label_slope: Function
+    """dl/dt', with the smoothed label t', which the chain rule multiplies by the factor of the smoothing."""
+    magnitudes: tuple[Function, Function, Function]
+    """A of the loss, of its derivative by y, and of that by t."""
+    predictions: Domain = ANY
+    labels: Domain = ANY
+    over_channels: bool = False
+    """Whether a value depends on all channels of its pixel."""
+
+
+FUNCTIONS: Mapping[str, LossFunction] = {
+    # |y - t|
+    "meanabsoluteerror": LossFunction(
+        element=lambda loss, y, t: np.abs(y - t),
+        slope=lambda loss, y, t: np.sign(y - t),
+        label_slope=lambda loss, y, t: np.sign(t - y),
+        magnitudes=(
+            lambda loss, y, t: np.abs(y - t),
+            lambda loss, y, t: np.ones_like(y),
+            lambda loss, y, t: np.ones_like(y),
+        ),
+    ),
+    # (y - t)**2
+    "meansquarederror": LossFunction(
+        element=lambda loss, y, t: (y - t) ** 2,
+        slope=lambda loss, y, t: 2 * (y - t),
+        label_slope=lambda loss, y, t: 2 * (t - y),
+        magnitudes=(
+            lambda loss, y, t: (y - t) ** 2,
+            lambda loss, y, t: 2 * np.abs(y - t),
+            lambda loss, y, t: 2 * np.abs(y - t),
+        ),
+    ),
+    # -t' log_softmax(y); y are logits. The derivative is exact where the weights of a pixel are equal and its labels
+    # sum to 1.
+    "softmaxcrossentropy": LossFunction(
+        element=lambda loss, y, t: -times(t, log_softmax(y)),
+        slope=lambda loss, y, t: np.exp(log_softmax(y)) - t,
+        label_slope=lambda loss, y, t: -log_softmax(y),
+        magnitudes=(
+            lambda loss, y, t: t * np.abs(log_softmax(y)),
+            lambda loss, y, t: np.exp(log_softmax(y)) + t,
+            lambda loss, y, t: np.abs(log_softmax(y)),
+        ),
+        labels=UNIT,
+        over_channels=True,
+    ),
+    # -t' log s - (1 - t') log(1 - s), s = sigmoid(y), written so that nothing overflows
+    "sigmoidcrossentropy": LossFunction(
+        element=lambda loss, y, t: np.maximum(y, 0) - y * t + np.log1p(np.exp(-np.abs(y))),
+        slope=lambda loss, y, t: sigmoid(y) - t,
+        label_slope=lambda loss, y, t: -y,
+        magnitudes=(
+            lambda loss, y, t: np.maximum(y, 0) + np.abs(y) * t + 1 + np.log1p(np.exp(-np.abs(y))),
+            lambda loss, y, t: 1 + t,
+            lambda loss, y, t: np.abs(y),
+        ),
+        labels=UNIT,
+    ),
+    # -t log y; y are probabilities
+    "categoricalcrossentropy": LossFunction(
+        element=lambda loss, y, t: -times(t, np.log(y)),
+        slope=lambda loss, y, t: -over(t, y),
+        label_slope=lambda loss, y, t: -np.log(y),
+        magnitudes=(
+            lambda loss, y, t: t * (1 + np.abs(np.log(y))),
+            lambda loss, y, t: t / y,
+            lambda loss, y, t: 1 + np.abs(np.log(y)),
+        ),
+        predictions=Domain(0, 1, above=True),
+        labels=UNIT,
+    ),
+    # max(1 - (2t - 1) y, 0), with labels 0 and 1; at the kink the slope is 0
+    "hinge": LossFunction(
+        element=lambda loss, y, t: np.maximum(1 - (2 * t - 1) * y, 0),
+        slope=lambda loss, y, t: np.where(1 + (1 - 2 * t) * y > 0, 1 - 2 * t, 0),
+        label_slope=lambda loss, y, t: np.where(1 + (1 - 2 * t) * y > 0, -2 * y, 0),
+        magnitudes=(
+            lambda loss, y, t: 1 + np.abs((2 * t - 1) * y),
+            lambda loss, y, t: np.abs(1 - 2 * t),
+            lambda loss, y, t: 2 * np.abs(y),
+        ),
+        labels=UNIT,
+    ),
+    # (y - t)**2 / 2 up to |y - t| = delta, then a line of slope delta
+    "huber": LossFunction(
+        element=lambda loss, y, t: _huber(np.abs(y - t), loss.delta, -loss.delta),
+        slope=lambda loss, y, t: np.clip(y - t, -loss.delta, loss.delta),
+        label_slope=lambda loss, y, t: np.clip(t - y, -loss.delta, loss.delta),
+        magnitudes=(
+            lambda loss, y, t: _huber(np.abs(y - t), loss.delta, loss.delta),
+            lambda loss, y, t: np.abs(y - t),
+            lambda loss, y, t: np.abs(y - t),
+        ),
+    ),
+    # -y t: the loss of an image is 1 plus the sum of these, one number
+    "cosinedistance": LossFunction(
+        element=lambda loss, y, t: -y * t,
+        slope=lambda loss, y, t: -t,
+        label_slope=lambda loss, y, t: -y,
+        magnitudes=(
+            lambda loss, y, t: np.abs(y * t),
+            lambda loss, y, t: np.abs(t),
+            lambda loss, y, t: np.abs(y),
+        ),
+    ),
+    # -t log(y + epsilon) - (1 - t) log(1 - y + epsilon)
+    "log": LossFunction(
+        element=lambda loss, y, t: -times(t, np.log(y + loss.epsilon)) - times(1 - t, np.log(1 - y + loss.epsilon)),
+        slope=lambda loss, y, t: over(1 - t, 1 - y + loss.epsilon) - over(t, y + loss.epsilon),
+        label_slope=lambda loss, y, t: np.log(1 - y + loss.epsilon) - np.log(y + loss.epsilon),
+        magnitudes=(
+            lambda loss, y, t: t * (1 + _size(y + loss.epsilon)) + np.abs(1 - t) * (1 + _size(1 - y + loss.epsilon)),
+            lambda loss, y, t: np.abs(1 - t) / (1 - y + loss.epsilon) + t / (y + loss.epsilon),
+            lambda loss, y, t: 2 + _size(y + loss.epsilon) + _size(1 - y + loss.epsilon),
+        ),
+        predictions=UNIT,
+        labels=UNIT,
+    ),
+    # t (log t - y); y are logarithms of probabilities
+    "kullbackleiblerdivergence": LossFunction(
+        element=lambda loss, y, t: times(t, np.log(t) - y),
+        slope=lambda loss, y, t: -t,
+        label_slope=lambda loss, y, t: np.log(t) + 1 - y,
+        magnitudes=(
+            lambda loss, y, t: t * (1 + _size(np.where(t == 0, 1, t)) + np.abs(y)),
+            lambda loss, y, t: np.abs(t),
+            lambda loss, y, t: 2 + _size(t) + np.abs(y),
+        ),
+        predictions=Domain(-np.inf, 0),
+        labels=UNIT,
+    ),
+}
+"""By the lower-case name, in the order of Apple's numbers."""
+
+LOSS_TYPES = tuple(FUNCTIONS)
+
+PIECEWISE_POLYNOMIALS = "meanabsoluteerror", "meansquarederror", "hinge", "huber", "cosinedistance"
+"""The loss types that round nothing where inputs are small integers."""
+
+
+class Loss(Spec):
     """A loss of one of ten types.
 
-    ``type`` is one of LOSS_TYPES, ``reduction`` one of REDUCTIONS, by name or by Apple's number; "cosinedistance" takes
-    the reduction "sum" alone. ``weight`` is any finite number; ``label_smoothing`` in [0, 1] and
-    ``number_of_classes`` >= 1 count in the two cross entropies of logits, ``epsilon`` >= 0 in "log", ``delta`` > 0 in
-    "huber".
+    Parameters
+    ----------
+    type : str or int
+        One of :data:`LOSS_TYPES`, or Apple's number of it.
+    reduction : str or int, optional
+        One of :data:`REDUCTIONS`, or Apple's number of it; "cosinedistance" takes "sum" alone.
+    reduce_across_batch : bool, optional
+        Whether the loss of all images is one number, that of image 0.
+    weight : float, optional
+        Any finite number.
+    label_smoothing : float, optional
+        In [0, 1], for the two cross entropies of logits.
+    number_of_classes : int, optional
+        At least 1, for label smoothing of "softmaxcrossentropy".
+    epsilon : float, optional
+        At least 0, for "log".
+    delta : float, optional
+        Greater than 0, for "huber".
 
+    Examples
+    --------
     >>> loss = Loss("meansquarederror")
     >>> y = np.array([1, 2, 3], np.float32).reshape(1, 1, 1, 3)
     >>> t = np.array([1, 0, 5], np.float32).reshape(1, 1, 1, 3)
@@ -50,138 +279,362 @@ class Loss(operations.Spec):
     [0.0, 4.0, -4.0]
     """
 
-    type: str = field(metadata={"codec": codecs.word(*LOSS_TYPES)})
-    reduction: str = field(default="sum", metadata={"codec": codecs.word(*REDUCTIONS)})
-    reduce_across_batch: bool = field(default=False, metadata={"codec": codecs.flag("across", "each")})
-    weight: float = field(default=1.0, metadata={"codec": codecs.number("w")})
-    label_smoothing: float = field(default=0.0, metadata={"codec": codecs.number("ls")})
-    number_of_classes: int = field(default=1, metadata={"codec": codecs.integer("classes")})
-    epsilon: float = field(default=1e-7, metadata={"codec": codecs.number("eps")})
-    delta: float = field(default=1.0, metadata={"codec": codecs.number("delta")})
+    type: str = parameter(codecs.enumerated(*LOSS_TYPES))
+    reduction: str = parameter(codecs.enumerated(*REDUCTIONS), default="sum")
+    reduce_across_batch: bool = parameter(codecs.flag("across", "each"), default=False)
+    weight: float = parameter(codecs.number("w"), default=1.0)
+    label_smoothing: float = parameter(codecs.number("ls", 0, 1), default=0.0)
+    number_of_classes: int = parameter(codecs.integer("classes", low=1), default=1)
+    epsilon: float = parameter(codecs.number("eps", 0), default=1e-7)
+    delta: float = parameter(codecs.number("delta", 0, above=True), default=1.0)
 
-    problems: ClassVar = {"forward": LossForward, "gradient": LossGradient, "gradient_labels": LossGradientLabels}
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        checked = {
-            "type": named("type", self.type, LOSS_TYPES),
-            "reduction": named("reduction", self.reduction, REDUCTIONS),
-            "reduce_across_batch": flag("reduce_across_batch", self.reduce_across_batch),
-            "weight": number("weight", self.weight),
-            "label_smoothing": number("label_smoothing", self.label_smoothing, 0, 1),
-            "number_of_classes": integer("number_of_classes", self.number_of_classes, low=1),
-            "epsilon": number("epsilon", self.epsilon, 0),
-            "delta": number("delta", self.delta, 0, above=True),
-        }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+    def _check(self) -> None:
         if self.type == "cosinedistance" and self.reduction != "sum":
             raise ValueError(
                 f"reduction is {self.reduction!r}; it must be 'sum' for the loss type 'cosinedistance', which is one "
                 "number an image"
             )
 
+    @property
+    def smoothing(self) -> tuple[float, float]:
+        """(a, b) of the smoothed label ``a * t + b``."""
+        if self.type == "softmaxcrossentropy":
+            return 1 - self.label_smoothing, self.label_smoothing / self.number_of_classes
+        if self.type == "sigmoidcrossentropy":
+            return 1 - self.label_smoothing, 0.5 * self.label_smoothing
+        return 1.0, 0.0
+
     def loss_shape(self, shape: ImageShape) -> ImageShape:
         """Return the shape of the loss image for predictions of ``shape``."""
         return shape if self.reduction == "none" else (shape[0], 1, 1, 1)
 
     def forward(
-        self, y: Any, t: Any, weights: Any = None, *, validate: bool = False, out: Any = None, backend: Any = None
+        self,
+        y: ArrayLike,
+        t: ArrayLike,
+        weights: ArrayLike | None = None,
+        *,
+        validate: bool = False,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return the loss image of predictions ``y`` and labels ``t``, in the dtype of ``y``.
+        """Compute the loss image.
 
-        Its shape is (N, 1, 1, 1), for the reduction "none" (N, H, W, C). Labels and ``weights`` are images like ``y``;
-        they may have more channels, which are ignored. ``validate`` demands values in the domain of the loss type
-        (``ValueError``); without it values outside give what IEEE 754 makes of them.
+        Parameters
+        ----------
+        y : array_like, shape (N, H, W, C)
+            Predictions.
+        t, weights : array_like, shape (N, H, W, C)
+            Labels, and weights of the elements; they may have more channels, which are ignored.
+        validate : bool, optional
+            Whether to check that all values are in the domain of the loss type; values outside give what IEEE 754
+            makes of them.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, 1, 1, 1), or (N, H, W, C) for the reduction "none"
+            In the dtype of ``y``.
+
+        Raises
+        ------
+        ShapeError
+            If an image does not fit ``y``.
+        ValueError
+            With ``validate``, for the first value outside its domain.
         """
-        inputs, shared = self._inputs(y, t, weights, validate)
-        problem = posed(LossForward, self, inputs[0].shape, *shared)
-        return registry.run_one(problem, *inputs, out=out, backend=backend)
+        if validate:
+            check_domains(self.type, y, t)
+        return call(self, "forward", (y, t, weights), out=out, backend=backend)
 
     def gradient(
         self,
-        g: Any,
-        y: Any,
-        t: Any,
-        weights: Any = None,
+        g: ArrayLike | None,
+        y: ArrayLike,
+        t: ArrayLike,
+        weights: ArrayLike | None = None,
         *,
         validate: bool = False,
-        out: Any = None,
-        backend: Any = None,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return dL/dy from the source gradient ``g``, which has the shape of the loss image; ``None`` is all ones.
+        """Compute dL/dy; the reduction does not divide it.
 
-        The reduction does not divide it. Across the batch ``g`` of image 0 holds for all. The dtype is that of ``g``.
+        Parameters
+        ----------
+        g : array_like or None
+            Source gradient in the shape of the loss image; ``None`` is all ones. Across the batch ``g`` of image 0
+            holds for all.
+        y, t, weights, validate, out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of ``g``, or of ``y`` without it.
         """
-        return self._gradient(LossGradient, g, (y, t, weights), validate, out, backend)
+        if validate:
+            check_domains(self.type, y, t)
+        return call(self, "gradient", (g, y, t, weights), out=out, backend=backend)
 
     def gradient_labels(
         self,
-        g: Any,
-        y: Any,
-        t: Any,
-        weights: Any = None,
+        g: ArrayLike | None,
+        y: ArrayLike,
+        t: ArrayLike,
+        weights: ArrayLike | None = None,
         *,
         validate: bool = False,
-        out: Any = None,
-        backend: Any = None,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
     ) -> Array:
-        """Return dL/dt, in the shape of ``t``; otherwise as :meth:`gradient`."""
-        return self._gradient(LossGradientLabels, g, (y, t, weights), validate, out, backend)
-
-    def _gradient(
-        self,
-        kind: Callable[..., LossGradient],
-        g: Any,
-        read: tuple[Any, Any, Any],
-        validate: bool,
-        out: Any,
-        backend: Any,
-    ) -> Array:
-        inputs, shared = self._inputs(*read, validate)
-        problem = posed(kind, self, inputs[0].shape, *shared, g is not None)
-        if g is not None:
-            g = arrays.as_image("g", g)
-            if g.shape != problem.input_shapes["g"]:
-                raise ShapeError(
-                    f"g has shape {g.shape}; with the reduction {self.reduction!r} and y of shape {inputs[0].shape} it "
-                    f"must be {problem.input_shapes['g']}, that of the loss image"
-                )
-            inputs = (g, *inputs)
-        return registry.run_one(problem, *inputs, out=out, backend=backend)
-
-    def _inputs(self, y: Any, t: Any, weights: Any, validate: bool) -> tuple[tuple[Array, ...], tuple[int, bool]]:
-        """Return the arrays that are read, and two fields of the problem: label_channels and weighted."""
-        y, t = arrays.as_image("y", y), arrays.as_image("t", t)
-        read = {"t": t} if weights is None else {"t": t, "weights": arrays.as_image("weights", weights)}
-        for name, array in read.items():
-            if array.shape[:3] != y.shape[:3] or array.shape[3] < y.shape[3]:
-                raise ShapeError(
-                    f"{name} has shape {array.shape} and y has shape {y.shape}; N, H and W must be equal, and {name} "
-                    "must have at least as many channels"
-                )
+        """Compute dL/dt, in the shape of ``t``; otherwise as :meth:`gradient`."""
         if validate:
-            loss_domains.check(self.type, y, t[..., : y.shape[3]])
-        inputs = (y, t) if weights is None else (y, t, read["weights"][..., : y.shape[3]])
-        return inputs, (t.shape[3], weights is not None)
+            check_domains(self.type, y, t)
+        return call(self, "gradient_labels", (g, y, t, weights), out=out, backend=backend)
 
 
+def check_domains(loss_type: str, y: ArrayLike, t: ArrayLike) -> None:
+    """Raise ``ValueError`` that names the first prediction or label outside its domain."""
+    y = arrays.as_image("y", y)
+    t = arrays.as_image("t", t)[..., : y.shape[3]]
+    function = FUNCTIONS[loss_type]
+    for name, values, domain in (("y", y, function.predictions), ("t", t, function.labels)):
+        outside = ~domain.contains(values)
+        if outside.any():
+            index = tuple(int(k) for k in np.argwhere(outside)[0])
+            raise ValueError(
+                f"{name}[{', '.join(map(str, index))}] is {values[index]}; with the loss type {loss_type!r} each value "
+                f"must be {domain}"
+            )
+
+
+class LossProblem(ImageProblem):
+    """An operation on predictions y (N, H, W, C) and labels t (N, H, W, ``label_channels``), of which C are read."""
+
+    spec: Loss
+    label_channels: int = parameter(codecs.integer("t"), default=None)
+    weighted: bool = parameter(codecs.flag("weighted", "unweighted"), default=False)
+    """Whether there is a weights image, (N, H, W, C)."""
+
+    def _check(self) -> None:
+        channels = self.source_shape[3]
+        self._fill(label_channels=lambda: channels)
+        if self.label_channels < channels:
+            raise ShapeError(
+                f"t has {self.label_channels} channels and y has {channels}; the labels need at least as many (more "
+                "are ignored)"
+            )
+        if self.weighted and self.spec.type == "cosinedistance":
+            raise ValueError(
+                "weights are given with the loss type 'cosinedistance'; it has one weight an image: pass None"
+            )
+
+    @classmethod
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+        """Leave out channels of the weights that y does not have."""
+        *g, y, t, weights = given
+        if weights is not None:
+            y, weights = arrays.as_image("y", y), arrays.as_image("weights", weights)
+            if weights.shape[3] > y.shape[3]:
+                weights = weights[..., : y.shape[3]]
+        return super().posed(spec, (*g, y, t, weights), options)
+
+    @property
+    def function(self) -> LossFunction:
+        """The functions of the loss type."""
+        return FUNCTIONS[self.spec.type]
+
+    @property
+    def loss_shape(self) -> ImageShape:
+        """The shape of the loss image."""
+        return self.spec.loss_shape(self.source_shape)
+
+    def shape_hint(self, name: str, shape: Shape) -> str:
+        return f", that of the loss image with the reduction {self.spec.reduction!r}" if name == "g" else ""
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Move predictions and labels to where the loss is defined and the decisions at kinks are exact.
+
+        Numbers are folded into [-8, 8] and rounded to multiples of 2**-8, so that ``y - t`` and the decisions at kinks
+        are exact in float32. Some labels and weights are 0; labels are not where the derivative by them is infinite.
+        """
+        predictions, labels = self.function.predictions, self.function.labels
+        least = 1 if (self.spec.type, self.method) == ("kullbackleiblerdivergence", "gradient_labels") else 0
+        values = {name: _folded(array.astype(np.float64)) for name, array in drawn.items()}
+        if labels is UNIT:
+            values["t"] = np.maximum(_mixed(values["t"]) % 9, least) / 8
+        if predictions is UNIT or predictions.above:
+            values["y"] = (_mixed(values["y"]) % 63 + 1) / 64
+        elif predictions.high == 0:
+            values["y"] = -np.abs(values["y"])
+        if "weights" in values:
+            values["weights"][_mixed(values["weights"]) % 5 == 0] = 0
+        return {name: array.astype(drawn[name].dtype) for name, array in values.items()}
+
+    def where(self, index: tuple[int, ...]) -> str:
+        n, row, column, channel = index
+        return (
+            f"image {n}" if self.spec.reduction != "none" else f"image {n}, pixel ({row}, {column}), channel {channel}"
+        )
+
+
+def _folded(numbers: Array) -> Array:
+    return np.asarray(np.round((numbers - 16 * np.round(numbers / 16)) * 256) / 256)
+
+
+def _mixed(values: Array) -> Array:
+    """Return non-negative integers that differ where the multiples of 2**-8 differ."""
+    return np.asarray(np.abs(values * 256).astype(np.int64) * 37 % 8191)
+
+
+READ: Arguments = {
+    "y": "n h w c",
+    "t": "n h w label_channels",
+    "weights": Argument("n h w c", when="weighted"),
+}
+CHAINED: Arguments = {"g": Argument("loss_shape", when="chained"), **READ}
+
+
+class LossForward(LossProblem, method="forward", inputs=READ, results={"v": "loss_shape"}):
+    """``forward``: the loss image, (N, 1, 1, 1), or (N, H, W, C) where nothing is reduced."""
+
+    def divisors(self, weights: Array | None) -> Array:
+        """Return what the sum of each image is divided by, (N,); 0 where the result is 0.
+
+        Across the batch it is one number for all, in element 0.
+        """
+        n, height, width, channels = self.source_shape
+        pixels = height * width
+        counts = np.ones(n)
+        if self.spec.reduction == "mean":
+            counts *= pixels if self.function.over_channels else pixels * channels
+        elif self.spec.reduction == "sumbynonzeroweights":
+            every = pixels * channels if self.spec.weight else 0
+            counts *= every if weights is None else np.count_nonzero(weights, axis=(1, 2, 3))
+        if self.spec.reduce_across_batch and self.spec.reduction != "sum":
+            counts[:1] = counts.sum()
+        return counts
+
+    def loss_image(self, sums: Array, weights: Array | None) -> Array:
+        """Return the loss image (N, 1, 1, 1) from the sum of v over each image, (N,)."""
+        loss = self.spec
+        if loss.type == "cosinedistance":
+            sums = loss.weight + sums  # the loss of an image is 1 - sum of y t
+        if loss.reduce_across_batch:
+            sums = sums.sum(keepdims=True)
+        if loss.reduction != "sum":  # which divides by 1
+            divisors = self.divisors(weights)[: len(sums)]
+            sums = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
+        image = np.zeros(self.loss_shape, sums.dtype)
+        image[: len(sums), 0, 0, 0] = sums
+        return image
+
+
+class LossGradient(LossProblem, method="gradient", inputs=CHAINED, results={"dy": "n h w c"}):
+    """``gradient``: dy, like y, from the source gradient g where there is one, y, t and weights."""
+
+    chained: bool = parameter(codecs.flag("chained", "unchained"), default=False)
+    """Whether there is a source gradient g; without one it is 1."""
+
+    def named_inputs(self, inputs: Sequence[Array]) -> tuple[Array | None, Array, Array, Array | None]:
+        """Return g, y, t and weights, ``None`` for what is not there."""
+        found = dict(zip(self.arguments, inputs, strict=True))
+        return found.get("g"), found["y"], found["t"], found.get("weights")
+
+    def source_gradient(self, g: Array) -> Array:
+        """Return what of ``g`` belongs to each image: with a reduction across the batch, the value of image 0."""
+        across = self.spec.reduce_across_batch and self.spec.reduction != "none"
+        return np.broadcast_to(g[:1], g.shape) if across else g
+
+
+class LossGradientLabels(LossGradient, method="gradient_labels", results={"dt": "n h w label_channels"}):
+    """``gradient_labels``: dt, like t; otherwise as ``gradient``."""
+
+
+def evaluate(problem: LossProblem, derivative: str, y: Array, t: Array) -> Array:
+    """Return ``element``, ``slope`` or ``label_slope`` of the loss type; NaN where y or t is NaN."""
+    function, loss = problem.function, problem.spec
+    t = t[..., : y.shape[3]]
+    a, b = loss.smoothing
+    unknown: Array = np.isnan(y) | np.isnan(t)
+    if function.over_channels:
+        unknown = np.any(unknown, axis=-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        value = getattr(function, derivative)(loss, y, a * t + b)
+        return np.where(unknown, np.nan, a * value if derivative == "label_slope" else value)
+
+
+def weighted(problem: LossProblem, values: Array, weights: Array | None) -> Array:
+    """W times values."""
+    return np.asarray(problem.spec.weight * (values if weights is None else weights * values))
+
+
+def element_error(loss: Loss, derivative: str, y: Array, t: Array) -> Array:
+    """Return the largest error of ``element``, ``slope`` or ``label_slope`` at each element.
+
+    ``t`` are the labels before smoothing, with as many channels as ``y``.
+    """
+    a, b = loss.smoothing
+    magnitude = FUNCTIONS[loss.type].magnitudes[("element", "slope", "label_slope").index(derivative)]
+    smoothed = np.abs(a * t) + b
+    found = gamma(24) * magnitude(loss, y, smoothed)
+    if loss.type == "softmaxcrossentropy":
+        found = found + _softmax_error(derivative, y, smoothed)
+    return np.broadcast_to(a * found if derivative == "label_slope" else found, y.shape)
+
+
+def _softmax_error(derivative: str, y: Array, t: Array) -> Array:
+    """Return the errors of softmax and log-softmax."""
+    channels = y.shape[-1]
+    spread = y.max(axis=-1, keepdims=True) - y.min(axis=-1, keepdims=True)
+    logarithm = log_softmax(y)
+    if derivative == "slope":
+        return np.asarray(np.exp(logarithm) * gamma(channels + 2 * spread + 24) + 2.0**-126)
+    shifted = y - y.max(axis=-1, keepdims=True)
+    of_logarithm = gamma(channels + spread + 16) + gamma(10) * (np.abs(shifted) + np.abs(shifted - logarithm))
+    return np.asarray(of_logarithm * (t if derivative == "element" else 1))
+
+
+def _exact(problem: LossProblem, magnitude: Array) -> Array:
+    """Return where integers leave nothing to round: all terms are multiples of 2**-13, and their sum is below 2**11."""
+    loss = problem.spec
+    dyadic = (loss.weight * 64) % 1 == 0 and (loss.delta * 8) % 1 == 0
+    return np.asarray((magnitude < 2.0**11) & (dyadic and loss.type in PIECEWISE_POLYNOMIALS))
+
+
+def forward_bound(problem: LossForward, y: Array, t: Array, weights: Array | None = None) -> ErrorBound:
+    """Return the errors of the elements, and what their sum adds: gamma(T + 6) for its T terms."""
+    loss, (n, *size) = problem.spec, problem.source_shape
+    factor = np.abs(weighted(problem, np.ones_like(y), weights))
+    with np.errstate(all="ignore"):
+        magnitude = factor * np.abs(evaluate(problem, "element", y, t))
+        of_element = factor * element_error(loss, "element", y, t[..., : y.shape[3]])
+    if loss.reduction == "none":
+        return ErrorBound.of_error(of_element, _exact(problem, magnitude))
+    magnitude, sums = (array.sum(axis=(1, 2, 3)) for array in (magnitude, of_element))
+    if loss.type == "cosinedistance":
+        magnitude = magnitude + abs(loss.weight)
+    count, divisors = math.prod(size), problem.divisors(weights)
+    if loss.reduce_across_batch:
+        count, divisors = count * n, divisors[:1]
+        magnitude, sums = magnitude.sum(keepdims=True), sums.sum(keepdims=True)
+    sums = sums + gamma(count + 6) * magnitude
+    limit = np.zeros(problem.loss_shape)
+    limit[: len(sums), 0, 0, 0] = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
+    exact = np.ones(limit.shape, bool)
+    exact[: len(sums), 0, 0, 0] = _exact(problem, magnitude) & (np.frexp(divisors)[0] % 0.5 == 0)
+    return ErrorBound.of_error(limit, exact)
+
+
+@operation(Loss, problem=LossForward, bound=forward_bound)
 def forward(problem: LossForward, y: Array, t: Array, weights: Array | None = None) -> Array:
     """v = W l, or the sum of v over each image, divided as the reduction says."""
     v = weighted(problem, evaluate(problem, "element", y, t), weights)
     return v if problem.spec.reduction == "none" else problem.loss_image(v.sum(axis=(1, 2, 3)), weights)
-
-
-def gradient(problem: LossGradient, *inputs: Array) -> Array:
-    """dy = g W dl/dy."""
-    return chained(problem, "slope", *inputs)
-
-
-def gradient_labels(problem: LossGradientLabels, *inputs: Array) -> Array:
-    """dt = g W dl/dt, 0 in channels that y does not have."""
-    dt = chained(problem, "label_slope", *inputs)
-    channels = problem.source_shape[3]
-    return np.pad(dt, ((0, 0), (0, 0), (0, 0), (0, problem.label_channels - channels)))
 
 
 def chained(problem: LossGradient, derivative: str, *inputs: Array) -> Array:
@@ -191,17 +644,33 @@ def chained(problem: LossGradient, derivative: str, *inputs: Array) -> Array:
     return values if g is None else problem.source_gradient(g) * values
 
 
-SPECS: tuple[type[operations.Spec], ...] = (Loss,)
-REFERENCE: dict[OperationKey, Formula] = {
-    (Loss, "forward"): forward,
-    (Loss, "gradient"): gradient,
-    (Loss, "gradient_labels"): gradient_labels,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (Loss, "forward"): loss_bounds.forward_terms,
-    (Loss, "gradient"): loss_bounds.gradient_terms,
-    (Loss, "gradient_labels"): loss_bounds.gradient_terms,
-}
+def gradient_bound(problem: LossGradient, *inputs: Array) -> ErrorBound:
+    """Return the errors of the derivatives, times the absolute values of weights and source gradient."""
+    derivative = "slope" if problem.method == "gradient" else "label_slope"
+    g, y, t, weights = problem.named_inputs(inputs)
+    factor = np.abs(weighted(problem, np.ones_like(y), weights))
+    if g is not None:
+        factor = factor * np.abs(problem.source_gradient(g))
+    t = t[..., : y.shape[3]]
+    with np.errstate(all="ignore"):
+        magnitude = factor * np.abs(evaluate(problem, derivative, y, t))
+        of_element = factor * element_error(problem.spec, derivative, y, t)
+    extra = problem.result_shapes[0][3] - y.shape[3]
+    beyond = ((0, 0), (0, 0), (0, 0), (0, extra))
+    return ErrorBound.of_error(
+        np.pad(of_element, beyond), np.pad(_exact(problem, magnitude), beyond, constant_values=True)
+    )
 
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+
+@operation(Loss, problem=LossGradient, bound=gradient_bound)
+def gradient(problem: LossGradient, *inputs: Array) -> Array:
+    """dy = g W dl/dy."""
+    return chained(problem, "slope", *inputs)
+
+
+@operation(Loss, problem=LossGradientLabels, bound=gradient_bound)
+def gradient_labels(problem: LossGradientLabels, *inputs: Array) -> Array:
+    """dt = g W dl/dt, 0 in channels that y does not have."""
+    dt = chained(problem, "label_slope", *inputs)
+    channels = problem.source_shape[3]
+    return np.pad(dt, ((0, 0), (0, 0), (0, 0), (0, problem.label_channels - channels)))

@@ -2,209 +2,209 @@
 
 Forward    ``y = f(x)``
 Gradient   ``dx = g * f'(x)``, with x the source image of the forward pass
-PReLU      ``da[c] = sum over images and pixels with x < 0 of g * x``, the gradient for its slopes
+PReLU      ``da[c] = sum over images and pixels with x < 0 of g * x``, the gradient of its slopes
 
-The sixteen functions are the rows of :data:`mpsref.kernels.neuron_curves.CURVES`.
+The sixteen functions are the rows of :data:`ACTIVATIONS`. Each is evaluated so that no intermediate value overflows,
+and NaN in gives NaN out, except for the constant derivatives of "none" and "linear". At a kink the derivative has the
+value that Apple documents; where the documentation is silent or contradicts itself, ReLUN is flat from its clamp on
+[math], and Absolute has the derivative 0 at 0 [choice].
 
-Source: ``MPSCNNNeuron.h`` [doc]; the gradient for PReLU's slopes is an extension [math].
+Source: ``MPSCNNNeuronType.h``, ``MPSCNNNeuron.h``: functions and derivatives [doc], that of GeLU [math]; the gradient
+of PReLU's slopes is an extension [math].
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import field
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, Shape
+from mpsref import codecs
+from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
-from mpsref.kernels.neuron_curves import CURVES, TYPES, error, folded, slope, value
-from mpsref.kernels.posing import posed
-from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
-
-__all__ = ["TYPES", "Neuron", "neuron_codec", "slope", "value"]
+from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.operations import ImageProblem, Spec, operation, vector
+from mpsref.registry import call
 
 
-class NeuronProblem(operations.ImageProblem):
-    """What the operations of a neuron share: images of one shape, with a channel for each slope of PReLU."""
+class Activation(NamedTuple):
+    """A function of one value and its derivative.
 
-    spec: Neuron
-
-    def __post_init__(self) -> None:
-        """Check the shape."""
-        super().__post_init__()
-        channels, data = self.source_shape[3], self.spec.data
-        if data is not None and len(data) != channels:
-            raise ShapeError(
-                f"data has {len(data)} values and the image {channels} channels (axis 3); "
-                "it must have one value for each channel"
-            )
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """An image of the same shape."""
-        return (self.source_shape,)
-
-    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Bring x into [-8, 8], and the argument of a power or a logarithm to where they are finite."""
-        return drawn | {"x": folded(self.spec, drawn["x"])}
-
-
-class NeuronForward(NeuronProblem):
-    """``forward``: y from x."""
-
-    method: ClassVar[str] = "forward"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source image x."""
-        return {"x": self.source_shape}
-
-
-class NeuronGradient(NeuronProblem):
-    """``gradient``: dx from g and x."""
-
-    method: ClassVar[str] = "gradient"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g, and the source image x of the forward pass."""
-        return {"g": self.source_shape, "x": self.source_shape}
-
-
-class NeuronParameterGradient(NeuronGradient):
-    """``parameter_gradient`` of PReLU: da from g and x."""
-
-    method: ClassVar[str] = "parameter_gradient"
-
-    def __post_init__(self) -> None:
-        """Check the shape and the type."""
-        super().__post_init__()
-        if self.spec.type != "prelu":
-            raise ValueError(f"type is {self.spec.type!r}; only 'prelu' has parameters to learn: use gradient()")
-
-    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """As for the other operations, and with values below 0: the sum is over these."""
-        x = folded(self.spec, drawn["x"])
-        return drawn | {"x": x if (x < 0).any() else -x}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """One number for each channel."""
-        return (self.source_shape[3:],)
-
-    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Parameters are float32, and float64 where the images are."""
-        return (np.dtype(np.float64 if inputs[0] == np.float64 else np.float32),)
-
-
-class Neuron(operations.Spec):
-    """A neuron of one of the sixteen :data:`TYPES`, given by name or by Apple's number.
-
-    ``a``, ``b`` and ``c`` are finite; ``None`` is the documented default, and those that the type does not have read
-    0.0. ``data`` is one slope for each channel, for PReLU alone.
-
-    >>> Neuron("relun", a=0.0)
-    Neuron('relun', a=0.0, b=6.0)
-    >>> Neuron("relun", a=0.0).forward(np.array([[[[-1, 3, 8]]]], np.float32)).ravel().tolist()
-    [-0.0, 3.0, 6.0]
+    Both take the neuron, for its parameters, and the argument: ``u = a*x + b`` if ``affine``, else x.
     """
 
-    type: str = field(metadata={"codec": codecs.word(*TYPES)})
-    a: float = field(default=cast(float, None), metadata={"codec": codecs.number("a")})
-    b: float = field(default=cast(float, None), metadata={"codec": codecs.number("b")})
-    c: float = field(default=cast(float, None), metadata={"codec": codecs.number("c")})
-    data: Sequence[float] | None = field(default=None, metadata={"codec": codecs.numbers("data")})
-
-    problems: ClassVar = {
-        "forward": NeuronForward,
-        "gradient": NeuronGradient,
-        "parameter_gradient": NeuronParameterGradient,
-    }
-
-    def __post_init__(self) -> None:
-        """Check every parameter and fill in the defaults."""
-        object.__setattr__(self, "type", _type_named(self.type))
-        needs = CURVES[self.type].needs
-        for name in "abc":
-            given = getattr(self, name)
-            number = needs.get(name, 0.0) if given is None else _number(name, given)
-            if self.type == "prelu" and name == "a" and number:
-                raise ValueError(f"a is {number}; PReLU has a slope for each channel: pass data=[...] instead")
-            object.__setattr__(self, name, number if name in needs else 0.0)
-        object.__setattr__(self, "data", _slopes(self.type, self.data))
-        if self.type == "exponential" and self.c != -1 and self.c <= 0:
-            raise ValueError(f"c is {self.c}; as the base of Exponential it must be > 0, or -1 for e")
-        if self.type == "logarithm" and self.c != -1 and (self.c <= 0 or self.c == 1):
-            raise ValueError(f"c is {self.c}; as the base of Logarithm it must be > 0 and not 1, or -1 for e")
-
-    def __repr__(self) -> str:
-        needed = [f"{name}={getattr(self, name)!r}" for name in CURVES[self.type].needs]
-        data = [] if self.data is None else [f"data={self.data!r}"]
-        return f"Neuron({', '.join([repr(self.type), *needed, *data])})"
-
-    def forward(self, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return f(x) of the image ``x`` (N, H, W, C), in its shape and dtype.
-
-        Raises ``ShapeError`` where PReLU has another number of slopes than ``x`` has channels.
-        """
-        x = arrays.as_image("x", x)
-        return registry.run_one(posed(NeuronForward, self, x.shape), x, out=out, backend=backend)
-
-    def gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return dL/dx = g * f'(x), in the dtype of ``g``; ``x`` is the source image of the forward pass.
-
-        Raises ``ShapeError`` where the shapes of ``g`` and ``x`` differ, and as :meth:`forward` does.
-        """
-        g, x = _pair_of_images(g, x)
-        return registry.run_one(posed(NeuronGradient, self, x.shape), g, x, out=out, backend=backend)
-
-    def parameter_gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return dL/d(data) of PReLU, (C,): the sum of g*x over all images and pixels with x < 0, as float32.
-
-        Raises ``ValueError`` for another type, and as :meth:`gradient` does.
-        """
-        g, x = _pair_of_images(g, x)
-        return registry.run_one(posed(NeuronParameterGradient, self, x.shape), g, x, out=out, backend=backend)
+    value: Callable[[Neuron, Array], Array]
+    slope: Callable[[Neuron, Array], Array]
+    needs: Mapping[str, float] = {}
+    """The parameters and their defaults."""
+    affine: bool = False
 
 
-def neuron_codec(code: str = "neuron") -> codecs.Codec:
-    """Return the token of a field that holds a neuron: that of the neuron alone, with colons for commas.
+def _tanh_slope(n: Neuron, x: Array) -> Array:
+    z = np.exp(-2 * abs(n.b * x))  # 1 - tanh(b*x)**2 would cancel
+    return np.asarray(n.a * n.b * 4 * z / (1 + z) ** 2)
 
-    >>> neuron_codec().write(Neuron("elu", a=0.5))
-    'neuron:elu:a0.5'
+
+def _sigmoid(x: Array) -> Array:
+    z = np.exp(-abs(x))
+    return np.asarray(np.where(x >= 0, 1.0, z) / (1 + z))
+
+
+def _sigmoid_slope(n: Neuron, x: Array) -> Array:
+    z = np.exp(-abs(x))
+    return np.asarray(z / (1 + z) ** 2)
+
+
+def _softplus(n: Neuron, x: Array) -> Array:
+    u = n.b * x
+    return n.a * np.asarray(np.maximum(u, 0) + np.log1p(np.exp(-abs(u))))
+
+
+def _clamped(n: Neuron, x: Array) -> Array:
+    """Return the derivative of ReLUN: 0 where the clamp is reached, whatever the sign of x."""
+    return np.where(_relu(n.a, x) >= n.b, 0.0, _relu_slope(n.a, x))
+
+
+def _relu(a: Any, x: Array) -> Array:
+    return np.where(x >= 0, x, a * x)
+
+
+def _relu_slope(a: Any, x: Array) -> Array:
+    return np.where(x >= 0, 1.0, a)
+
+
+def _power(u: Array, c: float) -> Array:
+    return np.float_power(u, c)  # numpy.power takes a root where c is 0.5, which is another function at -inf
+
+
+def _power_slope(n: Neuron, u: Array) -> Array:
+    return n.a * n.c * _power(u, n.c - 1) if n.c else np.zeros_like(u)
+
+
+def _log_base(n: Neuron) -> float:
+    """Return ln(c), where c = -1 stands for the base e."""
+    return 1.0 if n.c == -1 else math.log(n.c)
+
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])  # NumPy itself has none
+
+
+def _normal(x: Array) -> Array:
+    """Return the normal distribution function ``(1 + erf(x/sqrt(2))) / 2`` without cancellation."""
+    return 0.5 * np.asarray(_erfc(-x * math.sqrt(0.5)))
+
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "none": Activation(lambda n, x: x, lambda n, x: np.ones_like(x)),
+    "relu": Activation(lambda n, x: _relu(n.a, x), lambda n, x: _relu_slope(n.a, x), {"a": 0.0}),
+    "linear": Activation(lambda n, u: u, lambda n, u: np.full_like(u, n.a), {"a": 1.0, "b": 0.0}, affine=True),
+    "sigmoid": Activation(lambda n, x: _sigmoid(x), _sigmoid_slope),
+    "hardsigmoid": Activation(
+        lambda n, u: np.clip(u, 0, 1),
+        lambda n, u: np.where((u >= 0) & (u <= 1), n.a, 0.0),
+        {"a": 0.2, "b": 0.5},
+        affine=True,
+    ),
+    "tanh": Activation(lambda n, x: n.a * np.tanh(n.b * x), _tanh_slope, {"a": 1.0, "b": 1.0}),
+    "absolute": Activation(lambda n, x: abs(x), lambda n, x: np.sign(x)),
+    "softplus": Activation(_softplus, lambda n, x: n.a * n.b * _sigmoid(n.b * x), {"a": 1.0, "b": 1.0}),
+    "softsign": Activation(lambda n, x: x / (1 + abs(x)), lambda n, x: (1 / (1 + abs(x))) ** 2),
+    "elu": Activation(
+        lambda n, x: np.where(x >= 0, x, n.a * np.expm1(np.minimum(x, 0))),
+        lambda n, x: np.where(x >= 0, 1.0, n.a * np.exp(np.minimum(x, 0))),
+        {"a": 1.0},
+    ),
+    "prelu": Activation(
+        lambda n, x: _relu(np.asarray(n.data, x.dtype), x),
+        lambda n, x: _relu_slope(np.asarray(n.data, x.dtype), x),
+    ),
+    "relun": Activation(lambda n, x: np.minimum(_relu(n.a, x), n.b), _clamped, {"a": 1.0, "b": 6.0}),
+    "power": Activation(lambda n, u: _power(u, n.c), _power_slope, {"a": 1.0, "b": 0.0, "c": 1.0}, affine=True),
+    "exponential": Activation(
+        lambda n, u: np.exp(u * _log_base(n)),
+        lambda n, u: n.a * _log_base(n) * np.exp(u * _log_base(n)),
+        {"a": 1.0, "b": 0.0, "c": -1.0},
+        affine=True,
+    ),
+    "logarithm": Activation(
+        lambda n, u: np.log(u) / _log_base(n),
+        lambda n, u: n.a / (_log_base(n) * u),
+        {"a": 1.0, "b": 0.0, "c": -1.0},
+        affine=True,
+    ),
+    "gelu": Activation(
+        lambda n, x: x * _normal(x),
+        lambda n, x: _normal(x) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi),
+    ),
+}
+"""Every type of neuron, in the order of Apple's numbers."""
+
+TYPES = tuple(ACTIVATIONS)
+
+
+def argument(neuron: Neuron, x: Array) -> Array:
+    """Return the argument of the activation: ``a*x + b`` or x itself."""
+    return neuron.a * x + neuron.b if ACTIVATIONS[neuron.type].affine else x
+
+
+def value(neuron: Neuron, x: Array) -> Array:
+    """Return f(x) in the dtype of ``x``, float of any width; the slopes of PReLU belong to the last axis.
+
+    >>> from mpsref import Neuron
+    >>> value(Neuron("relu", a=0.5), np.array([-2.0, 3.0])).tolist()
+    [-1.0, 3.0]
     """
-    own = {"a": codecs.number("a"), "b": codecs.number("b"), "c": codecs.number("c"), "data": codecs.numbers("data")}
-    parts = "".join(rf"(?::{token.pattern})?" for token in own.values())
-
-    def read(name: str, *values: str | None) -> Neuron:
-        given = {key: own[key].read(text) for key, text in zip(own, values, strict=True) if text is not None}
-        return Neuron(name, **given)
-
-    def write(neuron: Neuron) -> str:
-        names = [*CURVES[neuron.type].needs, *(["data"] if neuron.data else [])]
-        return ":".join([code, neuron.type, *(own[name].write(getattr(neuron, name)) for name in names)])
-
-    def convert(name: str, value: Any) -> Neuron:
-        if not isinstance(value, Neuron):
-            raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be None or an mpsref.Neuron")
-        return value
-
-    return codecs.Codec(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write, convert)
+    return _evaluated(ACTIVATIONS[neuron.type].value, neuron, x)
 
 
-def _type_named(given: Any) -> str:
+def slope(neuron: Neuron, x: Array) -> Array:
+    """Return f'(x) in the dtype of ``x``, at a kink the documented value.
+
+    >>> from mpsref import Neuron
+    >>> slope(Neuron("relu", a=0.5), np.array([-2.0, 0.0])).tolist()
+    [0.5, 1.0]
+    """
+    return _evaluated(ACTIVATIONS[neuron.type].slope, neuron, x)
+
+
+def _evaluated(function: Callable[[Neuron, Array], Array], neuron: Neuron, x: Array) -> Array:
+    # Infinity and NaN are correct results beyond the range of the dtype or the domain of the function.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        result = np.asarray(function(neuron, argument(neuron, x)), x.dtype)
+    is_constant = function is ACTIVATIONS[neuron.type].slope and neuron.type in ("none", "linear")
+    # A comparison with NaN is false, and NaN to the power of 0 is 1: put NaN back.
+    return result if is_constant else np.where(np.isnan(x), x, result)
+
+
+def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
+    """Return how far a float32 result may be from the ``of`` ("value" or "slope") at ``x``, float64.
+
+    The argument may move by a few roundings; the elementary functions may be off by what Metal's tables allow, which is
+    relative to the value, but absolute where a difference from 1 is taken. Derived from these tables [math, choice].
+    """
+    activation = ACTIVATIONS[neuron.type]
+    function = getattr(activation, of)
+    u = argument(neuron, x)
+    reach = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
+    with np.errstate(all="ignore"):
+        at, below, above = (function(neuron, u + gamma(6) * sign * reach) for sign in (0, -1, 1))
+        moved = np.maximum(abs(below - at), abs(above - at))
+    absolute = {"softplus": abs(neuron.a), "elu": abs(neuron.a)} if of == "value" else {}
+    return np.asarray(moved + gamma(40) * abs(at) + gamma(16) * ({"gelu": 1.0} | absolute).get(neuron.type, 0.0))
+
+
+def _type_named(name: str, given: Any) -> str:
     if isinstance(given, str):
-        return choice("type", given, TYPES)
-    number = integer("type", given)
+        return choice(name, given, TYPES)
+    number = integer(name, given)
     if not 0 <= number < len(TYPES):
-        raise ValueError(f"type is {number}; it must be a number from 0 to {len(TYPES) - 1}, or a name: {TYPES}")
+        raise ValueError(f"{name} is {number}; it must be a number from 0 to {len(TYPES) - 1}, or a name: {TYPES}")
     return TYPES[number]
 
 
@@ -214,7 +214,7 @@ def _number(name: str, given: Any) -> float:
     if isinstance(given, (bool, np.bool_, str, bytes)) or np.ndim(given) or not hasattr(given, "__float__"):
         raise TypeError(f"{name} is {given!r} of type {given.__class__.__name__}; it must be {legal}")
     try:
-        number = float(given) + 0.0  # -0.0 compares equal to 0.0 and is to print alike
+        number = float(given) + 0.0  # -0.0 compares equal to 0.0 and prints alike
     except OverflowError:
         number = math.inf
     if not abs(number) <= float(np.finfo(np.float32).max):
@@ -236,67 +236,242 @@ def _slopes(kind: str, data: Any) -> tuple[float, ...] | None:
     return tuple(_number(f"data[{c}]", one) for c, one in enumerate(values))
 
 
-def _pair_of_images(g: Any, x: Any) -> tuple[Array, Array]:
-    g, x = arrays.as_image("g", g), arrays.as_image("x", x)
-    if g.shape != x.shape:
-        raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must be the same")
-    return g, x
+_a, _b, _c = (codecs.number(code)._replace(convert=_number) for code in "abc")
 
 
-def forward(problem: NeuronForward, x: Array) -> Array:
-    """y = f(x)."""
-    return value(problem.spec, x)
+class Neuron(Spec):
+    """A function of one value, applied to every element.
+
+    Parameters
+    ----------
+    type : str or int
+        One of the sixteen :data:`TYPES`, or Apple's number of it.
+    a, b, c : float, optional
+        Finite parameters of the function; the default is the documented one, and 0.0 where the type has no such
+        parameter.
+    data : sequence of float, optional
+        One slope for each channel, for "prelu" alone.
+
+    Examples
+    --------
+    >>> Neuron("relun", a=0.0)
+    Neuron('relun', a=0.0, b=6.0)
+    >>> Neuron("relun", a=0.0).forward(np.array([[[[-1, 3, 8]]]], np.float32)).ravel().tolist()
+    [-0.0, 3.0, 6.0]
+    """
+
+    type: str = parameter(codecs.word(*TYPES)._replace(convert=_type_named))
+    a: float = parameter(_a, default=None)
+    b: float = parameter(_b, default=None)
+    c: float = parameter(_c, default=None)
+    data: Sequence[float] | None = parameter(codecs.numbers("data"), default=None)
+
+    def _check(self) -> None:
+        needs = ACTIVATIONS[self.type].needs
+        for name in "abc":
+            number = needs.get(name, 0.0) if getattr(self, name) is None else getattr(self, name)
+            if self.type == "prelu" and name == "a" and number:
+                raise ValueError(f"a is {number}; PReLU has a slope for each channel: pass data=[...] instead")
+            self._set(**{name: number if name in needs else 0.0})
+        self._set(data=_slopes(self.type, self.data))
+        if self.type == "exponential" and self.c != -1 and self.c <= 0:
+            raise ValueError(f"c is {self.c}; as the base of Exponential it must be > 0, or -1 for e")
+        if self.type == "logarithm" and self.c != -1 and (self.c <= 0 or self.c == 1):
+            raise ValueError(f"c is {self.c}; as the base of Logarithm it must be > 0 and not 1, or -1 for e")
+
+    def __repr__(self) -> str:
+        needed = [f"{name}={getattr(self, name)!r}" for name in ACTIVATIONS[self.type].needs]
+        data = [] if self.data is None else [f"data={self.data!r}"]
+        return f"Neuron({', '.join([repr(self.type), *needed, *data])})"
+
+    def forward(self, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None) -> Array:
+        """Compute f(x).
+
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray
+            In the shape and dtype of ``x``.
+
+        Raises
+        ------
+        ShapeError
+            If the number of slopes of PReLU is not the number of channels of ``x``.
+        """
+        return call(self, "forward", (x,), out=out, backend=backend)
+
+    def gradient(
+        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Compute dL/dx = g * f'(x).
+
+        Parameters
+        ----------
+        g, x : array_like, shape (N, H, W, C)
+            Source gradient dL/dy, and the source image of the forward pass.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray
+            In the shape and dtype of ``g``.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes of ``g`` and ``x`` differ, and as in :meth:`forward`.
+        """
+        return call(self, "gradient", (g, x), out=out, backend=backend)
+
+    def parameter_gradient(
+        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Compute dL/d(data) of PReLU: the sum of g*x over all images and pixels with x < 0.
+
+        Parameters
+        ----------
+        g, x, out, backend
+            As in :meth:`gradient`.
+
+        Returns
+        -------
+        ndarray, shape (C,)
+            float32; float64 if ``g`` is float64.
+
+        Raises
+        ------
+        ValueError
+            If the type is not "prelu".
+        """
+        return call(self, "parameter_gradient", (g, x), out=out, backend=backend)
 
 
-def gradient(problem: NeuronGradient, g: Array, x: Array) -> Array:
-    """dx = g * f'(x)."""
-    return g * slope(problem.spec, x)
+def neuron_codec(code: str = "neuron") -> codecs.Codec:
+    """Return the codec of a field that holds a neuron or ``None``: the token of the neuron, with colons for commas.
+
+    >>> neuron_codec().write(Neuron("elu", a=0.5))
+    'neuron:elu:a0.5'
+    """
+    own = {"a": _a, "b": _b, "c": _c, "data": codecs.numbers("data")}
+    parts = "".join(rf"(?::{codec.pattern})?" for codec in own.values())
+
+    def read(name: str, *values: str | None) -> Neuron:
+        given = {key: own[key].read(text) for key, text in zip(own, values, strict=True) if text is not None}
+        return Neuron(name, **given)
+
+    def write(neuron: Neuron) -> str:
+        names = [*ACTIVATIONS[neuron.type].needs, *(["data"] if neuron.data else [])]
+        return ":".join([code, neuron.type, *(own[name].write(getattr(neuron, name)) for name in names)])
+
+    def convert(name: str, value: Any) -> Neuron | None:
+        if value is not None and not isinstance(value, Neuron):
+            raise TypeError(
+                f"{name} is {value!r} of type {value.__class__.__name__}; it must be None or an mpsref.Neuron"
+            )
+        return value
+
+    return codecs.Codec(f"{code}:relu:a0.1", rf"{code}:({'|'.join(TYPES)}){parts}", read, write, convert)
 
 
-def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array) -> Array:
-    """da[c] = sum of g * x where x < 0: there y = data[c] * x. A NaN in x counts, too."""
-    return np.asarray(np.where(x >= 0, 0, g * x).sum((0, 1, 2)))
+class NeuronForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "n h w c"}):
+    """``forward``: y from x."""
+
+    spec: Neuron
+
+    def _check(self) -> None:
+        channels, data = self.source_shape[3], self.spec.data
+        if data is not None and len(data) != channels:
+            raise ShapeError(
+                f"data has {len(data)} values and the image {channels} channels (axis 3); "
+                "it must have one value for each channel"
+            )
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Bring x into [-8, 8], and the argument of a power or a logarithm to where they are finite."""
+        return drawn | {"x": folded(self.spec, drawn["x"])}
+
+
+class NeuronGradient(
+    NeuronForward, method="gradient", inputs={"g": "n h w c", "x": "n h w c"}, results={"dx": "n h w c"}
+):
+    """``gradient``: dx from g and x."""
+
+
+class NeuronParameterGradient(NeuronGradient, method="parameter_gradient", results={"da": vector()}):
+    """``parameter_gradient`` of PReLU: da from g and x."""
+
+    def _check(self) -> None:
+        super()._check()
+        if self.spec.type != "prelu":
+            raise ValueError(f"type is {self.spec.type!r}; only 'prelu' has parameters to learn: use gradient()")
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Add values below 0 to those of the other operations: the sum is over these."""
+        x = folded(self.spec, drawn["x"])
+        return drawn | {"x": x if (x < 0).any() else -x}
+
+    def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
+        """Return float32, or float64 where ``g`` is."""
+        return (np.promote_types(np.float32, inputs[0]),)
+
+
+def folded(neuron: Neuron, x: Array) -> Array:
+    """Return numbers in [-8, 8] made from any: where a power or a logarithm is finite and its argument not tiny."""
+    remainder = np.fmod(x, 8)
+    if neuron.type not in ("power", "logarithm") or neuron.a == 0:
+        return remainder
+    u = 0.125 + abs(remainder.astype(np.float64)) * (3.75 / 8)
+    if neuron.type == "power" and neuron.c == int(neuron.c):
+        u = np.where((remainder == 0) & (neuron.c >= 0), 0.0, np.copysign(u, remainder))
+    return np.asarray((u - neuron.b) / neuron.a, x.dtype)
 
 
 EXACT = ("none", "absolute")
 """Nothing is computed, only selected."""
 
 
-def forward_terms(problem: NeuronForward, x: Array) -> ErrorBound:
+def forward_bound(problem: NeuronForward, x: Array) -> ErrorBound:
     """Return the bound of the value."""
-    y = abs(value(problem.spec, x))
-    return (
-        ErrorBound(y, np.float64(0))
-        if problem.spec.type in EXACT
-        else ErrorBound.of_error(error(problem.spec, "value", x))
-    )
-
-
-def gradient_terms(problem: NeuronGradient, g: Array, x: Array) -> ErrorBound:
-    """Return the bound of the slope, times g."""
-    y = abs(g * slope(problem.spec, x))
     if problem.spec.type in EXACT:
-        return ErrorBound(y, np.float64(0))
-    return ErrorBound.of_error(abs(g) * error(problem.spec, "slope", x))
+        return ErrorBound(abs(value(problem.spec, x)), np.float64(0))
+    return ErrorBound.of_error(activation_error(problem.spec, "value", x))
 
 
-def parameter_terms(problem: NeuronParameterGradient, g: Array, x: Array) -> ErrorBound:
+@operation(Neuron, problem=NeuronForward, bound=forward_bound)
+def forward(problem: NeuronForward, x: Array) -> Array:
+    """y = f(x)."""
+    return value(problem.spec, x)
+
+
+def gradient_bound(problem: NeuronGradient, g: Array, x: Array) -> ErrorBound:
+    """Return the bound of the slope, times g."""
+    if problem.spec.type in EXACT:
+        return ErrorBound(abs(g * slope(problem.spec, x)), np.float64(0))
+    return ErrorBound.of_error(abs(g) * activation_error(problem.spec, "slope", x))
+
+
+@operation(Neuron, problem=NeuronGradient, bound=gradient_bound)
+def gradient(problem: NeuronGradient, g: Array, x: Array) -> Array:
+    """dx = g * f'(x)."""
+    return g * slope(problem.spec, x)
+
+
+def parameter_gradient_bound(problem: NeuronParameterGradient, g: Array, x: Array) -> ErrorBound:
     """Sum of |g * x|, and m = number of terms + 4; sums of small integers are exact."""
     magnitude, count = np.where(x < 0, abs(g * x), 0).sum((0, 1, 2)), (x < 0).sum((0, 1, 2))
     return ErrorBound(magnitude, count + 4, magnitude <= 2.0**24)
 
 
-REFERENCE: dict[OperationKey, Formula] = {
-    (Neuron, "forward"): forward,
-    (Neuron, "gradient"): gradient,
-    (Neuron, "parameter_gradient"): parameter_gradient,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (Neuron, "forward"): forward_terms,
-    (Neuron, "gradient"): gradient_terms,
-    (Neuron, "parameter_gradient"): parameter_terms,
-}
-SPECS = (Neuron,)
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(Neuron, problem=NeuronParameterGradient, bound=parameter_gradient_bound)
+def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array) -> Array:
+    """da[c] = sum of g * x where x < 0: there y = data[c] * x. A NaN in x counts, too."""
+    return np.asarray(np.where(x >= 0, 0, g * x).sum((0, 1, 2)))

@@ -1,4 +1,4 @@
-"""What the normalization kernels share: checks of their parameters, and the pieces of their error bounds."""
+"""Shared by the normalization kernels: powers, parts of error bounds, and the range of random test values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ import math
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.reference import gamma as growth  # gamma is a scale here
-
-__all__ = ["FLT_MIN", "chain", "growth", "over_power"]
+from mpsref.operations import ImageProblem
 
 FLT_MIN = 2.0**-126
 """The smallest normal float32; the default epsilon."""
+
+LARGEST = 8.0
+"""Random values are scaled to at most this, so that no power of a sum of squares leaves the range of float32."""
+
+
+class RangedProblem(ImageProblem):
+    """A problem whose results have powers of sums of squares of x."""
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Scale each channel of x down where it is large: powers of its sums of squares must stay in range."""
+        x = drawn["x"]
+        largest = np.abs(x).max(axis=(0, 1, 2), initial=LARGEST)
+        return {**drawn, "x": (x * (LARGEST / largest)).astype(x.dtype)}
 
 
 def over_power(base: Array, exponent: float) -> Array:

@@ -8,38 +8,34 @@ counts them too. Source: ``MPSCNNNormalization.h``, which prints the adjoint win
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, PairLike, optional_pair, pair
+from mpsref import codecs
+from mpsref.arguments.arrays import Array, ImageShape
+from mpsref.arguments.parameters import Pair, PairLike, pair
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
+from mpsref.kernels.normalization import RangedProblem
+from mpsref.operations import Spec
+from mpsref.registry import call
 
-LARGEST = 8.0
-"""Random values are scaled to at most this, so that no power of a sum of squares leaves the range of float32."""
 
+class WindowedNormalization(Spec):
+    """Base of both kernels; pairs are (y, x), one integer stands for both."""
 
-class WindowedNormalization(operations.Spec):
-    """The parameters and operations that both kernels have; pairs are (y, x), one integer stands for both."""
-
-    kernel_size: PairLike = field(metadata={"codec": codecs.pair("k", low=1)})
+    kernel_size: PairLike = parameter(codecs.pair("k", low=1))
 
     @property
     def offset(self) -> PairLike:
         """The source pixel of the first output."""
         raise NotImplementedError
-
-    def _check_windows(self) -> None:
-        """Check kernel size and offset, and store them as tuples."""
-        object.__setattr__(self, "kernel_size", pair("kernel_size", self.kernel_size, low=1))
-        object.__setattr__(self, "offset", pair("offset", self.offset))
 
     @cached_property
     def windows(self) -> tuple[Window, Window]:
@@ -50,29 +46,57 @@ class WindowedNormalization(operations.Spec):
 
     @property
     def taps(self) -> int:
-        """N: how many taps a window has, outside ones included."""
+        """N: the number of taps of a window, including those outside the image."""
         return prod(window.kernel for window in self.windows)
 
-    def forward(self, x: Any, output_size: Any = None, *, out: Any = None, backend: Any = None) -> Array:
-        """Normalize the image ``x`` (N, H, W, C) to (N, OH, OW, C), in the dtype of ``x``.
+    def forward(
+        self,
+        x: ArrayLike,
+        output_size: PairLike | None = None,
+        *,
+        out: Array | None = None,
+        backend: str | Backend | None = None,
+    ) -> Array:
+        """Normalize an image; output (a, b) belongs to source pixel ``(a, b) + offset``.
 
-        Output (a, b) belongs to source pixel ``(a, b) + offset``. ``output_size`` (OH, OW) is (H, W) - offset by
-        default. Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        Parameters
+        ----------
+        x : array_like, shape (N, H, W, C)
+            Source image.
+        output_size : int or tuple of int, optional
+            (OH, OW); default: (H, W) - offset.
+        out : ndarray, optional
+            Array for the result.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        ndarray, shape (N, OH, OW, C)
+            In the dtype of ``x``.
         """
-        x = arrays.as_image("x", x)
-        problem = self.problems["forward"](self, x.shape, output_size)
-        return registry.run_one(problem, x, out=out, backend=backend)
+        return call(self, "forward", (x,), out=out, backend=backend, output_size=output_size)
 
-    def gradient(self, g: Any, x: Any, *, out: Any = None, backend: Any = None) -> Array:
-        """Return dL/dx, in the shape of the source image ``x`` and the dtype of the source gradient ``g`` = dL/dy.
+    def gradient(
+        self, g: ArrayLike, x: ArrayLike, *, out: Array | None = None, backend: str | Backend | None = None
+    ) -> Array:
+        """Compute dL/dx.
 
-        ``g`` is (N, OH, OW, C), of any size. Raises ``ValueError`` or ``TypeError`` for what does not fit.
+        Parameters
+        ----------
+        g : array_like, shape (N, OH, OW, C)
+            Source gradient dL/dy, of any size.
+        x : array_like, shape (N, H, W, C)
+            Source image of the forward pass.
+        out, backend
+            As in :meth:`forward`.
+
+        Returns
+        -------
+        ndarray, shape (N, H, W, C)
+            In the dtype of ``g``.
         """
-        g, x = arrays.as_image("g", g), arrays.as_image("x", x)
-        if (g.shape[0], g.shape[3]) != (x.shape[0], x.shape[3]):
-            raise ShapeError(f"g has shape {g.shape} and x {x.shape}; both must have the same N and C (axes 0 and 3)")
-        problem = self.problems["gradient"](self, x.shape, g.shape[1:3])
-        return registry.run_one(problem, g, x, out=out, backend=backend)
+        return call(self, "gradient", (g, x), out=out, backend=backend)
 
 
 class Taps(NamedTuple):
@@ -92,17 +116,14 @@ class Taps(NamedTuple):
         return image[:, self.a : self.a + 1, self.b : self.b + 1]
 
 
-class WindowedProblem(operations.ImageProblem):
+class WindowedProblem(RangedProblem):
     """A call on a source (N, H, W, C) with outputs (N, OH, OW, C)."""
 
     spec: WindowedNormalization
-    output_size: Pair = field(default=cast(Pair, None), metadata={"codec": codecs.pair("out")})
+    output_size: Pair = parameter(codecs.pair("out", low=1), default=None)
 
-    def __post_init__(self) -> None:
-        """Check the shapes; an output size of ``None`` becomes the source size less the offset."""
-        super().__post_init__()
-        size = optional_pair("output_size", self.output_size, low=1)
-        object.__setattr__(self, "output_size", size or self._default_outputs())
+    def _check(self) -> None:
+        self._fill(output_size=self._default_outputs)
 
     def _default_outputs(self) -> Pair:
         height, width = (
@@ -117,19 +138,12 @@ class WindowedProblem(operations.ImageProblem):
         return height, width
 
     @property
-    def output_shape(self) -> Shape:
+    def output_shape(self) -> ImageShape:
         """(N, OH, OW, C)."""
         n, _, _, channels = self.source_shape
         return n, *self.output_size, channels
 
-    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Scale each channel of x down where it is large: powers of its sums of squares must stay in range."""
-        x = drawn["x"]
-        largest = np.abs(x).max(axis=(0, 1, 2), initial=LARGEST)
-        return {**drawn, "x": (x * (LARGEST / largest)).astype(x.dtype)}
-
     def where(self, index: tuple[int, ...]) -> str:
-        """Describe the window of an output, or the pixel of a gradient: both are centred there."""
         rows, columns = (
             f"{window.tap(i, 0)}..{window.tap(i, window.kernel - 1)}"
             for window, i in zip(self.spec.windows, index[1:3], strict=True)
@@ -201,33 +215,11 @@ def _runs(centres: Array, before: int, after: int, length: int) -> Array:
     return np.stack([first, end - first, np.where(inside, centres, -1)], axis=1).astype(np.int32)
 
 
-class WindowedForward(WindowedProblem):
+class WindowedForward(WindowedProblem, method="forward", inputs={"x": "n h w c"}, results={"y": "n output_size c"}):
     """``forward``: y (N, OH, OW, C) from x (N, H, W, C)."""
 
-    method: ClassVar[str] = "forward"
 
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source image x."""
-        return {"x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image y."""
-        return (self.output_shape,)
-
-
-class WindowedGradient(WindowedProblem):
+class WindowedGradient(
+    WindowedProblem, method="gradient", inputs={"g": "n output_size c", "x": "n h w c"}, results={"dx": "n h w c"}
+):
     """``gradient``: dx (N, H, W, C) from g (N, OH, OW, C) and x (N, H, W, C)."""
-
-    method: ClassVar[str] = "gradient"
-
-    @property
-    def input_shapes(self) -> dict[str, Shape]:
-        """The source gradient g and the source image x."""
-        return {"g": self.output_shape, "x": self.source_shape}
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        """The image dx."""
-        return (self.source_shape,)

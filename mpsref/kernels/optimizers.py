@@ -15,143 +15,148 @@ Source: ``MPSNNOptimizers.h`` [doc].
 from __future__ import annotations
 
 import math
-from dataclasses import field
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mpsref import codecs, operations, registry
-from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import flag, named, number
-from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, as_vectors
-from mpsref.kernels.posing import posed
+from mpsref import codecs
+from mpsref.arguments import arrays
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.backend import Backend
+from mpsref.codecs import parameter
+from mpsref.errors import ShapeError
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import Declaration, Formula, OperationKey
+from mpsref.operations import Problem, Spec, operation, vector
+from mpsref.registry import call
 
 REGULARIZATIONS = ("none", "l1", "l2")
 """By the lower-case name, in the order of Apple's numbers."""
 
 
-class Optimizer(operations.Spec):
-    """What all optimizers share: the learning rate, and what happens to a gradient before it is used.
+class Optimizer(Spec):
+    """Base of all optimizers: the learning rate, and how a gradient is prepared.
 
-    Numbers are finite and of any sign; the clip bounds may be infinite. ``regularization_type`` is "none", "l1" or
-    "l2", or Apple's number.
+    Parameters
+    ----------
+    learning_rate, gradient_rescale, regularization_scale : float, optional
+        Finite, of any sign.
+    apply_gradient_clipping : bool, optional
+        Whether gradients are clipped to [gradient_clip_min, gradient_clip_max].
+    gradient_clip_min, gradient_clip_max : float, optional
+        Bounds, which may be infinite.
+    regularization_type : str or int, optional
+        "none", "l1" or "l2", or Apple's number.
     """
 
-    learning_rate: float = field(default=1e-3, metadata={"codec": codecs.number("lr")})
-    gradient_rescale: float = field(default=1.0, kw_only=True, metadata={"codec": codecs.number("rescale")})
-    apply_gradient_clipping: bool = field(
-        default=False, kw_only=True, metadata={"codec": codecs.flag("clipped", "unclipped")}
-    )
-    gradient_clip_min: float = field(default=-math.inf, kw_only=True, metadata={"codec": codecs.number("min")})
-    gradient_clip_max: float = field(default=math.inf, kw_only=True, metadata={"codec": codecs.number("max")})
-    regularization_type: str = field(default="none", kw_only=True, metadata={"codec": codecs.word(*REGULARIZATIONS)})
-    regularization_scale: float = field(default=0.0, kw_only=True, metadata={"codec": codecs.number("reg")})
+    learning_rate: float = parameter(codecs.number("lr"), default=1e-3)
+    gradient_rescale: float = parameter(codecs.number("rescale"), default=1.0, kw_only=True)
+    apply_gradient_clipping: bool = parameter(codecs.flag("clipped", "unclipped"), default=False, kw_only=True)
+    gradient_clip_min: float = parameter(codecs.real("min"), default=-math.inf, kw_only=True)
+    gradient_clip_max: float = parameter(codecs.real("max"), default=math.inf, kw_only=True)
+    regularization_type: str = parameter(codecs.enumerated(*REGULARIZATIONS), default="none", kw_only=True)
+    regularization_scale: float = parameter(codecs.number("reg"), default=0.0, kw_only=True)
 
-    def __post_init__(self) -> None:
-        """Check the shared parameters."""
-        self._check("learning_rate", "gradient_rescale", "regularization_scale")
-        object.__setattr__(
-            self, "apply_gradient_clipping", flag("apply_gradient_clipping", self.apply_gradient_clipping)
-        )
-        for name in ("gradient_clip_min", "gradient_clip_max"):
-            value = getattr(self, name)
-            infinite = isinstance(value, (float, np.floating)) and math.isinf(value)
-            object.__setattr__(self, name, float(value) if infinite else number(name, value))
+    def _check(self) -> None:
         if self.gradient_clip_min > self.gradient_clip_max:
             raise ValueError(
                 f"gradient_clip_min is {self.gradient_clip_min} and gradient_clip_max is {self.gradient_clip_max}; "
                 "the former must be <= the latter"
             )
-        word = named("regularization_type", self.regularization_type, REGULARIZATIONS)
-        object.__setattr__(self, "regularization_type", word)
-
-    def _check(self, *names: str, **bounds: Any) -> None:
-        """Store numbers as floats, within bounds as in :func:`mpsref.arguments.parameters.number`."""
-        for name in names:
-            object.__setattr__(self, name, number(name, getattr(self, name), **bounds))
 
 
 class StochasticGradientDescent(Optimizer):
-    """Stochastic gradient descent, with momentum if it is given one.
+    """Stochastic gradient descent, with momentum if the array of momentum is given.
 
+    Examples
+    --------
     >>> sgd = StochasticGradientDescent(0.1, momentum_scale=0.9)
     >>> value, m = sgd.step(np.float64([0.5, 4]), np.float64([1, -2]), np.zeros(2))
     >>> value.tolist(), m.tolist()
     ([0.95, -2.4], [0.05, 0.4])
     """
 
-    momentum_scale: float = field(default=0.0, metadata={"codec": codecs.number("momentum")})
-    use_nesterov_momentum: bool = field(default=False, metadata={"codec": codecs.flag("nesterov", "classic")})
-
-    problems: ClassVar = {"step": SGDStep}
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        super().__post_init__()
-        self._check("momentum_scale")
-        object.__setattr__(self, "use_nesterov_momentum", flag("use_nesterov_momentum", self.use_nesterov_momentum))
+    momentum_scale: float = parameter(codecs.number("momentum"), default=0.0)
+    use_nesterov_momentum: bool = parameter(codecs.flag("nesterov", "classic"), default=False)
 
     def step(
-        self, gradient: Any, value: Any, m: Any = None, *, out: Any = None, backend: Any = None
+        self,
+        gradient: ArrayLike,
+        value: ArrayLike,
+        m: ArrayLike | None = None,
+        *,
+        out: Array | tuple[Array, ...] | None = None,
+        backend: str | Backend | None = None,
     ) -> tuple[Array, Array | None]:
-        """Return the new values and the new momentum, ``None`` without one.
+        """Compute one step.
 
-        All arrays have one shape and dtype, float32 (float64 on the reference); ``out`` is a tuple of as many arrays as
-        there are results. Raises ``ShapeError`` or ``TypeError`` for arrays that do not fit.
+        Parameters
+        ----------
+        gradient, value : array_like
+            Gradient and values, of one shape and dtype: float32, or float64 on the reference.
+        m : array_like, optional
+            Momentum, like ``value``; zeros before the first step.
+        out : ndarray or tuple of ndarray, optional
+            Arrays for the results.
+        backend : str or Backend, optional
+            Where to compute; default: see :func:`mpsref.use_backend`.
+
+        Returns
+        -------
+        value, m : ndarray
+            New values, and new momentum: ``None`` without one.
+
+        Raises
+        ------
+        ShapeError, TypeError
+            If the arrays differ in shape or dtype.
         """
-        shape, arrays = as_vectors((), gradient=gradient, value=value, m=m)
-        results = registry.run(posed(SGDStep, self, shape, m is not None), *arrays, out=out, backend=backend)
-        return (results[0], results[1]) if isinstance(results, tuple) else (results, None)
+        results = call(self, "step", (gradient, value, m), out=out, backend=backend)
+        return (results, None) if m is None else (results[0], results[1])
 
 
 class RMSProp(Optimizer):
     """Root mean square propagation: ``s`` is a running mean of squares; ``decay`` in [0, 1], ``epsilon`` >= 0.
 
+    Examples
+    --------
     >>> value, s = RMSProp(0.1).step(np.float64([0.5, 4]), np.float64([1, -2]), np.zeros(2))
     >>> value.round(9).tolist(), s.round(9).tolist()
     ([0.683772254, -2.316227764], [0.025, 1.6])
     """
 
-    decay: float = field(default=0.9, metadata={"codec": codecs.number("decay")})
-    epsilon: float = field(default=1e-8, metadata={"codec": codecs.number("eps")})
+    decay: float = parameter(codecs.number("decay", 0, 1), default=0.9)
+    epsilon: float = parameter(codecs.number("eps", 0), default=1e-8)
 
-    problems: ClassVar = {"step": RMSPropStep}
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        super().__post_init__()
-        self._check("decay", low=0, high=1)
-        self._check("epsilon", low=0)
-
-    def step(self, gradient: Any, value: Any, s: Any, *, out: Any = None, backend: Any = None) -> tuple[Array, Array]:
-        """Return the new values and the new sums of squares; arrays as in :class:`StochasticGradientDescent`."""
-        shape, arrays = as_vectors(("s",), gradient=gradient, value=value, s=s)
-        new_value, new_s = registry.run(posed(RMSPropStep, self, shape), *arrays, out=out, backend=backend)
+    def step(
+        self,
+        gradient: ArrayLike,
+        value: ArrayLike,
+        s: ArrayLike,
+        *,
+        out: tuple[Array, Array] | None = None,
+        backend: str | Backend | None = None,
+    ) -> tuple[Array, Array]:
+        """Return the new values and the new means of squares; arrays as in :class:`StochasticGradientDescent`."""
+        new_value, new_s = call(self, "step", (gradient, value, s), out=out, backend=backend)
         return new_value, new_s
 
 
 class Adam(Optimizer):
     """Adam, and with ``umax`` AMSGrad; ``beta1`` and ``beta2`` in [0, 1), ``epsilon`` >= 0.
 
+    Examples
+    --------
     >>> zero = np.zeros(2)
     >>> value, m, u, umax = Adam(0.1).step(np.float64([0.5, 4]), np.float64([1, -2]), zero, zero)
     >>> value.round(9).tolist(), umax
     ([0.900000063, -2.099999992], None)
     """
 
-    beta1: float = field(default=0.9, metadata={"codec": codecs.number("beta1_")})
-    beta2: float = field(default=0.999, metadata={"codec": codecs.number("beta2_")})
-    epsilon: float = field(default=1e-8, metadata={"codec": codecs.number("eps")})
-
-    problems: ClassVar = {"step": AdamStep}
-
-    def __post_init__(self) -> None:
-        """Check every parameter."""
-        super().__post_init__()
-        self._check("beta1", "beta2", low=0, high=1, below=True)
-        self._check("epsilon", low=0)
+    beta1: float = parameter(codecs.number("beta1_", 0, 1, below=True), default=0.9)
+    beta2: float = parameter(codecs.number("beta2_", 0, 1, below=True), default=0.999)
+    epsilon: float = parameter(codecs.number("eps", 0), default=1e-8)
 
     def corrected_rate(self, time_step: int) -> float:
         """Return lr_t, the learning rate with both bias corrections, in float64."""
@@ -159,24 +164,124 @@ class Adam(Optimizer):
 
     def step(
         self,
-        gradient: Any,
-        value: Any,
-        m: Any,
-        u: Any,
-        umax: Any = None,
-        time_step: Any = 1,
+        gradient: ArrayLike,
+        value: ArrayLike,
+        m: ArrayLike,
+        u: ArrayLike,
+        umax: ArrayLike | None = None,
+        time_step: int = 1,
         *,
-        out: Any = None,
-        backend: Any = None,
+        out: tuple[Array, ...] | None = None,
+        backend: str | Backend | None = None,
     ) -> tuple[Array, Array, Array, Array | None]:
-        """Return the new values, momentum, velocity and largest velocity, the last ``None`` without ``umax``.
+        """Compute one step.
 
-        ``time_step`` >= 1 counts this step. Arrays as in :class:`StochasticGradientDescent`.
+        Parameters
+        ----------
+        gradient, value : array_like
+            As in :meth:`StochasticGradientDescent.step`.
+        m, u : array_like
+            Momentum and velocity, like ``value``.
+        umax : array_like, optional
+            Largest velocity so far, for AMSGrad.
+        time_step : int, optional
+            Number of this step, counted from 1.
+        out, backend
+            As in :meth:`StochasticGradientDescent.step`.
+
+        Returns
+        -------
+        value, m, u, umax : ndarray
+            The last is ``None`` without ``umax``.
         """
-        shape, arrays = as_vectors(("m", "u"), gradient=gradient, value=value, m=m, u=u, umax=umax)
-        problem = posed(AdamStep, self, shape, umax is not None).at(time_step)
-        new_value, new_m, new_u, *largest = registry.run(problem, *arrays, out=out, backend=backend)
+        given, varying = (gradient, value, m, u, umax), {"time_step": time_step}
+        new_value, new_m, new_u, *largest = call(self, "step", given, out=out, backend=backend, varying=varying)
         return new_value, new_m, new_u, largest[0] if largest else None
+
+
+ALL = vector("shape")
+
+
+class Step(Problem):
+    """A step on arrays of ``shape``, of any rank: gradient, values, and the moments that the optimizer keeps."""
+
+    spec: Optimizer
+    shape: Shape = parameter(codecs.dims("v"))
+
+    squares: ClassVar[tuple[str, ...]] = ()
+    """The moments that are means of squares, never negative."""
+
+    @classmethod
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+        """Check that all arrays have one shape and dtype."""
+        read: dict[str, Array] = {}
+        flags = {}
+        for (name, one), value in zip(cls.inputs.items(), given, strict=True):
+            if one.when:
+                flags[one.when] = value is not None
+            if value is not None:
+                read[name] = arrays.as_array(name, value)
+                if read[name].dtype.type not in (np.float32, np.float64):
+                    raise TypeError(
+                        f"{name} has dtype {read[name].dtype}; it must be float32 (float64: reference only)"
+                    )
+            elif not one.when:
+                raise TypeError(f"{name} is None; it must be an array (moments: of zeros before the first step)")
+        like = read["value"]
+        for name, array in read.items():
+            if array.shape != like.shape:
+                raise ShapeError(f"{name} has shape {array.shape} and value has shape {like.shape}; they must be equal")
+            if array.dtype.type is not like.dtype.type:
+                raise TypeError(f"{name} has dtype {array.dtype} and value has dtype {like.dtype}; they must be equal")
+        return cls(spec, like.shape, **flags, **options), tuple(read.values())
+
+    def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Make squares of what holds squares, and let no penalty cancel the gradient where that has no bound."""
+        gradient, value = (drawn[name].astype(np.float64) for name in ("gradient", "value"))
+        flipped = cancelled(regularized(self.spec, gradient, value))
+        squares = {name: np.abs(drawn[name]) for name in self.squares if name in drawn}
+        return drawn | {"value": np.where(flipped, -drawn["value"], drawn["value"])} | squares
+
+    def where(self, index: tuple[int, ...]) -> str:
+        return "a parameter"
+
+
+class SGDStep(
+    Step,
+    method="step",
+    inputs={"gradient": ALL, "value": ALL, "m": vector("shape", when="momentum")},
+    results={"value": ALL, "m": vector("shape", when="momentum")},
+):
+    """A step of stochastic gradient descent."""
+
+    spec: StochasticGradientDescent
+    momentum: bool = parameter(codecs.flag("moving", "still"), default=False)
+
+
+class RMSPropStep(
+    Step, method="step", inputs={"gradient": ALL, "value": ALL, "s": ALL}, results={"value": ALL, "s": ALL}
+):
+    """A step of RMSProp."""
+
+    spec: RMSProp
+    squares: ClassVar[tuple[str, ...]] = ("s",)
+
+
+MOMENTS = {"m": ALL, "u": ALL, "umax": vector("shape", when="maximum")}
+
+
+class AdamStep(
+    Step,
+    method="step",
+    inputs={"gradient": ALL, "value": ALL, **MOMENTS},
+    results={"value": ALL, **MOMENTS},
+):
+    """A step of Adam: the ``time_step``-th, counted from 1."""
+
+    spec: Adam
+    maximum: bool = parameter(codecs.flag("amsgrad", "adam"), default=False)
+    time_step: int = parameter(codecs.integer("t", low=1), default=1)
+    squares: ClassVar[tuple[str, ...]] = ("u", "umax")
 
 
 class Regularized(NamedTuple):
@@ -214,6 +319,25 @@ def penalty_slope(regularization_type: str, value: Array) -> Array:
     return np.sign(value) if regularization_type == "l1" else value
 
 
+def cancelled(parts: Regularized) -> Array:
+    """Return where gradient and penalty cancel to less than an eighth: their error in the divisor has no bound."""
+    return np.asarray(np.abs(parts.gradient) < parts.magnitude / 8)
+
+
+def bounded(magnitude: Array) -> ErrorBound:
+    """16 times 2**-23 times the update in absolute values: division and root are those of Metal's fast math."""
+    return ErrorBound.of_error(16 * 2.0**-23 * magnitude)
+
+
+def sgd_bound(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> Any:
+    """Return the update with every product and sum in absolute values."""
+    spec, size = problem.spec, regularized(problem.spec, gradient, value).magnitude
+    absolute = StochasticGradientDescent(abs(spec.learning_rate), abs(spec.momentum_scale), spec.use_nesterov_momentum)
+    magnitudes = sgd_update(absolute, size, np.abs(value), None if m is None else np.abs(m), 1)
+    return bounded(magnitudes) if m is None else tuple(map(bounded, magnitudes))
+
+
+@operation(StochasticGradientDescent, problem=SGDStep, bound=sgd_bound)
 def sgd(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> Any:
     """v - lr gr, or with momentum as the module says."""
     spec = problem.spec
@@ -232,43 +356,7 @@ def sgd_update(spec: StochasticGradientDescent, gr: Array, value: Array, m: Arra
     return value + sign * m, m
 
 
-def rmsprop(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[Array, Array]:
-    """s = decay s + (1 - decay) gr**2;   v - lr gr / (sqrt(s) + epsilon)."""
-    spec = problem.spec
-    gr = regularized(spec, gradient, value).gradient
-    s = spec.decay * s + (1 - spec.decay) * gr**2
-    with np.errstate(divide="ignore"):
-        return value - spec.learning_rate * gr / (np.sqrt(s) + spec.epsilon), s
-
-
-def adam(
-    problem: AdamStep, gradient: Array, value: Array, m: Array, u: Array, umax: Array | None = None
-) -> tuple[Array, ...]:
-    """m and u are running means of gr and gr**2;   v - lr_t m / (sqrt(u) + epsilon)."""
-    spec, rate = problem.spec, problem.spec.corrected_rate(problem.time_step)
-    gr = regularized(spec, gradient, value).gradient
-    m = spec.beta1 * m + (1 - spec.beta1) * gr
-    u = spec.beta2 * u + (1 - spec.beta2) * gr**2
-    largest = u if umax is None else np.maximum(umax, u)
-    with np.errstate(divide="ignore"):
-        value = value - rate * m / (np.sqrt(largest) + spec.epsilon)
-    return (value, m, u) if umax is None else (value, m, u, largest)
-
-
-def bounded(magnitude: Array) -> ErrorBound:
-    """16 times 2**-23 times the update in absolute values: division and root are those of Metal's fast math."""
-    return ErrorBound.of_error(16 * 2.0**-23 * magnitude)
-
-
-def sgd_terms(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> Any:
-    """Return the update with every product and sum in absolute values."""
-    spec, size = problem.spec, regularized(problem.spec, gradient, value).magnitude
-    absolute = StochasticGradientDescent(abs(spec.learning_rate), abs(spec.momentum_scale), spec.use_nesterov_momentum)
-    magnitudes = sgd_update(absolute, size, np.abs(value), None if m is None else np.abs(m), 1)
-    return bounded(magnitudes) if m is None else tuple(map(bounded, magnitudes))
-
-
-def rmsprop_terms(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[ErrorBound, ...]:
+def rmsprop_bound(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[ErrorBound, ...]:
     """Return the update with the numerator in absolute values; the divisor is the true one."""
     spec = problem.spec
     parts = regularized(spec, gradient, value)
@@ -278,8 +366,18 @@ def rmsprop_terms(problem: RMSPropStep, gradient: Array, value: Array, s: Array)
     return bounded(np.abs(value) + np.where(cancelled(parts), np.inf, step)), bounded(of_s)
 
 
-def adam_terms(problem: AdamStep, gradient: Array, value: Array, *moments: Array) -> tuple[ErrorBound, ...]:
-    """As :func:`rmsprop_terms`."""
+@operation(RMSProp, problem=RMSPropStep, bound=rmsprop_bound)
+def rmsprop(problem: RMSPropStep, gradient: Array, value: Array, s: Array) -> tuple[Array, Array]:
+    """s = decay s + (1 - decay) gr**2;   v - lr gr / (sqrt(s) + epsilon)."""
+    spec = problem.spec
+    gr = regularized(spec, gradient, value).gradient
+    s = spec.decay * s + (1 - spec.decay) * gr**2
+    with np.errstate(divide="ignore"):
+        return value - spec.learning_rate * gr / (np.sqrt(s) + spec.epsilon), s
+
+
+def adam_bound(problem: AdamStep, gradient: Array, value: Array, *moments: Array) -> tuple[ErrorBound, ...]:
+    """As :func:`rmsprop_bound`."""
     spec, rate = problem.spec, problem.spec.corrected_rate(problem.time_step)
     parts = regularized(spec, gradient, value)
     *_, divisor = adam(problem, gradient, value, *moments)
@@ -292,22 +390,16 @@ def adam_terms(problem: AdamStep, gradient: Array, value: Array, *moments: Array
     return tuple(map(bounded, (of_value, of_m, of_u, *of_largest)))
 
 
-def cancelled(parts: Regularized) -> Array:
-    """Say where gradient and penalty cancel to less than an eighth: their error enters the divisor, without a bound."""
-    return np.asarray(np.abs(parts.gradient) < parts.magnitude / 8)
-
-
-SPECS: tuple[type[operations.Spec], ...] = (StochasticGradientDescent, RMSProp, Adam)
-REFERENCE: dict[OperationKey, Formula] = {
-    (StochasticGradientDescent, "step"): sgd,
-    (RMSProp, "step"): rmsprop,
-    (Adam, "step"): adam,
-}
-TERMS: dict[OperationKey, Formula] = {
-    (StochasticGradientDescent, "step"): sgd_terms,
-    (RMSProp, "step"): rmsprop_terms,
-    (Adam, "step"): adam_terms,
-}
-
-for _spec_type, _method in REFERENCE:
-    _spec_type.declared[_method] = Declaration(REFERENCE[_spec_type, _method], TERMS[_spec_type, _method])
+@operation(Adam, problem=AdamStep, bound=adam_bound)
+def adam(
+    problem: AdamStep, gradient: Array, value: Array, m: Array, u: Array, umax: Array | None = None
+) -> tuple[Array, ...]:
+    """m and u are running means of gr and gr**2;   v - lr_t m / (sqrt(u) + epsilon)."""
+    spec, rate = problem.spec, problem.spec.corrected_rate(problem.time_step)
+    gr = regularized(spec, gradient, value).gradient
+    m = spec.beta1 * m + (1 - spec.beta1) * gr
+    u = spec.beta2 * u + (1 - spec.beta2) * gr**2
+    largest = u if umax is None else np.maximum(umax, u)
+    with np.errstate(divide="ignore"):
+        value = value - rate * m / (np.sqrt(largest) + spec.epsilon)
+    return (value, m, u) if umax is None else (value, m, u, largest)

@@ -44,7 +44,7 @@ def following(problem: AnyProblem, **changes: Any) -> AnyProblem:
     What is found out about one of them is known of all that follow the same one.
 
     >>> from mpsref.kernels.optimizers import Adam
-    >>> from mpsref.kernels.optimizer_problems import AdamStep
+    >>> from mpsref.kernels.optimizers import AdamStep
     >>> following(AdamStep(Adam(), (2,)), time_step=7) == AdamStep(Adam(), (2,), time_step=7)
     True
     """

@@ -34,7 +34,7 @@ from typing import Any
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError
 from mpsref.kernels import BatchNormalization
-from mpsref.kernels.batch_normalization_problems import BatchGradientSums, not_negative
+from mpsref.kernels.batch_normalization import BatchGradientSums, not_negative
 from mpsref.mps.batch_normalization import (
     Chunks,
     MPSCNNBatchNormalization,
@@ -117,7 +117,7 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
             )
         return gradients, sources, state
 
-    def _vectors(self, state: MPSCNNBatchNormalizationState) -> Mapping[str, Array]:
+    def _vectors(self, state: MPSCNNBatchNormalizationState) -> Mapping[str, Any]:
         """Return the vectors for the functional forms."""
         mean, variance = state.statistics_in_force()
         gamma, beta = state.batch_normalization.scale

@@ -27,8 +27,7 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array, ImageShape, Shape, as_array, as_shape
 from mpsref.arguments.parameters import Pair, flag, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.kernels.loss import REDUCTIONS, Loss
-from mpsref.kernels.loss_formulas import LOSS_TYPES
+from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
@@ -676,7 +675,7 @@ class MPSCNNLossNode(MPSNNFilterNode):
     def _compute(self, call: Call, *images: Array) -> Array:
         labels: MPSCNNLossLabels = call.state["labels"]
         wide = np.result_type(images[0], np.float32)
-        truth = [t if t is None or t.dtype <= wide else t.astype(wide) for t in labels.device_read()]
+        truth: list[Any] = [t if t is None or t.dtype <= wide else t.astype(wide) for t in labels.device_read()]
         call.state["loss"] = self._function.forward(images[0], *truth, backend=call.backend)
         return self._function.gradient(None, images[0], *truth, backend=call.backend)
 

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import integer, real
 from mpsref.errors import OrderError, ShapeError
-from mpsref.kernels.batch_normalization_problems import not_negative
+from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.serialization import SecureCoding, secure_coding

@@ -573,7 +573,7 @@ def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name.removesuffix("_vectors") for name in names)
 
 
-def _flat(update: Update) -> list[Array | None]:
+def _flat(update: Update) -> list[Any]:
     """Return gradient, values and moments as vectors."""
     arrays = update.gradient, update.value, *update.moments
     return [None if array is None else array if array.ndim == 1 else array.reshape(-1) for array in arrays]

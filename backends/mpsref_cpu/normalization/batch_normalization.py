@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.batch_normalization import BatchNormalization
-from mpsref.kernels.batch_normalization_problems import (
+from mpsref.kernels.batch_normalization import (
+    BatchNormalization,
     BatchProblem,
     Forward,
     Gradient,

@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.group_normalization import SPECS, GroupsProblem, NormalizationForward, NormalizationGradient
+from mpsref.kernels.group_normalization import (
+    GroupNormalization,
+    GroupsProblem,
+    InstanceNormalization,
+    NormalizationForward,
+    NormalizationGradient,
+)
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
@@ -378,5 +384,7 @@ def _repeat(channels: Any, lanes: Any) -> None:
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
-    (spec, method): function for spec in SPECS for method, function in (("forward", forward), ("gradient", gradient))
+    (spec, method): function
+    for spec in (InstanceNormalization, GroupNormalization)
+    for method, function in (("forward", forward), ("gradient", gradient))
 }

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.dropout import BLOCK, Dropout, DropoutProblem, MaskProblem
-from mpsref.kernels.philox import MULTIPLIERS, ROUNDS, WEYL
+from mpsref.kernels.dropout import BLOCK, MULTIPLIERS, ROUNDS, WEYL, Dropout, DropoutProblem, MaskProblem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
@@ -110,7 +109,7 @@ def _mask(begin: int, end: int, groups: int, first: int, words: Any, bits: Any) 
 
 @inlined
 def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the four words of a counter, as :func:`mpsref.kernels.philox.philox4x32` does."""
+    """Return the four words of a counter, as :func:`mpsref.kernels.dropout.philox4x32` does."""
     for _ in range(ROUNDS):
         p0, p1 = product(FIRST * product(c0)), product(SECOND * product(c2))
         c0, c1 = word(word(p1 >> SHIFT) ^ c1 ^ k0), word(p1)

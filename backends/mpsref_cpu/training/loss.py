@@ -12,8 +12,7 @@ import numpy as np
 from numba.extending import overload
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.loss import Loss
-from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
+from mpsref.kernels.loss import Loss, LossForward, LossGradient, LossProblem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.simd.half import as_storage, load, store
@@ -94,7 +93,7 @@ def _run(
     elif out is not None:
         images = 1  # one factor for all of them
     pixels = max(1, BLOCK // channels) * channels
-    cut = Cut(y.size // images, pixels if problem.formula.over_channels else BLOCK, channels)
+    cut = Cut(y.size // images, pixels if problem.function.over_channels else BLOCK, channels)
     # An empty array stands for what is not there: to compile code without it would take time for each combination.
     y, t = as_storage(y), as_storage(t if t.shape == y.shape else np.ascontiguousarray(t[..., :channels]))
     g, weights, stored = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))

@@ -1,4 +1,4 @@
-"""The losses of :mod:`mpsref.kernels.loss_formulas` for compiled code, but for softmax, which looks at whole pixels.
+"""The losses of :mod:`mpsref.kernels.loss` for compiled code, but for softmax, which looks at whole pixels.
 
 Each is a type with the parameters as its fields, so that the compiler knows which it is, and three functions of it, a
 prediction and a smoothed label: the loss, its slope by the prediction and its slope by the label. All is float32.
@@ -12,7 +12,6 @@ import numpy as np
 from numba.extending import overload
 
 from mpsref.kernels.loss import Loss
-from mpsref.kernels.loss_formulas import FORMULAS
 from mpsref.operations import planned
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.elementary import exp, log, log1p, quotient, sigmoid
@@ -247,7 +246,7 @@ FORMS = {
 @planned
 def compiled_form(loss: Loss) -> Parameters:
     """Return a loss as compiled code takes it."""
-    a, b = FORMULAS[loss.type].smoothing(loss) if loss.label_smoothing > 0 else (1, 0)
+    a, b = loss.smoothing
     return FORMS[loss.type](*map(real, (a, b, loss.epsilon, loss.delta)))
 
 

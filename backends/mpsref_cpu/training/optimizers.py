@@ -12,8 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.optimizer_problems import AdamStep, RMSPropStep, SGDStep, Step
-from mpsref.kernels.optimizers import Adam, Optimizer, RMSProp, StochasticGradientDescent
+from mpsref.kernels.optimizers import (
+    REGULARIZATIONS,
+    Adam,
+    AdamStep,
+    Optimizer,
+    RMSProp,
+    RMSPropStep,
+    SGDStep,
+    Step,
+    StochasticGradientDescent,
+)
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
@@ -39,9 +48,10 @@ class Preparation(NamedTuple):
 
 @planned
 def _preparation(optimizer: Optimizer) -> Preparation:
+    """Return the preparation of ``optimizer`` in float32."""
     bounds = optimizer.gradient_clip_min, optimizer.gradient_clip_max
     low, high = bounds if optimizer.apply_gradient_clipping else (-math.inf, math.inf)
-    penalty = ("none", "l1", "l2").index(optimizer.regularization_type)
+    penalty = REGULARIZATIONS.index(optimizer.regularization_type)
     rescale, scale = real(optimizer.gradient_rescale), real(optimizer.regularization_scale)
     return Preparation(real(low), real(high), rescale, penalty, scale)
 

@@ -23,15 +23,16 @@ from mpsref.conformance.properties import repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.torch_equivalents import Call, JointEquivalent, Outs, nchw
 from mpsref.kernels import Neuron
-from mpsref.kernels.batch_normalization import BatchNormalization
-from mpsref.kernels.batch_normalization_formulas import merged, statistics
-from mpsref.kernels.batch_normalization_problems import (
+from mpsref.kernels.batch_normalization import (
+    BatchNormalization,
     BatchProblem,
     Gradient,
     Inputs,
     Reduction,
     Statistics,
     StatisticsGradient,
+    merged,
+    statistics,
 )
 from mpsref.kernels.neuron import slope, value
 from mpsref.kernels.normalization import FLT_MIN
@@ -542,9 +543,10 @@ def _golden_inference(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 def _golden_matrix(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare a matrix, as an image, with its own statistics where the kernel computed them."""
     norm, x = BatchNormalization(entry.parameters["epsilon"]), entry.image("x")
-    mean, variance, gamma, beta = (
+    vectors: Iterator[Any] = (
         entry.inputs[name].array if name in entry.inputs else None for name in ("mean", "variance", "gamma", "beta")
     )
+    mean, variance, gamma, beta = vectors
     if entry.parameters.get("compute_statistics"):
         seen = norm.statistics(x, backend=backend)
         mean, variance = seen.mean, np.asarray(seen.variance)

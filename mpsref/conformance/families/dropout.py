@@ -18,7 +18,7 @@ from mpsref.conformance.properties import batch_in_pieces, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
-from mpsref.kernels import Dropout, dropout, philox
+from mpsref.kernels import Dropout, dropout
 from mpsref.kernels.dropout import DropoutProblem, MaskProblem
 from mpsref.registry import Backend, Implementation, Problem
 
@@ -107,14 +107,14 @@ def _nine_rounds(problem: MaskProblem, words: Array) -> Array:
     low, high, k0, k1 = (np.full((1, 1), word, np.uint64) for word in problem.words)
     c2, c3 = low, high
     for _ in range(9):
-        product0, product1 = np.uint64(philox.MULTIPLIERS[0]) * c0, np.uint64(philox.MULTIPLIERS[1]) * c2
+        product0, product1 = np.uint64(dropout.MULTIPLIERS[0]) * c0, np.uint64(dropout.MULTIPLIERS[1]) * c2
         c0, c1, c2, c3 = (
-            (product1 >> philox.SHIFT) ^ c1 ^ k0,
-            product1 & philox.LOW,
-            (product0 >> philox.SHIFT) ^ c3 ^ k1,
-            product0 & philox.LOW,
+            (product1 >> dropout.SHIFT) ^ c1 ^ k0,
+            product1 & dropout.LOW,
+            (product0 >> dropout.SHIFT) ^ c3 ^ k1,
+            product0 & dropout.LOW,
         )
-        k0, k1 = (k0 + np.uint64(philox.WEYL[0])) & philox.LOW, (k1 + np.uint64(philox.WEYL[1])) & philox.LOW
+        k0, k1 = (k0 + np.uint64(dropout.WEYL[0])) & dropout.LOW, (k1 + np.uint64(dropout.WEYL[1])) & dropout.LOW
     drawn = np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).reshape(len(words), -1)
     return _below(problem, drawn[:, : problem.elements])
 

@@ -20,10 +20,16 @@ from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import agree, compute, expected
 from mpsref.conformance.strategies import often, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
-from mpsref.kernels import Loss, loss_formulas
-from mpsref.kernels.loss import REDUCTIONS
-from mpsref.kernels.loss_formulas import LOSS_TYPES
-from mpsref.kernels.loss_problems import LossForward, LossGradient, LossProblem
+from mpsref.kernels.loss import (
+    LOSS_TYPES,
+    REDUCTIONS,
+    Loss,
+    LossForward,
+    LossGradient,
+    LossProblem,
+    log_softmax,
+    weighted,
+)
 from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -199,9 +205,9 @@ def _of_type(loss_type: str, element: Callable[[Loss, Array, Array], Array]) -> 
         y, spec = arrays["y"], problem.spec
         t = arrays["t"][..., : y.shape[3]]
         if spec.label_smoothing > 0:
-            a, b = problem.formula.smoothing(spec)
+            a, b = spec.smoothing
             t = a * t + b
-        values = loss_formulas.weighted(problem, element(spec, y, t), arrays.get("weights"))
+        values = weighted(problem, element(spec, y, t), arrays.get("weights"))
         if isinstance(problem, LossForward) and spec.reduction != "none":
             values = problem.loss_image(values.sum(axis=(1, 2, 3)), arrays.get("weights"))
         if isinstance(problem, LossGradient) and "g" in arrays:
@@ -219,7 +225,7 @@ def _of_reduction(change: Callable[[Loss], str]) -> Implementation:
 
 
 def _softmax_of_image(spec: Loss, y: Array, t: Array) -> Array:
-    return -t * loss_formulas.log_softmax(y.reshape(len(y), -1)).reshape(y.shape)
+    return -t * log_softmax(y.reshape(len(y), -1)).reshape(y.shape)
 
 
 def _huber_without_half(spec: Loss, y: Array, t: Array) -> Array:
@@ -315,7 +321,7 @@ MUTANTS = {
         "the gradient of softmax is y - t": _of_type("softmaxcrossentropy", lambda s, y, t: y - t),
         "the gradient of softmax goes through the sum of the labels": _of_type(
             "softmaxcrossentropy",
-            lambda s, y, t: np.exp(loss_formulas.log_softmax(y)) * t.sum(axis=-1, keepdims=True) - t,
+            lambda s, y, t: np.exp(log_softmax(y)) * t.sum(axis=-1, keepdims=True) - t,
         ),
         "the gradient of sigmoid cross entropy is y - t": _of_type("sigmoidcrossentropy", lambda s, y, t: y - t),
         "the sign of 0 is 1": _of_type("meanabsoluteerror", lambda s, y, t: np.where(y >= t, 1.0, -1.0)),

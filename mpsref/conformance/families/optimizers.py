@@ -21,8 +21,7 @@ from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
-from mpsref.kernels.optimizer_problems import AdamStep, Step
-from mpsref.kernels.optimizers import REGULARIZATIONS, Optimizer, regularized, sgd_update
+from mpsref.kernels.optimizers import REGULARIZATIONS, AdamStep, Optimizer, Step, regularized, sgd_update
 from mpsref.registry import Backend, Implementation, Problem, Spec
 
 # --- strategies -------------------------------------------------------------------------------------------------------

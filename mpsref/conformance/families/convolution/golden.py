@@ -13,7 +13,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.kernels import Convolution, FullyConnected, Neuron
-from mpsref.kernels.neuron_curves import value
+from mpsref.kernels.neuron import value
 from mpsref.padding import PaddingMethod
 from mpsref.registry import Backend
 

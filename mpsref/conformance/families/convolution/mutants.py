@@ -22,7 +22,7 @@ from mpsref.conformance.mutants import (
 )
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.kernels.convolution import Forward, Weighted, by_group, joined, weights_by_group
-from mpsref.kernels.neuron_curves import value
+from mpsref.kernels.neuron import value
 from mpsref.registry import Implementation, Operation, OperationKey
 
 Change = Callable[[Array, Any], Array]
