@@ -6,7 +6,7 @@ memory. Its results look plausible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -43,9 +43,7 @@ class Mutant:
 
 def correct_results(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
     """Return all results of the reference, in float64."""
-    exact = (array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs)
-    results = problem.operation.formula(problem, *exact)
-    return results if isinstance(results, tuple) else (results,)
+    return _tuple(problem.operation.formula(problem, *_float64(inputs)))
 
 
 def correct(problem: Problem, *inputs: Array) -> Array:
@@ -54,12 +52,12 @@ def correct(problem: Problem, *inputs: Array) -> Array:
     return result
 
 
-def computed(formula: Callable[..., tuple[Array, ...]]) -> Implementation:
-    """Return the implementation that stores ``formula(problem, *inputs)``."""
+def computed(formula: Callable[..., Array | tuple[Array, ...]]) -> Implementation:
+    """Return the implementation that stores ``formula(problem, *inputs)``, whose inputs are in float64."""
 
     def run(problem: Problem, *inputs: Array, out: Out) -> None:
         with np.errstate(all="ignore"):
-            for target, result in zip(_targets(out), formula(problem, *inputs), strict=True):
+            for target, result in zip(_tuple(out), _tuple(formula(problem, *_float64(inputs))), strict=True):
                 target[...] = result
 
     return run
@@ -112,8 +110,13 @@ def of_input(name: str, change: Callable[[Array, Any], Array]) -> Implementation
     return computed(formula)
 
 
-def _targets(out: Out) -> tuple[Array, ...]:
-    return out if isinstance(out, tuple) else (out,)
+def _tuple(arrays: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+    return arrays if isinstance(arrays, tuple) else (arrays,)
+
+
+def _float64(inputs: Iterable[Array]) -> Iterator[Array]:
+    """Yield copies of the inputs in float64; those of integers stay as they are."""
+    return (array.astype(np.float64) if array.dtype.kind == "f" else array for array in inputs)
 
 
 # --- mutants of any operation; of several results the first is wrong --------------------------------------------------
@@ -153,7 +156,7 @@ def _in_memory(write: Callable[[Array, Array], None]) -> Implementation:
     """Compute correctly, then ``write(result, out)`` wrongly."""
 
     def run(problem: Problem, *inputs: Array, out: Out) -> None:
-        first, *others = zip(correct_results(problem, *inputs), _targets(out), strict=True)
+        first, *others = zip(correct_results(problem, *inputs), _tuple(out), strict=True)
         for result, target in others:
             target[...] = result
         write(first[0].astype(first[1].dtype), first[1])
@@ -193,7 +196,7 @@ def _stale() -> Implementation:
     kept: dict[Any, tuple[Array, ...]] = {}
 
     def run(problem: Problem, *inputs: Array, out: Out) -> None:
-        targets = _targets(out)
+        targets = _tuple(out)
         results = zip(correct_results(problem, *inputs), targets, strict=True)
         fresh = tuple(result.astype(target.dtype) for result, target in results)
         for target, result in zip(targets, kept.setdefault((problem, targets[0].dtype), fresh), strict=True):

@@ -18,7 +18,15 @@ from mpsref.conformance.families import neuron
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, correct_results, of_results, of_spec
+from mpsref.conformance.mutants import (
+    LAYOUT_MUTANTS,
+    MutantTable,
+    computed,
+    correct,
+    correct_results,
+    of_results,
+    of_spec,
+)
 from mpsref.conformance.properties import repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.torch_equivalents import Call, JointEquivalent, Outs, nchw
@@ -287,8 +295,8 @@ AXES = (0, 1, 2)
 
 
 def _given(problem: BatchProblem, inputs: tuple[Array, ...]) -> Inputs:
-    """Return the inputs in float64; gamma is 1 and beta is 0 where they are left out."""
-    given = problem.named(array.astype(np.float64) for array in inputs)
+    """Return the inputs; gamma is 1 and beta is 0 where they are left out."""
+    given = problem.named(inputs)
     gamma = np.ones(problem.channels) if given.gamma is None else given.gamma
     return given._replace(gamma=gamma, beta=np.zeros(problem.channels) if given.beta is None else given.beta)
 
@@ -306,8 +314,8 @@ def _reading(**changes: Step) -> Implementation:
 
 
 def _formula(step: Step) -> Implementation:
-    """Compute ``step(problem, inputs)`` in float64."""
-    return computed(lambda problem, *inputs: (step(problem, _given(problem, inputs)),))
+    """Compute ``step(problem, inputs)``."""
+    return computed(lambda problem, *inputs: step(problem, _given(problem, inputs)))
 
 
 def _root(problem: Any, given: Inputs) -> Array:
@@ -342,7 +350,6 @@ def _statistics(change: Callable[..., tuple[Array, Array]]) -> Implementation:
     """Compute ``change(b, mean, m2, n, earlier mean, earlier m2, pixels)``: b pixels now, n earlier."""
 
     def formula(problem: Any, x: Array, *state: Array) -> tuple[Array, ...]:
-        x, state = x.astype(np.float64), tuple(array.astype(np.float64) for array in state)
         mean, m2 = statistics(replace(problem, count=0), x)
         before = state or (np.zeros_like(mean), np.zeros_like(m2))
         return change(problem.pixels, mean, m2, problem.count, *before, x.reshape(-1, problem.channels))
@@ -498,12 +505,12 @@ def _dx(
     return _formula(step)
 
 
-def _with_terms_of_batch(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+def _with_terms_of_batch(problem: Any, *inputs: Array) -> Array:
     if problem.count:
-        return correct_results(problem, *inputs)
+        return correct(problem, *inputs)
     given = _given(problem, inputs)
     dz, xhat = _dz(problem, given), _xhat(problem, given)
-    return (given.gamma * _root(problem, given) * (dz - dz.mean(AXES) - xhat * (dz * xhat).mean(AXES)),)
+    return np.asarray(given.gamma * _root(problem, given) * (dz - dz.mean(AXES) - xhat * (dz * xhat).mean(AXES)))
 
 
 _GRADIENT: MutantTable = {

@@ -93,7 +93,7 @@ def dropped_is_zero(case: Case, backend: Backend) -> None:
 
 def _mask(kept: Callable[[MaskProblem, Array], Array]) -> Implementation:
     """Compute another mask: ``kept(problem, words)`` of the random words (N, elements)."""
-    return computed(lambda problem: (kept(problem, dropout.random_words(problem)).reshape(problem.result_shapes[0]),))
+    return computed(lambda problem: kept(problem, dropout.random_words(problem)).reshape(problem.result_shapes[0]))
 
 
 def _below(problem: MaskProblem, words: Array) -> Array:
@@ -130,17 +130,17 @@ def _of_blocks(change: Callable[[Array], Array]) -> Implementation:
     return _mask(kept)
 
 
-def _counted_through_batch(problem: MaskProblem) -> tuple[Array, ...]:
+def _counted_through_batch(problem: MaskProblem) -> Array:
     shape = n, height, width, channels = problem.result_shapes[0]
     spec = replace(problem.spec, mask_strides=(1, 1, 1))
     long = MaskProblem(spec, (1, n * height, width, channels), problem.sequence, problem.first_image_index)
-    return (dropout.mask(long).reshape(shape),)
+    return dropout.mask(long).reshape(shape)
 
 
-def _strides_swapped(problem: MaskProblem) -> tuple[Array, ...]:
+def _strides_swapped(problem: MaskProblem) -> Array:
     y, x, c = problem.spec.mask_strides
     wrong = dropout.mask(replace(problem, spec=replace(problem.spec, mask_strides=(x, y, c))))
-    return (np.resize(wrong, problem.result_shapes[0]),)
+    return np.resize(wrong, problem.result_shapes[0])
 
 
 def _other_problem(**fields: Callable[[MaskProblem], Any]) -> Implementation:
@@ -172,12 +172,7 @@ _MASK_MUTANTS: MutantTable = {
 
 def _image(formula: Callable[[DropoutProblem, Array, Array], Array]) -> Implementation:
     """Compute ``formula(problem, image, mask)``; the mask is boolean and has the shape of the image."""
-
-    def compute(problem: DropoutProblem, image: Array, mask: Array) -> tuple[Array, ...]:
-        image = image.astype(np.float64)
-        return (formula(problem, image, np.broadcast_to(mask != 0, image.shape)),)
-
-    return computed(compute)
+    return computed(lambda problem, image, mask: formula(problem, image, np.broadcast_to(mask != 0, image.shape)))
 
 
 def _p(problem: DropoutProblem) -> float:

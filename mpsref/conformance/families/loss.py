@@ -158,8 +158,7 @@ def ones_change_nothing(case: Case, backend: Backend) -> None:
 
 
 def _named(problem: LossProblem, inputs: tuple[Array, ...]) -> dict[str, Array]:
-    """Return the arrays by name, in float64."""
-    return {name: a.astype(np.float64) for name, a in zip(problem.input_shapes, inputs, strict=True)}
+    return dict(zip(problem.input_shapes, inputs, strict=True))
 
 
 def _solved(problem: LossProblem, arrays: Mapping[str, Array]) -> Array:
@@ -171,15 +170,15 @@ def _solved(problem: LossProblem, arrays: Mapping[str, Array]) -> Array:
     return correct(other, *(arrays[name] for name in other.input_shapes))
 
 
-def _filled_up(values: Array, problem: LossProblem) -> tuple[Array, ...]:
+def _filled_up(values: Array, problem: LossProblem) -> Array:
     """Return the values with zeros in the channels that only the labels have."""
-    return (np.pad(values, ((0, 0), (0, 0), (0, 0), (0, problem.result_shapes[0][3] - values.shape[3]))),)
+    return np.pad(values, ((0, 0), (0, 0), (0, 0), (0, problem.result_shapes[0][3] - values.shape[3])))
 
 
 def _of_inputs(change: Callable[[dict[str, Array], Any], dict[str, Array]]) -> Implementation:
     """Compute on other inputs: ``change(arrays by name, problem)``."""
 
-    def formula(problem: LossProblem, *inputs: Array) -> tuple[Array, ...]:
+    def formula(problem: LossProblem, *inputs: Array) -> Array:
         return _filled_up(_solved(problem, change(_named(problem, inputs), problem)), problem)
 
     return computed(formula)
@@ -198,10 +197,10 @@ def _changed(name: str, change: Callable[[Array, Any], Array]) -> Implementation
 def _of_type(loss_type: str, element: Callable[[Loss, Array, Array], Array]) -> Implementation:
     """Compute another ``element(spec, y, smoothed labels)`` for one type of loss; the others are correct."""
 
-    def formula(problem: LossProblem, *inputs: Array) -> tuple[Array, ...]:
+    def formula(problem: LossProblem, *inputs: Array) -> Array:
         arrays = _named(problem, inputs)
         if problem.spec.type != loss_type:
-            return (_solved(problem, arrays),)
+            return _solved(problem, arrays)
         y, spec = arrays["y"], problem.spec
         t = arrays["t"][..., : y.shape[3]]
         if spec.label_smoothing > 0:
@@ -239,7 +238,7 @@ def _mean_gradient(result: Array, problem: LossProblem, *inputs: Array) -> Array
     return result / elements if problem.spec.reduction == "mean" else result
 
 
-def _gradient_of_predictions(problem: LossGradient, *inputs: Array) -> tuple[Array, ...]:
+def _gradient_of_predictions(problem: LossGradient, *inputs: Array) -> Array:
     of_predictions = Loss.problems["gradient"](
         problem.spec, problem.source_shape, problem.label_channels, problem.weighted, problem.chained
     )

@@ -18,7 +18,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, of_problem, of_result, with_spec
+from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, of_problem, of_result, with_spec
 from mpsref.conformance.properties import batch_in_pieces, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
@@ -148,7 +148,7 @@ def _of_type(kinds: str, formula: Callable[[Neuron, Array], Array]) -> Implement
     def change(result: Array, problem: Any, *inputs: Array) -> Array | None:
         if problem.spec.type not in kinds.split():
             return None
-        *g, x = (array.astype(np.float64) for array in inputs)
+        *g, x = inputs
         found = formula(problem.spec, x)
         return g[0] * found if g else found
 
@@ -194,7 +194,7 @@ def _printed_gelu_slope(n: Neuron, x: Array) -> Array:
 
 
 def _sum(terms: Callable[[Array, Array], Array]) -> Implementation:
-    return of_result(lambda result, problem, g, x: terms(g.astype(np.float64), x.astype(np.float64)).sum((0, 1, 2)))
+    return computed(lambda problem, g, x: terms(g, x).sum((0, 1, 2)))
 
 
 MUTANTS = {
@@ -230,8 +230,8 @@ MUTANTS = {
         "the slope of a logarithm lacks ln(c)": _with("logarithm", c=lambda spec: -1.0),
         "the slope of a power lacks c": _of_type("power", lambda n, x: n.a * (n.a * x + n.b) ** (n.c - 1)),
         "the slope of softsign is not squared": _of_type("softsign", lambda n, x: 1 / (1 + abs(x))),
-        "g and x are swapped": of_result(lambda result, problem, g, x: x * slope(problem.spec, g.astype(np.float64))),
-        "g is ignored": of_result(lambda result, problem, g, x: slope(problem.spec, x.astype(np.float64))),
+        "g and x are swapped": computed(lambda problem, g, x: x * slope(problem.spec, g)),
+        "g is ignored": computed(lambda problem, g, x: slope(problem.spec, x)),
     },
     (Neuron, "parameter_gradient"): {
         "the sum is over positive values": _sum(lambda g, x: np.where(x > 0, g * x, 0)),

@@ -123,8 +123,7 @@ def _with_gradient(gradient: Gradient) -> Implementation:
 
     def formula(problem: Any, g: Array, value: Array, *moments: Array) -> tuple[Array, ...]:
         bare = replace(problem.spec, gradient_rescale=1.0, apply_gradient_clipping=False, regularization_type="none")
-        prepared = gradient(problem.spec, g.astype(np.float64), value.astype(np.float64))
-        return correct_results(replace(problem, spec=bare), prepared, value, *moments)
+        return correct_results(replace(problem, spec=bare), gradient(problem.spec, g, value), value, *moments)
 
     return computed(formula)
 
@@ -178,13 +177,12 @@ _SHARED: MutantTable = {
 
 
 def _update(formula: Callable[..., tuple[Array, ...]]) -> Implementation:
-    """Compute ``formula(problem, gradient, value, *moments)``, of the gradient that the update takes, in float64."""
-
-    def compute(problem: Any, *inputs: Array) -> tuple[Array, ...]:
-        g, value, *moments = (array.astype(np.float64) for array in inputs)
-        return formula(problem, regularized(problem.spec, g, value).gradient, value, *moments)
-
-    return computed(compute)
+    """Compute ``formula(problem, gradient, value, *moments)``, where the gradient is that of the update."""
+    return computed(
+        lambda problem, g, value, *moments: formula(
+            problem, regularized(problem.spec, g, value).gradient, value, *moments
+        )
+    )
 
 
 def _sgd(update: Callable[..., Any]) -> Implementation:
@@ -193,7 +191,7 @@ def _sgd(update: Callable[..., Any]) -> Implementation:
     def compute(problem: Any, *inputs: Array) -> tuple[Array, ...]:
         if not problem.momentum:
             return correct_results(problem, *inputs)
-        g, value, m = (array.astype(np.float64) for array in inputs)
+        g, value, m = inputs
         new_value, new_m = update(problem.spec, regularized(problem.spec, g, value).gradient, value, m)
         return new_value, new_m
 

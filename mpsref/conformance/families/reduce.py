@@ -93,7 +93,7 @@ def _instead(**formulas: Callable[..., Array]) -> Implementation:
 
     def change(result: Array, problem: ReduceForward, x: Array) -> Array:
         spec, axes = problem.spec, AXES[problem.spec.over]
-        part = problem.part(x.astype(np.float64))
+        part = problem.part(x)
         if spec.operation in formulas:
             found = formulas[spec.operation](part, axes)
         else:
@@ -158,7 +158,7 @@ MUTANTS = {
             lambda result, problem, *_: result * problem.count / np.prod(problem.source_shape[1:3])
         ),
         "pixels outside the clip have a gradient": of_result(
-            lambda result, problem, g: np.broadcast_to(g.astype(np.float64) / problem.count, result.shape)
+            lambda result, problem, g: np.broadcast_to(g / problem.count, result.shape)
         ),
         "the first pixel has the whole gradient": of_result(_one_pixel),
         "the origin of the clip is ignored": of_problem(_clip_at_origin),

@@ -87,8 +87,8 @@ PROPERTIES = {
 
 
 def _formula(compute: Callable[..., Array]) -> Implementation:
-    """Compute another formula, of the inputs in float64."""
-    return computed(lambda problem, *inputs: (compute(*(array.astype(np.float64) for array in inputs)),))
+    """Compute another formula of the inputs."""
+    return computed(lambda problem, *inputs: compute(*inputs))
 
 
 def _sum(terms: Array) -> Array:

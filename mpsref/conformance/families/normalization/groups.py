@@ -176,16 +176,16 @@ def _deviation(problem: Any, grouped: Array, mean: Array) -> Array:
 def _statistics(mean: Callable[[Any, Array], Array] = _mean, deviation: Deviation = _deviation) -> Implementation:
     """Return the operation with another mean or deviation."""
 
-    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
-        *g, x = (array.astype(np.float64) for array in inputs if array.ndim == 4)
-        vectors = tuple(array.astype(np.float64) for array in inputs if array.ndim == 1)
+    def formula(problem: Any, *inputs: Array) -> Array | tuple[Array, ...]:
+        *g, x = (array for array in inputs if array.ndim == 4)
+        vectors = tuple(array for array in inputs if array.ndim == 1)
         grouped = x.reshape(problem.grouped_shape)
         m = mean(problem, grouped)
         s = deviation(problem, grouped, m)
         xhat = (grouped - m) / s
         if not g:
             gamma, beta = problem.parameters(vectors, float)
-            return (gamma * xhat.reshape(x.shape) + beta,)
+            return np.asarray(gamma * xhat.reshape(x.shape) + beta)
         h = (g[0] * problem.parameters(vectors, float)).reshape(xhat.shape)
         a, b = (values.mean(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
         dx = ((h - a - xhat * b) / s).reshape(x.shape)
@@ -238,9 +238,8 @@ _STATISTICS: MutantTable = {
 def _vectors(change: Callable[[Array, Array], tuple[Array, Array]]) -> Implementation:
     """Return forward with other vectors: ``change(gamma, beta)``."""
 
-    def formula(problem: Any, x: Array, *vectors: Array) -> tuple[Array, ...]:
-        gamma, beta = (vector.astype(np.float64) for vector in problem.parameters(vectors, float))
-        return (correct(replace(problem, scaled=True, shifted=True), x, *change(gamma, beta)),)
+    def formula(problem: Any, x: Array, *vectors: Array) -> Array:
+        return correct(replace(problem, scaled=True, shifted=True), x, *change(*problem.parameters(vectors, float)))
 
     return computed(formula)
 
@@ -256,15 +255,14 @@ _FORWARD: MutantTable = {
 def _dx(change: Callable[..., Array]) -> Implementation:
     """Return the gradient with ``change(h, mean of h, mean of h xhat, xhat, deviation, gamma)`` for dx."""
 
-    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
-        g, x, *vectors = (array.astype(np.float64) for array in inputs)
+    def formula(problem: Any, g: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
         grouped = x.reshape(problem.grouped_shape)
         mean = _mean(problem, grouped)
         s = _deviation(problem, grouped, mean)
-        gamma = np.broadcast_to(problem.parameters(tuple(vectors), float), x.shape).reshape(grouped.shape)
+        gamma = np.broadcast_to(problem.parameters(vectors, float), x.shape).reshape(grouped.shape)
         xhat, h = (grouped - mean) / s, g.reshape(grouped.shape) * gamma
         a, b = (values.mean(ALL_VALUES, keepdims=True) for values in (h, h * xhat))
-        _, *others = correct_results(problem, *inputs)
+        _, *others = correct_results(problem, g, x, *vectors)
         return (change(h, a, b, xhat, s, gamma).reshape(x.shape), *others)
 
     return computed(formula)
@@ -275,7 +273,7 @@ def _divided(values: Array, gamma: Array) -> Array:
 
 
 def _dgamma_not_centred(results: tuple[Array, ...], problem: Any, g: Array, x: Array, *_: Array) -> tuple[Array, ...]:
-    return results[0], (g.astype(np.float64) * x.astype(np.float64)).sum((1, 2)), results[2]
+    return results[0], (g * x).sum((1, 2)), results[2]
 
 
 _GRADIENT: MutantTable = {

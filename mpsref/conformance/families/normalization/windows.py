@@ -123,11 +123,6 @@ _POWERS: MutantTable = {
 }
 
 
-def _of(formula: Callable[..., Array]) -> Implementation:
-    """Compute ``formula(problem, *inputs)``, of the inputs in float64."""
-    return computed(lambda problem, *inputs: (formula(problem, *(array.astype(np.float64) for array in inputs)),))
-
-
 # --- mutants of spatial normalization ---------------------------------------------------------------------------------
 
 
@@ -154,7 +149,7 @@ _WINDOWS: MutantTable = {
 
 def _spatial(bases: Callable[[Any, Array], Array]) -> Implementation:
     """Return forward with another base of the power."""
-    return _of(lambda problem, x: problem.centres(x) * bases(problem, x) ** -problem.spec.beta)
+    return computed(lambda problem, x: problem.centres(x) * bases(problem, x) ** -problem.spec.beta)
 
 
 def _without_centre(problem: Any, x: Array) -> Array:
@@ -185,7 +180,7 @@ def _spatial_gradient(
             window.of(dx)[...] -= window.of(x) * window.output(share)
         return dx
 
-    return _of(formula)
+    return computed(formula)
 
 
 def _printed_spatial_gradient(problem: Any, g: Array, x: Array) -> Array:
@@ -218,12 +213,12 @@ _SPATIAL_FORWARD: MutantTable = {
 }
 
 _SPATIAL_GRADIENT: MutantTable = {
-    "the formula that Apple prints": _of(_printed_spatial_gradient),
+    "the formula that Apple prints": computed(_printed_spatial_gradient),
     "the factor 2 is missing": _spatial_gradient(factor=0.5),
     "the term of the window has the wrong sign": _spatial_gradient(factor=-1.0),
     "the exponent of the term of the window is -beta": _spatial_gradient(extra=0.0),
     "the adjoint windows are not mirrored": _spatial_gradient(adjoint=_mirrored),
-    "1 / N is missing": _of(_gradient_without_division),
+    "1 / N is missing": computed(_gradient_without_division),
 }
 
 # --- mutants of local contrast normalization --------------------------------------------------------------------------
@@ -238,7 +233,7 @@ def _contrast(statistics: Callable[[Any, Array], tuple[Array, Array]]) -> Implem
         power = (spec.delta + spec.alpha * variance) ** -spec.beta
         return np.asarray(spec.pm + spec.ps * (problem.centres(x) - spec.p0 * mean) * power)
 
-    return _of(formula)
+    return computed(formula)
 
 
 def _moments(problem: Any, x: Array) -> tuple[Array, Array]:
@@ -294,7 +289,7 @@ def _contrast_gradient(
             window.of(dx)[...] -= window.output(first) + window.output(second) * tap
         return dx
 
-    return _of(formula)
+    return computed(formula)
 
 
 def _printed_contrast_gradient(problem: Any, g: Array, x: Array) -> Array:
@@ -324,7 +319,7 @@ _CONTRAST_FORWARD: MutantTable = {
 }
 
 _CONTRAST_GRADIENT: MutantTable = {
-    "the formula that Apple prints": _of(_printed_contrast_gradient),
+    "the formula that Apple prints": computed(_printed_contrast_gradient),
     "the term of the mean is missing": _contrast_gradient(of_mean=0.0),
     "the factor 2 is missing": _contrast_gradient(of_variance=0.5),
     "the term of the variance has the wrong sign": _contrast_gradient(of_variance=-1.0),
@@ -378,7 +373,7 @@ def _of_base(base: Callable[[Any, Array], Array]) -> Implementation:
         share = 2 * spec.alpha * spec.beta / spec.kernel_size * g[0] * x * b ** (-spec.beta - 1)
         return np.asarray(g[0] * b**-spec.beta - x * _adjoint_sums(problem, share))
 
-    return _of(formula)
+    return computed(formula)
 
 
 def _of_sums(sums: Sums, power: int = 2) -> Implementation:
@@ -420,7 +415,7 @@ def _channels_gradient(
         share = factor(spec) * 2 * spec.alpha * spec.beta / spec.kernel_size * g * x * b ** (-spec.beta - extra)
         return np.asarray(g * b**-spec.beta - x * sums(problem, share))
 
-    return _of(formula)
+    return computed(formula)
 
 
 _CHANNELS_GRADIENT: MutantTable = {
