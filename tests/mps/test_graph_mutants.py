@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,10 @@ def only_two_of_three_gradients_are_summed(monkeypatch: pytest.MonkeyPatch) -> N
 
 @mutant
 def an_addition_adds_one_gradient_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = vars(training)
-    made = graph.MPSNNAdditionNode
-    monkeypatch.setitem(module, "MPSNNAdditionNode", lambda left, right, **words: made(right, right, **words))
+    def twice(left: Any, right: Any, **words: Any) -> Any:
+        return graph.MPSNNAdditionNode(right, right, **words)
+
+    monkeypatch.setattr(training, "graph", SimpleNamespace(MPSNNAdditionNode=twice))
 
 
 @mutant

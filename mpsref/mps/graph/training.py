@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mpsref.errors import NoGradientError, TrainingGraphWarning
-from mpsref.mps.arithmetic import MPSNNAdditionNode
+from mpsref.mps import graph
 from mpsref.mps.graph.compile import label, post_order
 from mpsref.mps.graph.inspection import columns
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, image_node
@@ -30,7 +30,7 @@ class TrainingGraph:
 
     nodes: list[MPSNNFilterNode] = field(default_factory=list)
     """All new nodes, in the order of their creation."""
-    additions: list[MPSNNAdditionNode] = field(default_factory=list)
+    additions: list[MPSNNFilterNode] = field(default_factory=list)
     """Those that add up the gradients of an image with several readers."""
     _totals: dict[MPSNNImageNode, MPSNNImageNode] = field(default_factory=dict)
     _of: dict[MPSNNFilterNode, tuple[MPSNNFilterNode | None, MPSNNImageNode]] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class _Builder:
             return None
         total, go = parts[0], True
         for part in parts[1:]:
-            addition = MPSNNAdditionNode(total, part, label=f"{image.name}.sum{len(self.made.additions)}")
+            addition = graph.MPSNNAdditionNode(total, part, label=f"{image.name}.sum{len(self.made.additions)}")
             addition._inserted = True
             self.made.additions.append(addition)
             go = self._emit(addition, None, image, total) and go
