@@ -1,26 +1,23 @@
-"""How fast: backends on layers of published networks, beside PyTorch and a plain copy of as many bytes.
+"""Speed of backends on layers of published networks, compared with PyTorch and with a plain copy of as many bytes.
 
 All runners of a layer take turns in one process, for several rounds; the median counts. Before each turn there is a
-pause, until the threads of the last one sleep. Each computes on the same float32 pixels, in the same memory layout
-(NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated anew at each
-call, as users do it; beyond 30 MB, where a fresh result costs more in page faults than in arithmetic, everyone writes
-into memory that is there. The copy moves as many bytes as the operation reads and writes at least, half of them read
-and half written, into memory that is there, in as many threads. Operations that PyTorch does in one, as it does batch
-normalization, are measured together as well: one after the other, on the same images.
+pause, in which the threads of the previous runner go to sleep. Each computes on the same float32 pixels, in the same
+memory layout (NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated
+at each call, as by users; above 30 MB, where page faults of a fresh result cost more than the arithmetic, all write
+into given memory. The copy moves as many bytes as the operation reads and writes at least, half of them read and half
+written, into given memory, in as many threads. Operations that PyTorch computes in one, such as the four of batch
+normalization, are also measured together: one after the other, on the same images.
 
-PyTorch is optional: without it its column says so.
+PyTorch is optional: without it, its column has the reason.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import platform
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,118 +25,19 @@ import numpy as np
 import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
+from mpsref.bench.report import BenchReport, Mean, Measurement, Scaling, render
 from mpsref.bench.timing import copying, in_turn, take_turns
 from mpsref.conformance import data, families, torch_equivalents
 from mpsref.conformance import layers as model_layers
-from mpsref.conformance.case import operations as all_operations
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.torch_equivalents import Call
 from mpsref.machine import cores
-from mpsref.registry import Backend, Operation, Problem, Spec
+from mpsref.registry import Backend, Operation, Problem
 
 __all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "run"]
 
-FORMAT = 1
-"""Version of the names in the JSON form."""
-
 FRESH_BYTES = 30_000_000
-"""Larger results are written into memory that is there."""
-
-COUNTED_BYTES = 1_000_000
-"""Layers that move less are shown, but do not count in the means: there the call costs more than the pixels."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One operation of one layer; times in seconds."""
-
-    operation: str
-    layer: str
-    shape: tuple[int, ...]
-    """The source image, (N, H, W, C)."""
-    nbytes: int
-    """Bytes of all inputs and results."""
-    flops: int
-    """Multiplications and additions, where they are what the operation costs; else 0."""
-    backends: Mapping[str, float]
-    """By name; without those that do not implement the operation."""
-    copy: float
-    pytorch: float | None
-    """``None`` where PyTorch is not installed or has no such operation."""
-
-    def speedup(self, backend: str) -> float | None:
-        """Return how many times as fast as PyTorch a backend is."""
-        return None if self.pytorch is None else self.pytorch / self.backends[backend]
-
-    def bandwidth(self, backend: str) -> float:
-        """Return what fraction of a plain copy's bandwidth a backend reaches."""
-        return self.copy / self.backends[backend]
-
-
-@dataclass(frozen=True)
-class Mean:
-    """Geometric means over the layers that move at least 1 MB."""
-
-    operation: str
-    backend: str
-    layers: int
-    speedup: float | None
-    """Over the layers that PyTorch can compute; how many they are is ``compared``."""
-    compared: int
-    bandwidth: float
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """The cost of one operation as one axis grows; linear cost is a constant time per element."""
-
-    operation: str
-    backend: str
-    axis: str
-    """N, H, W or C."""
-    shapes: tuple[tuple[int, ...], ...]
-    nanoseconds: tuple[float, ...]
-    """Per element read or written, for each of ``shapes``."""
-
-
-@dataclass(frozen=True)
-class BenchReport:
-    """Everything that was measured, and on what."""
-
-    version: str
-    machine: str
-    cores: int
-    pytorch: str
-    """Its version, or why it was not measured."""
-    devices: Mapping[str, str]
-    """What each backend ran on."""
-    rounds: int
-    measurements: tuple[Measurement, ...]
-    scaling: tuple[Scaling, ...]
-
-    def means(self) -> list[Mean]:
-        """Return the geometric means of each operation and backend."""
-        means = []
-        for operation, backend in itertools.product(
-            dict.fromkeys(m.operation for m in self.measurements), self.devices
-        ):
-            counted = [
-                m
-                for m in self.measurements
-                if m.operation == operation and m.nbytes >= COUNTED_BYTES and backend in m.backends
-            ]
-            if counted:
-                speedups = [s for s in (m.speedup(backend) for m in counted) if s is not None]
-                bandwidth = statistics.geometric_mean(m.bandwidth(backend) for m in counted)
-                speedup = statistics.geometric_mean(speedups) if speedups else None
-                means.append(Mean(operation, backend, len(counted), speedup, len(speedups), bandwidth))
-        return means
-
-    def json(self) -> str:
-        """Return the report as JSON; its names and their meaning are stable within one ``format``."""
-        return json.dumps(
-            {"format": FORMAT, **asdict(self), "means": [asdict(mean) for mean in self.means()]}, indent=2
-        )
+"""Larger results are written into given memory."""
 
 
 def run(
@@ -150,15 +48,37 @@ def run(
     scaling: bool = True,
     progress: Callable[[str], None] = lambda title: None,
 ) -> BenchReport:
-    """Time ``backends`` on ``operations`` (default: all) of ``layers`` (default: all there are).
+    """Time backends.
 
-    ``progress(title)`` is called before each step. Raises ``ValueError`` for unknown names, for a backend that cannot
-    run here, and where a backend and PyTorch do not agree: the time of a wrong answer says nothing.
+    Parameters
+    ----------
+    backends
+        Names or objects.
+    operations, layers
+        By default all. A layer is given by name or as an object.
+    rounds
+        Rounds in which all runners take turns; the median counts.
+    scaling
+        Whether to time three sizes of each axis, too.
+    progress
+        Called with a title before each step.
+
+    Returns
+    -------
+    BenchReport
+        All measurements.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, and where a backend and PyTorch do not agree: the time of a wrong result means nothing.
+    UnsupportedError
+        For a backend that cannot run on this machine.
     """
     chosen = registry.get_available(backends)
     names = model_layers.load() if layers is None else layers
     known = [model_layers.by_name(layer) if isinstance(layer, str) else layer for layer in names]
-    wanted = list(all_operations() if operations is None else operations)
+    wanted = list(registry.operations() if operations is None else operations)
     count = cores()
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
@@ -169,17 +89,18 @@ def run(
             able = [backend for backend in chosen if operation in backend.implementations]
             for layer in mine:
                 progress(f"{operation} {layer.name}")
-                measurements.append(_measure(operation, layer, able, session))
+                measurements.append(_measure(str(operation), (operation.method,), layer, able, session))
             for layer, backend in itertools.product(mine[:1] if scaling else [], able):
                 progress(f"{operation} {backend.name} three sizes of each axis")
                 scalings += _scale(operation, layer, backend, rounds)
-        for spec_type, (methods, _) in families.joint_equivalents().items():
-            whole = {Operation(spec_type, method) for method in methods}
-            able = [backend for backend in chosen if all(operation in backend.implementations for operation in whole)]
+        for spec_type, joint in families.joint_equivalents().items():
+            whole = {Operation(spec_type, method) for method in joint.methods}
+            able = [backend for backend in chosen if whole <= backend.implementations.keys()]
             for layer in known if whole <= {*wanted} else []:
-                if isinstance(layer.spec, spec_type) and {*methods} <= {*layer.methods}:
-                    progress(f"{spec_type.__name__} together {layer.name}")
-                    measurements.append(_measure_together(spec_type, layer, able, session))
+                if isinstance(layer.spec, spec_type) and {*joint.methods} <= {*layer.methods}:
+                    name = f"{spec_type.__name__}.together"
+                    progress(f"{name} {layer.name}")
+                    measurements.append(_measure(name, joint.methods, layer, able, session))
     devices = {backend.name: backend.device() for backend in chosen}
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return BenchReport(
@@ -188,7 +109,7 @@ def run(
 
 
 class _Session(NamedTuple):
-    """What all measurements of a run have in common."""
+    """The settings of all measurements of a run."""
 
     torch: Any
     """PyTorch, or ``None``."""
@@ -198,7 +119,7 @@ class _Session(NamedTuple):
 
 
 def _outs(problem: Problem) -> tuple[Array, ...] | None:
-    """Return memory for the results if they are so large that they are not allocated at each call."""
+    """Return memory for results that are too large to be allocated at each call."""
     sizes = [4 * math.prod(shape) for shape in problem.result_shapes]
     return tuple(np.zeros(shape, np.float32) for shape in problem.result_shapes) if sum(sizes) > FRESH_BYTES else None
 
@@ -214,23 +135,10 @@ def _torch_call(torch: Any, problem: Problem, inputs: tuple[Array, ...]) -> Call
     return equivalent(torch, problem, inputs, _outs(problem)) if equivalent else None
 
 
-def _measure(operation: Operation, layer: Layer, backends: Sequence[Backend], session: _Session) -> Measurement:
-    problem = layer.problem(operation.method)
-    inputs = data.inputs(problem, "float32", "real", 1)
-    calls = {backend.name: _call(problem, inputs, backend) for backend in backends}
-    copy = copying(_nbytes(problem), session.pool, session.threads)
-    theirs = _torch_call(session.torch, problem, inputs) if session.torch else None
-    if theirs is not None:
-        for name, call in calls.items():
-            _same(f"{operation} of {layer.name}", name, call(), torch_equivalents.arrays(theirs()))
-    return _measured(str(operation), layer, [problem], calls, copy, theirs, session.rounds)
-
-
-def _measure_together(
-    spec_type: type[Spec], layer: Layer, backends: Sequence[Backend], session: _Session
+def _measure(
+    name: str, methods: Sequence[str], layer: Layer, backends: Sequence[Backend], session: _Session
 ) -> Measurement:
-    """Time operations that PyTorch does in one, one after the other on the same images."""
-    methods, equivalent = families.joint_equivalents()[spec_type]
+    """Time an operation; or several, which PyTorch computes in one, one after the other on the same images."""
     problems = [layer.problem(method) for method in methods]
     named: dict[str, Array] = {}
     for problem in problems:
@@ -241,40 +149,34 @@ def _measure_together(
         for backend in backends
     }
     copy = in_turn([copying(_nbytes(problem), session.pool, session.threads) for problem in problems])
-    theirs = equivalent(session.torch, layer.spec, named) if session.torch else None
-    return _measured(f"{spec_type.__name__}.together", layer, problems, calls, copy, theirs, session.rounds)
-
-
-def _measured(
-    operation: str,
-    layer: Layer,
-    problems: Sequence[Problem],
-    backends: Mapping[str, Call],
-    copy: Call,
-    theirs: Call | None,
-    rounds: int,
-) -> Measurement:
-    calls = [*backends.values(), copy, *([] if theirs is None else [theirs])]
-    times = take_turns(calls, rounds)
+    theirs: Call | None = None
+    if session.torch and len(problems) > 1:
+        theirs = families.joint_equivalents()[type(layer.spec)].equivalent(session.torch, layer.spec, named)
+    elif session.torch:
+        theirs = _torch_call(session.torch, problems[0], inputs[0])
+        if theirs:
+            for backend, call in calls.items():
+                _same(f"{name} of {layer.name}", backend, call(), torch_equivalents.arrays(theirs()))
+    times = take_turns([*calls.values(), copy, *([theirs] if theirs else [])], session.rounds)
     return Measurement(
-        operation,
+        name,
         layer.name,
         layer.source_shape,
         sum(map(_nbytes, problems)),
         sum(problem.flops for problem in problems),
-        dict(zip(backends, times, strict=False)),
-        times[len(backends)],
-        None if theirs is None else times[-1],
+        dict(zip(calls, times, strict=False)),
+        times[len(calls)],
+        times[-1] if theirs else None,
     )
 
 
 def _nbytes(problem: Problem) -> int:
-    """Return how many bytes a problem reads and writes at least, in float32."""
+    """Return the bytes that a float32 problem reads and writes at least."""
     return 4 * sum(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
 
 
 def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:
-    """Time three sizes of each axis, from 4 images of 64 channels on, which are neither too small nor too large."""
+    """Time three sizes of each axis, from 4 images of 64 channels: neither too small nor too large."""
     base = layer.small(channels=64, batch=4)
     for axis, name in enumerate("NHWC"):
         layers = [base.grown(axis, factor) for factor in (1, 2, 4)]
@@ -286,55 +188,10 @@ def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) ->
 
 
 def _same(what: str, backend: str, ours: Any, theirs: Sequence[Array]) -> None:
-    """Raise ``ValueError`` if PyTorch computes something else; it may give fewer results."""
+    """Raise ``ValueError`` if the results of PyTorch, which may be fewer, differ."""
     for own, other in zip(ours if isinstance(ours, tuple) else (ours,), theirs, strict=False):
         if own.shape == other.shape:
             tolerance = 1e-4 * max(1.0, float(np.abs(other).max(initial=0.0)))
             if np.allclose(own, other, rtol=1e-4, atol=tolerance):
                 continue
         raise ValueError(f"{what}: backend {backend!r} and PyTorch do not agree, so their times cannot be compared")
-
-
-def render(report: BenchReport, console: Any) -> None:
-    """Print the report as tables on a ``rich`` console."""
-    from rich.table import Table
-
-    console.print(f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}")
-    for name, device in report.devices.items():
-        console.print(f"{name}: {device}", highlight=False)
-    for operation in dict.fromkeys(m.operation for m in report.measurements):
-        rate = "GFLOP/s" if any(m.flops for m in report.measurements if m.operation == operation) else "of copy"
-        columns = ["layer", "MB", "copy ms", "PyTorch ms"]
-        for name in report.devices:
-            columns += [f"{name} ms", "x PyTorch", rate]
-        table = Table(*columns, title=operation)
-        for m in report.measurements:
-            if m.operation == operation:
-                table.add_row(m.layer, f"{m.nbytes / 1e6:.2f}", _ms(m.copy), _ms(m.pytorch), *_cells(m, report.devices))
-        console.print(table)
-    means = Table("operation", "backend", "x PyTorch", "of copy", title="Geometric means, layers of at least 1 MB")
-    for mean in report.means():
-        compared = "-" if mean.speedup is None else f"{mean.speedup:.2f} ({mean.compared} layers)"
-        means.add_row(mean.operation, mean.backend, compared, f"{mean.bandwidth:.0%} ({mean.layers} layers)")
-    console.print(means)
-    if report.scaling:
-        sizes = Table("operation", "backend", "axis", "size", "ns per element", title="Growth along one axis")
-        for row in report.scaling:
-            lengths = ", ".join(str(shape["NHWC".index(row.axis)]) for shape in row.shapes)
-            each = ", ".join(f"{ns:.3f}" for ns in row.nanoseconds)
-            sizes.add_row(row.operation, row.backend, row.axis, lengths, each)
-        console.print(sizes)
-
-
-def _ms(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{1e3 * seconds:.3f}"
-
-
-def _cells(m: Measurement, backends: Iterable[str]) -> Iterator[str]:
-    for name in backends:
-        if name in m.backends:
-            speedup = m.speedup(name)
-            rate = f"{m.flops / m.backends[name] / 1e9:.0f}" if m.flops else f"{m.bandwidth(name):.0%}"
-            yield from (_ms(m.backends[name]), "-" if speedup is None else f"{speedup:.2f}", rate)
-        else:
-            yield from ("-", "-", "-")

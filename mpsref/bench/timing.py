@@ -1,4 +1,4 @@
-"""How calls are timed: in turns, each for a while, and beside a plain copy."""
+"""Timing of calls in turns, and the plain copy."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.torch_equivalents import Call
 
-__all__ = ["copy_of", "copying", "in_turn", "take_turns"]
-
 THREADED_BYTES = 500_000
 """Copies of less run in one thread."""
 
 ROUND_SECONDS = 0.004
-"""How long a runner repeats its call when it is its turn."""
+"""Minimal time for which a runner repeats its call in a turn."""
 
 PAUSE_SECONDS = 0.02
-"""Before each turn. Threads of who was last go on looking for work for a while, PyTorch's for 9 ms on two cores, and
-would take a core from whose turn it is."""
+"""Before each turn: threads of the previous runner wait actively for a while, PyTorch's for 9 ms on two cores, and
+would occupy a core."""
 
 
 def take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
-    """Return the median time of each call, in seconds, over rounds in which each of them has its turn."""
+    """Return the median time of each call in seconds, over rounds in which each has a turn."""
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()
@@ -40,7 +38,7 @@ def take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
 
 
 def _seconds(call: Call) -> float:
-    """Return the median time of a call that is repeated for a while."""
+    """Return the median time of a repeated call."""
     times: list[float] = []
     while len(times) < 3 or sum(times) < ROUND_SECONDS:
         start = time.perf_counter()
@@ -50,18 +48,18 @@ def _seconds(call: Call) -> float:
 
 
 def copying(nbytes: int, pool: ThreadPoolExecutor, threads: int) -> Call:
-    """Return a copy that reads half of so many bytes and writes the other half, into memory that is there."""
+    """Return a copy that reads half of ``nbytes`` and writes the other half into given memory."""
     return copy_of(np.ones(nbytes // 2, np.uint8), np.zeros(nbytes // 2, np.uint8), pool, threads)
 
 
 def copy_of(source: Array, target: Array, pool: ThreadPoolExecutor, threads: int) -> Call:
-    """Return a copy in equal parts, one of them in the calling thread."""
-    parts = threads if source.nbytes + target.nbytes >= THREADED_BYTES else 1
-    ends = [source.size * k // parts for k in range(parts + 1)]
+    """Return a copy in equal chunks, one of them in the calling thread."""
+    chunks = threads if source.nbytes + target.nbytes >= THREADED_BYTES else 1
+    ends = [source.size * k // chunks for k in range(chunks + 1)]
     first, *others = [(target[a:b], source[a:b]) for a, b in itertools.pairwise(ends)]
 
     def copy() -> None:
-        running = [pool.submit(np.copyto, *part) for part in others]
+        running = [pool.submit(np.copyto, *chunk) for chunk in others]
         np.copyto(*first)
         for future in running:
             future.result()
@@ -71,6 +69,8 @@ def copy_of(source: Array, target: Array, pool: ThreadPoolExecutor, threads: int
 
 def in_turn(calls: Sequence[Call]) -> Call:
     """Return a call that makes ``calls``, one after the other."""
+    if len(calls) == 1:
+        return calls[0]
 
     def run() -> None:
         for call in calls:

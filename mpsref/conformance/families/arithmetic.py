@@ -359,7 +359,6 @@ COMPARE: MutantTable = {
     "not equal is equal": _other(notequal="equal"),
     "the operands are exchanged": computed(_exchanged),
     "orderings use the threshold": of_result(_ordered_by_threshold),
-    "true is -1": of_result(lambda result, *_: -result),
 }
 
 MUTANTS: dict[OperationKey, MutantTable] = {

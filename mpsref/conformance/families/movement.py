@@ -168,10 +168,6 @@ def _first_for_all(result: Array, problem: ConcatenationForward, *xs: Array) -> 
         result[..., offset : offset + c] = xs[0][..., :c]
 
 
-def _last_source_missing(result: Array, problem: ConcatenationForward, *xs: Array) -> None:
-    result[..., problem.offsets[-1] :] = 0
-
-
 _CONCATENATION_FORWARD: MutantTable = {
     "sources are not padded": _joined(_tight),
     "padding comes before the channels": _joined(_right_aligned),
@@ -180,7 +176,6 @@ _CONCATENATION_FORWARD: MutantTable = {
     "padding channels repeat the last channel": _padded_with(lambda x: x[..., -1:]),
     "padding channels are never written": _padded_with(lambda x: np.nan),
     "the first source is taken for all": of_result(_first_for_all),
-    "the last source is left out": of_result(_last_source_missing),
 }
 
 
@@ -206,9 +201,7 @@ _CONCATENATION_GRADIENT: MutantTable = {
     "padding is taken to come before the channels": _cut(_right_aligned),
     "the offsets are those of the reverse order": _cut(_reversed_offsets),
     "every source gets the first slice": _cut(lambda problem: [0] * len(problem.channels)),
-    "the slices begin one channel late": _cut(lambda problem: [o + 1 for o in problem.offsets]),
     "the gradient of padding channels counts": of_results(_padding_counts),
-    "the last source gets nothing": of_results(lambda results, *_: (*results[:-1], np.zeros_like(results[-1]))),
 }
 
 
@@ -244,8 +237,6 @@ _SLICE: MutantTable = {
     "the channel offset is rounded down to a multiple of 4": _moved(lambda o: (*o[:2], o[2] // 4 * 4)),
     "the offset of the other axis is taken": _moved(lambda o: (o[1], o[0], o[2])),
     "the offset has the other sign": _moved(lambda o: (-o[0], -o[1], o[2])),
-    "rows begin one late": _moved(lambda o: (o[0] + 1, *o[1:])),
-    "columns begin one early": _moved(lambda o: (o[0], o[1] - 1, o[2])),
 }
 
 
@@ -332,18 +323,11 @@ def _other_order(problem: Any) -> Any:
     return replace(problem, spec=replace(problem.spec, element_order=other))
 
 
-def _last_pixel_missing(result: Array, *_: Any) -> None:
-    result[:, -1, -1] = 0
-
-
 _RESHAPE: MutantTable = {
     "the other element order is taken": of_problem(_other_order),
     "columns run faster than channels": _in_order(0, 1, 3, 2),
     "rows run faster than columns": _in_order(0, 2, 1, 3),
     "images of a batch are mixed": _in_order(1, 2, 3, 0),
-    "the elements run backwards": of_result(lambda result, *_: result[:, ::-1, ::-1, ::-1]),
-    "elements are one place late": of_result(lambda result, *_: np.roll(result, 1, axis=(1, 2, 3))),
-    "the last pixel is left out": of_result(_last_pixel_missing),
 }
 
 _OUTSIDE: MutantTable = {"outside is the border pixel": _outside("clamp"), "the image is periodic": _outside("wrap")}

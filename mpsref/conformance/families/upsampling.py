@@ -162,10 +162,6 @@ def _exchanged_weights(axis: Sampling, i: int) -> list[tuple[int, float]]:
     return [(j, 1 - w if 0 < w < 1 else w) for j, w in axis.reads(i)]
 
 
-def _off_by(shift: int) -> Weights:
-    return lambda axis, i: [(j + shift, w) for j, w in axis.reads(i)]
-
-
 def _wrapped(axis: Sampling, i: int) -> list[tuple[int, float]]:
     """The image is periodic."""
     j, remainder = divmod(i * axis.numerator, axis.denominator)
@@ -182,8 +178,7 @@ _LINEAR: MutantTable = {
     "corners are never aligned": _at(_not_aligned),
     "the nearest pixel is taken": _by(lambda axis, i: [(int(_p(axis, i)), 1.0)]),
     "the weights are exchanged": _by(_exchanged_weights),
-    "pixels are one too early": _by(_off_by(-1)),
-    "pixels are one too late": _by(_off_by(1)),
+    "pixels are one too early": _by(lambda axis, i: [(j - 1, w) for j, w in axis.reads(i)]),
     "the image is periodic": _by(_wrapped),
     "weights are a smooth step": _by(lambda axis, i: [(j, w * w * (3 - 2 * w)) for j, w in axis.reads(i)]),
     "weights are rounded to 1/256": _by(lambda axis, i: [(j, round(w * 256) / 256) for j, w in axis.reads(i)]),
@@ -206,15 +201,9 @@ def _first_of_block(result: Array, problem: Any, g: Array) -> Array:
     return g[:, ::sy, ::sx].astype(np.float64)
 
 
-def _without_the_last(result: Array, problem: Any, g: Array) -> Array:
-    y, x = (_matrix(axis, lambda one, i: one.reads(i) if i + 1 < one.outputs else []) for axis in problem.axes)
-    return np.asarray(np.einsum("ij,nikc,kl->njlc", y, g.astype(np.float64), x))
-
-
 _ADJOINT: MutantTable = {
     "the mean is taken, not the sum": of_result(_mean),
     "one of the pixels of a block is taken": of_result(_first_of_block),
-    "the last output is left out": of_result(_without_the_last),
 }
 
 
@@ -292,7 +281,6 @@ _CROP: MutantTable = {
     "y and x are exchanged": _box(lambda y0, x0, y1, x1: (x0, y0, x1, y1)),
     "the second corner is a size": _box(lambda y0, x0, y1, x1: (y0, x0, y0 + abs(y1), x0 + abs(x1))),
     "the box is cut to the image": _box(lambda *box: tuple(min(max(edge, 0.0), 1.0) for edge in box)),
-    "the whole image is resized": _box(lambda *box: (0.0, 0.0, 1.0, 1.0)),
     "the box is stored as float16": _box(lambda *box: tuple(float(np.float16(edge)) for edge in box)),
 }
 

@@ -175,15 +175,7 @@ PARAMETERS: MutantTable = {
     "only the last image counts": of_input("g", lambda g, p: np.concatenate([0 * g[:-1], g[-1:]])),
     "the biases' gradient is that of the first image": _biases(lambda db, g: g[0].sum((0, 1))),
     "the biases' gradient is a mean": _biases(lambda db, g: g.mean((0, 1, 2))),
-    "the biases' gradient leaves out the last row": _biases(lambda db, g: g[:, :-1].sum((0, 1, 2))),
-    "the biases' gradient is 0": _biases(lambda db, g: 0 * db),
     "the last row of windows is left out": of_input("g", _without_last_row),
-    "the gradient has the other sign": of_results(lambda results, *_: tuple(-r for r in results)),
-}
-PIXELS: MutantTable = {
-    "the mean over the pixels is taken": of_results(
-        lambda results, p, g, x: tuple(r / g[0, :, :, 0].size for r in results)
-    ),
 }
 
 
@@ -193,7 +185,7 @@ def _of_method(method: str, windowed: bool) -> MutantTable:
     groups = {name: of_input(image, change) for name, change in CHANNELS.items()} if windowed else {}
     if method == "gradient_weights":
         written = {name: of_result(lambda dw, problem, *_, f=f: f(dw, problem)) for name, f in WEIGHTS.items()}
-        return {**written, **groups, **PARAMETERS, **(PIXELS if windowed else {})}
+        return {**written, **groups, **PARAMETERS}
     read = {name: of_input("weights", change) for name, change in WEIGHTS.items()}
     read["the weights of an earlier call are taken"] = _stale_weights()
     if method == "forward":
