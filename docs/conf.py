@@ -24,8 +24,7 @@ nb_merge_streams = True
 
 autodoc_default_options = {"exclude-members": "forward_class, gradient_class, kernel_class, spec_class, kind"}
 autodoc_member_order = "bysource"
-autodoc_typehints_format = "short"
-python_maximum_signature_line_length = 100
+autodoc_typehints = "none"  # the sections of docstrings have them, as in SciPy
 napoleon_google_docstring = False
 napoleon_use_param = False  # types of parameters are text, not references
 napoleon_use_rtype = False
@@ -46,7 +45,7 @@ def _signature(app: Sphinx, what: str, name: str, value: Any, options: Any, sign
     """Show the signature of ``__init__`` where a base class has a ``__new__`` with any arguments."""
     if what == "class" and (signature or "").startswith("(*args"):
         _, *parameters = inspect.signature(value.__init__).parameters.values()
-        return stringify_signature(inspect.Signature(parameters), unqualified_typehints=True), None
+        return stringify_signature(inspect.Signature(parameters), show_annotation=False), None
     return None
 
 
