@@ -22,7 +22,7 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import flag
+from mpsref.arguments.parameters import PairLike, flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
 from mpsref.kernels.convolution import WeightedKernel as WeightedSpec
@@ -48,7 +48,7 @@ from mpsref.mps.core.clip_regions import Region, count, destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
@@ -381,8 +381,8 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def _encode(
         self,
         sources: Any,
-        destination_image: Any,
-        destination_size: Any,
+        destination_image: ImageLike | None,
+        destination_size: PairLike | None,
         return_state: bool,
         destination_state: Any,
         command_buffer: MPSCommandBuffer | None,
@@ -394,7 +394,7 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         return super()._encode(sources, destination_image, destination_size, return_state, state, command_buffer)
 
     def result_state_for_source_image(
-        self, source_image: Any, source_states: Any = (), destination_image: Any = None
+        self, source_image: ImageLike, source_states: Any = (), destination_image: ImageLike | None = None
     ) -> Any:
         """Return the state that an encode of ``source_image`` into ``destination_image`` would return.
 
@@ -406,12 +406,12 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         return self._result_state(source_image, destination_image)
 
     def result_state_batch_for_source_image(
-        self, source_image: Any, source_states: Any = (), destination_image: Any = None
+        self, source_image: ImageLike, source_states: Any = (), destination_image: ImageLike | None = None
     ) -> Any:
         """The same, for a batch: one state serves all of its images."""
         return self.result_state_for_source_image(source_image, source_states, destination_image)
 
-    def _result_state(self, source_image: Any, destination_image: Any) -> Any:
+    def _result_state(self, source_image: ImageLike, destination_image: ImageLike | None) -> Any:
         source = image_arguments.source("source_image", source_image)
         given = image_arguments.destination(self.destination_name, destination_image, (source,))
         first, written = self.destination_feature_channel_offset, self._channels_written(self._channels((source,)))
@@ -477,10 +477,10 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     def encode(  # type: ignore[override]
         self,
-        source_gradient: Any,
-        source_image: Any,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
         gradient_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
@@ -498,7 +498,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     encode_batch = encode
 
-    def _check_without_state(self, destination_gradient: Any) -> None:
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         if destination_gradient is None or self.gradient_option & WEIGHTS:
             raise ValueError(
                 "gradient_state is None; pass the state of the forward pass: only with a destination_gradient and "

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, integer, pair
+from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import ConvolutionTranspose, Neuron
 from mpsref.mps.convolution import (
@@ -36,7 +36,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
@@ -126,11 +126,11 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 
     def encode(
         self,
-        source_image: Any,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        destination_image: ImageLike | None = None,
         *,
         convolution_gradient_state: Any = None,
-        destination_size: Any = None,
+        destination_size: PairLike | None = None,
         return_state: bool = False,
         destination_state: Any = None,
         command_buffer: MPSCommandBuffer | None = None,
@@ -160,7 +160,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
     encode_batch = encode
 
     def result_state_for_source_image(
-        self, source_image: Any, source_states: Any = (), destination_image: Any = None
+        self, source_image: ImageLike, source_states: Any = (), destination_image: ImageLike | None = None
     ) -> Any:
         """Return the state that an encode with the convolution's state, if one is given, would leave."""
         paired = one_state("source_states", list(source_states) or None, 1)
@@ -214,7 +214,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
-def _checked_size(size: Pair, destination_image: Any, destination_size: Any) -> Any:
+def _checked_size(size: Pair, destination_image: ImageLike | None, destination_size: PairLike | None) -> Any:
     """Return the ``destination_size`` to go on with; the destination must have the size of the convolution's source."""
     if destination_image is not None:
         found, name = image_arguments.destination("destination_image", destination_image, ()).array.shape[1:3], "image"
@@ -241,7 +241,7 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     state_class = MPSCNNConvolutionTransposeGradientState
     forward_class = MPSCNNConvolutionTranspose
 
-    def _check_without_state(self, destination_gradient: Any) -> None:
+    def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         raise ValueError("gradient_state is None; pass the state of the forward pass, which has the offsets")
 
     def _family_configuration(self, state: Any) -> Mapping[str, Any]:

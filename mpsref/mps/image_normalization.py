@@ -195,7 +195,7 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
     def _encode(
         self,
         sources: Any,
-        destination_image: ImageLike,
+        destination_image: ImageLike | None,
         destination_size: Any,
         return_state: bool,
         destination_state: Any,

@@ -14,7 +14,7 @@ from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
@@ -51,22 +51,42 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
 
     def encode(  # type: ignore[override]  # Apple's gradient kernels have other selectors than their parent, too
         self,
-        source_gradient: Any,
-        source_image: Any,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
         gradient_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Return the gradient for ``source_image`` from ``source_gradient``, of the kind that the latter is.
+        """Return the gradient for the source image.
 
-        With a ``gradient_state`` (or a list that names it once for each image) and no destination, the state configures
-        the kernel, whose properties stay set: the result has the shape of the source image, and its pixels are those of
-        the source. With a ``destination_gradient``, every property counts as it is set, and the clip of that image is
-        overwritten. With neither, ``padding`` sets size and kernel offset.
+        Parameters
+        ----------
+        source_gradient : array_like, MPSImage or batch of images
+            The gradient of the forward result.
+        source_image : array_like, MPSImage or batch of images
+            The source image of the forward pass.
+        gradient_state : MPSState or list of them, optional
+            The state of the forward pass, or a list that contains it once for each image. Without a destination it
+            configures the kernel, whose properties stay set: the result has the shape of the source image, and its
+            pixels are those of the source.
+        destination_gradient : ndarray, MPSImage or batch of images, optional
+            Its clip is overwritten; every property is used as it is set. With neither a state nor a destination,
+            ``padding`` sets size and kernel offset.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
 
-        Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for
-        arguments that do not fit, ``OrderError`` for a committed ``command_buffer``.
+        Returns
+        -------
+        destination : ndarray, MPSImage or MPSImageBatch
+            Of the kind of ``source_gradient``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error leaves a written image or a changed property.
+        OrderError
+            For a committed command buffer.
         """
         g = image_arguments.source("source_gradient", source_gradient)
         x = image_arguments.source("source_image", source_image)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape
@@ -46,7 +47,7 @@ def length(low: int) -> Callable[[str, Any], int]:
 
 @dataclass
 class MPSImageDescriptor:
-    """Size and format of an image to be. Every property may be set, and is checked then.
+    """Size and format of a new image. Every property may be set, and is checked when it is set.
 
     Raises ``TypeError`` for a size that is no integer, ``ShapeError`` for a length of 0 (for N it is legal),
     ``UnsupportedError`` for a format of normalized integers. Source: ``MPSImageDescriptor`` in ``MPSImage.h`` [doc].
@@ -90,17 +91,25 @@ class MPSImageDescriptor:
 
 
 class MPSImage:
-    """A batch of images, float32 or float16, made of zeros from a descriptor or with the pixels of an array.
+    """A batch of images, float32 or float16.
 
-    An array must be (N, H, W, C). It is copied, so that kernels which write into this image never write into it; with
-    ``copy=False`` the image shares the array, which must be a NumPy array in native byte order.
+    Parameters
+    ----------
+    image_descriptor : MPSImageDescriptor or array_like
+        The size of an image of zeros, or its pixels (N, H, W, C).
+    copy : bool, default True
+        Whether to copy the array, so that kernels which write into this image do not write into it. Without a copy the
+        image shares the array, which must be a NumPy array in native byte order.
 
-    Raises ``TypeError`` for another dtype (also for float64 and integers: convert them), ``ShapeError`` for
-    another rank and for an H, W or C of 0.
+    Raises
+    ------
+    TypeError
+        For an array of another dtype (also for float64 and integers: convert them).
+    ShapeError
+        For an array of another rank, and for an H, W or C of 0.
     """
 
-    def __init__(self, image_descriptor: MPSImageDescriptor | Any, *, copy: bool = True) -> None:
-        """Make an image from a descriptor or an array."""
+    def __init__(self, image_descriptor: MPSImageDescriptor | ArrayLike, *, copy: bool = True) -> None:
         if isinstance(image_descriptor, MPSImageDescriptor):
             self._array = arrays.empty("the image", image_descriptor.shape, image_descriptor.dtype)
             self._array.fill(0)

@@ -17,6 +17,7 @@ import numpy as np
 from mpsref.arguments import arrays
 from mpsref.errors import ShapeError
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import MPSCNNKernel
 
 
@@ -48,7 +49,7 @@ def split(result: Any, lengths: list[int] | None) -> Any:
 class ForwardOfLists(MPSCNNKernel):
     """A forward kernel that takes a list of arrays, and returns one for it."""
 
-    def encode(self, source_image: Any, destination_image: Any = None, **options: Any) -> Any:
+    def encode(self, source_image: ImageLike, destination_image: ImageLike | None = None, **options: Any) -> Any:
         """Run the kernel as :meth:`mpsref.mps.MPSCNNKernel.encode` says; for a list of arrays, on their images in turn.
 
         A list comes back for a list, one array for each; it cannot be combined with a ``destination_image``.
@@ -66,10 +67,10 @@ class GradientOfLists(MPSCNNGradientKernel):
 
     def encode(  # type: ignore[override]  # as in the parent class
         self,
-        source_gradient: Any,
-        source_image: Any,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
         gradient_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         **options: Any,
     ) -> Any:
         """Run the kernel as :meth:`mpsref.mps.MPSCNNGradientKernel.encode` says; lists of arrays must match pairwise.

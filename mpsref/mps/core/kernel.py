@@ -21,13 +21,13 @@ import numpy as np
 from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Pair, integer, pair
+from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, encoding
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
 from mpsref.mps.core.properties import (
     PerSource,
@@ -368,8 +368,8 @@ class ImageKernel(MPSKernel):
     def _encode(
         self,
         sources: Sequence[ImageArgument],
-        destination_image: Any,
-        destination_size: Any,
+        destination_image: ImageLike | None,
+        destination_size: PairLike | None,
         return_state: bool,
         destination_state: Any,
         command_buffer: MPSCommandBuffer | None,
@@ -457,23 +457,43 @@ class MPSCNNKernel(ImageKernel):
 
     def encode(
         self,
-        source_image: Any,
-        destination_image: Any = None,
+        source_image: ImageLike,
+        destination_image: ImageLike | None = None,
         *,
-        destination_size: Any = None,
+        destination_size: PairLike | None = None,
         return_state: bool = False,
         destination_state: Any = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Run the kernel on ``source_image`` (N, H, W, C) and return the destination, of the kind that was passed in.
+        """Run the kernel on an image and return the destination.
 
-        With a ``destination_image``, its clip is overwritten and the rest kept. With a ``destination_size`` (height,
-        width) a destination of that size is made, zero outside the clip. Both use ``offset`` as it is set. With
-        neither, ``padding`` sets size and offset, which stays set.
+        Parameters
+        ----------
+        source_image : array_like, MPSImage or batch of images
+            The source (N, H, W, C).
+        destination_image : ndarray, MPSImage or batch of images, optional
+            Its clip is overwritten and the rest kept; ``offset`` is used as it is set.
+        destination_size : tuple of int, optional
+            Height and width of a new destination, zero outside the clip; ``offset`` is used as it is set. Without a
+            destination and a size, ``padding`` sets both size and offset, which stays set.
+        return_state : bool, default False
+            Whether to return a state for the gradient kernel, too.
+        destination_state : MPSState, optional
+            A state that is overwritten and returned in place of a new one.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
 
-        ``return_state=True`` returns (image, state) for the gradient kernel; ``destination_state`` is renewed and
-        returned instead of a new one. Nothing is written, and no property changed, when an error is raised:
-        ``ValueError`` or ``TypeError`` for arguments that do not fit, ``OrderError`` for a committed command buffer.
+        Returns
+        -------
+        destination : ndarray, MPSImage or MPSImageBatch
+            Of the kind of ``source_image``; with ``return_state=True`` a tuple (destination, state).
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error leaves a written image or a changed property.
+        OrderError
+            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         return self._encode(
@@ -525,11 +545,11 @@ class MPSCNNBinaryKernel(ImageKernel):
 
     def encode(
         self,
-        primary_image: Any,
-        secondary_image: Any,
-        destination_image: Any = None,
+        primary_image: ImageLike,
+        secondary_image: ImageLike,
+        destination_image: ImageLike | None = None,
         *,
-        destination_size: Any = None,
+        destination_size: PairLike | None = None,
         return_state: bool = False,
         destination_state: Any = None,
         command_buffer: MPSCommandBuffer | None = None,
@@ -612,9 +632,9 @@ class MPSCNNMultiaryKernel(ImageKernel):
     def encode(
         self,
         source_images: Sequence[Any],
-        destination_image: Any = None,
+        destination_image: ImageLike | None = None,
         *,
-        destination_size: Any = None,
+        destination_size: PairLike | None = None,
         return_state: bool = False,
         destination_state: Any = None,
         command_buffer: MPSCommandBuffer | None = None,

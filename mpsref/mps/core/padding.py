@@ -66,10 +66,19 @@ class MPSNNPadding:
 @secure_coding(version=1, arguments=("padding_method", "edge_mode"))
 @dataclass(frozen=True, repr=False)
 class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
-    """A policy described by the bits of ``padding_method``, and the edge mode that it sets on a kernel, if any.
+    """A policy described by bits. Source: ``MPSNNDefaultPadding`` [doc].
 
-    The number of the bits is accepted too. Raises ``ValueError`` for reserved bits, and for the bit ``Custom``: a
-    custom policy derives from :class:`MPSNNPadding`. Source: ``MPSNNDefaultPadding`` [doc].
+    Parameters
+    ----------
+    padding_method : MPSNNPaddingMethod or int
+        The bits, without ``Custom``: a custom policy derives from :class:`MPSNNPadding`.
+    edge_mode : MPSImageEdgeMode or str, optional
+        The edge mode that is set on the kernel; ``None`` does not change it.
+
+    Raises
+    ------
+    ValueError
+        For reserved bits, and for the bit ``Custom``.
     """
 
     padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.SizeSame

@@ -19,7 +19,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel
 from mpsref.mps.core.properties import properties_of
 from mpsref.registry import Problem, Spec
@@ -107,10 +107,10 @@ class WholeImageGradient(MPSCNNGradientKernel):
 
     def encode(  # type: ignore[override]  # Apple's gradient kernels have other selectors than their parent, too
         self,
-        source_gradient: Any,
-        source_image: Any,
+        source_gradient: ImageLike,
+        source_image: ImageLike,
         gradient_state: Any = None,
-        destination_gradient: Any = None,
+        destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
