@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from mpsref.arguments import arrays
+from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.parameters import choice
 from mpsref.operations import Operation, OperationKey, Spec, operations
 
@@ -36,6 +37,8 @@ class Backend:
     unavailable: Callable[[], str | None] = _always
     device: Callable[[], str] = field(default=lambda: "CPU")
     dtypes: tuple[str, ...] = ("float16", "float32")
+    arrays: DeviceArrays | None = None
+    """What takes arrays on the backend's device; ``None`` for a backend that reads NumPy arrays alone."""
     fast_math: bool = False
     """Whether NaN, infinities and the sign of zero mean nothing, as in Metal's fast math."""
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import UnsupportedError
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
@@ -257,6 +258,8 @@ def call(
         else:
             key.clear()  # to be converted each time
             break
+    if chosen.arrays is not None and (not key or out is not None) and _is_on_device(chosen.arrays, given, out):
+        return cast(Array, _call_on_device(spec, method, chosen, given, out, varying, options))
     calls = spec.__dict__.get("_calls")
     prepared = calls.get(tuple(key)) if key and calls is not None else None
     if prepared is None:
@@ -269,6 +272,43 @@ def call(
     problem = prepared.problem if varying is None else prepared.problem.varied(varying)
     result: Array = _execute(prepared, problem, sources, inputs, out)
     return result
+
+
+def _is_on_device(device: DeviceArrays, given: Sequence[Any], out: Any) -> bool:
+    return device.finds(given) or (out is not None and device.finds(_listed(out)))
+
+
+def _listed(out: Any) -> tuple[Any, ...]:
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _call_on_device(
+    spec: Spec,
+    method: str,
+    backend: Backend,
+    given: tuple[Any, ...],
+    out: Any,
+    varying: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+) -> Any:
+    """Run a call with arrays on the backend's device; its results stay there."""
+    assert backend.arrays is not None
+    with backend.arrays.scope((*given, *_listed(out))) as adopt:
+        values = tuple(map(adopt, given))
+        key: list[Any] = [method, backend, repr(tuple(options.values())) if options else None]
+        for value in values:
+            if is_on_device(value) and value.is_contiguous:
+                key += value.shape, value.dtype
+            else:
+                key.clear()
+                break
+        prepared = spec.__dict__.get("_calls", {}).get(tuple(key)) if key else None
+        if prepared is None:
+            prepared, sources, inputs = _prepare_call(spec, method, backend, values, options, key)
+        else:
+            sources = inputs = [values[position] for position in prepared.positions]
+        problem = prepared.problem if varying is None else prepared.problem.varied(varying)
+        return _execute_on_device(prepared, problem, sources, inputs, out, backend.arrays, adopt)
 
 
 def _prepare_call(
@@ -302,7 +342,12 @@ def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _P
     if reason is not None:
         raise UnsupportedError(reason)
     dtypes = [array.dtype for array in sources]
-    for name, dtype in zip(problem.input_shapes, dtypes, strict=True):
+    for name, source, dtype in zip(problem.input_shapes, sources, dtypes, strict=True):
+        if backend.arrays is None and is_on_device(source):
+            raise TypeError(
+                f"{name} is on a device, {source!r}, and backend {backend.name!r} reads NumPy arrays: "
+                f"pass numpy.asarray({name}), or use a backend of that device"
+            )
         if dtype.kind == "f" and dtype.type not in backend._taken:
             raise TypeError(
                 f"{name} has dtype {dtype}; backend {backend.name!r} takes {', '.join(backend.dtypes)}: "
@@ -321,6 +366,8 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
     ``inputs`` are arrays that fit the problem's ``input_shapes``; ``out`` and errors as in :func:`call`.
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
+    if chosen.arrays is not None and _is_on_device(chosen.arrays, inputs, out):
+        return _run_on_device(problem, inputs, out, chosen)
     sources = list(inputs)
     key = chosen, *[array.dtype for array in inputs]
     calls = problem.__dict__.setdefault("_calls", {})
@@ -334,6 +381,16 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
         if len(calls) < CALLS and all(map(operator.is_, sources, inputs)):
             calls[key] = prepared
     return _execute(prepared, problem, sources, inputs, out)
+
+
+def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend: Backend) -> Any:
+    """Run a problem with arrays on the backend's device; its results stay there."""
+    assert backend.arrays is not None
+    with backend.arrays.scope((*inputs, *_listed(out))) as adopt:
+        values = tuple(map(adopt, inputs))
+        sources = [arrays.native(value) for value in values]
+        prepared = _prepare(problem, backend, sources)
+        return _execute_on_device(prepared, problem, sources, values, out, backend.arrays, adopt)
 
 
 run_one = cast("Callable[..., Array]", run)
@@ -353,8 +410,33 @@ def _execute(prepared: _Prepared, problem: Problem, sources: Sequence[Array], in
         results = tuple([arrays.empty("the result", *one) for one in prepared.results])
     else:
         results = _checked(prepared.results, inputs, out)
+    return _fill(prepared, problem, sources, results, np.empty)
+
+
+def _execute_on_device(
+    prepared: _Prepared,
+    problem: Problem,
+    sources: Sequence[Any],
+    inputs: Sequence[Any],
+    out: Any,
+    device: DeviceArrays,
+    adopt: Callable[[Any], Any],
+) -> Any:
+    """Run a prepared call inside the scope of a device; return arrays of the device, or ``out``."""
+    if out is None:
+        return _fill(prepared, problem, sources, tuple([device.empty(*one) for one in prepared.results]), device.empty)
+    adopted = tuple(map(adopt, _listed(out)))
+    results = _checked(prepared.results, inputs, adopted if isinstance(out, tuple) else adopted[0])
+    _fill(prepared, problem, sources, results, device.empty)
+    return out
+
+
+def _fill(
+    prepared: _Prepared, problem: Problem, sources: Sequence[Any], results: tuple[Any, ...], empty: Callable[..., Any]
+) -> Any:
+    """Let a backend fill ``results``; ``empty`` allocates where one of them is strided."""
     # A backend writes into contiguous memory; a caller's strided array is filled from a copy.
-    targets = tuple([r if r.flags.c_contiguous else np.empty_like(r, order="C") for r in results])
+    targets = tuple([r if arrays.is_contiguous(r) else empty(r.shape, r.dtype) for r in results])
     single = len(targets) == 1
     if prepared.is_empty:
         for target in targets:

@@ -90,6 +90,8 @@ PER_THREAD_DEFAULT_STREAM = Stream(2)
 
 
 class Device:
+    """A thread may allocate on a device once it was made current through this package."""
+
     def __init__(self, index: int | None = None) -> None:
         self.device_id = getattr(_threads, "current", 0) if index is None else index
         self.name, capability = cards[self.device_id]
@@ -101,6 +103,7 @@ class Device:
         return tuple(Device(index) for index in range(len(cards)))
 
     def set_current(self) -> None:
+        _threads.__dict__.setdefault("initialized", set()).add(self.device_id)
         _threads.current = self.device_id
 
     def create_stream(self) -> Stream:
@@ -114,6 +117,7 @@ class Device:
 
     def _check(self) -> None:
         assert getattr(_threads, "current", None) == self.device_id, "the device is not the current one of this thread"
+        assert self.device_id in _threads.initialized, "cuda.core has not made the device current"
 
 
 class Buffer:

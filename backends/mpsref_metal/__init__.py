@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 import mpsref
+from mpsref.arguments.device import DeviceArray
 from mpsref.backend import LazyImplementations
 from mpsref_metal.launch import Launcher
 from mpsref_metal.runtimes import clang as clang_runtime
@@ -16,6 +17,9 @@ from mpsref_metal.runtimes import cuda as cuda_runtime
 from mpsref_metal.runtimes import metalcompute as metalcompute_runtime
 
 __all__ = ["backend_on", "clang", "cuda", "metal"]
+
+
+DeviceArray.register(cuda_runtime.Array)
 
 
 def backend_on(name: str, runtime: Any) -> mpsref.Backend:
@@ -26,6 +30,7 @@ def backend_on(name: str, runtime: Any) -> mpsref.Backend:
         LazyImplementations(__name__, lambda function: partial(function, launch)),
         unavailable=runtime.unavailable,
         device=lambda: str(launch.device()),
+        arrays=getattr(runtime, "arrays", None),
         fast_math=True,
     )
 

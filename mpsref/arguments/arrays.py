@@ -7,11 +7,12 @@ C-contiguous, in native byte order, and never alias an input.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 
@@ -52,8 +53,8 @@ def dtype_name(array: Array) -> str | None:
 
 def as_array(name: str, value: Any) -> Array:
     """Return anything array-like as an array, without a copy where possible; ``TypeError`` for what is none."""
-    if type(value) is np.ndarray:
-        return value
+    if type(value) is np.ndarray or is_on_device(value):
+        return value  # type: ignore[no-any-return]
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, and masks have no meaning here; pass {name}.filled(value)")
     dlpack_only = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
@@ -112,7 +113,16 @@ def native(array: Array) -> Array:
     """Return ``array`` C-contiguous and in native byte order, as backends need it; a copy only where it is not so."""
     if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
         return array
+    if is_on_device(array) and is_contiguous(array):
+        return array
+    if is_on_device(array):
+        return array.copy()
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def is_contiguous(array: Any) -> bool:
+    """Return whether the elements of an array, on a device or not, lie in C order without gaps."""
+    return bool(array.is_contiguous if is_on_device(array) else array.flags.c_contiguous)
 
 
 def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
@@ -129,17 +139,18 @@ def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: tuple[Array, ...]) -> Array:
     """Return the caller's ``out`` if a result of this shape and dtype may be written into it."""
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+    on_device = is_on_device(out)
+    if not on_device and (not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray)):
         raise TypeError(f"{name} is of type {type(out).__name__}; it must be a NumPy array of shape {shape}, {dtype}")
     if out.shape != shape:
         raise ShapeError(f"{name} has shape {out.shape}; the result has shape {shape}")
     if out.dtype != dtype:
         raise TypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
-    if not out.flags.writeable:
+    if not (out.is_writable if on_device else out.flags.writeable):
         raise ValueError(f"{name} is read-only; pass an array that may be written")
-    if any(np.shares_memory(out, array) for array in inputs):
+    if any(out.overlaps(array) if on_device else np.shares_memory(out, array) for array in inputs):
         raise ValueError(f"{name} shares memory with an input; kernels are out-of-place: pass another array")
-    return out
+    return cast(Array, out)
 
 
 def as_float(name: str, value: Any) -> Array:
@@ -159,10 +170,11 @@ def as_vector(name: str, value: Any, shape: Shape, *images: Array) -> Array:
     array([1., 2.], dtype=float32)
     """
     wide = np.result_type(np.float32, *(image.dtype.newbyteorder("=") for image in images))
-    if type(value) is np.ndarray and value.dtype == wide and value.shape == shape:
-        return value  # not a copy, so that an ``out`` that overlaps it is detected
+    is_array = type(value) is np.ndarray or is_on_device(value)
+    if is_array and value.dtype == wide and value.shape == shape:
+        return value  # type: ignore[no-any-return]  # not a copy, so that an ``out`` that overlaps it is detected
     try:
-        array = np.asarray(value)
+        array = value if is_array else np.asarray(value)
     except ValueError as error:  # a ragged list
         raise TypeError(f"{name} cannot be read as a NumPy array ({error}); pass {shape[0]} numbers") from error
     if array.dtype.kind not in "fiu":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -9,35 +10,22 @@ from typing import Any, Protocol
 import numpy as np
 
 
-class DeviceArray:
-    """Base class of arrays in the memory of a device, which only backends of that device read.
+class DeviceArray(ABC):  # noqa: B024 - classes of runtimes, which do not import this package, are registered
+    """An array in the memory of a device, which only backends of such devices read.
 
-    A subclass has the attributes and methods of a NumPy array that a call uses: ``shape``, ``dtype``, ``ndim``,
-    ``size``, ``reshape``, ``transpose``, ``copy``, ``astype``, ``fill``, slices, and assignment to them.
+    Classes are registered (``DeviceArray.register(Array)``). They have the attributes and methods of a NumPy array
+    that a call uses (``shape``, ``dtype``, ``ndim``, ``size``, ``reshape``, ``transpose``, ``copy``, ``astype``,
+    ``fill``, slices, and assignment to them), and ``is_contiguous``, ``is_writable`` and ``overlaps(other)``.
     """
 
-    __slots__ = ()
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
+def is_on_device(value: object) -> bool:
+    """Return whether ``value`` is a :class:`DeviceArray`.
 
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def is_contiguous(self) -> bool:
-        """Whether its elements lie in C order, without gaps."""
-        raise NotImplementedError
-
-    def copy(self) -> Any:
-        """Return a copy on the device, in C order."""
-        raise NotImplementedError
-
-    def overlaps(self, other: Any) -> bool:
-        """Return whether it shares memory with ``other``."""
-        raise NotImplementedError
+    >>> is_on_device(np.zeros(1))
+    False
+    """
+    return isinstance(value, DeviceArray)
 
 
 class DeviceArrays(Protocol):
@@ -47,10 +35,10 @@ class DeviceArrays(Protocol):
         """Return whether any of the values is an array on a device."""
 
     def scope(self, values: Iterable[Any]) -> AbstractContextManager[Callable[[Any], Any]]:
-        """Run a call on the device of these arrays, in their stream; gives what adopts one as a ``DeviceArray``.
+        """Run a call on the device of these arrays, in their stream.
 
-        Anything but an array on a device is returned as it is.
+        Gives a function that returns an array on a device as a :class:`DeviceArray`, and anything else as it is.
         """
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Allocate a result; inside :meth:`scope`."""

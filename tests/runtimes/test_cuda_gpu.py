@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mpsref
 import mpsref_metal
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations as all_operations
@@ -271,3 +272,87 @@ def test_operations_on_the_device(operation, monkeypatch):
     (row,) = checker.check_operation(operation, [backend], number=20)
     assert row.status == "passed", row.failures
     assert set(on_device.downloads) <= set(on_device.FINISHED_ON_THE_HOST)
+
+
+POOL = mpsref.PoolingMax(kernel_size=3, strides=2)
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(4).integers(-8, 8, (4, 33, 31, 24)).astype(np.float32)
+
+
+def test_operations_on_tensors_of_pytorch(x):
+    """In place, in PyTorch's stream, whichever it is, and with results that PyTorch takes without a copy."""
+    torch = pytest.importorskip("torch")
+    backend = mpsref_metal.cuda
+    expected = POOL.forward(x)
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            for _ in range(5):
+                given = torch.full(x.shape, 1e9, device="cuda")
+                torch.cuda._sleep(2_000_000)  # what follows would overtake it in another stream
+                given.copy_(torch.from_numpy(x))
+                y = POOL.forward(given, backend=backend)
+                assert isinstance(y, cuda.Array)
+                assert int(y.memory.stream.handle) in (stream.cuda_stream, 1)
+                back = torch.from_dlpack(y)
+                given.fill_(-1e9)
+                assert back.data_ptr() == y.address
+                np.testing.assert_array_equal(back.cpu().numpy(), expected)
+            out = torch.empty(expected.shape, device="cuda")
+            assert POOL.forward(torch.from_numpy(x).cuda(), backend=backend, out=out) is out
+            np.testing.assert_array_equal(out.cpu().numpy(), expected)
+    channels_last = torch.from_numpy(x).cuda().permute(0, 3, 1, 2)  # NCHW, in the memory of NHWC
+    y = POOL.forward(channels_last.permute(0, 2, 3, 1), backend=backend)
+    np.testing.assert_array_equal(np.asarray(y), expected)
+    y = POOL.forward(torch.from_numpy(x).cuda().permute(0, 2, 1, 3), backend=backend)  # strided
+    np.testing.assert_array_equal(np.asarray(y), POOL.forward(x.transpose(0, 2, 1, 3)))
+    with pytest.raises(TypeError, match="x has dtype int64"):
+        POOL.forward(torch.zeros((1, 4, 4, 1), dtype=torch.int64, device="cuda"), backend=backend)
+    with pytest.raises(TypeError, match="bfloat16"):
+        POOL.forward(torch.zeros((1, 4, 4, 1), dtype=torch.bfloat16, device="cuda"), backend=backend)
+
+
+def test_operations_on_arrays_of_cupy(x):
+    cupy = pytest.importorskip("cupy")
+    given = cupy.asarray(x)
+    y = POOL.forward(given, backend="metal:cuda")
+    np.testing.assert_array_equal(cupy.from_dlpack(y).get(), POOL.forward(x))
+    with cupy.cuda.Stream(non_blocking=True):
+        dx = POOL.gradient(y, given, backend="metal:cuda")
+        np.testing.assert_array_equal(cupy.asarray(dx).get(), POOL.gradient(POOL.forward(x), x))
+
+
+def test_operations_on_arrays_of_jax():
+    pytest.importorskip("jax")
+    code = """
+    import os
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax, jax.numpy as jnp, numpy as np, mpsref
+    x = np.random.default_rng(0).standard_normal((2, 8, 8, 5)).astype(np.float32)
+    given = jnp.asarray(x) * 2
+    y = mpsref.SoftMax().forward(given, backend="metal:cuda")
+    back = jax.dlpack.from_dlpack(y)
+    print(np.allclose(back, mpsref.SoftMax().forward(2 * x), atol=1e-6))
+    """
+    assert python(code) == "True"
+
+
+def test_convolution_against_pytorch():
+    """All three passes, resident on the device, in float32 without TF32."""
+    torch = pytest.importorskip("torch")
+    torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(0)
+    x, w = torch.randn(8, 28, 28, 32, device="cuda"), torch.randn(48, 3, 3, 32, device="cuda") / 17
+    g = torch.randn(8, 28, 28, 48, device="cuda")
+    conv = mpsref.Convolution(3)
+    y = torch.from_dlpack(conv.forward(x, w, backend="metal:cuda"))
+    expected = torch.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), padding=1)
+    assert y.shape == (8, 28, 28, 48)
+    torch.testing.assert_close(y, expected.permute(0, 2, 3, 1), rtol=1e-4, atol=1e-4)
+    dw, db = map(torch.from_dlpack, conv.gradient_weights(g, x, backend="metal:cuda"))
+    xs = x.permute(0, 3, 1, 2)
+    weights = torch.nn.grad.conv2d_weight(xs, (48, 32, 3, 3), g.permute(0, 3, 1, 2), padding=1)
+    torch.testing.assert_close(dw, weights.permute(0, 2, 3, 1), rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(db, g.sum((0, 1, 2)), rtol=1e-3, atol=1e-2)

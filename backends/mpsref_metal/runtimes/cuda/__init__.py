@@ -25,10 +25,11 @@ from __future__ import annotations
 
 from .. import CompileError, LaunchError
 from .array import Array
-from .device import Device, Function, Handle, Kernel, current_device, open_device, scope
+from .device import Arrays, Device, Function, Handle, Kernel, current_device, open_device, scope
 from .driver import unavailable
 
 Buffer = Array
+arrays = Arrays()
 
 __all__ = [
     "Array",
@@ -39,6 +40,7 @@ __all__ = [
     "Handle",
     "Kernel",
     "LaunchError",
+    "arrays",
     "current_device",
     "open_device",
     "scope",

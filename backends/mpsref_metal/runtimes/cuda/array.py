@@ -10,8 +10,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from mpsref.arguments.device import DeviceArray
-
 from .. import LaunchError
 from . import driver
 from .memory import Memory
@@ -80,7 +78,7 @@ STRUCT = np.dtype(
 )
 
 
-class Array(DeviceArray):
+class Array:
     """An array in the memory of an NVIDIA GPU: what :meth:`Device.buffer` returns, and results that stay on the device.
 
     Views (slices, ``transpose``, ``reshape`` where memory is in order) share the memory. Its contents come to the host
@@ -121,6 +119,11 @@ class Array(DeviceArray):
         return self.memory.address + self.offset
 
     @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
@@ -135,6 +138,11 @@ class Array(DeviceArray):
         """Whether its elements lie in C order, without gaps."""
         ordered = zip(self.shape, self.strides, self._in_order(), strict=True)
         return self.size < 2 or all(length == 1 or stride == wanted for length, stride, wanted in ordered)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether its owner lets it be written."""
+        return not getattr(self.memory.owner, "readonly", False)
 
     def overlaps(self, other: Any) -> bool:
         """Whether it may share memory with ``other``: their first and last elements enclose common bytes."""

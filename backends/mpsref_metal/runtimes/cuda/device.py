@@ -184,12 +184,11 @@ class Device:
         """Make it the current device of this thread, and restore the one before."""
         self.context.check()
         core = driver.core()
-        depth = getattr(self._own, "depth", 0)
-        if depth:
+        if getattr(self._own, "depth", 0):
             yield
             return
         before = driver.current_index()
-        if before != self.index:
+        if before != self.index or not hasattr(self._own, "depth"):  # cuda.core wants it once, whoever made the context
             core.Device(self.index).set_current()
         self._own.depth = 1
         try:
