@@ -155,12 +155,12 @@ Index = Callable[[Operand, Operand, int, Array], Array]
 def _reading(index: Index) -> Implementation:
     """Read the operands by another rule, as far as there is something to read, then compute correctly."""
 
-    def formula(problem: BroadcastProblem, *inputs: Array) -> tuple[Array, ...]:
+    def formula(problem: BroadcastProblem, *inputs: Array) -> Array:
         spread = [
             _picked(image, [index(own, other, axis, np.arange(n)) for axis, n in enumerate(problem.shape[1:])])
             for own, other, image in zip(problem.spec.operands, problem.spec.operands[::-1], inputs, strict=True)
         ]
-        return (correct(as_plain(problem), *spread),)
+        return correct(as_plain(problem), *spread)
 
     return computed(formula)
 
@@ -192,18 +192,18 @@ OPERANDS: MutantTable = {
 }
 
 
-def _exchanged(problem: Any, x: Array, y: Array) -> tuple[Array, ...]:
+def _exchanged(problem: Any, x: Array, y: Array) -> Array:
     """Compute y op x instead of x op y."""
     spec, (primary, secondary) = problem.spec, problem.spec.operands
     fields: Any = {"primary_strides": secondary.strides, "primary_offset": secondary.offset}
     fields |= {"secondary_strides": primary.strides, "secondary_offset": primary.offset}
     shapes = {"source_shape": problem.secondary_shape, "secondary_shape": problem.source_shape}
-    return (correct(replace(problem, spec=replace(spec, **fields), **shapes), y, x),)
+    return correct(replace(problem, spec=replace(spec, **fields), **shapes), y, x)
 
 
 def _bias_after_clamp(result: Array, problem: Any, x: Array, y: Array) -> Array:
     spec = problem.spec
-    bare = before_clamp(replace(problem, spec=replace(spec, bias=0.0)), x.astype(np.float64), y.astype(np.float64))
+    bare = before_clamp(replace(problem, spec=replace(spec, bias=0.0)), x, y)
     return np.asarray(np.clip(bare, spec.minimum_value, spec.maximum_value) + spec.bias)
 
 
@@ -237,10 +237,9 @@ def _of_terms(change: Callable[..., Array]) -> Implementation:
     """Sum up other terms: ``change(terms, problem, k, g, *operands)`` for the gradient of operand k."""
 
     def compute(results: tuple[Array, ...], problem: ArithmeticGradient, *inputs: Array) -> tuple[Array, ...]:
-        wide = [array.astype(np.float64) for array in inputs]
-        spread = terms(problem, *wide)
+        spread = terms(problem, *inputs)
         return tuple(
-            fold(problem.spec.operands[k], shape, change(spread[k], problem, k, *wide))
+            fold(problem.spec.operands[k], shape, change(spread[k], problem, k, *inputs))
             for k, shape in zip(problem.of, problem.result_shapes, strict=True)
         )
 
@@ -336,16 +335,16 @@ GRADIENT: MutantTable = {
 }
 
 
-def _other(**words: str) -> Implementation:
+def _other(**names: str) -> Implementation:
     """Take one comparison for another."""
-    return of_spec(comparison_type=lambda spec: words.get(spec.comparison_type, spec.comparison_type))
+    return of_spec(comparison_type=lambda spec: names.get(spec.comparison_type, spec.comparison_type))
 
 
 def _ordered_by_threshold(result: Array, problem: Any, x: Array, y: Array) -> Array:
     """Compute x < y + threshold."""
     if problem.spec.comparison_type in ("equal", "notequal"):
         return result
-    return correct(problem, x, y.astype(np.float64) + problem.spec.threshold)
+    return correct(problem, x, y + problem.spec.threshold)
 
 
 COMPARE: MutantTable = {

@@ -192,7 +192,7 @@ def _cut(offsets: Callable[[ConcatenationGradient], list[int]]) -> Implementatio
 def _padding_counts(results: tuple[Array, ...], problem: ConcatenationGradient, g: Array) -> tuple[Array, ...]:
     for dx, offset in zip(results, problem.offsets, strict=True):
         end = offset + problem.spec.aligned(dx.shape[3])
-        dx[..., -1] += g[..., offset + dx.shape[3] : end].astype(np.float64).sum(axis=3)
+        dx[..., -1] += g[..., offset + dx.shape[3] : end].sum(axis=3)
     return results
 
 
@@ -243,9 +243,9 @@ _SLICE: MutantTable = {
 # --- mutants of padding -----------------------------------------------------------------------------------------------
 
 
-def _edge(**words: str) -> Implementation:
+def _edge(**modes: str) -> Implementation:
     """Take one edge mode for another."""
-    return of_spec(edge_mode=lambda spec: words.get(spec.edge_mode, spec.edge_mode))
+    return of_spec(edge_mode=lambda spec: modes.get(spec.edge_mode, spec.edge_mode))
 
 
 def _exchanged(problem: PadProblem) -> PadProblem:
@@ -286,7 +286,7 @@ _PADDING_FORWARD: MutantTable = {
 
 def _overwriting(result: Array, problem: PadGradient, g: Array) -> Array:
     """Copies of a pixel overwrite each other instead of adding up."""
-    dx = g.astype(np.float64)
+    dx = g
     for axis, table in enumerate(problem.readers(), start=1):
         last = table.order[table.start[1:] - 1]
         dx = dx.take(last, axis)

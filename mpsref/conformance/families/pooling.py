@@ -296,16 +296,16 @@ _AVERAGE_MUTANTS: MutantTable = {
 def _selecting(choose: Callable[..., Array]) -> Implementation:
     """Return max pooling that selects by ``choose(values, rows, columns) -> weights (N, taps, C)``."""
 
-    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
-        *g, x = (array.astype(np.float64) for array in inputs)
+    def formula(problem: Any, *inputs: Array) -> Array:
+        *g, x = inputs
         if g:
-            return (_scattered(problem, g[0], x, lambda values, rows, columns, _: choose(values, rows, columns)),)
+            return _scattered(problem, g[0], x, lambda values, rows, columns, _: choose(values, rows, columns))
         y = np.zeros(problem.result_shapes[0])
         for a, b in np.ndindex(*problem.output_size):
             values, rows, columns, _ = taps(problem, x, a, b)
             chosen = choose(values, rows, columns)
             y[:, a, b] = (values * chosen).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
-        return (y,)
+        return y
 
     return computed(formula)
 
@@ -364,7 +364,7 @@ def _slope(formula: Callable[[Array, Array, Array], Array]) -> Implementation:
         root = norm(values, times)[:, None]
         return formula(values, np.where(root > 0, root, np.inf), times[:, None])
 
-    return computed(lambda problem, g, x: (_scattered(problem, g.astype(float), x.astype(float), weights),))
+    return computed(lambda problem, g, x: _scattered(problem, g, x, weights))
 
 
 def _scaled_up(result: Array, problem: PoolingForward, x: Array) -> Array:
@@ -488,20 +488,20 @@ def pooling_node(name: str) -> Adapter:
 
 def average_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return average pooling; ``None`` for windows that PyTorch cannot place."""
-    words = avg_pool2d(problem)
-    if words is None:
+    arguments = avg_pool2d(problem)
+    if arguments is None:
         return None
     tensor = nchw(torch, inputs[0])
     out = nchw(torch, outs[0]) if outs else None
     aten = torch.ops.aten
     if problem.method == "forward":
         if out is None:
-            return lambda: aten.avg_pool2d(tensor, *words)
-        return lambda: aten.avg_pool2d.out(tensor, *words, out=out)
+            return lambda: aten.avg_pool2d(tensor, *arguments)
+        return lambda: aten.avg_pool2d.out(tensor, *arguments, out=out)
     source = nchw(torch, np.empty(problem.source_shape, np.float32))
     if out is None:
-        return lambda: aten.avg_pool2d_backward(tensor, source, *words, None)
-    return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *words, None, grad_input=out)
+        return lambda: aten.avg_pool2d_backward(tensor, source, *arguments, None)
+    return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *arguments, None, grad_input=out)
 
 
 def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
@@ -522,23 +522,23 @@ def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
 
 def max_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return max pooling, whose gradient gets the positions of the maxima for free; ``None`` for other windows."""
-    words = max_pool2d(problem)
-    if words is None:
+    arguments = max_pool2d(problem)
+    if arguments is None:
         return None
     *gradient, tensor = (nchw(torch, array) for array in inputs)
     out = nchw(torch, outs[0]) if outs else None
     aten = torch.ops.aten
-    value, positions = aten.max_pool2d_with_indices(tensor, *words)
+    value, positions = aten.max_pool2d_with_indices(tensor, *arguments)
     if problem.method == "forward" and out is None:
-        return lambda: aten.max_pool2d_with_indices(tensor, *words)[0]
+        return lambda: aten.max_pool2d_with_indices(tensor, *arguments)[0]
     if problem.method == "forward":
-        return lambda: aten.max_pool2d_with_indices.out(tensor, *words, out=out, indices=positions)[0]
+        return lambda: aten.max_pool2d_with_indices.out(tensor, *arguments, out=out, indices=positions)[0]
     backward, (g,) = aten.max_pool2d_with_indices_backward, gradient
     if g.shape != value.shape:
         return None
     if out is None:
-        return lambda: backward(g, tensor, *words, positions)
-    return lambda: backward.grad_input(g, tensor, *words, positions, grad_input=out)
+        return lambda: backward(g, tensor, *arguments, positions)
+    return lambda: backward.grad_input(g, tensor, *arguments, positions, grad_input=out)
 
 
 def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
@@ -564,15 +564,15 @@ def l2norm_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Ou
     placed = padding.pytorch(problem.source_shape[1:3], spec.kernel_size, spec.strides)
     if outs or (placed.offset, placed.output_size) != (spec.offset, outputs):
         return None
-    words = 2.0, list(spec.kernel_size), list(spec.strides)
+    arguments = 2.0, list(spec.kernel_size), list(spec.strides)
     pool = torch.nn.functional.lp_pool2d
     if problem.method == "forward":
         tensor = nchw(torch, inputs[0])
-        return lambda: pool(tensor, *words)
+        return lambda: pool(tensor, *arguments)
     with torch.inference_mode(False), torch.enable_grad():
         g, x = (nchw(torch, array) for array in inputs)
         x.requires_grad_()
-        y = pool(x, *words)
+        y = pool(x, *arguments)
 
     def backward() -> Any:
         with torch.inference_mode(False):

@@ -123,7 +123,7 @@ def _by(weights: Weights) -> Implementation:
         y, x = (_matrix(axis, weights) for axis in problem.axes)
         if problem.method == "gradient":
             y, x = y.T, x.T
-        return np.asarray(np.einsum("ij,njkc,lk->nilc", y, image.astype(np.float64), x))
+        return np.asarray(np.einsum("ij,njkc,lk->nilc", y, image, x))
 
     return of_result(change)
 
@@ -198,7 +198,7 @@ def _mean(result: Array, problem: Any, g: Array) -> Array:
 
 def _first_of_block(result: Array, problem: Any, g: Array) -> Array:
     sy, sx = problem.spec.factors
-    return g[:, ::sy, ::sx].astype(np.float64)
+    return g[:, ::sy, ::sx]
 
 
 _ADJOINT: MutantTable = {
@@ -325,8 +325,8 @@ def golden_bilinear(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 
 def golden_resize(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Run an entry of which one corner is known: an aligned result begins with the first pixel of the source."""
-    words = entry.parameters
-    spec = ResizeBilinear((words["resize_height"], words["resize_width"]), words["align_corners"])
+    given = entry.parameters
+    spec = ResizeBilinear((given["resize_height"], given["resize_width"]), given["align_corners"])
     x: Any = np.zeros((1, 65, 65, 1), entry.dtype or "float32")
     x[0, 0, 0] = entry.inputs["x00"].array
     yield Comparison("y00", spec.forward(x, backend=backend)[0, 0, 0], entry.expected["y00"])

@@ -109,7 +109,7 @@ def problems(draw: st.DrawFn, spec_type: type[WeightedKernel], method: str) -> P
 
 
 FEW = 12
-"""Windows on an axis of a small layer, beside those that may reach over its end."""
+"""Windows on an axis of a small layer, in addition to those that may extend past its end."""
 
 
 @dataclass(frozen=True)

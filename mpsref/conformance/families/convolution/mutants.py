@@ -115,11 +115,11 @@ def _stale_weights() -> Implementation:
     )
 
 
-def _neuron_before_biases(problem: Forward, x: Array, weights: Array, *biases: Array) -> tuple[Array, ...]:
+def _neuron_before_biases(problem: Forward, x: Array, weights: Array, *biases: Array) -> Array:
     y = correct(with_spec(neuron=lambda spec: None)(problem), x, weights, *(np.zeros_like(b) for b in biases))
     if problem.spec.neuron is not None:
         y = value(problem.spec.neuron, y)
-    return (y + sum(biases),)
+    return np.asarray(y + sum(biases))
 
 
 FORWARD: MutantTable = {
@@ -139,7 +139,7 @@ def _overwritten(result: Array, problem: Weighted, g: Array, weights: Array) -> 
     dx = np.zeros_like(result)
     source, w, into = by_group(g, problem), weights_by_group(weights, problem), by_group(dx, problem)
     for ty, tx, i, j in joined(problem):
-        into[j] = np.einsum("nabgm,gmc->nabgc", source[i].astype(np.float64), w[:, :, ty, tx].astype(np.float64))
+        into[j] = np.einsum("nabgm,gmc->nabgc", source[i], w[:, :, ty, tx])
     return dx
 
 
@@ -159,7 +159,7 @@ def _without_last_row(g: Array, problem: Any) -> Array:
 
 
 def _biases(change: Callable[[Array, Array], Array]) -> Implementation:
-    return of_results(lambda results, problem, g, x: (results[0], change(results[1], g.astype(np.float64))))
+    return of_results(lambda results, problem, g, x: (results[0], change(results[1], g)))
 
 
 DATA: MutantTable = {

@@ -29,11 +29,11 @@ def convolution(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs)
         return None
     if tuple(sizes) != problem.result_size:
         return None
-    words = list(spec.strides), pads, list(spec.dilations)
+    arguments = list(spec.strides), pads, list(spec.dilations)
     if problem.method == "forward":
         x, weight, bias = _forward_inputs(torch, inputs)
-        return _convolution(torch, x, weight, bias, words, spec.groups)
-    return _backward(torch, problem, inputs, [*words, False, [0, 0], spec.groups], nchw)
+        return _convolution(torch, x, weight, bias, arguments, spec.groups)
+    return _backward(torch, problem, inputs, [*arguments, False, [0, 0], spec.groups], nchw)
 
 
 def _forward_inputs(torch: Any, inputs: tuple[Array, ...]) -> tuple[Any, Any, Any]:
@@ -41,11 +41,11 @@ def _forward_inputs(torch: Any, inputs: tuple[Array, ...]) -> tuple[Any, Any, An
     return nchw(torch, x), nchw(torch, weight), torch.from_numpy(biases[0]) if biases else None
 
 
-def _convolution(torch: Any, x: Any, weight: Any, bias: Any, words: Any, groups: int) -> Call:
+def _convolution(torch: Any, x: Any, weight: Any, bias: Any, arguments: Any, groups: int) -> Call:
     """Return the forward pass with weights in oneDNN's own layout, where this build of PyTorch has that."""
-    strides, pads, dilations = words
+    strides, pads, dilations = arguments
     if not torch.backends.mkldnn.is_available():
-        return lambda: torch.ops.aten.convolution(x, weight, bias, *words, False, [0, 0], groups)
+        return lambda: torch.ops.aten.convolution(x, weight, bias, *arguments, False, [0, 0], groups)
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(
         weight.to_mkldnn(), pads, strides, dilations, groups, list(x.shape)
     )
@@ -53,17 +53,17 @@ def _convolution(torch: Any, x: Any, weight: Any, bias: Any, words: Any, groups:
     return lambda: pointwise(x, packed, bias, pads, strides, dilations, groups, "none", [], "")
 
 
-def _backward(torch: Any, problem: Any, inputs: tuple[Array, ...], words: list[Any], as_weight: Any) -> Call:
+def _backward(torch: Any, problem: Any, inputs: tuple[Array, ...], arguments: list[Any], as_weight: Any) -> Call:
     """Return one of the two gradients; ``as_weight`` turns OHWI weights into PyTorch's."""
     backward, g = torch.ops.aten.convolution_backward, nchw(torch, inputs[0])
     biases = [problem.output_channels]
     if problem.method == "gradient_data":
         x, weight = nchw(torch, np.empty(problem.source_shape, np.float32)), as_weight(torch, inputs[1])
-        return lambda: backward(g, x, weight, biases, *words, [True, False, False])[0]
+        return lambda: backward(g, x, weight, biases, *arguments, [True, False, False])[0]
     x, weight = nchw(torch, inputs[1]), as_weight(torch, np.empty(problem.weights_shape, np.float32))
-    if words[3]:
-        return lambda: _turned(torch, backward(g, x, weight, biases, *words, [False, True, True])[1:])
-    return lambda: backward(g, x, weight, biases, *words, [False, True, True])[1:]
+    if arguments[3]:
+        return lambda: _turned(torch, backward(g, x, weight, biases, *arguments, [False, True, True])[1:])
+    return lambda: backward(g, x, weight, biases, *arguments, [False, True, True])[1:]
 
 
 def _turned(torch: Any, gradients: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -85,12 +85,12 @@ def transpose(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -
         return None
     if any(not 0 <= rest < s for rest, s in zip(rests, spec.strides, strict=True)):
         return None
-    words = [list(spec.strides), pads, [1, 1], True, rests, 1]
+    arguments = [list(spec.strides), pads, [1, 1], True, rests, 1]
     if problem.method != "forward":
-        return _backward(torch, problem, inputs, words, _transposed)
+        return _backward(torch, problem, inputs, arguments, _transposed)
     x, _, bias = _forward_inputs(torch, inputs)
     weight = _transposed(torch, inputs[1])
-    return lambda: torch.ops.aten.convolution(x, weight, bias, *words)
+    return lambda: torch.ops.aten.convolution(x, weight, bias, *arguments)
 
 
 def _transposed(torch: Any, weights: Array) -> Any:
