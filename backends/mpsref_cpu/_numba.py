@@ -6,8 +6,8 @@
     The address of a compiled kernel, for the threads of the spin pool. Otherwise kernels run in the calling thread.
 ``CPUCallConv.get_function_type``, ``CPUCallConv.call_function``
     Call a kernel by its address. Otherwise kernels run in the calling thread.
-``_cache._cache_file._source_stamp``
-    Discards cached code when any of the files that it is compiled from has changed. Otherwise numba's own check, which
+``_cache._cache_file._source_stamp``, ``_load_index``, ``flush``
+    Discard cached code when any of the files that it is compiled from has changed. Otherwise numba's own check, which
     looks at the file of the kernel alone.
 
 The parts are looked up at import; one warning names those that are missing, and the version of numba.
@@ -36,7 +36,8 @@ def _missing(*parts: tuple[Any, str]) -> list[str]:
 def _cache_parts_missing() -> list[str]:
     try:
         sample: Any = _numba.njit(cache=True)(_missing)  # compiled only when called
-        return _missing((sample._cache._cache_file, "_source_stamp"))
+        cache = sample._cache._cache_file
+        return _missing((cache, "_source_stamp"), (cache, "_load_index"), (cache, "flush"))
     except AttributeError as error:
         return [f"_cache._cache_file._source_stamp ({error.name})"]
     except (RuntimeError, OSError):  # there is no directory for a cache
@@ -93,5 +94,11 @@ def call(context: Any, builder: Builder, pointer: Any, argument_types: list[Any]
 
 def set_cache_stamp(kernel: Any, stamp: str) -> None:
     """Make numba's disk cache discard code of ``kernel`` that was compiled under another stamp."""
-    if not _NO_STAMP:
-        kernel._cache._cache_file._source_stamp = stamp
+    if _NO_STAMP:
+        return
+    cache = kernel._cache._cache_file
+    cache._source_stamp = stamp
+    try:
+        cache._load_index()
+    except (AttributeError, ImportError):  # it names classes that another version of the code had
+        cache.flush()

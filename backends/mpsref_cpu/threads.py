@@ -82,13 +82,16 @@ def for_rows(kernel: Any, rows: int, *arguments: Any, nbytes: int = 0, then: Seq
             plain = argument.dtype.char == "f" and argument.flags.writeable
             argument = argument.ravel() if plain else as_storage(argument)
         stored.append(argument)
-    if nbytes >= 2 * GRAIN and _shared(((kernel, stored), *then), rows, nbytes):
+    steps = [(kernel, stored)]
+    for step, values in then:
+        steps.append((step, [as_storage(v) if isinstance(v, np.ndarray) and v.ndim == 4 else v for v in values]))
+    if nbytes >= 2 * GRAIN and _shared(steps, rows, nbytes):
         return
     if not then:
         kernel(0, rows, *stored)
         return
     for row in range(rows):
-        for step, values in ((kernel, stored), *then):
+        for step, values in steps:
             step(row, row + 1, *values)
 
 

@@ -98,7 +98,7 @@ def test_blocks_are_equal_and_cover_all_pixels() -> None:
     for shape in SHAPES:
         problem = BatchNormalization.problems["statistics"](BatchNormalization(), shape)
         block = kernels._block(problem)
-        count = len(kernels._parts(problem))
+        count = len(kernels._block_sums(problem))
         assert (count - 1) * block < problem.pixels <= count * block
 
 

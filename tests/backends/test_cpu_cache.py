@@ -23,11 +23,20 @@ print(sums.tolist(), sum(family._add_pixels.stats.cache_hits.values()))
 """
 
 
-def outcome(folder: Path) -> str:
+POOLING = """
+import numpy as np
+from mpsref import PoolingAverage
+from mpsref_cpu.pooling import pooling_average as family
+y = PoolingAverage(2, 2, 1).forward(np.ones((1, 4, 4, 1), np.float32), backend=__import__("mpsref_cpu").backend)
+print(y.sum(), sum(family._gather.stats.cache_hits.values()))
+"""
+
+
+def outcome(folder: Path, program: str = PROGRAM) -> str:
     """Return what a new process computes with the backend in ``folder``, and how often it finds compiled code."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         env={**environment, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
@@ -50,6 +59,16 @@ def test_a_change_in_another_file_is_noticed(tmp_path: Path) -> None:
     helper.write_text(text, "utf-8")
     os.utime(helper)  # as git does it
     assert outcome(tmp_path).startswith("[6.0, 9.0]")
+
+
+def test_a_cache_that_names_a_former_class_is_discarded(tmp_path: Path) -> None:
+    copied = tmp_path / "mpsref_cpu"
+    shutil.copytree(Path(mpsref_cpu.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    assert outcome(tmp_path, POOLING) == "4.0 0"
+    assert outcome(tmp_path, POOLING) == "4.0 1"
+    family = copied / "pooling" / "pooling_average.py"
+    family.write_text(family.read_text("utf-8").replace("Rows", "Raws"), "utf-8")
+    assert outcome(tmp_path, POOLING) == "4.0 0"
 
 
 @pytest.mark.parametrize(

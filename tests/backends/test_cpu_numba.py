@@ -41,6 +41,8 @@ PARTS = {
     "get_function_type": lambda: hide(callconv.CPUCallConv, "get_function_type"),
     "call_function": lambda: hide(callconv.CPUCallConv, "call_function"),
     "_source_stamp": lambda: hide(caching.IndexDataCacheFile, "_source_stamp"),
+    "_load_index": lambda: hide(caching.IndexDataCacheFile, "_load_index"),
+    "flush": lambda: hide(caching.IndexDataCacheFile, "flush"),
     "_cache_file": lambda: hide(caching.Cache, "_cache_file"),
     "_cache": lambda: hide(dispatcher.Dispatcher, "_cache"),
 }
@@ -76,7 +78,7 @@ for warning in caught:
 """
 
 ADDRESSES = ["get_pointer_to_function", "llvm_func_name", "get_function_type", "call_function"]
-STAMPS = ["_source_stamp", "_cache_file", "_cache"]
+STAMPS = ["_source_stamp", "_load_index", "flush", "_cache_file", "_cache"]
 
 
 Outcome = Callable[..., tuple[str, bool, list[str]]]

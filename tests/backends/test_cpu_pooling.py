@@ -12,18 +12,18 @@ from mpsref_cpu import backend, threads
 from mpsref_cpu.pooling import windows
 
 
-def test_no_part_of_the_channels_is_narrower_than_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_chunk_of_the_channels_is_narrower_than_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its channels would be computed one by one, and in a wider part not: zeros have another sign then."""
     for number, channels in itertools.product((1, 2, 3, 7, 50), range(1, 400)):
         monkeypatch.setattr(threads, "thread_count", lambda count=number: count)
-        part = windows.part_width(1, channels, 1 << 30, 4096)
-        assert 0 < part <= channels
-        assert part == channels or channels % part == 0 or channels % part >= windows.VECTOR
+        width = windows.chunk_width(1, channels, 1 << 30, 4096)
+        assert 0 < width <= channels
+        assert width == channels or channels % width == 0 or channels % width >= windows.VECTOR
 
 
 @pytest.mark.parametrize("channels", [100, 161])
 @pytest.mark.parametrize("kernel", [2, 3])
-def test_parts_of_the_channels_have_the_bits_of_the_whole(
+def test_chunks_of_the_channels_have_the_bits_of_the_whole(
     monkeypatch: pytest.MonkeyPatch, channels: int, kernel: int
 ) -> None:
     monkeypatch.setattr(threads, "GRAIN", 1)

@@ -1,12 +1,12 @@
-"""Dense sums over taps and channels, result pixel by result pixel: the forward pass and the data gradient.
+"""Dense sums over taps and channels for each result pixel: the forward pass and the data gradient.
 
-Six pixels of one part (see :mod:`mpsref_cpu.convolution.tap_groups`) and the channels of a block are a tile in
-registers. The source is read in place, one number for each pixel, the weights from a packed copy, a vector for each tap
-and channel; the channels of neighbouring taps are one run where they are neighbours in memory.
+A tile is six pixels of one tap group (see :mod:`mpsref_cpu.convolution.tap_groups`) and the channels of a block. The
+source is read in place, one number for each pixel, the weights from a packed copy, a vector for each tap and channel;
+the channels of neighbouring taps are one run where they are contiguous.
 
-The terms of a sum are cut into pieces, whose weights stay in the first-level cache while all pixels of a block of rows
-pass by; the sums of the pieces are added up in the result. No sum depends on how rows and channels are shared among
-threads. Where taps are skipped, nothing is multiplied.
+The terms of a sum are cut into chunks whose weights stay in the L1 cache while all pixels of a chunk of rows are
+processed; the sums of the chunks are added up in the result. No sum depends on how rows and channels are distributed
+among threads. Where taps are skipped, nothing is multiplied.
 """
 
 from __future__ import annotations
@@ -16,15 +16,33 @@ from typing import Any
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.convolution.index_lists import Sizes, Units, list_pixels, list_term_runs, most_taps, room, rows_of
-from mpsref_cpu.convolution.microkernels import LANES, ROWS, add_scaled, add_to, copy, empty, filled, places, put
-from mpsref_cpu.convolution.tap_groups import Parts
+from mpsref_cpu.convolution.index_lists import (
+    Chunks,
+    Sizes,
+    list_pixels,
+    list_term_runs,
+    most_taps,
+    pixel_lists,
+    rows_of_chunk,
+)
+from mpsref_cpu.convolution.microkernels import (
+    LANES,
+    ROWS,
+    add_scaled,
+    add_to,
+    copy,
+    empty,
+    filled,
+    offsets,
+    store_rows,
+)
+from mpsref_cpu.convolution.tap_groups import TapGroups
 
 MOST_TERMS = 384
-"""ErrorBound of a piece, at most: 24 KB of weights for 16 channels."""
+"""Terms of a chunk, at most: 24 KB of weights for 16 channels."""
 
 HALF = (0,) * (LANES // 2)
-"""As many lanes as the rest of the channels often has: 24 are 16 and 8."""
+"""A frequent remainder of channels: 24 are 16 and 8."""
 
 
 @compiled
@@ -32,26 +50,30 @@ def dense(
     begin: int,
     end: int,
     lanes: Any,
-    units: Units,
+    chunks: Chunks,
     source: Any,
     result: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     weights: Any,
     biases: Any,
     blocks: Any,
     starts: Any,
 ) -> None:
-    """Compute the pieces ``begin`` to ``end`` of the result, of each the blocks of its share.
+    """Compute the chunks ``begin`` to ``end`` of the result.
 
-    These are ``blocks[starts[share]:starts[share + 1]]``. ``lanes`` has as many elements as a block has lanes,
-    ``kernel`` is (taps of a kernel row, terms of a tap), ``biases`` begin all sums.
+    The blocks of a chunk of channels are ``blocks[starts[channel_chunk]:starts[channel_chunk + 1]]``. ``lanes`` has as
+    many elements as a block has lanes, ``kernel`` is (taps of a kernel row, terms of a tap), all sums begin with
+    ``biases``.
     """
-    for unit in range(begin, end):
-        first, last, share = rows_of(units, unit)
-        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
+    for chunk in range(begin, end):
+        first, last, channel_chunk = rows_of_chunk(chunks, chunk)
+        rows, own = (
+            (first, last, chunks.source_row, chunks.row),
+            blocks[starts[channel_chunk] : starts[channel_chunk + 1]],
+        )
         _dense_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own)
 
 
@@ -62,8 +84,8 @@ def _dense_block(
     source: Any,
     result: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     weights: Any,
     biases: Any,
@@ -71,7 +93,7 @@ def _dense_block(
 ) -> None:
     width = len(lanes)
     zeros = empty(ROWS, lanes)
-    of, into = room(rows, sizes)
+    of, into = pixel_lists(rows, sizes)
     runs = np.empty((most_taps(y) * most_taps(x), 3), np.int64)
     edge = np.empty(ROWS * width, np.float32)
     edges = np.arange(ROWS) * width
@@ -81,15 +103,15 @@ def _dense_block(
             if count == 0:
                 continue
             _, terms = list_term_runs(sizes, y, x, a, b, kernel, runs)
-            pieces = max(1, -(-terms // MOST_TERMS))
+            term_chunks = max(1, -(-terms // MOST_TERMS))
             run, done = 0, 0
-            for piece in range(pieces):
-                quota = terms * (piece + 1) // pieces - terms * piece // pieces
+            for term_chunk in range(term_chunks):
+                quota = terms * (term_chunk + 1) // term_chunks - terms * term_chunk // term_chunks
                 for m in range(blocks.shape[0]):
                     channel, source_channel, at, channels = blocks[m]
-                    start = filled(zeros, biases, channel) if piece == 0 else zeros
+                    start = filled(zeros, biases, channel) if term_chunk == 0 else zeros
                     for p in range(0, count, ROWS):
-                        starts = places(zeros, of, p)
+                        starts = offsets(zeros, of, p)
                         tile, k, skipped, left = start, run, done, quota
                         while left > 0:
                             n = min(left, runs[k, 2] - skipped)
@@ -99,12 +121,12 @@ def _dense_block(
                             left -= n
                             k, skipped = k + 1, 0
                         if channels < width:
-                            put(tile, edge, places(zeros, edges, 0), 0)
-                            _move(edge, width, result, into, p, min(ROWS, count - p), channel, channels, piece > 0)
-                        elif piece == 0:
-                            put(tile, result, places(zeros, into, p), channel)
+                            store_rows(tile, edge, offsets(zeros, edges, 0), 0)
+                            _move(edge, width, result, into, p, min(ROWS, count - p), channel, channels, term_chunk > 0)
+                        elif term_chunk == 0:
+                            store_rows(tile, result, offsets(zeros, into, p), channel)
                         else:
-                            add_to(tile, result, places(zeros, into, p), channel)
+                            add_to(tile, result, offsets(zeros, into, p), channel)
                 while quota > 0:
                     n = min(quota, runs[run, 2] - done)
                     quota, done = quota - n, done + n
@@ -116,7 +138,7 @@ def _dense_block(
 def _move(
     edge: Any, width: int, result: Any, into: Any, p: int, pixels: int, channel: int, channels: int, add: bool
 ) -> None:
-    """Write the channels that a narrow block has from a tile in ``edge``."""
+    """Write the channels of a narrow block from a tile in ``edge``."""
     for row in range(pixels):
         at = into[p + row] + channel
         if channels == len(HALF) and not add:

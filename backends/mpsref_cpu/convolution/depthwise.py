@@ -1,7 +1,7 @@
-"""Depthwise sums: each channel of the result reads one of the source, in both directions and for the weight gradient.
+"""Depthwise sums: each channel of the result reads one of the source, in both passes and for the weight gradient.
 
 Tiles are pixels and the channels of a block for images, taps and the channels of a block for weights. Vectors of
-channels are read where they lie.
+channels are read in place.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ import numpy as np
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
     SEQUENCE,
-    Rows,
+    Chunks,
+    ReductionChunks,
     Sizes,
-    Units,
     list_pixel_runs,
     list_pixels,
     list_terms,
     most_taps,
-    part_of,
-    room,
-    rows_of,
+    pixel_lists,
+    reduction_chunk,
+    rows_of_chunk,
 )
 from mpsref_cpu.convolution.microkernels import (
     ROWS,
-    add_lanes,
+    add_products,
     add_row,
     add_taps,
     add_to,
     empty,
     filled,
-    places,
+    offsets,
     prefetch,
-    put,
+    store_rows,
 )
-from mpsref_cpu.convolution.tap_groups import Parts
+from mpsref_cpu.convolution.tap_groups import TapGroups
 
 MOST_TAPS = 512
-"""Taps that are added up in sequence, at most."""
+"""Taps added up in sequence, at most."""
 
-NEAR = 4
-"""Neighbouring pixels of a tile: four of two registers each, three taps of two, and two for a pixel are all 16."""
+ADJACENT = 4
+"""Adjacent pixels of a tile: four of two registers each, three taps of two, and two for a pixel are all 16."""
 
 TAPS = 5
-"""Rows of a tile of taps: five rows of two registers, with operands from memory."""
+"""ReductionChunks of a tile of taps: five rows of two registers, with operands from memory."""
 
 
 @compiled
@@ -53,28 +53,31 @@ def depthwise(
     begin: int,
     end: int,
     lanes: Any,
-    units: Units,
+    chunks: Chunks,
     source: Any,
     result: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     weights: Any,
     biases: Any,
     blocks: Any,
     starts: Any,
-    near: Any,
+    adjacent: Any,
 ) -> None:
-    """Compute what :func:`mpsref_cpu.convolution.dense.dense` computes where each channel reads one of the source.
+    """Compute the sums of :func:`mpsref_cpu.convolution.dense.dense` where each channel reads one of the source.
 
-    ``near`` is a pair of tuples: in parts of columns with as many taps as the first has elements, that lie side by
-    side and as many pixels on as the second has elements for the next column, rows are computed by :func:`_row`.
+    ``adjacent`` is a pair of tuples. Tap groups of columns with as many adjacent taps as the first has elements, whose
+    columns are as many pixels apart as the second has elements, are computed by :func:`_row`.
     """
-    for unit in range(begin, end):
-        first, last, share = rows_of(units, unit)
-        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
-        _depthwise_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own, near)
+    for chunk in range(begin, end):
+        first, last, channel_chunk = rows_of_chunk(chunks, chunk)
+        rows, own = (
+            (first, last, chunks.source_row, chunks.row),
+            blocks[starts[channel_chunk] : starts[channel_chunk + 1]],
+        )
+        _depthwise_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own, adjacent)
 
 
 @inlined
@@ -84,17 +87,17 @@ def _depthwise_block(
     source: Any,
     result: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     weights: Any,
     biases: Any,
     blocks: Any,
-    near: Any,
+    adjacent: Any,
 ) -> None:
     width = len(lanes)
     zeros = empty(ROWS, lanes)
-    of, into = room(rows, sizes)
+    of, into = pixel_lists(rows, sizes)
     shifts = np.empty(most_taps(y) * most_taps(x), np.int64)
     terms = np.empty(shifts.size, np.int64)
     for a in range(y.start.size - 1):
@@ -109,32 +112,34 @@ def _depthwise_block(
                     terms[taps] = (y.tap[i] * kernel[0] + x.tap[j]) * width
                     taps += 1
             columns = x.start[b + 1] - x.start[b]
-            if taps <= MOST_TAPS and _is_near(x, b, near):
+            if taps <= MOST_TAPS and _is_adjacent(x, b, adjacent):
                 for p in range(0, count, columns):
                     place = p, columns, taps
-                    _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, blocks, near)
+                    _row(
+                        lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, blocks, adjacent
+                    )
                 continue
             for first in range(0, max(1, taps), MOST_TAPS):
                 n = min(MOST_TAPS, taps - first)
                 for p in range(0, count, ROWS):
-                    starts, targets = places(zeros, of, p), places(zeros, into, p)
+                    starts, targets = offsets(zeros, of, p), offsets(zeros, into, p)
                     for m in range(blocks.shape[0]):
                         channel, source_channel, at, _ = blocks[m]
                         start = filled(zeros, biases, channel) if first == 0 else zeros
                         taken = first, n
                         tile = add_taps(start, source, starts, source_channel, shifts, weights, at, terms, taken)
                         if first == 0:
-                            put(tile, result, targets, channel)
+                            store_rows(tile, result, targets, channel)
                         else:
                             add_to(tile, result, targets, channel)
 
 
 @inlined
-def _is_near(x: Parts, b: int, near: Any) -> bool:
-    """Tell whether taps and columns of a part lie as :func:`_row` needs them."""
-    taps, stride = len(near[0]), len(near[1])
+def _is_adjacent(x: TapGroups, b: int, adjacent: Any) -> bool:
+    """Return whether taps and columns of a group are adjacent, as :func:`_row` requires."""
+    taps, stride = len(adjacent[0]), len(adjacent[1])
     first, last, begin, end = x.start[b], x.start[b + 1], x.tap_start[b], x.tap_start[b + 1]
-    if taps < 2 or end - begin != taps or last - first < NEAR:
+    if taps < 2 or end - begin != taps or last - first < ADJACENT:
         return False
     alike = True
     for i in range(begin + 1, end):
@@ -158,30 +163,29 @@ def _row(
     weights: Any,
     biases: Any,
     blocks: Any,
-    near: Any,
+    adjacent: Any,
 ) -> None:
-    """Compute neighbouring pixels of a row, NEAR at a time, the last of them together with some again.
+    """Compute adjacent pixels of a row, ADJACENT at a time; the last vector may repeat some.
 
-    What the row below reads beyond that is brought into the cache meanwhile: several short runs at once are more than
-    processors recognize.
+    Pixels that the row below reads are prefetched: processors do not recognize several short runs at once.
     """
     first, columns, taps = place
-    like, kernel, stride = empty(NEAR, lanes), len(near[0]), len(near[1])
+    like, kernel, stride = empty(ADJACENT, lanes), len(adjacent[0]), len(adjacent[1])
     row = sizes.source_width * sizes.source_pitch
-    for q in range(0, columns, NEAR):
-        p = first + min(q, columns - NEAR)
-        targets = places(like, into, p)
+    for q in range(0, columns, ADJACENT):
+        p = first + min(q, columns - ADJACENT)
+        targets = offsets(like, into, p)
         below = of[p] + shifts[taps - 1] + row
         for m in range(blocks.shape[0]):
             channel, source_channel, at, _ = blocks[m]
             for i in range(stride):
                 for j in range(stride):
-                    prefetch(like, source, below + i * row + (source_channel * stride + j * len(lanes)) * NEAR)
+                    prefetch(like, source, below + i * row + (source_channel * stride + j * len(lanes)) * ADJACENT)
             tile = filled(like, biases, channel)
             for k in range(0, taps, kernel):
                 pixel = of[p] + shifts[k] + source_channel
-                tile = add_row(tile, source, pixel, sizes.source_pitch, weights, at, terms, k, near[0], near[1])
-            put(tile, result, targets, channel)
+                tile = add_row(tile, source, pixel, sizes.source_pitch, weights, at, terms, k, adjacent[0], adjacent[1])
+            store_rows(tile, result, targets, channel)
 
 
 @compiled
@@ -189,38 +193,38 @@ def reduce_depthwise(
     begin: int,
     end: int,
     lanes: Any,
-    rows: Rows,
+    rows: ReductionChunks,
     source: Any,
     gradient: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     blocks: Any,
     sums: Any,
     copies: bool,
 ) -> None:
-    """Add what :func:`reduce_dense` adds where each channel meets that of the source alone; slices are of blocks."""
-    for unit in range(begin, end):
-        _reduce_depthwise_unit(lanes, unit, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
+    """Add the products of :func:`reduce_dense` where each channel meets one of the source; slices are of blocks."""
+    for chunk in range(begin, end):
+        _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
 
 
 @inlined
-def _reduce_depthwise_unit(
+def _reduce_depthwise_chunk(
     lanes: Any,
-    unit: int,
-    rows: Rows,
+    chunk: int,
+    rows: ReductionChunks,
     source: Any,
     gradient: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     blocks: Any,
     sums: Any,
     copies: bool,
 ) -> None:
-    begin, end, part, slice_ = part_of(rows, unit)
+    begin, end, part, slice_ = reduction_chunk(rows, chunk)
     at, step = part * sums.shape[1], rows.step
     width = len(lanes)
     zeros = empty(TAPS, lanes)
@@ -240,7 +244,7 @@ def _reduce_depthwise_unit(
                 for m in range(low, high):
                     channel, source_channel, block_at, _ = blocks[m]
                     for term in range(0, terms, TAPS):
-                        starts, targets = places(zeros, of, term), places(zeros, into, term)
+                        starts, targets = offsets(zeros, of, term), offsets(zeros, into, term)
                         tile, added = zeros, 0
                         for r in range(listed):
                             shift, pixel, count, x_step = runs[r]
@@ -248,7 +252,7 @@ def _reduce_depthwise_unit(
                                 add_to(tile, sums, targets, at + block_at)
                                 tile, added = zeros, 0
                             w = (first + pixel) * sizes.pitch + channel
-                            tile = add_lanes(
+                            tile = add_products(
                                 tile, source, starts, source_channel + shift, gradient, w, count, x_step, sizes.pitch
                             )
                             added += count

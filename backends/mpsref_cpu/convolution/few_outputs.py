@@ -1,7 +1,7 @@
-"""Sums over taps and many channels for a few results a pixel: the data gradient of a network's first layer, for one.
+"""Sums over taps and many channels for few results a pixel, such as the data gradient of a network's first layer.
 
 Where a pixel has fewer results than a register has lanes, vectors run along the channels that are summed over, of six
-pixels and of the weights of one result. In the end the lanes of each pixel are added up.
+pixels and of the weights of one result. At the end the lanes of each pixel are added up.
 """
 
 from __future__ import annotations
@@ -13,54 +13,57 @@ import numpy as np
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
     SEQUENCE,
+    Chunks,
     Sizes,
-    Units,
     list_pixels,
     list_term_runs,
     most_taps,
-    room,
-    rows_of,
+    pixel_lists,
+    rows_of_chunk,
 )
-from mpsref_cpu.convolution.microkernels import ROWS, add_lanes, empty, places, sums_of_rows
-from mpsref_cpu.convolution.tap_groups import Parts
+from mpsref_cpu.convolution.microkernels import ROWS, add_products, empty, offsets, row_sums
+from mpsref_cpu.convolution.tap_groups import TapGroups
 
 
 @compiled
-def dots(
+def few_outputs(
     begin: int,
     end: int,
     lanes: Any,
-    units: Units,
+    chunks: Chunks,
     source: Any,
     result: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     weights: Any,
     biases: Any,
     blocks: Any,
     starts: Any,
 ) -> None:
-    """Compute what :func:`mpsref_cpu.convolution.dense.dense` computes; each block is a channel of the result.
+    """Compute the sums of :func:`mpsref_cpu.convolution.dense.dense`; each block is a channel of the result.
 
-    The terms of a tap are a multiple of the lanes.
+    The number of terms of a tap is a multiple of the lanes.
     """
-    for unit in range(begin, end):
-        first, last, share = rows_of(units, unit)
-        rows, own = (first, last, units.source_row, units.row), blocks[starts[share] : starts[share + 1]]
-        _dots_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own)
+    for chunk in range(begin, end):
+        first, last, channel_chunk = rows_of_chunk(chunks, chunk)
+        rows, own = (
+            (first, last, chunks.source_row, chunks.row),
+            blocks[starts[channel_chunk] : starts[channel_chunk + 1]],
+        )
+        _few_outputs_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, own)
 
 
 @inlined
-def _dots_block(
+def _few_outputs_block(
     lanes: Any,
     rows: Any,
     source: Any,
     result: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     weights: Any,
     biases: Any,
@@ -68,7 +71,7 @@ def _dots_block(
 ) -> None:
     width = len(lanes)
     zeros = empty(ROWS, lanes)
-    of, into = room(rows, sizes)
+    of, into = pixel_lists(rows, sizes)
     runs = np.empty((most_taps(y) * most_taps(x), 3), np.int64)
     totals = np.empty(ROWS, np.float32)
     for a in range(y.start.size - 1):
@@ -78,7 +81,7 @@ def _dots_block(
                 continue
             _, terms = list_term_runs(sizes, y, x, a, b, kernel, runs)
             for p in range(0, count, ROWS):
-                starts = places(zeros, of, p)
+                starts = offsets(zeros, of, p)
                 for m in range(blocks.shape[0]):
                     channel, source_channel, at, _ = blocks[m]
                     totals[:] = biases[channel]
@@ -90,11 +93,11 @@ def _dots_block(
                             n = min(steps, runs[run, 2] // width - done)
                             w = at + runs[run, 1] + done * width
                             shift = source_channel + runs[run, 0] + done * width
-                            tile = add_lanes(tile, source, starts, shift, weights, w, n, width, width)
+                            tile = add_products(tile, source, starts, shift, weights, w, n, width, width)
                             steps, done = steps - n, done + n
                             if done * width == runs[run, 2]:
                                 run, done = run + 1, 0
-                        sums = sums_of_rows(tile)
+                        sums = row_sums(tile)
                         for row in range(ROWS):
                             totals[row] += sums[row]
                     for row in range(min(ROWS, count - p)):

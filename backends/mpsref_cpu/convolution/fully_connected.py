@@ -2,9 +2,9 @@
 
 With x as (N, K), weights as (Co, K) and g as (N, Co): forward is ``x @ w.T``, the data gradient ``g @ w`` and the
 weight gradient ``g.T @ x``. The forward pass multiplies rows with rows, in vectors along K. Both gradients have vectors
-of results along K, and copy a few of the rows that they read so that these vectors follow each other; with few images
-the data gradient reads rows where they lie. Sums over more than 1,024 terms are sums of sums. Workspace: a block of
-rows or columns for each thread; float16 operands other than the weights are copied as float32.
+of results along K, and pack a few of the rows that they read; with few images the data gradient reads rows in place.
+Sums over more than 1,024 terms are sums of sums. Workspace: a block of rows or columns for each thread; float16
+operands other than the weights are copied as float32.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import compiled_form
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
-from mpsref_cpu.convolution.index_lists import Units
+from mpsref_cpu.convolution.index_lists import Chunks
 from mpsref_cpu.convolution.microkernels import (
     LANES,
     ROWS,
-    add_lanes,
+    add_products,
     add_scaled,
     add_to,
     empty,
-    places,
-    put,
-    sums_of_rows,
+    offsets,
+    row_sums,
+    store_rows,
 )
-from mpsref_cpu.convolution.storage import finish, slabs, widened
+from mpsref_cpu.convolution.storage import cut_rows, finish, widened
 from mpsref_cpu.simd.half import as_storage, load
 from mpsref_cpu.threads import for_rows
 
 OUTPUTS = 96
-"""Outputs of a piece of forward work: whole tiles, by rows and by lanes."""
+"""Outputs of a chunk of the forward pass: whole tiles, by rows and by lanes."""
 
 MANY_IMAGES = 16
-"""From so many on, it pays to copy what all of them are multiplied with."""
+"""Images from which it pays to pack the operand that all of them share."""
 
 SEQUENCE = 512
-"""Columns that are summed over at a time."""
+"""Columns summed over at a time."""
 
 COLUMNS = 512
-"""Columns of a piece of gradient work."""
+"""Columns of a chunk of a gradient."""
 
 SUMMED = 128
-"""Rows that are copied, and summed over, at a time: 256 KB of so many columns."""
+"""Rows packed and summed over at a time: 256 KB of COLUMNS columns."""
 
 LANES_TUPLE = (0,) * LANES
 
@@ -58,17 +58,17 @@ LANES_TUPLE = (0,) * LANES
 def forward(problem: ConvolutionForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array) -> None:
     """Fill ``out`` with y."""
     images, outputs = out.shape[0], out.shape[3]
-    begins = np.zeros(outputs, np.float32) if biases is None else biases.astype(np.float32)
+    first_sums = np.zeros(outputs, np.float32) if biases is None else biases.astype(np.float32)
     pixels, stored, results = _float32(x), as_storage(weights), as_storage(out)
     sums = results if results.dtype == np.float32 else np.empty(results.size, np.float32)
     multiply = _packed_rows if images >= MANY_IMAGES else _rows
     nbytes = x.nbytes + weights.nbytes + out.nbytes
     in_place = stored.dtype == np.float32
-    for first, last in [(0, outputs)] if in_place else slabs(outputs, OUTPUTS):
+    for first, last in [(0, outputs)] if in_place else cut_rows(outputs, OUTPUTS):
         rows = stored if in_place else _wide_rows(stored, first, last, x.size // images)
-        part = first, last, 0 if in_place else first
-        count, share = -(-(last - first) // OUTPUTS), nbytes * (last - first) // outputs
-        for_rows(multiply, count, LANES_TUPLE, part, rows, pixels, images, begins, sums, nbytes=share)
+        bounds = first, last, 0 if in_place else first
+        count, channel_chunk = -(-(last - first) // OUTPUTS), nbytes * (last - first) // outputs
+        for_rows(multiply, count, LANES_TUPLE, bounds, rows, pixels, images, first_sums, sums, nbytes=channel_chunk)
     if problem.spec.neuron is not None or sums is not results:
         _finish(images, OUTPUTS, problem.spec.neuron, sums, results)
 
@@ -79,12 +79,12 @@ def gradient_data(problem: ConvolutionGradientData, g: Array, weights: Array, ou
     columns = out.size // images
     gradients, stored, results = _float32(g), as_storage(weights), as_storage(out)
     sums = results if results.dtype == np.float32 else np.empty(results.size, np.float32)
-    pieces, nbytes = -(-columns // COLUMNS), g.nbytes + weights.nbytes + out.nbytes
+    chunks, nbytes = -(-columns // COLUMNS), g.nbytes + weights.nbytes + out.nbytes
     if images < MANY_IMAGES:
-        for_rows(_scaled_rows, pieces, columns, outputs, stored, images, gradients, sums, nbytes=nbytes)
+        for_rows(_scaled_rows, chunks, columns, outputs, stored, images, gradients, sums, nbytes=nbytes)
     else:
         of = columns, outputs, stored
-        for_rows(_columns, pieces, LANES_TUPLE, *of, images, gradients, (outputs, 1), sums, nbytes=nbytes)
+        for_rows(_columns, chunks, LANES_TUPLE, *of, images, gradients, (outputs, 1), sums, nbytes=nbytes)
     if sums is not results:
         _finish(images, COLUMNS, None, sums, results)
 
@@ -100,12 +100,12 @@ def gradient_weights(problem: ConvolutionGradientWeights, g: Array, x: Array, ou
     for_rows(_columns, -(-columns // COLUMNS), LANES_TUPLE, *of, as_storage(dw), nbytes=nbytes)
 
 
-def _finish(images: int, piece: int, neuron: Neuron | None, sums: Array, results: Array) -> None:
-    """Store the sums of all outputs, ``piece`` of them at a time."""
+def _finish(images: int, chunk: int, neuron: Neuron | None, sums: Array, results: Array) -> None:
+    """Store the activations of all sums, ``chunk`` outputs at a time."""
     outputs = results.size // images
-    bounds = np.minimum(np.arange(0, outputs + piece, piece), outputs)
-    units = Units(0, images, images, bounds.size - 1, 0, 0)
-    for_rows(finish, units.pieces, units, 1, bounds, 1, compiled_form(neuron), sums, results, nbytes=sums.nbytes)
+    bounds = np.minimum(np.arange(0, outputs + chunk, chunk), outputs)
+    chunks = Chunks(0, images, images, bounds.size - 1, 0, 0)
+    for_rows(finish, chunks.number, chunks, 1, bounds, 1, compiled_form(neuron), sums, results, nbytes=sums.nbytes)
 
 
 def _wide_rows(stored: Array, first: int, last: int, columns: int) -> Array:
@@ -113,34 +113,36 @@ def _wide_rows(stored: Array, first: int, last: int, columns: int) -> Array:
 
 
 def _float32(array: Array) -> Array:
-    """Return an operand in float32: itself if it is."""
+    """Return an operand as a float32 vector, itself if possible."""
     stored = as_storage(array)
     return stored if stored.dtype == np.float32 else widened(stored, 0, stored.size, 1)
 
 
 @compiled
-def _rows(begin: int, end: int, lanes: Any, part: Any, w: Any, x: Any, images: int, begins: Any, sums: Any) -> None:
-    """Set ``sums`` (images, outputs) to ``begins`` and the products of rows of ``x`` and of ``w``, piece by piece.
+def _rows(
+    begin: int, end: int, lanes: Any, bounds: Any, w: Any, x: Any, images: int, first_sums: Any, sums: Any
+) -> None:
+    """Set ``sums`` (images, outputs) to ``first_sums`` and the products of rows of ``x`` and of ``w``.
 
-    ``part`` is (first output, the one after the last, which of them has the first row of ``w``).
+    ``bounds`` is (first output, the one after the last, the output of the first row of ``w``).
     """
-    width, columns, outputs = len(lanes), x.size // images, begins.size
+    width, columns, outputs = len(lanes), x.size // images, first_sums.size
     zeros = empty(ROWS, lanes)
     starts = np.empty(ROWS, np.int64)
-    for first in range(part[0] + begin * OUTPUTS, min(part[1], part[0] + end * OUTPUTS), ROWS):
-        rows = min(ROWS, part[1] - first)
+    for first in range(bounds[0] + begin * OUTPUTS, min(bounds[1], bounds[0] + end * OUTPUTS), ROWS):
+        rows = min(ROWS, bounds[1] - first)
         for r in range(ROWS):
-            starts[r] = (first - part[2] + min(r, rows - 1)) * columns
+            starts[r] = (first - bounds[2] + min(r, rows - 1)) * columns
         for image in range(images):
             for r in range(rows):
-                sums[image * outputs + first + r] = begins[first + r]
+                sums[image * outputs + first + r] = first_sums[first + r]
         for k in range(0, columns, SEQUENCE):
             length = min(SEQUENCE, columns - k)
             vectors = length // width
             for image in range(images):
                 at = image * columns + k
-                tile = add_lanes(zeros, w, places(zeros, starts, 0), k, x, at, vectors, width, width)
-                totals = sums_of_rows(tile)
+                tile = add_products(zeros, w, offsets(zeros, starts, 0), k, x, at, vectors, width, width)
+                totals = row_sums(tile)
                 for r in range(rows):
                     total = totals[r]
                     for i in range(vectors * width, length):
@@ -150,34 +152,34 @@ def _rows(begin: int, end: int, lanes: Any, part: Any, w: Any, x: Any, images: i
 
 @compiled
 def _packed_rows(
-    begin: int, end: int, lanes: Any, part: Any, w: Any, x: Any, images: int, begins: Any, sums: Any
+    begin: int, end: int, lanes: Any, bounds: Any, w: Any, x: Any, images: int, first_sums: Any, sums: Any
 ) -> None:
-    """Do the same, with a copy of some of ``w`` in which the rows lie side by side."""
-    width, columns, outputs = len(lanes), x.size // images, begins.size
+    """Like :func:`_rows`, with packed rows of ``w``."""
+    width, columns, outputs = len(lanes), x.size // images, first_sums.size
     zeros = empty(ROWS, lanes)
     of, to = _padded(images, columns), _padded(images, width)
     panel = np.zeros(SEQUENCE * width, np.float32)
-    room = np.empty(images * width, np.float32)
-    for first in range(part[0] + begin * OUTPUTS, min(part[1], part[0] + end * OUTPUTS), width):
-        rows = min(width, part[1] - first)
-        room[:] = 0
+    pixel_lists = np.empty(images * width, np.float32)
+    for first in range(bounds[0] + begin * OUTPUTS, min(bounds[1], bounds[0] + end * OUTPUTS), width):
+        rows = min(width, bounds[1] - first)
+        pixel_lists[:] = 0
         for k in range(0, columns, SEQUENCE):
             length = min(SEQUENCE, columns - k)
             for lane in range(rows):
-                at = np.uintp((first - part[2] + lane) * columns + k)
+                at = np.uintp((first - bounds[2] + lane) * columns + k)
                 for i in range(np.uintp(length)):
                     panel[i * np.uintp(width) + np.uintp(lane)] = w[at + i]
             for image in range(0, images, ROWS):
-                tile = add_scaled(zeros, x, places(zeros, of, image), k, panel, 0, length, 1, width)
-                add_to(tile, room, places(zeros, to, image), 0)
+                tile = add_scaled(zeros, x, offsets(zeros, of, image), k, panel, 0, length, 1, width)
+                add_to(tile, pixel_lists, offsets(zeros, to, image), 0)
         for image in range(images):
             for lane in range(rows):
-                sums[image * outputs + first + lane] = begins[first + lane] + room[image * width + lane]
+                sums[image * outputs + first + lane] = first_sums[first + lane] + pixel_lists[image * width + lane]
 
 
 @inlined
 def _padded(count: int, step: int) -> Any:
-    """Return 0, step, 2 * step, ... for ``count`` rows, and the last of them again for a whole tile."""
+    """Return 0, step, 2 * step, ... for ``count`` rows, with the last one repeated to fill a tile."""
     starts = np.empty(count + ROWS, np.int64)
     for i in range(starts.size):
         starts[i] = min(i, count - 1) * step
@@ -188,13 +190,13 @@ def _padded(count: int, step: int) -> Any:
 def _scaled_rows(
     begin: int, end: int, columns: int, terms: int, stored: Any, rows: int, factors: Any, result: Any
 ) -> None:
-    """Do what :func:`_columns` does for a few rows of the result, four terms at a time, without a copy."""
-    room = np.empty(rows * COLUMNS, np.float32)
-    for piece in range(begin, end):
-        first = piece * COLUMNS
+    """Like :func:`_columns`, for a few rows of the result, four terms at a time, without packing."""
+    pixel_lists = np.empty(rows * COLUMNS, np.float32)
+    for chunk in range(begin, end):
+        first = chunk * COLUMNS
         size = min(COLUMNS, columns - first)
         for start in range(0, terms, SEQUENCE):
-            room[:] = 0
+            pixel_lists[:] = 0
             last = min(start + SEQUENCE, terms)
             for t in range(start, last, 4):
                 t1, t2, t3 = min(t + 1, last - 1), min(t + 2, last - 1), min(t + 3, last - 1)
@@ -210,17 +212,17 @@ def _scaled_rows(
                     at = np.uintp(r * COLUMNS)
                     if t + 4 <= last:
                         for i in range(np.uintp(size)):
-                            near = f0 * load(stored[w0 + i]) + f1 * load(stored[w1 + i])
-                            room[at + i] += near + (f2 * load(stored[w2 + i]) + f3 * load(stored[w3 + i]))
+                            adjacent = f0 * load(stored[w0 + i]) + f1 * load(stored[w1 + i])
+                            pixel_lists[at + i] += adjacent + (f2 * load(stored[w2 + i]) + f3 * load(stored[w3 + i]))
                     else:
                         for u in range(t, last):
                             factor, w = factors[r * terms + u], np.uintp(u * columns + first)
                             for i in range(np.uintp(size)):
-                                room[at + i] += factor * load(stored[w + i])
+                                pixel_lists[at + i] += factor * load(stored[w + i])
             for r in range(rows):
                 at, to = np.uintp(r * COLUMNS), np.uintp(r * columns + first)
                 for i in range(np.uintp(size)):
-                    result[to + i] = room[at + i] + (result[to + i] if start else np.float32(0))
+                    result[to + i] = pixel_lists[at + i] + (result[to + i] if start else np.float32(0))
 
 
 @compiled
@@ -236,7 +238,7 @@ def _columns(
     steps: Any,
     result: Any,
 ) -> None:
-    """Set rows of ``result`` to sums of rows of ``stored`` times factors, in some pieces of the columns.
+    """Set rows of ``result`` to sums of rows of ``stored`` times factors, for some chunks of columns.
 
     Row r is the sum over t of ``factors[r * steps[0] + t * steps[1]]`` times row t.
     """
@@ -257,12 +259,12 @@ def _columns(
                     for lane in range(np.uintp(min(width, last - first - strip * width))):
                         panel[at + lane] = load(stored[x + lane])
             for r in range(0, rows, ROWS):
-                starts, targets = places(zeros, of, r), places(zeros, to, r)
+                starts, targets = offsets(zeros, of, r), offsets(zeros, to, r)
                 for strip in range(strips):
                     vectors, column = strip * count * width, first + strip * width
                     tile = add_scaled(zeros, factors, starts, start * steps[1], panel, vectors, count, steps[1], width)
                     if column + width > last:
-                        put(tile, edge, places(zeros, edges, 0), 0)
+                        store_rows(tile, edge, offsets(zeros, edges, 0), 0)
                         for i in range(min(ROWS, rows - r)):
                             for lane in range(last - column):
                                 q = to[r + i] + column + lane
@@ -270,7 +272,7 @@ def _columns(
                     elif start:
                         add_to(tile, result, targets, column)
                     else:
-                        put(tile, result, targets, column)
+                        store_rows(tile, result, targets, column)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

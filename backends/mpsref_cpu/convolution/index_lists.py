@@ -1,4 +1,4 @@
-"""What compiled code lists before it computes: pixels, terms, and runs of either that follow each other in memory."""
+"""Lists of pixels and terms, and of runs of either that are contiguous in memory, made by compiled code."""
 
 from __future__ import annotations
 
@@ -8,68 +8,68 @@ import numpy as np
 
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.convolution.microkernels import ROWS
-from mpsref_cpu.convolution.tap_groups import Parts
+from mpsref_cpu.convolution.tap_groups import TapGroups
 
 SEQUENCE = 1024
-"""Products that are added up in sequence, at most."""
+"""Products added up in sequence, at most."""
 
 
 class Sizes(NamedTuple):
-    """Of the two images in memory."""
+    """Sizes of the two images in memory."""
 
     height: int
     width: int
     pitch: int
-    """Numbers from one result pixel to the next."""
+    """Distance of neighbouring result pixels."""
     source_height: int
     source_width: int
     source_pitch: int
 
 
 class Block(NamedTuple):
-    """Neighbouring channels of the result; a row of the table of blocks."""
+    """Neighbouring channels of the result: a row of the table of blocks."""
 
     channel: int
     source_channel: int
-    """The first that it reads; a depthwise block reads as many as it has."""
+    """The first channel read; a depthwise block reads as many as it has."""
     weights: int
-    """Where its packed weights begin."""
+    """Index of its first packed weight."""
     channels: int
-    """As many as there are lanes, or fewer."""
+    """At most the lanes of the vectors."""
 
 
-class Units(NamedTuple):
-    """Pieces of work on images: blocks of rows, and of each the shares of the channels. Piece 0 begins at row begin.
+class Chunks(NamedTuple):
+    """Chunks of work on images: rows ``begin`` to ``end``, some at a time, each with several chunks of channels.
 
-    Rows are counted through all images.
+    ReductionChunks are counted through all images.
     """
 
     begin: int
     end: int
     rows: int
-    """Of a block."""
-    shares: int
+    """ReductionChunks of a chunk."""
+    channel_chunks: int
     source_row: int
     """The first row of the source in memory."""
     row: int
     """The first row of the result in memory."""
 
     @property
-    def pieces(self) -> int:
-        """How many there are."""
-        return -(-(self.end - self.begin) // self.rows) * self.shares
+    def number(self) -> int:
+        """The number of chunks."""
+        return -(-(self.end - self.begin) // self.rows) * self.channel_chunks
 
 
-class Rows(NamedTuple):
-    """Pieces of work on weights: the rows ``begin`` to ``end`` of all images, in the parts that they belong to.
+class ReductionChunks(NamedTuple):
+    """Chunks of work on weights, for the rows ``begin`` to ``end`` of all images.
 
-    ``all_rows`` are cut into parts, each with sums of its own, and the sums of a part into slices.
+    ``all_rows`` are cut into ``parts`` with sums of their own, and the sums of each into ``slices``.
     """
 
     begin: int
     end: int
     step: int
-    """Rows that are added up at a time."""
+    """ReductionChunks that are added up at a time."""
     all_rows: int
     parts: int
     slices: int
@@ -80,24 +80,24 @@ class Rows(NamedTuple):
 
 
 @inlined
-def part_of(rows: Rows, unit: int) -> Any:
-    """Return the first row of a piece, the one after its last, its part and its slice."""
-    part, slice_ = divmod(unit, rows.slices)
+def reduction_chunk(rows: ReductionChunks, chunk: int) -> Any:
+    """Return the first row of a chunk, the one after its last, its part and its slice."""
+    part, slice_ = divmod(chunk, rows.slices)
     first, last = rows.all_rows * part // rows.parts, rows.all_rows * (part + 1) // rows.parts
     return max(first, rows.begin), min(last, rows.end), part, slice_
 
 
 @inlined
-def rows_of(units: Units, unit: int) -> Any:
-    """Return the first row of a piece, the one after its last, and the number of its share."""
-    block, share = divmod(unit, units.shares)
-    first = units.begin + block * units.rows
-    return first, min(first + units.rows, units.end), share
+def rows_of_chunk(chunks: Chunks, chunk: int) -> Any:
+    """Return the first row of a chunk, the one after its last, and the number of its chunk of channels."""
+    block, channel_chunk = divmod(chunk, chunks.channel_chunks)
+    first = chunks.begin + block * chunks.rows
+    return first, min(first + chunks.rows, chunks.end), channel_chunk
 
 
 @inlined
-def most_taps(parts: Parts) -> int:
-    """Return how many taps any part of an axis has."""
+def most_taps(parts: TapGroups) -> int:
+    """Return the most taps of any group of an axis."""
     most = 0
     for k in range(parts.tap_start.size - 1):
         most = max(most, parts.tap_start[k + 1] - parts.tap_start[k])
@@ -105,17 +105,17 @@ def most_taps(parts: Parts) -> int:
 
 
 @inlined
-def room(rows: Any, sizes: Sizes) -> Any:
-    """Return room for the lists of all pixels of the rows, and of the rest of the last tile."""
+def pixel_lists(rows: Any, sizes: Sizes) -> Any:
+    """Return memory for the lists of all pixels of the rows, and of the rest of the last tile."""
     pixels = (rows[1] - rows[0]) * sizes.width + ROWS
     return np.empty(pixels, np.int64), np.empty(pixels, np.int64)
 
 
 @inlined
-def list_pixels(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, rows: Any, of: Any, into: Any) -> int:
-    """List where the source and the result pixels of parts a and b begin; return how many there are.
+def list_pixels(sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, rows: Any, of: Any, into: Any) -> int:
+    """List the offsets of the source and the result pixels of tap groups a and b; return their number.
 
-    The lists go on with the last pixel, for a whole tile.
+    The last pixel is repeated to fill a tile.
     """
     begin, end, first_source_row, first_row = rows
     count = 0
@@ -138,10 +138,10 @@ def list_pixels(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, rows: Any, of:
 
 
 @inlined
-def list_term_runs(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, kernel: Any, runs: Any) -> Any:
-    """List runs of terms that are neighbours, in the source and in the weights; return how many, and all terms.
+def list_term_runs(sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, kernel: Any, runs: Any) -> Any:
+    """List runs of terms that are contiguous in the source and in the weights; return the numbers of runs and terms.
 
-    A run is (place in the source relative to the pixel, first term, terms); terms are counted through the kernel.
+    A run is (offset in the source relative to the pixel, first term, terms); terms are counted through the kernel.
     """
     taps, channels = kernel
     count, terms = 0, 0
@@ -161,12 +161,12 @@ def list_term_runs(sizes: Sizes, y: Parts, x: Parts, a: int, b: int, kernel: Any
 
 @inlined
 def list_pixel_runs(
-    sizes: Sizes, y: Parts, x: Parts, a: int, b: int, begin: int, end: int, first_source_row: int, runs: Any
+    sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, begin: int, end: int, first_source_row: int, runs: Any
 ) -> int:
-    """List runs of pixels that parts a and b join in rows ``begin`` to ``end``; return how many there are.
+    """List runs of pixels of tap groups a and b in rows ``begin`` to ``end``; return their number.
 
-    A run is (place of its first pixel in the source, and in the rows of the gradient, pixels, step in the source), of
-    at most SEQUENCE pixels.
+    A run is (offset of its first pixel in the source, its number in the rows of the gradient, pixels, step in the
+    source), of at most SEQUENCE pixels.
     """
     count = 0
     for image in range(begin // sizes.height, (end - 1) // sizes.height + 1):
@@ -192,11 +192,11 @@ def list_pixel_runs(
 
 @inlined
 def list_terms(
-    sizes: Sizes, y: Parts, x: Parts, a: int, b: int, kernel: Any, width: int, rows: int, of: Any, into: Any
+    sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, kernel: Any, width: int, rows: int, of: Any, into: Any
 ) -> int:
-    """List where each tap and channel of parts a and b is, relative to a pixel and in the sums; return how many.
+    """List the offsets, from a pixel and in the sums, of each tap and channel of tap groups a and b; return how many.
 
-    The lists go on with the last one, for a whole tile.
+    The last one is repeated to fill a tile.
     """
     count = 0
     for i in range(y.tap_start[a], y.tap_start[a + 1]):

@@ -1,17 +1,17 @@
-"""Tiles for compiled code: a few rows of float32 vectors that stay in registers while products are added to them.
+"""Microkernels: tiles of a few rows of float32 vectors, which stay in registers while products are added to them.
 
-A tile of R rows and L lanes is R * L sums. The inner loops of convolution are one of three kinds of steps, each spelled
-out below because LLVM does not find it in a plain loop:
+A tile of R rows and L lanes is R * L sums. The inner loops of convolution are of four kinds, written in LLVM's language
+because LLVM does not find them in plain loops:
 
-=================== =============================================================================================
-:func:`add_scaled`  each row adds one number times a vector that all rows share: R * L products from R + L numbers
-:func:`add_lanes`   each row adds its own vector times one that all rows share
-:func:`add_taps`    the same, but the vectors are not evenly spaced: a list says where each product begins
+==================== ==========================================================================================
+:func:`add_scaled`   each row adds one number times a shared vector: R * L products from R + L numbers
+:func:`add_products` each row adds its own vector times a shared one
+:func:`add_taps`     the same with unevenly spaced vectors, whose offsets a list has
 :func:`add_row`      the same for neighbouring pixels, which share most of the vectors that they read
-=================== =============================================================================================
+==================== ==========================================================================================
 
-Where the rows begin is a tuple of R places in an array, from :func:`places`. All are for use inside compiled functions;
-nothing is checked.
+The rows begin at a tuple of R offsets in an array, from :func:`offsets`. All are for compiled functions; indices are
+not checked.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ CACHE_LINE = 64
 """Bytes."""
 
 ROWS = 6
-"""Rows of a tile. Six rows of two registers, two registers of the shared vector and one for a number are 15 of 16."""
+"""Rows of a tile: six rows of two registers, two for the shared vector and one for a number are 15 of 16."""
 
 LANES = 32 if binding.get_host_cpu_features().get("avx512f", False) else 16
-"""Lanes of the widest tile: two registers, or four where they are narrow and there are 32 of them (ARM)."""
+"""Lanes of the widest tile: two registers, or four narrow ones where there are 32 (ARM)."""
 
 
 class Tile(types.Type):
-    """``rows`` vectors of ``lanes`` float32 numbers that compiled code treats as one value."""
+    """``rows`` vectors of ``lanes`` float32 numbers as one value."""
 
     def __init__(self, rows: int, lanes: int) -> None:
         """Name the type after its size."""
@@ -101,7 +101,7 @@ def copy(typing: Any, lanes: Any, source: Any, start: Any, target: Any, at: Any)
 
 
 @intrinsic
-def places(typing: Any, like: Any, array: Any, index: Any) -> Any:
+def offsets(typing: Any, like: Any, array: Any, index: Any) -> Any:
     """Return ``array[index], array[index + 1], ...`` as a tuple, one for each row of a tile like ``like``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -134,7 +134,7 @@ def add_scaled(
 
 
 @intrinsic
-def add_lanes(
+def add_products(
     typing: Any, tile: Any, x: Any, starts: Any, shift: Any, w: Any, at: Any, count: Any, x_step: Any, w_step: Any
 ) -> Any:
     """Add ``x[starts[row] + shift + k * x_step:] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
@@ -213,7 +213,7 @@ def add_row(
 
 @intrinsic
 def prefetch(typing: Any, like: Any, x: Any, start: Any) -> Any:
-    """Have the first numbers of ``x[start:]``, as many as a tile has, brought into the cache; they may lie outside."""
+    """Prefetch the first numbers of ``x[start:]``, as many as a tile has; they may lie outside."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.bitcast(_at(context, builder, x, *arguments[1:]), ir.IntType(8).as_pointer())
@@ -227,7 +227,7 @@ def prefetch(typing: Any, like: Any, x: Any, start: Any) -> Any:
 
 
 @intrinsic
-def put(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
+def store_rows(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
     """Set ``y[starts[row] + shift:]`` to each row."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -248,12 +248,12 @@ def add_to(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         tile_, y_, starts_, shift_ = arguments
         first = _at(context, builder, y, y_, shift_)
-        places = [builder.gep(first, [start]) for start in cgutils.unpack_tuple(builder, starts_)]
+        offsets = [builder.gep(first, [start]) for start in cgutils.unpack_tuple(builder, starts_)]
         sums = [
             builder.fadd(_load(builder, place, tile.vector), builder.extract_value(tile_, row))
-            for row, place in enumerate(places)
+            for row, place in enumerate(offsets)
         ]
-        for place, total in zip(places, sums, strict=True):  # after all loads
+        for place, total in zip(offsets, sums, strict=True):  # after all loads
             builder.store(total, _vector_pointer(builder, place, tile.vector), align=4)
         return context.get_dummy_value()
 
@@ -261,7 +261,7 @@ def add_to(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
 
 
 @intrinsic
-def sums_of_rows(typing: Any, tile: Any) -> Any:
+def row_sums(typing: Any, tile: Any) -> Any:
     """Return the sum of the lanes of each row, as a tuple; halves are added to halves."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -317,10 +317,9 @@ def _loop(
 
 
 def _row_pointers(builder: Any, tile: Tile, first: Any, starts: Any) -> list[Any]:
-    """Return where each row begins.
+    """Return the addresses of the rows.
 
-    The empty assembler text keeps LLVM from computing the addresses anew at each step: it would need more registers
-    for that than there are, and keep sums in memory.
+    The empty assembler text keeps LLVM from recomputing them at each step, for which it would spill sums to memory.
     """
     opaque = ir.InlineAsm(ir.FunctionType(first.type, [first.type]), "", "=r,0")
     return [builder.call(opaque, [builder.gep(first, [start])]) for start in cgutils.unpack_tuple(builder, starts)]

@@ -1,4 +1,4 @@
-"""Weights in the order in which they are read: for each block of channels, tap and term a vector of the channels."""
+"""Weights in the order of reading: for each block of channels, tap and term a vector of the channels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def pack(
 ) -> None:
     """Copy the weights of some blocks: for each tap and term a vector of their channels, zeros in lanes without one.
 
-    ``counts`` is (taps, terms of a tap), ``steps`` how far the weights of neighbouring (blocks' channels, taps, terms)
-    are apart. ``flipped`` starts with the last tap. A block's first column is where its weights begin.
+    ``counts`` is (taps, terms of a tap), ``steps`` are the distances of the weights of neighbouring (channels, taps,
+    terms). ``flipped`` begins with the last tap. The first column of a block is the index of its first weight.
     """
     taps, terms = counts
     lane_step, tap_step, term_step = steps
@@ -37,7 +37,7 @@ def pack(
 def unpack(
     begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, sums: Any, weights: Any
 ) -> None:
-    """Fill ``weights`` from the totals of all rows of ``sums``: undo :func:`pack`."""
+    """Fill ``weights`` from the totals of all rows of ``sums``: the inverse of :func:`pack`."""
     taps, terms = counts
     lane_step, tap_step, term_step = steps
     for m in range(begin, end):

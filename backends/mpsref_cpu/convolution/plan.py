@@ -1,4 +1,4 @@
-"""What there is to know of an image-valued convolution before its pixels: which pixels meet, and how the work is cut.
+"""How an image-valued convolution is computed: which pixels each tap joins, and how the work is cut.
 
 Forward and data gradient of convolution and transposed convolution are one sum over taps and channels. They differ in
 the pixels that a tap joins, which the problem's tables say, and in the axis of the weights that is summed over.
@@ -18,44 +18,44 @@ from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGrad
 from mpsref.operations import planned
 from mpsref_cpu.convolution.index_lists import Block, Sizes
 from mpsref_cpu.convolution.microkernels import LANES
-from mpsref_cpu.convolution.tap_groups import Parts, Span, Table, span, whole
+from mpsref_cpu.convolution.tap_groups import Span, Table, TapGroups, by_used_taps, span
 
 WIDTHS = tuple(lanes for lanes in (32, 16, 8, 4) if lanes <= LANES)
 
 PIXELS = 1024
-"""Pixels of a block of rows, about: weights are read once a block, and source rows at its edge twice."""
+"""Pixels of a chunk of rows, about: weights are read once a chunk, and source rows at its edge twice."""
 
 DEPTHWISE_BYTES = 1 << 19
-"""Bytes of results of a block of rows of a depthwise kernel, about: it passes over their channels one by one."""
+"""Bytes of results of a chunk of rows of a depthwise kernel, about: it passes over their channels one by one."""
 
-UNITS = 16
-"""Pieces that the work is cut into, at least, if it is long enough: more than there are threads, usually."""
+CHUNKS = 16
+"""Chunks of enough work, at least: usually more than there are threads."""
 
-UNIT_PRODUCTS = 1 << 21
-"""Products of a piece, at least: 20 microseconds or more."""
+CHUNK_PRODUCTS = 1 << 21
+"""Products of a chunk, at least: 20 microseconds or more."""
 
 PRODUCTS_A_BYTE = 8
 """Products that take as long as a byte that is read or written, about."""
 
 MOST_MULTIPLIED = 4
-"""Up to so many results of each channel, a kernel with one input channel a group runs as a depthwise one."""
+"""Results of each channel, at most, for which a kernel with one input channel a group runs as a depthwise one."""
 
-NEAR_TAPS, NEAR_LANES = (3, 5, 7), 16
-"""For so many taps of a depthwise kernel's row and at least so many lanes, code of its own is compiled."""
+ADJACENT_TAPS, ADJACENT_LANES = (3, 5, 7), 16
+"""Taps of a row of a depthwise kernel, and least lanes, for which specialized code is compiled."""
 
 FEW_RESULTS = 4
-"""Up to so many results a pixel and group, vectors run along the channels that are summed over."""
+"""Results a pixel and group, at most, for which vectors run along the channels that are summed over."""
 
 
 class Packing(NamedTuple):
-    """How weights are copied, for :func:`mpsref_cpu.convolution.packing.pack`."""
+    """The arguments of :func:`mpsref_cpu.convolution.packing.pack`."""
 
     size: int
-    """All numbers of the copy."""
+    """Size of the copy."""
     blocks: tuple[tuple[int, Array], ...]
-    """For each number of lanes its blocks as (first weight, where the copy begins, channels)."""
+    """For each number of lanes its blocks as (first weight, index in the copy, channels)."""
     steps: tuple[int, int, int]
-    """How far the weights of neighbouring channels, taps and terms are apart."""
+    """Distances of the weights of neighbouring channels, taps and terms."""
     counts: tuple[int, int]
     """Taps, and terms of a tap."""
     flipped: bool
@@ -67,27 +67,27 @@ class Plan:
     """How a problem is computed."""
 
     path: str
-    """Which compiled code runs it, see :func:`path_of`."""
+    """The compiled code, see :func:`path_of`."""
     sizes: Sizes
-    """Of the images as they are computed: with repeated channels, if :attr:`repeats` or :attr:`adds` says so."""
-    y: Parts
-    x: Parts
+    """Sizes of the images with their channels repeated according to :attr:`repeats` and :attr:`adds`."""
+    y: TapGroups
+    x: TapGroups
     span: Span
     kernel: tuple[int, int]
     """Taps of a kernel row, and terms of a tap."""
     repeats: int
-    """How often each source channel is taken."""
+    """Copies of each source channel."""
     adds: int
-    """How many computed channels are added up for one of the result."""
+    """Computed channels that are added up for one of the result."""
     packing: Packing
     blocks: tuple[tuple[Any, ...], ...]
-    """For each number of lanes its blocks of channels, share by share, and where those of each share begin; for
-    depthwise kernels also two tuples as long as most columns have taps side by side, and as their pixels are apart.
+    """For each number of lanes its blocks of channels and the first block of each chunk; for depthwise kernels also two
+    tuples as long as most columns have adjacent taps, and as the distance of their pixels.
     """
     bounds: Array
-    """The channels of the result are cut into shares here."""
+    """The channels of the result at which its chunks begin."""
     rows: int
-    """Rows of a block, counted through all images; there are :attr:`all_rows`."""
+    """Rows of a chunk, of :attr:`all_rows` in all images."""
     all_rows: int
     products: int
 
@@ -106,17 +106,17 @@ def plan(problem: Forward | GradientData) -> Plan:
     pixels = PIXELS
     if path == "depthwise":
         pixels = min(PIXELS, max(1, DEPTHWISE_BYTES // (4 * channels * adds)))
-    rows, parts = _units(images * height, width, pixels, len(blocks) if adds == 1 else 1, products)
-    edges = [len(blocks) * k // parts for k in range(parts + 1)]
+    rows, channel_chunks = _cut_rows(images * height, width, pixels, len(blocks) if adds == 1 else 1, products)
+    edges = [len(blocks) * k // channel_chunks for k in range(channel_chunks + 1)]
     y, x = _pixels(problem)
-    columns = whole(x)
-    tables = _by_share(blocks, edges)
+    columns = by_used_taps(x)
+    tables = _by_chunk(blocks, edges)
     if path == "depthwise":
-        tables = tuple((*table, _near(columns, table[0])) for table in tables)
+        tables = tuple((*table, _adjacent(columns, table[0])) for table in tables)
     return Plan(
         path,
         Sizes(height, width, channels * adds, source_height, source_width, source_channels * repeats),
-        whole(y),
+        by_used_taps(y),
         columns,
         span(y),
         (problem.spec.size[1], packing.counts[1]),
@@ -132,13 +132,13 @@ def plan(problem: Forward | GradientData) -> Plan:
 
 
 def path_of(problem: Weighted, back: bool) -> str:
-    """Return which compiled code runs a problem: "dense", "depthwise" or "dots"; ``back`` as for :func:`layout`."""
+    """Return the compiled code for a problem: "dense", "depthwise" or "few_outputs"; ``back`` as for :func:`layout`."""
     groups, inputs = problem.spec.groups, problem.weights_shape[3]
     outputs = problem.output_channels // groups
     if groups > 1 and inputs == 1 and outputs <= MOST_MULTIPLIED:
         return "depthwise"
     results, terms = (inputs, outputs) if back else (outputs, inputs)
-    return "dots" if results <= FEW_RESULTS and terms >= LANES and terms % WIDTHS[-1] == 0 else "dense"
+    return "few_outputs" if results <= FEW_RESULTS and terms >= LANES and terms % WIDTHS[-1] == 0 else "dense"
 
 
 def layout(problem: Weighted, back: bool, path: str) -> tuple[list[tuple[int, Block]], Packing]:
@@ -153,7 +153,7 @@ def layout(problem: Weighted, back: bool, path: str) -> tuple[list[tuple[int, Bl
         groups, into, outputs = 1, problem.output_channels, problem.output_channels
     elif back:
         terms, into, steps = outputs, inputs, (1, inputs, taps * inputs)
-    vectors = next(lanes for lanes in WIDTHS if terms % lanes == 0) if path == "dots" else 0
+    vectors = next(lanes for lanes in WIDTHS if terms % lanes == 0) if path == "few_outputs" else 0
     blocks: list[tuple[int, Block]] = []
     packed: list[tuple[int, tuple[int, int, int]]] = []
     end = 0
@@ -183,12 +183,12 @@ def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
 
     A rest is a block like those before it, or, alone, of the fewest lanes that hold it: another number of lanes is
     another pass over the image. But depthwise kernels, which read vectors of the source, have no lanes beyond its
-    channels, and dots are one channel each.
+    channels, and with few outputs a block is one channel.
 
-    >>> cut(11, "dense"), cut(11, "depthwise"), cut(2, "dots")
+    >>> cut(11, "dense"), cut(11, "depthwise"), cut(2, "few_outputs")
     ([(0, 11, 16)], [(0, 8, 8), (8, 2, 2), (10, 1, 1)], [(0, 1, 1), (1, 1, 1)])
     """
-    if path == "dots":
+    if path == "few_outputs":
         return [(channel, 1, 1) for channel in range(channels)]
     blocks, first = [], 0
     while first < channels:
@@ -202,27 +202,27 @@ def cut(channels: int, path: str) -> list[tuple[int, int, int]]:
     return blocks
 
 
-def _near(x: Parts, lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return tuples as long as the largest part of the columns has taps, and as its columns are apart in the source."""
+def _adjacent(x: TapGroups, lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return tuples as long as the largest tap group of the columns has taps, and as its columns are apart."""
     most = int(np.diff(x.start).argmax())
     taps, first = int(np.diff(x.tap_start)[most]), int(x.start[most])
     step = int(x.base[first + 1] - x.base[first]) if np.diff(x.start)[most] > 1 else 0
-    if lanes < NEAR_LANES or taps not in NEAR_TAPS or not 1 <= step <= 2:
+    if lanes < ADJACENT_LANES or taps not in ADJACENT_TAPS or not 1 <= step <= 2:
         taps = step = 1
     return (0,) * taps, (0,) * step
 
 
-def _units(rows: int, width: int, pixels: int, blocks: int, products: int) -> tuple[int, int]:
-    """Return how many rows are a block, and how many parts the blocks of channels are cut into."""
-    units = min(UNITS, max(1, products // UNIT_PRODUCTS))
-    row_blocks = max(1, -(-rows * width // pixels))
-    parts = max(1, min(blocks, units // row_blocks))
-    row_blocks = min(rows, max(row_blocks, -(-units // parts)))
-    return -(-rows // row_blocks), parts
+def _cut_rows(rows: int, width: int, pixels: int, blocks: int, products: int) -> tuple[int, int]:
+    """Return the rows of a chunk, and the number of chunks of channels."""
+    chunks = min(CHUNKS, max(1, products // CHUNK_PRODUCTS))
+    row_chunks = max(1, -(-rows * width // pixels))
+    channel_chunks = max(1, min(blocks, chunks // row_chunks))
+    row_chunks = min(rows, max(row_chunks, -(-chunks // channel_chunks)))
+    return -(-rows // row_chunks), channel_chunks
 
 
-def _by_share(blocks: list[tuple[int, Block]], edges: list[int]) -> tuple[tuple[Any, ...], ...]:
-    """Return the blocks of each number of lanes as a table, and where each share's begin; shares begin at ``edges``."""
+def _by_chunk(blocks: list[tuple[int, Block]], edges: list[int]) -> tuple[tuple[Any, ...], ...]:
+    """Return the blocks of each number of lanes as a table, and the first of each chunk; chunks begin at ``edges``."""
     tables = []
     for lanes, table in by_lanes(blocks):
         before = np.cumsum([0, *(of_block == lanes for of_block, _ in blocks)])

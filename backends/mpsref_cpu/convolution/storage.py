@@ -1,7 +1,7 @@
-"""Between images as they are stored and the float32 rows that convolution computes with.
+"""Conversion between stored images and the float32 rows that convolution computes with.
 
-float32 images are computed in place. Of others, and where the channels of a depthwise kernel meet several of the
-result, some rows at a time are copied.
+float32 images are computed in place. Of others, and of depthwise kernels with several results a channel, some rows at a
+time are copied.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.activation.functions import value
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.convolution.index_lists import Sizes, Units, rows_of
+from mpsref_cpu.convolution.index_lists import Chunks, Sizes, rows_of_chunk
 from mpsref_cpu.convolution.tap_groups import Span
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
-SLABS = 4
-"""Images that are not computed in place are copied in about so many parts, one after the other."""
+COPIES = 4
+"""Images that are not computed in place are copied in about this many chunks, one after the other."""
 
 
-def slabs(rows: int, block: int) -> list[tuple[int, int]]:
-    """Cut rows, in blocks of so many, into the parts of which copies are made at a time: (first, after the last)."""
-    step = block * -(-rows // (SLABS * block))
+def cut_rows(rows: int, block: int) -> list[tuple[int, int]]:
+    """Cut rows, in multiples of ``block``, into the chunks that are copied at a time: (first, after the last)."""
+    step = block * -(-rows // (COPIES * block))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
@@ -53,7 +53,7 @@ def widened(stored: Array, first: int, size: int, repeats: int) -> Array:
 
 @compiled
 def _widen(begin: int, end: int, stored: Any, first: int, wide: Any, times: int) -> None:
-    """Fill ``wide`` with the numbers ``begin`` to ``end`` of ``stored[first:]``, each so many times."""
+    """Fill ``wide`` with the numbers ``begin`` to ``end`` of ``stored[first:]``, each ``times`` times."""
     if times == 1:
         start = np.uintp(first)
         for i in range(np.uintp(begin), np.uintp(end)):
@@ -67,19 +67,19 @@ def _widen(begin: int, end: int, stored: Any, first: int, wide: Any, times: int)
 
 @compiled
 def finish(
-    begin: int, end: int, units: Units, width: int, bounds: Any, many: int, neuron: Any, sums: Any, result: Any
+    begin: int, end: int, chunks: Chunks, width: int, bounds: Any, many: int, neuron: Any, sums: Any, result: Any
 ) -> None:
-    """Store ``neuron`` of the sum of each ``many`` neighbours of ``sums`` as channels of the result, piece by piece.
+    """Store the activation ``neuron`` of the sum of each ``many`` neighbours of ``sums`` as channels of the result.
 
-    The channels of a piece's share are ``bounds[share]`` to ``bounds[share + 1]``; ``width`` is that of a row.
+    The channels of a chunk are ``bounds[channel_chunk]`` to ``bounds[channel_chunk + 1]``; rows are ``width`` long.
     """
     channels = bounds[-1]
-    for unit in range(begin, end):
-        first_row, last_row, share = rows_of(units, unit)
-        first: Any = np.uintp(bounds[share])
-        count = np.uintp(bounds[share + 1]) - first
+    for chunk in range(begin, end):
+        first_row, last_row, channel_chunk = rows_of_chunk(chunks, chunk)
+        first: Any = np.uintp(bounds[channel_chunk])
+        count = np.uintp(bounds[channel_chunk + 1]) - first
         for pixel in range(first_row * width, last_row * width):
-            p = np.uintp((pixel - units.row * width) * channels * many) + first * np.uintp(many)
+            p = np.uintp((pixel - chunks.row * width) * channels * many) + first * np.uintp(many)
             q = np.uintp(pixel * channels) + first
             if many == 1:
                 for c in range(count):

@@ -1,8 +1,8 @@
-"""Axes cut into parts: positions that use the same taps, and read the same pixels relative to where each begins.
+"""Positions of an axis grouped by the taps that they use, and by what these read relative to the first of them.
 
-Inside the image all positions are one part; each border adds a few. Within a part there are no cases: every position
-sums the same products, shifted. So edge modes, offsets, dilations and the strides of gradients are settled here, and
-compiled code knows none of them.
+Inside the image all positions are one group; each border adds a few. Within a group every position sums the same
+products, shifted. So edge modes, offsets, dilations and the strides of gradients are resolved here, and compiled code
+has no case distinctions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ Indices = npt.NDArray[np.int64]
 Table: TypeAlias = npt.NDArray[np.integer[Any]]
 """The pixel of each position and tap of an axis, -1 where there is none."""
 
-
 NOTHING = np.empty(0, np.int64)
 
 
-class Parts(NamedTuple):
-    """The parts of an axis, one after the other.
+class TapGroups(NamedTuple):
+    """The groups of an axis, one after the other.
 
-    Part k has the positions ``position[start[k]:start[k + 1]]``, ascending; tap ``tap[i]`` of position p reads pixel
+    Group k has the positions ``position[start[k]:start[k + 1]]``, ascending; tap ``tap[i]`` of position p reads pixel
     ``base[p] + shift[i]``, for i in ``range(tap_start[k], tap_start[k + 1])``, ascending in the taps.
     """
 
@@ -43,19 +42,19 @@ class Span(NamedTuple):
 
 
 def span(pixels: Table) -> Span:
-    """Return what positions read, from the pixel of each position and tap, -1 where there is none."""
+    """Return the first and the last pixel that each position reads."""
     last = np.iinfo(np.int64).max
     low = np.where(pixels < 0, last, pixels.astype(np.int64)).min(axis=1)
     return Span(low, pixels.max(axis=1).astype(np.int64))
 
 
-def whole(pixels: Table) -> Parts:
-    """Return the parts of an axis by all that their positions read; each position is in one part.
+def by_used_taps(pixels: Table) -> TapGroups:
+    """Group the positions by the set of their taps; each is in one group.
 
-    >>> parts = whole(np.array([[-1, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, -1]]))
-    >>> parts.start.tolist(), parts.position.tolist(), parts.base.tolist()
+    >>> groups = by_used_taps(np.array([[-1, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, -1]]))
+    >>> groups.start.tolist(), groups.position.tolist(), groups.base.tolist()
     ([0, 1, 2, 4], [0, 3, 1, 2], [0, 2, 0, 1])
-    >>> parts.tap_start.tolist(), parts.tap.tolist(), parts.shift.tolist()
+    >>> groups.tap_start.tolist(), groups.tap.tolist(), groups.shift.tolist()
     ([0, 2, 4, 7], [1, 2, 0, 1, 0, 1, 2], [0, 1, 0, 1, 0, 1, 2])
     """
     pixels = pixels.astype(np.int64)
@@ -72,16 +71,16 @@ def whole(pixels: Table) -> Parts:
     )
 
 
-def by_tap(pixels: Table) -> Parts:
-    """Return a part for each tap that reads anything: the positions where it does."""
+def by_tap(pixels: Table) -> TapGroups:
+    """Return a group for each tap that reads any pixel: the positions where it does."""
     positions = [np.flatnonzero(column >= 0) for column in pixels.T]
     taps = [t for t, p in enumerate(positions) if p.size]
     bases = [pixels[positions[t], t] for t in taps]
     return _joined([positions[t] for t in taps], bases, [np.array([t]) for t in taps], [np.zeros(1, int) for _ in taps])
 
 
-def _joined(positions: list[Indices], bases: list[Indices], taps: list[Indices], shifts: list[Indices]) -> Parts:
+def _joined(positions: list[Indices], bases: list[Indices], taps: list[Indices], shifts: list[Indices]) -> TapGroups:
     starts, tap_starts = (np.cumsum([0, *map(len, lists)]) for lists in (positions, taps))
     columns = (np.concatenate([NOTHING, *lists]) for lists in (positions, bases, taps, shifts))
     position, base, tap, shift = columns
-    return Parts(starts, position, base, tap_starts, tap, shift)
+    return TapGroups(starts, position, base, tap_starts, tap, shift)

@@ -1,8 +1,8 @@
-"""The gradients for weights and biases of convolution and transposed convolution.
+"""The gradients of weights and biases of convolution and transposed convolution.
 
-Pixels are cut into parts, each with sums of its own, and the sums of a part into slices; how many of each depends on
-the problem alone. In the end the parts are added up. Workspace: the sums, and for each thread some rows. Large groups
-are computed one after the other, from copies of their channels.
+Rows are cut into parts with sums of their own, and the sums of each part into slices; both depend on the problem alone.
+At the end the parts are added up. Workspace: the sums, and some rows for each thread. Large groups are computed one
+after the other, from copies of their channels.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ from mpsref.kernels.convolution_transpose import TransposeGradientWeights
 from mpsref.operations import planned
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
 from mpsref_cpu.convolution.depthwise import reduce_depthwise
-from mpsref_cpu.convolution.index_lists import SEQUENCE, Rows, Sizes
+from mpsref_cpu.convolution.index_lists import SEQUENCE, ReductionChunks, Sizes
 from mpsref_cpu.convolution.microkernels import ROWS
 from mpsref_cpu.convolution.packing import unpack
-from mpsref_cpu.convolution.plan import PRODUCTS_A_BYTE, UNIT_PRODUCTS, UNITS, Packing, by_lanes, layout, path_of
-from mpsref_cpu.convolution.storage import slabs, source_rows, widened
-from mpsref_cpu.convolution.tap_groups import Parts, Span, by_tap, span, whole
+from mpsref_cpu.convolution.plan import CHUNK_PRODUCTS, CHUNKS, PRODUCTS_A_BYTE, Packing, by_lanes, layout, path_of
+from mpsref_cpu.convolution.storage import cut_rows, source_rows, widened
+from mpsref_cpu.convolution.tap_groups import Span, TapGroups, by_tap, by_used_taps, span
 from mpsref_cpu.convolution.weight_gradient_dense import reduce_dense
 from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
 
 PIXELS = 256
-"""Pixels that are added up at a time, about: vectors of a block for so many fill half of a first-level cache."""
+"""Pixels that are added up at a time, about: their vectors of a block fill half of an L1 cache."""
 
 FEW_CHANNELS = 16
-"""Up to so many, the taps inside the image share tiles."""
+"""Channels, at most, for which the taps inside the image share tiles."""
 
 MANY_OUTPUTS = 128
-"""With so many, the source is read often enough for a copy of it to pay."""
+"""Outputs from which the source is read often enough for a copy to pay."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a problem is computed, in terms of the convolution that takes "source" to "gradient"."""
+    """How a problem is computed, in terms of the convolution from "source" to "gradient"."""
 
     depthwise: bool
     exchanged: bool
-    """Whether x is the gradient, as in a transposed convolution."""
+    """Whether x takes the place of the gradient, as in a transposed convolution."""
     sizes: Sizes
-    y: Parts
-    x: Parts
+    y: TapGroups
+    x: TapGroups
     span: Span
     kernel: tuple[int, int]
     """Taps of a kernel row, and terms of a tap."""
     multiplier: int
-    """How often each channel of x is taken."""
+    """Copies of each channel of x."""
     blocks: tuple[tuple[int, Array], ...]
     packing: Packing
     all_rows: int
     rows: int
-    """Rows that are added up at a time."""
+    """ReductionChunks that are added up at a time."""
     parts: int
     slices: int
     copies: bool
-    """Whether the source is copied too, for many outputs that read it."""
+    """Whether the source is copied too."""
     products: int
 
 
@@ -77,7 +77,7 @@ def plan(problem: GradientWeights) -> Plan:
     multiplier = problem.output_channels // problem.spec.groups if depthwise else 1
     blocks, packing = layout(problem, exchanged, "depthwise" if depthwise else "dense")
     y, x = joined.pixels()
-    cut = whole if depthwise or packing.counts[1] <= FEW_CHANNELS else by_tap
+    cut = by_used_taps if depthwise or packing.counts[1] <= FEW_CHANNELS else by_tap
     if exchanged:
         channels *= multiplier
     else:
@@ -86,10 +86,10 @@ def plan(problem: GradientWeights) -> Plan:
     all_rows, pixels = images * height, images * height * width
     products = pixels * problem.weights_shape[0] * math.prod(problem.weights_shape[1:])
     operand = max(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
-    units = min(UNITS, max(1, products // UNIT_PRODUCTS))
-    parts = max(1, min(units, operand // packing.size, all_rows // rows))
+    chunks = min(CHUNKS, max(1, products // CHUNK_PRODUCTS))
+    parts = max(1, min(chunks, operand // packing.size, all_rows // rows))
     parts = max(parts, -(-all_rows // (rows * SEQUENCE)))
-    slices = min(-(-units // parts), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
+    slices = min(-(-chunks // parts), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
     return Plan(
         depthwise,
         exchanged,
@@ -117,7 +117,7 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     if problem.spec.groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
         _weights(plan(problem), g, x, dw)
         return
-    p = plan(_of_a_group(problem))  # far apart, as they lie, the pixels of a group would throw each other out of caches
+    p = plan(_of_a_group(problem))  # in place, the pixels of a group would evict each other from caches
     parts = [np.split(array, problem.spec.groups, axis) for array, axis in ((g, 3), (x, 3), (dw, 0))]
     for of_g, of_x, of_weights in zip(*parts, strict=True):
         _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
@@ -145,13 +145,13 @@ def _weights(p: Plan, g: Array, x: Array, dw: Array) -> None:
     add = reduce_depthwise if p.depthwise else reduce_dense
     nbytes = g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE
     pitch = p.sizes.width * p.sizes.pitch
-    for first, last in [(0, p.all_rows)] if in_place else slabs(p.all_rows, p.rows):
+    for first, last in [(0, p.all_rows)] if in_place else cut_rows(p.all_rows, p.rows):
         values, slopes, first_source, first_row = stored, gradients, 0, 0
         if not in_place:
             values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], first, last)
             slopes = widened(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
             first_row = first
-        rows = Rows(first, last, p.rows, p.all_rows, p.parts, p.slices, first_source, first_row)
+        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.parts, p.slices, first_source, first_row)
         for lanes, blocks in p.blocks:
             tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
             for_rows(add, p.parts * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)

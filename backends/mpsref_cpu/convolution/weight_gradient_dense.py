@@ -1,13 +1,12 @@
-"""Dense sums over pixels: the gradient for the weights.
+"""Dense sums over pixels: the weight gradient.
 
-A *job* is a part of the rows and one of the columns (see :mod:`mpsref_cpu.convolution.tap_groups`): it owns the
-products of its pixels with its taps. With many channels there is a job for each tap; with few, jobs are the image's
-middle and its
-borders, whose taps and channels together fill tiles.
+A *job* is a tap group of the rows and one of the columns (see :mod:`mpsref_cpu.convolution.tap_groups`), with the
+products of its pixels and its taps. With many channels there is a job for each tap; with few, jobs are the middle of
+the image and its borders, whose taps and channels together fill tiles.
 
 A tile is six terms, pairs of a tap and a channel, and the output channels of a block. The source is read one number at
-a time, where it lies or from a copy in the order of the tiles; the gradient from a copy of some rows, in vectors of a
-block. Sums lie in the order of packed weights.
+a time, in place or from a copy in the order of the tiles; the gradient from a copy of some rows, in vectors of a block.
+Sums are in the order of packed weights.
 """
 
 from __future__ import annotations
@@ -17,14 +16,22 @@ from typing import Any
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.convolution.index_lists import SEQUENCE, Rows, Sizes, list_pixel_runs, list_terms, most_taps, part_of
-from mpsref_cpu.convolution.microkernels import ROWS, add_scaled, add_to, copy, empty, places
-from mpsref_cpu.convolution.tap_groups import Parts
+from mpsref_cpu.convolution.index_lists import (
+    SEQUENCE,
+    ReductionChunks,
+    Sizes,
+    list_pixel_runs,
+    list_terms,
+    most_taps,
+    reduction_chunk,
+)
+from mpsref_cpu.convolution.microkernels import ROWS, add_scaled, add_to, copy, empty, offsets
+from mpsref_cpu.convolution.tap_groups import TapGroups
 
 ROW = (0,) * ROWS
 
 SHARED, SHORT = 8, 32
-"""Pixels of shorter runs are copied one after the other for each job, if so many tiles share the copy."""
+"""Tiles that must share a copy, and the length below which runs are copied one after the other for each job."""
 
 
 @compiled
@@ -32,46 +39,46 @@ def reduce_dense(
     begin: int,
     end: int,
     lanes: Any,
-    rows: Rows,
+    rows: ReductionChunks,
     source: Any,
     gradient: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     blocks: Any,
     sums: Any,
     copies: bool,
 ) -> None:
-    """Add the products of the pieces ``begin`` to ``end`` of ``rows`` to ``sums`` (parts, packed weights).
+    """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (parts, packed weights).
 
     ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
     ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.Block`.
     """
-    for unit in range(begin, end):
-        _reduce_dense_unit(lanes, unit, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
+    for chunk in range(begin, end):
+        _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
 
 
 @inlined
-def _reduce_dense_unit(
+def _reduce_dense_chunk(
     lanes: Any,
-    unit: int,
-    rows: Rows,
+    chunk: int,
+    rows: ReductionChunks,
     source: Any,
     gradient: Any,
     sizes: Sizes,
-    y: Parts,
-    x: Parts,
+    y: TapGroups,
+    x: TapGroups,
     kernel: Any,
     blocks: Any,
     sums: Any,
     copies: bool,
 ) -> None:
-    begin, end, part, slice_ = part_of(rows, unit)
+    begin, end, part, slice_ = reduction_chunk(rows, chunk)
     at, step = part * sums.shape[1], rows.step
     width = len(lanes)
     zeros = empty(ROWS, lanes)
-    rows_of_copy = places(zeros, np.arange(ROWS), 0)
+    rows_of_copy = offsets(zeros, np.arange(ROWS), 0)
     runs = np.empty((step * sizes.width + 1, 4), np.int64)
     panel = np.empty(blocks.shape[0] * step * sizes.width * width, np.float32)
     most = most_taps(y) * most_taps(x) * kernel[1] + ROWS
@@ -108,7 +115,7 @@ def _reduce_dense_unit(
                     _, source_channel, block_at, _ = blocks[m]
                     vectors = m * (all_pixels if all_pixels else pixels) * width
                     for k in range(low, high):
-                        starts, targets = places(zeros, of, k * ROWS), places(zeros, into, k * ROWS)
+                        starts, targets = offsets(zeros, of, k * ROWS), offsets(zeros, into, k * ROWS)
                         tile, added, done = zeros, 0, (k - low) * pixels * ROWS
                         for r in range(listed):
                             shift, pixel, count, x_step = runs[r]
@@ -128,7 +135,7 @@ def _reduce_dense_unit(
 
 @inlined
 def _join(runs: Any, pixels: int) -> int:
-    """Replace all runs by as few as there may be: their pixels follow each other now."""
+    """Replace all runs, whose pixels are contiguous now, by as few as possible."""
     listed = -(-pixels // SEQUENCE)
     for r in range(listed):
         runs[r, 1], runs[r, 2] = r * SEQUENCE, min(SEQUENCE, pixels - r * SEQUENCE)
@@ -141,7 +148,7 @@ def _copy_pixels(
 ) -> None:
     """Fill ``panel``: for each block its channels of the pixels of all runs, zeros in lanes without one.
 
-    Runs then say where their pixels are in the panel.
+    Runs are changed to refer to pixels of the panel.
     """
     width, at = len(lanes), 0
     for m in range(blocks.shape[0]):
@@ -166,7 +173,7 @@ def _copy_pixels(
 def _copy_terms(source: Any, runs: Any, listed: int, of: Any, low: int, high: int, pixels: int, copied: Any) -> None:
     """Copy the terms of tiles ``low`` to ``high``: for each tile the pixels of all runs, ROWS numbers of each.
 
-    The terms of a tile are neighbours in the source, but for those that repeat the last one.
+    The terms of a tile are contiguous in the source, except those that repeat the last one.
     """
     done = 0
     for r in range(listed):

@@ -1,18 +1,18 @@
 """Batch normalization: two reductions and two pointwise passes, each of which reads its images once.
 
-Loops run over *strips*: as many whole pixels as have about 512 numbers, so that few channels are as fast as many; the
+Loops run over *strips*, of as many whole pixels as have about 512 numbers, so that few channels are as fast as many;
 vectors (C,) are repeated to the length of a strip. Reductions cut the pixels into blocks whose size depends on the
-shape alone, add each block up in float32, four strips at a time, and join the blocks in float64, in their order:
+shape alone, add each block up in float32, four strips at a time, and merge the blocks in float64, in their order:
 results do not depend on the number of threads.
 
-A block's sums of ``d = x - shift`` and ``d * d`` give its mean and m2 in one pass. That loses digits only where the
-shift, the block's first pixel, is far from the mean; then the block, which is still in cache, is added up again.
+A block's sums of ``d = x - shift`` and ``d * d`` give its mean and m2 in one pass. Digits are lost only where the
+shift, the first pixel of the block, is far from the mean; then the block, which is still in cache, is added up again.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,85 +22,100 @@ from mpsref.kernels.batch_normalization import (
     BatchProblem,
     Forward,
     Gradient,
-    Inputs,
     Reduction,
     Statistics,
     StatisticsGradient,
 )
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 STRIP = 512
-"""About how many numbers a strip has; at least one pixel."""
+"""Numbers of a strip, about; at least one pixel."""
 
 TILE = 512
-"""A longer strip is worked on in pieces of so many numbers, several strips at a time: their vectors stay in cache."""
+"""Longer strips are processed in tiles of this size, several strips at a time: their vectors stay in cache."""
 
 ROWS = 16
-"""So many strips at a time."""
+"""Strips at a time."""
 
-PARTS, FEWEST, MOST = 16, 64, 1024
-"""The pixels are cut into 16 blocks, of at least 64 pixels and at most 1,024 strips: joining blocks takes time, too."""
+BLOCKS, LEAST_PIXELS, MOST_STRIPS = 16, 64, 1024
+"""Pixels are cut into 16 blocks, of at least 64 pixels and at most 1,024 strips: merging blocks takes time too."""
 
 FAR = 64
-"""A shift is far where its squared distance from the mean is more than so many variances."""
+"""Squared distance from the mean, in variances, from which a shift is far."""
+
+
+class Plan(NamedTuple):
+    """What depends on the problem alone."""
+
+    names: tuple[str, ...]
+    """Of the inputs."""
+    strip: int
+    strips: int
+    neuron: Any
+    """The activation for compiled code; PReLU with a slope for each place in a strip."""
+    ones: Array
+    zeros: Array
+
+
+@planned
+def _plan(problem: BatchProblem) -> Plan:
+    channels = problem.channels
+    strip = channels * max(1, STRIP // channels)
+    form = compiled_form(problem.spec.neuron)
+    if isinstance(form, Prelu):
+        form = form._replace(slopes=np.resize(form.slopes, strip))
+    strips = -(-math.prod(problem.source_shape) // strip)
+    ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
+    return Plan(tuple(problem.input_shapes), strip, strips, form, ones, zeros)
 
 
 def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
     """Fill mean and m2."""
-    pixels, block, parts = as_storage(x), _block(problem), _parts(problem)
-    for_rows(_statistics, len(parts), pixels, block, _strip(problem), parts, nbytes=x.nbytes)
-    before = np.array(state, np.float64) if problem.count else parts[0]
-    _merge(parts, block, problem.pixels, problem.count, before, *out)
+    block, sums = _block(problem), _block_sums(problem)
+    for_rows(_statistics, len(sums), x, block, _plan(problem).strip, sums)
+    before = np.array(state, np.float64) if problem.count else sums[0]
+    _merge(sums, block, problem.pixels, problem.count, before, *out)
 
 
 def forward(problem: Forward, *inputs: Array, out: Array) -> None:
     """Fill y."""
-    given, neuron = problem.named(inputs), _neuron(problem)
-    x, y, vectors = as_storage(given.x), as_storage(out), _vectors(problem, given)
-    for_rows(_forward, -(-x.size // vectors.shape[1]), x, vectors, neuron, y, nbytes=given.x.nbytes + out.nbytes)
+    plan = _plan(problem)
+    given = dict(zip(plan.names, inputs, strict=True))
+    for_rows(_forward, plan.strips, given["x"], _vectors(plan, problem, given), plan.neuron, out)
 
 
 def statistics_gradient(problem: StatisticsGradient, *inputs: Array, out: tuple[Array, Array]) -> None:
     """Fill dbeta and dgamma."""
-    given, neuron = problem.named(inputs), _neuron(problem)
-    g, x, vectors = as_storage(given.g), as_storage(given.x), _vectors(problem, given)
-    block, parts = _block(problem), _parts(problem)
-    nbytes = given.g.nbytes + given.x.nbytes
-    for_rows(_statistics_gradient, len(parts), g, x, vectors, neuron, block, parts, nbytes=nbytes)
-    before = np.array((given.dbeta, given.dgamma), np.float64) if problem.count else parts[0]
-    _total(parts, problem.count, before, *out)
+    plan = _plan(problem)
+    given = dict(zip(plan.names, inputs, strict=True))
+    block, sums = _block(problem), _block_sums(problem)
+    vectors = _vectors(plan, problem, given)
+    for_rows(_statistics_gradient, len(sums), given["g"], given["x"], vectors, plan.neuron, block, sums)
+    before = np.array((given["dbeta"], given["dgamma"]), np.float64) if problem.count else sums[0]
+    _total(sums, problem.count, before, *out)
 
 
 def gradient(problem: Gradient, *inputs: Array, out: Array) -> None:
-    """Fill dx; with frozen statistics and no neuron x is not read."""
-    given, neuron = problem.named(inputs), _neuron(problem)
-    g, x, dx = as_storage(given.g), as_storage(given.x), as_storage(out)
-    vectors = _vectors(problem, given, problem.count)
-    nbytes = given.g.nbytes + given.x.nbytes + out.nbytes
+    """Fill dx; with frozen statistics and no activation x is not read."""
+    plan = _plan(problem)
+    given = dict(zip(plan.names, inputs, strict=True))
+    vectors = _vectors(plan, problem, given, problem.count)
     kernel = _gradient if problem.count else _frozen
-    for_rows(kernel, -(-x.size // vectors.shape[1]), g, x, vectors, neuron, dx, nbytes=nbytes)
-
-
-def _strip(problem: BatchProblem) -> int:
-    return problem.channels * max(1, STRIP // problem.channels)
+    for_rows(kernel, plan.strips, given["g"], given["x"], vectors, plan.neuron, out)
 
 
 def _block(problem: Reduction) -> int:
-    """Return how many pixels a block has."""
-    return min(max(FEWEST, -(-problem.pixels // PARTS)), MOST * _strip(problem) // problem.channels)
+    """Return the pixels of a block."""
+    most = MOST_STRIPS * max(1, STRIP // problem.channels)
+    return min(max(LEAST_PIXELS, -(-problem.pixels // BLOCKS)), most)
 
 
-def _neuron(problem: BatchProblem) -> Any:
-    """Return the neuron for compiled code; PReLU with a slope for each place in a strip."""
-    form = compiled_form(problem.spec.neuron)
-    return form._replace(slopes=np.resize(form.slopes, _strip(problem))) if isinstance(form, Prelu) else form
-
-
-def _parts(problem: Reduction) -> Array:
+def _block_sums(problem: Reduction) -> Array:
     """Return memory for two float64 sums of each channel and block."""
     return np.empty((-(-problem.pixels // _block(problem)), 2, problem.channels))
 
@@ -109,26 +124,21 @@ MEAN, ROOT, GAMMA, BETA, DBETA, DGAMMA, SCALE = range(7)
 """The vectors of a strip; ROOT is r, SCALE is gamma * r, and the two sums, if there are any, are divided by n."""
 
 
-def _vectors(problem: BatchProblem, given: Inputs, count: int = 0) -> Array:
+def _vectors(plan: Plan, problem: BatchProblem, given: dict[str, Array], count: int = 0) -> Array:
     """Return the vectors, a row each, repeated to the length of a strip; with sums over ``count`` pixels, if any."""
-    ones, zeros = _constants(problem.channels)
-    gamma, beta = ones if given.gamma is None else given.gamma, zeros if given.beta is None else given.beta
-    rows = (given.mean, given.variance, gamma, beta, *((given.dbeta, given.dgamma) if count else ()))
-    vectors: Array = _completed(np.concatenate(rows), len(rows), _strip(problem), problem.spec.epsilon, count)
+    rows = [given["mean"], given["variance"], given.get("gamma", plan.ones), given.get("beta", plan.zeros)]
+    if count:
+        rows += given["dbeta"], given["dgamma"]
+    vectors: Array = _completed(np.concatenate(rows), len(rows), plan.strip, problem.spec.epsilon, count)
     return vectors
 
 
-@lru_cache(maxsize=64)
-def _constants(channels: int) -> tuple[Array, Array]:
-    return np.ones(channels, np.float32), np.zeros(channels, np.float32)
-
-
-# Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
+# Indices are unsigned: for signed ones numba generates a test for negative values.
 
 
 @compiled
 def _completed(given: Any, rows: int, strip: int, epsilon: float, n: int) -> Any:
-    """Return all vectors from those that are ``given``, one after the other: the first ``rows`` of them."""
+    """Return all vectors from the first ``rows`` of them, which are ``given`` one after the other."""
     channels = given.size // rows
     vectors = np.empty((SCALE + 1, strip), np.float32)
     for c in range(channels):
@@ -146,7 +156,7 @@ def _completed(given: Any, rows: int, strip: int, epsilon: float, n: int) -> Any
 
 @compiled
 def _statistics(begin: int, end: int, x: Any, block: int, strip: int, parts: Any) -> None:
-    """Set mean and m2 of the blocks ``begin`` to ``end``; ``x`` is a vector of pixels as they are stored."""
+    """Set mean and m2 of the blocks ``begin`` to ``end``."""
     channels = parts.shape[2]
     shift, first, second = np.empty(strip, np.float32), np.empty(strip, np.float32), np.empty(strip, np.float32)
     for k in range(begin, end):
@@ -236,7 +246,7 @@ def _merge(parts: Any, block: int, pixels: int, count: int, before: Any, to_mean
     _copy(m2, to_m2)
 
 
-# Loops, because numba brings along texts of errors for operations of whole arrays, which take seconds to compile.
+# Loops: numba compiles the error messages of operations on whole arrays too, which takes seconds.
 
 
 @inlined
@@ -329,7 +339,7 @@ def _statistics_gradient(
 
 @inlined
 def _upstream(neuron: Any, g: Any, x: Any, at: Any, mean: Any, root: Any, gamma: Any, beta: Any, place: Any) -> Any:
-    """Return g' of the pixel at ``at``, which has this place in a strip, and how far the pixel is from the mean."""
+    """Return g' of the pixel at ``at``, at ``place`` in its strip, and its distance from the mean."""
     distance = load(x[at]) - mean
     return load(g[at]) * slope(neuron, distance * root * gamma + beta, place), distance
 

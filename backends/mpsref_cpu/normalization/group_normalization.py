@@ -1,12 +1,11 @@
 """Instance and group normalization: two passes over the pixels, forward and gradient.
 
 The first pass adds up, for each channel of each chunk of pixels, ``d`` and ``d**2`` (the gradient also ``g`` and
-``g d``), where ``d = x - k`` and k is the chunk's first pixel: a constant channel has d = 0 throughout, and a mean far
-from 0 costs no digits. A chunk is short, so its sums are float32; means and squared deviations of the chunks, then of
-the channels of a group, are merged in float64, in a fixed order. The second pass writes the result.
+``g d``), where ``d = x - k`` and k is the first pixel of the chunk: a constant channel has d = 0 throughout, and a mean
+far from 0 costs no digits. A chunk is short, so its sums are float32; means and squared deviations of the chunks, then
+of the channels of a group, are merged in float64, in a fixed order. The second pass writes the result.
 
-Pixels are worked on in rows of *lanes*: several pixels side by side, so that rows are long also for few channels.
-Workspace: the sums of each chunk.
+Loops run over rows of several pixels, so that they are long for few channels too. Workspace: the sums of each chunk.
 """
 
 from __future__ import annotations
@@ -23,53 +22,56 @@ from mpsref.kernels.group_normalization import (
     NormalizationForward,
     NormalizationGradient,
 )
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-LANES = 256
-"""A row has about so many elements, or one pixel."""
+ROW = 256
+"""Elements of a row, about; at least one pixel."""
 
 ROWS = 128
-"""Rows of a chunk. The error of a chunk's sums grows with it; 128 leave most of the bound to the data."""
+"""Rows of a chunk. The error of its sums grows with it; 128 leave most of the error bound to the data."""
 
 WORK = 8
-"""To merge a sum takes about as long as to add up so many pixels."""
+"""Merging a sum takes about as long as adding up this many pixels."""
 
 
 class Sizes(NamedTuple):
-    """How an image is cut up."""
+    """How an image is cut."""
 
     pixels: int
     channels: int
     row: int
-    """Pixels of a row of lanes."""
+    """Pixels of a row."""
     chunk: int
-    """Pixels of a chunk, but for the last of an image."""
+    """Pixels of a chunk, except the last of an image."""
     chunks: int
     """Chunks of an image."""
 
-    @classmethod
-    def of(cls, problem: GroupsProblem) -> Sizes:
-        """Cut the images of a problem up."""
-        _, height, width, channels = problem.source_shape
-        pixels = height * width
-        row = min(pixels, max(1, LANES // channels))
-        chunk = min(pixels, row * ROWS)
-        return cls(pixels, channels, row, chunk, -(-pixels // chunk))
+
+@planned
+def _sizes(problem: GroupsProblem) -> Sizes:
+    _, height, width, channels = problem.source_shape
+    pixels = height * width
+    row = min(pixels, max(1, ROW // channels))
+    chunk = min(pixels, row * ROWS)
+    return Sizes(pixels, channels, row, chunk, -(-pixels // chunk))
 
 
 def forward(problem: NormalizationForward, x: Array, *vectors: Array, out: Array) -> None:
     """Fill y (N, H, W, C) from x, and from gamma and beta (C,) where they are given."""
     gamma, beta = problem.parameters(vectors, np.float32)
-    pixels, results, sizes, n = as_storage(x), as_storage(out), Sizes.of(problem), x.shape[0]
-    sums = np.empty((n * sizes.chunks, 2, sizes.channels), np.float32)
+    sizes, n = _sizes(problem), x.shape[0]
+    chunks = n * sizes.chunks
+    sums = np.empty((chunks, 2, sizes.channels), np.float32)
     factors = np.empty((n, 3, sizes.channels), np.float32)
+    for_rows(_add_up, chunks, x, sums, sizes)
+    stored = as_storage(x)  # little of it is read
     groups, epsilon = problem.groups, problem.spec.epsilon
-    for_rows(_add_up, n * sizes.chunks, pixels, sums, sizes, nbytes=x.nbytes)
-    for_rows(_factors, n, pixels, sums, sizes, groups, epsilon, gamma, beta, factors, nbytes=WORK * sums.nbytes)
-    for_rows(_normalize, n * sizes.chunks, pixels, factors, results, sizes, nbytes=x.nbytes + out.nbytes)
+    for_rows(_factors, n, stored, sums, sizes, groups, epsilon, gamma, beta, factors, nbytes=WORK * sums.nbytes)
+    for_rows(_normalize, chunks, x, factors, out, sizes)
 
 
 def gradient(
@@ -78,46 +80,46 @@ def gradient(
     """Fill dx (N, H, W, C), dgamma and dbeta (N, C) from g and x, and from gamma (C,) where it is given."""
     dx, dgamma, dbeta = out
     gamma = problem.parameters(vectors, np.float32)
-    gradients, pixels, results, sizes, n = as_storage(g), as_storage(x), as_storage(dx), Sizes.of(problem), x.shape[0]
-    sums = np.empty((n * sizes.chunks, 4, sizes.channels), np.float32)
+    sizes, n = _sizes(problem), x.shape[0]
+    chunks = n * sizes.chunks
+    sums = np.empty((chunks, 4, sizes.channels), np.float32)
     factors = np.zeros((n, 4, sizes.channels), np.float32)
-    groups, epsilon = problem.groups, problem.spec.epsilon
-    nbytes, chunks = g.nbytes + x.nbytes, n * sizes.chunks
-    for_rows(_add_up_both, chunks, gradients, pixels, sums, sizes, nbytes=nbytes)
-    for_rows(_slopes, n, pixels, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors, nbytes=WORK * sums.nbytes)
-    for_rows(_differentiate, chunks, gradients, pixels, factors, results, sizes, nbytes=nbytes + dx.nbytes)
+    for_rows(_add_up_both, chunks, g, x, sums, sizes)
+    shape = sizes, problem.groups, problem.spec.epsilon
+    for_rows(_slopes, n, as_storage(x), sums, *shape, gamma, dgamma, dbeta, factors, nbytes=WORK * sums.nbytes)
+    for_rows(_differentiate, chunks, g, x, factors, dx, sizes)
 
 
-# Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
+# Indices are unsigned: for signed ones numba generates a test for negative values.
 
 
 @compiled
 def _add_up(begin: int, end: int, source: Any, sums: Any, sizes: Any) -> None:
     """Add up d and d**2 over the pixels of the chunks ``begin`` to ``end``, counted through all images."""
     pixels, channels, row, chunk, chunks = sizes
-    lanes = row * channels
-    first, total, square = (np.empty(lanes, np.float32), np.empty(lanes, np.float32), np.empty(lanes, np.float32))
-    for unit in range(begin, end):
-        image, k = divmod(unit, chunks)
+    size = row * channels
+    first, total, square = (np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32))
+    for chunk_number in range(begin, end):
+        image, k = divmod(chunk_number, chunks)
         p = (image * pixels + k * chunk) * channels
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
         _begin(source, p, channels, first)
         total[:] = 0
         square[:] = 0
         while p < stop:
-            if p + 4 * lanes <= stop:
+            if p + 4 * size <= stop:
                 _add_rows(source, p, first, total, square)
-                p += 4 * lanes
+                p += 4 * size
             else:
-                _add_row(source, p, min(lanes, stop - p), first, total, square)
-                p += lanes
-        _fold(total, sums[unit, 0])
-        _fold(square, sums[unit, 1])
+                _add_row(source, p, min(size, stop - p), first, total, square)
+                p += size
+        _add_pixels_of_row(total, sums[chunk_number, 0])
+        _add_pixels_of_row(square, sums[chunk_number, 1])
 
 
 @inlined
 def _begin(source: Any, p: int, channels: int, first: Any) -> None:
-    """Set each lane to its channel of the pixel that begins at ``p``."""
+    """Repeat the pixel that begins at ``p``."""
     q = np.uintp(p)
     for start in range(np.uintp(0), np.uintp(first.size), np.uintp(channels)):
         for c in range(np.uintp(channels)):
@@ -150,11 +152,11 @@ def _add_row(source: Any, p: int, n: int, first: Any, total: Any, square: Any) -
 def _add_up_both(begin: int, end: int, gradients: Any, source: Any, sums: Any, sizes: Any) -> None:
     """Like ``_add_up``, with the sums of g and g d after those of d and d**2."""
     pixels, channels, row, chunk, chunks = sizes
-    lanes = row * channels
-    first, total, square = (np.empty(lanes, np.float32), np.empty(lanes, np.float32), np.empty(lanes, np.float32))
-    upstream, product = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
-    for unit in range(begin, end):
-        image, k = divmod(unit, chunks)
+    size = row * channels
+    first, total, square = (np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32))
+    upstream, product = np.empty(size, np.float32), np.empty(size, np.float32)
+    for chunk_number in range(begin, end):
+        image, k = divmod(chunk_number, chunks)
         p = (image * pixels + k * chunk) * channels
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
         _begin(source, p, channels, first)
@@ -163,18 +165,18 @@ def _add_up_both(begin: int, end: int, gradients: Any, source: Any, sums: Any, s
         upstream[:] = 0
         product[:] = 0
         while p < stop:
-            if p + 2 * lanes <= stop:
+            if p + 2 * size <= stop:
                 _add_two_of_both(gradients, source, p, first, total, square, upstream, product)
-                p += 2 * lanes
+                p += 2 * size
             else:
-                n = min(lanes, stop - p)
+                n = min(size, stop - p)
                 _add_row(source, p, n, first, total, square)
                 _add_products(gradients, source, p, n, first, upstream, product)
-                p += lanes
-        _fold(total, sums[unit, 0])
-        _fold(square, sums[unit, 1])
-        _fold(upstream, sums[unit, 2])
-        _fold(product, sums[unit, 3])
+                p += size
+        _add_pixels_of_row(total, sums[chunk_number, 0])
+        _add_pixels_of_row(square, sums[chunk_number, 1])
+        _add_pixels_of_row(upstream, sums[chunk_number, 2])
+        _add_pixels_of_row(product, sums[chunk_number, 3])
 
 
 @inlined
@@ -204,14 +206,14 @@ def _add_products(gradients: Any, source: Any, p: int, n: int, first: Any, upstr
 
 
 @inlined
-def _fold(lanes: Any, into: Any) -> None:
-    """Add up the lanes of each channel."""
+def _add_pixels_of_row(size: Any, into: Any) -> None:
+    """Add up the elements of each channel of a row."""
     channels = np.uintp(into.size)
     for c in range(channels):
-        into[c] = lanes[c]
-    for start in range(channels, np.uintp(lanes.size), channels):
+        into[c] = size[c]
+    for start in range(channels, np.uintp(size.size), channels):
         for c in range(channels):
-            into[c] += lanes[start + c]
+            into[c] += size[start + c]
 
 
 @compiled
@@ -262,12 +264,12 @@ def _slopes(
         of_g[:] = 0
         product[:] = 0
         for k in range(chunks):
-            unit = image * chunks + k
+            chunk_number = image * chunks + k
             start = np.uintp((image * pixels + k * chunk) * channels)
             for c in range(np.uintp(channels)):
                 away = np.float64(load(source[start + c])) - mean[c]
-                of_g[c] += sums[unit, 2, c]
-                product[c] += sums[unit, 3, c] + away * sums[unit, 2, c]
+                of_g[c] += sums[chunk_number, 2, c]
+                product[c] += sums[chunk_number, 3, c] + away * sums[chunk_number, 2, c]
         for c in range(np.uintp(channels)):
             product[c] *= r[c]
             dgamma[image, c], dbeta[image, c] = product[c], of_g[c]
@@ -292,19 +294,19 @@ def _statistics(source: Any, sums: Any, image: int, sizes: Any, groups: int, eps
     First the chunks of each channel are merged, then the channels of each group, which have equal counts.
     """
     pixels, channels, _, chunk, chunks = sizes
-    start, first_unit, size = np.uintp(image * pixels * channels), image * chunks, channels // groups
+    start, first_chunk, size = np.uintp(image * pixels * channels), image * chunks, channels // groups
     squares = np.zeros(channels)
     mean[:] = 0
     for k in range(chunks):
         at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
         for c in range(np.uintp(channels)):
             away = np.float64(load(source[at + c])) - np.float64(load(source[start + c]))
-            mean[c] += (away * count + sums[first_unit + k, 0, c]) / pixels
+            mean[c] += (away * count + sums[first_chunk + k, 0, c]) / pixels
     for k in range(chunks):
         at, count = start + np.uintp(k * chunk * channels), np.float64(min(chunk, pixels - k * chunk))
         for c in range(np.uintp(channels)):
-            total = np.float64(sums[first_unit + k, 0, c])
-            inside = sums[first_unit + k, 1, c] - total * (total / count)
+            total = np.float64(sums[first_chunk + k, 0, c])
+            inside = sums[first_chunk + k, 1, c] - total * (total / count)
             away = np.float64(load(source[at + c])) - np.float64(load(source[start + c]))
             between = away + total / count - mean[c]
             squares[c] += (0.0 if inside < 0 else inside) + count * between * between
@@ -336,10 +338,10 @@ def _statistics(source: Any, sums: Any, image: int, sizes: Any, groups: int, eps
 def _normalize(begin: int, end: int, source: Any, factors: Any, target: Any, sizes: Any) -> None:
     """Write ``scale (x - mean) + beta`` to the pixels of the chunks ``begin`` to ``end``."""
     pixels, channels, row, chunk, chunks = sizes
-    lanes = row * channels
-    mean, scale, beta = np.empty(lanes, np.float32), np.empty(lanes, np.float32), np.empty(lanes, np.float32)
-    for unit in range(begin, end):
-        image, k = divmod(unit, chunks)
+    size = row * channels
+    mean, scale, beta = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    for chunk_number in range(begin, end):
+        image, k = divmod(chunk_number, chunks)
         _repeat(factors[image, 0], mean)
         _repeat(factors[image, 1], scale)
         _repeat(factors[image, 2], beta)
@@ -347,20 +349,20 @@ def _normalize(begin: int, end: int, source: Any, factors: Any, target: Any, siz
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
         while p < stop:
             q = np.uintp(p)
-            for i in range(np.uintp(min(lanes, stop - p))):
+            for i in range(np.uintp(min(size, stop - p))):
                 target[q + i] = store((load(source[q + i]) - mean[i]) * scale[i] + beta[i], target[0])
-            p += lanes
+            p += size
 
 
 @compiled
 def _differentiate(begin: int, end: int, gradients: Any, source: Any, factors: Any, target: Any, sizes: Any) -> None:
     """Write ``a g - b - c (x - mean)`` to the pixels of the chunks ``begin`` to ``end``."""
     pixels, channels, row, chunk, chunks = sizes
-    lanes = row * channels
-    mean, a = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
-    b, c = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
-    for unit in range(begin, end):
-        image, k = divmod(unit, chunks)
+    size = row * channels
+    mean, a = np.empty(size, np.float32), np.empty(size, np.float32)
+    b, c = np.empty(size, np.float32), np.empty(size, np.float32)
+    for chunk_number in range(begin, end):
+        image, k = divmod(chunk_number, chunks)
         _repeat(factors[image, 0], mean)
         _repeat(factors[image, 1], a)
         _repeat(factors[image, 2], b)
@@ -369,18 +371,18 @@ def _differentiate(begin: int, end: int, gradients: Any, source: Any, factors: A
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
         while p < stop:
             q = np.uintp(p)
-            for i in range(np.uintp(min(lanes, stop - p))):
+            for i in range(np.uintp(min(size, stop - p))):
                 d = load(source[q + i]) - mean[i]
                 target[q + i] = store(load(gradients[q + i]) * a[i] - b[i] - d * c[i], target[0])
-            p += lanes
+            p += size
 
 
 @inlined
-def _repeat(channels: Any, lanes: Any) -> None:
-    """Set the lanes to the channels, again and again."""
-    for start in range(0, lanes.size, channels.size):
+def _repeat(channels: Any, size: Any) -> None:
+    """Repeat the channels."""
+    for start in range(0, size.size, channels.size):
         for i in range(channels.size):  # an assignment of slices compiles its error message, too: for two seconds
-            lanes[start + i] = channels[i]
+            size[start + i] = channels[i]
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

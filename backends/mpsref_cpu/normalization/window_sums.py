@@ -1,11 +1,16 @@
 """Sums over all windows of a line or of a stack of rows, at a cost that hardly depends on the size of the window.
 
-Nothing is ever subtracted, so that a small sum beside a large one keeps its digits. Rows are summed block by block: a
+Nothing is ever subtracted, so that a small sum next to a large one keeps its digits. Rows are summed block by block: a
 window of K rows is the end of one block of K rows and the start of the next, whose partial sums are shared; three
-additions a row, whatever K is. On a line, sums of 2, 4, 8, ... elements are doubled up, and the powers of two in K are
-put together; as many vector additions as K has binary digits.
+additions a row, whatever K is. On a line, sums of 2, 4, 8, ... elements are computed by doubling, and those in the
+binary representation of K are added up.
 
-Workspaces are C-contiguous. All functions are for use inside compiled functions.
+Spatial and local contrast normalization compute their results in chunks of rows, from a stack of source rows with a
+halo of the window on both sides. Chunks depend on the problem alone, and so do the results, whatever the number of
+threads. Rows in which two chunks overlap are computed twice; a chunk has about twice as many rows as the window, so
+that the cost hardly depends on its size.
+
+Workspaces are C-contiguous. All functions are for compiled code.
 """
 
 from __future__ import annotations
@@ -15,16 +20,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.geometry import Window
+from mpsref.kernels.normalization_windows import WindowedGradient, WindowedProblem
 from mpsref_cpu.compiling import inlined, internal
+from mpsref_cpu.simd.half import load
+
+CHUNK = 1 << 14
+"""Elements of a chunk of narrow rows, about."""
 
 
-class Reach(NamedTuple):
-    """The windows of one axis, without what no window finds in the image."""
+class Halo(NamedTuple):
+    """The windows of one axis, without taps that are outside the image for all of them."""
 
     before: int
-    """Pixels to the left of a centre, at most."""
+    """Taps before a centre, at most."""
     after: int
-    """Pixels to the right."""
+    """Taps after a centre, at most."""
     offset: int
     """The centre of output 0."""
     length: int
@@ -32,8 +42,8 @@ class Reach(NamedTuple):
     outputs: int
 
     @classmethod
-    def of(cls, window: Window, length: int, outputs: int) -> Reach:
-        """Cut the reach of windows that are larger than the image: all else that they read is 0."""
+    def of(cls, window: Window, length: int, outputs: int) -> Halo:
+        """Return the halo of windows, cut where they are larger than the image: other taps read 0."""
         before, after = window.center, window.kernel - 1 - window.center
         last = window.offset + outputs - 1
         return cls(
@@ -92,3 +102,66 @@ def sum_line(line: Any, count: int, kernel: int, step: int, sums: Any, room: Any
             there[i] = here[i] + here[q + i]
         here, there = there, here
         power *= 2
+
+
+class RowChunks(NamedTuple):
+    """The windows of both axes, and how the rows of the result are cut into chunks."""
+
+    y: Halo
+    x: Halo
+    channels: int
+    rows: int
+    """Rows of a chunk, except the last of an image."""
+    number: int
+    """Chunks of an image."""
+
+    @classmethod
+    def of(cls, problem: WindowedProblem) -> RowChunks:
+        """Cut the result of a problem into chunks."""
+        (_, *lengths, channels), outputs = problem.source_shape, problem.output_size
+        y, x = (Halo.of(*axis) for axis in zip(problem.spec.windows, lengths, outputs, strict=True))
+        height, width = lengths if isinstance(problem, WindowedGradient) else outputs
+        rows = min(height, max(8, 2 * (y.before + y.after), CHUNK // (width * channels)))
+        return cls(y, x, channels, rows, -(-height // rows))
+
+    @property
+    def most_terms(self) -> int:
+        """The most terms that are added up in sequence."""
+        return self.y.before + self.y.after + 1 + self.x.before + self.x.after + 1
+
+
+@inlined
+def allocate_stack(chunks: RowChunks, outputs: int, dtype: Any) -> Any:
+    """Return memory for the source rows of ``outputs`` rows of outputs."""
+    y, x, channels, _, _ = chunks
+    return np.empty((outputs + y.before + y.after, (x.outputs + x.before + x.after) * channels), dtype)
+
+
+@inlined
+def allocate_lines(chunks: RowChunks, count: int, dtype: Any) -> Any:
+    """Return memory for ``count`` lines, each as long as the longest."""
+    _, x, channels, _, _ = chunks
+    return np.empty((count, (max(x.outputs, x.length) + x.before + x.after) * channels), dtype)
+
+
+@inlined
+def copy_row(source: Any, start: int, length: int, first: int, channels: int, into: Any) -> None:
+    """Copy pixels ``first ...`` of a row of ``length`` pixels at ``source[start]``; zeros where there are none."""
+    width = into.size // channels
+    low = min(width, max(0, -first))
+    high = max(low, min(width, length - first))
+    into[: low * channels] = 0
+    into[high * channels :] = 0
+    p, q = np.uintp(start + (first + low) * channels), np.uintp(low * channels)
+    for i in range(np.uintp((high - low) * channels)):
+        into[q + i] = load(source[p + i])
+
+
+@inlined
+def copy_image_row(source: Any, image: int, row: int, first: int, into: Any, chunks: Any) -> None:
+    """Copy the pixels from ``first`` on of a row of an image; zeros outside."""
+    y, x, channels, _, _ = chunks
+    if 0 <= row < y.length:
+        copy_row(source, (image * y.length + row) * x.length * channels, x.length, first, channels, into)
+    else:
+        into[:] = 0

@@ -1,18 +1,18 @@
-"""The gradient of max pooling with larger windows: one dimension after the other.
+"""The gradient of max pooling with larger windows: separable, one axis after the other.
 
-The first tap in raster order that has the largest value of a window is the first such tap of the first such row. So a
-source row has a largest value and a selected column for each window column, once for all windows that read the row; a
-window then selects among its rows. The gradient takes the same way back: a window gives ``g`` to the row that it
-selects, and what a row has received goes on to the columns selected there. Rows of dx gather: from the windows that may
-have selected them, then from the window columns.
+The first tap in raster order that has the maximum of a window is the first such tap of the first such row. So each
+source row has a maximum and a selected column for each window column, once for all windows that read the row; a window
+then selects among its rows. The gradient goes back the same way: a window gives ``g`` to the row that it selects, and
+what a row has received goes to the columns selected there. Rows of dx gather, first from the windows that may have
+selected them, then from the window columns.
 
 Cost, for a window of K x K and a stride of 1: K comparisons and selections an element of x, and as many an element of
 g; back, K comparisons and additions an element of g, and as many an element of dx. There is no index image: selections
-are kept for those rows that the windows in progress need.
+are kept for the rows that the windows in progress need.
 
-Selections are numbers of source rows and columns, and -1 for a value outside the image, which is no pixel's: however
-taps come to read a pixel (dilation, edge mode, clip), it receives from those that selected it. Each sum has one order,
-whatever the threads; it is float32, and float64 where an axis has more than 1,024 windows to a pixel.
+Selections are numbers of source rows and columns, and -1 for a value outside the image. So a pixel receives from the
+windows that selected it, however their taps are placed (dilation, edge mode, clip). Each sum has one order, whatever
+the threads; it is float32, and float64 where an axis has more than 1,024 windows to a pixel.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from mpsref.operations import planned
 from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
+    Chunks,
     Groups,
     Pixels,
     Windows,
-    band_height,
     first_row,
     groups_of_pixels,
     groups_of_windows,
     list_reads,
-    part_width,
 )
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 
@@ -50,59 +49,59 @@ class Tables(NamedTuple):
     columns: Pixels
     window_groups: Groups
     pixel_groups: Groups
-    tall: int
+    extent: int
     """Source rows from the first that a window reads to the last, at most."""
     no_sums: Any
     """An empty vector of the dtype of the sums."""
 
 
+class Plan(NamedTuple):
+    tables: Tables
+    chunks: Chunks
+
+
 @planned
-def _tables(problem: PoolingGradient) -> Tables:
+def _plan(problem: PoolingGradient) -> Plan:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (Pixels.of(touching) for touching in problem.touching())
     y, x = problem.spec.windows
     alone = (column_windows.before > 0) | (column_windows.after > 0)
-    return Tables(
+    tables = Tables(
         row_windows,
         column_windows,
         rows,
         columns,
         groups_of_windows(column_windows, x.stride, alone, columns.begin, columns.end),
         groups_of_pixels(columns, np.zeros_like(alone, shape=columns.pixel.shape), x.stride),
-        tall=min(y.extent, problem.source_shape[1]),
+        extent=min(y.extent, problem.source_shape[1]),
         no_sums=np.empty(0, np.float32 if max(rows.most, columns.most) <= MOST_FLOAT32_TERMS else np.float64),
     )
+
+    row_bytes = (columns.end - columns.begin) * (8 * tables.extent + 4 * rows.most)
+    return Plan(tables, Chunks.of(problem, row_bytes))
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
-    tables = _tables(problem)
-    n, height, width, channels = out.shape
-    nbytes = g.nbytes + x.nbytes + out.nbytes
-    kept = (tables.columns.end - tables.columns.begin) * (8 * tables.tall + 4 * tables.rows.most)
-    part = part_width(n, channels, nbytes, kept)
-    units = n * -(-channels // part)
-    band = band_height(units, height, tables.tall, nbytes)
-    sizes = (*g.shape[1:3], height, width, channels, part, band)
-    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    row = results if results.dtype == tables.no_sums.dtype else tables.no_sums
-    for_rows(_gradient, units * -(-height // band), gradients, pixels, row, results, sizes, tables, nbytes=nbytes)
+    tables, chunks = _plan(problem)
+    row = out if out.dtype == tables.no_sums.dtype else tables.no_sums
+    for_rows(_gradient, chunks.number, g, x, row, out, (*g.shape[1:3], *out.shape[1:], *chunks[:2]), tables)
 
 
 @compiled
 def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes: Any, tables: Tables) -> None:
-    """Compute bands ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
+    """Compute the chunks ``begin`` to ``end`` of dx.
 
-    ``values`` and ``columns`` hold the largest values of some source rows, for each window column, and their columns;
-    ``rows`` holds which source rows some window rows select. Row r is in slot ``r % slots``, ``wide`` elements long.
+    ``values`` and ``columns`` hold the maxima of some source rows, for each window column, and their columns; ``rows``
+    holds the source rows that some window rows select. Row r is in slot ``r % slots``, ``wide`` elements long.
     ``results``, in which rows are computed, is dx itself, or empty: then each is computed in a vector of its dtype.
     """
-    _, _, _, width, _, part, _ = sizes
+    _, _, _, width, _, chunk_channels, _ = sizes
     in_place = results.size > 0
     if not in_place:
-        results = np.empty(width * part, results.dtype)
-    wide = (tables.columns.end - tables.columns.begin) * part
-    slots, window_slots = tables.tall, tables.rows.most
+        results = np.empty(width * chunk_channels, results.dtype)
+    wide = (tables.columns.end - tables.columns.begin) * chunk_channels
+    slots, window_slots = tables.extent, tables.rows.most
     most = max(tables.row_windows.most, tables.column_windows.most, tables.rows.most, tables.columns.most)
     workspace = (
         (np.empty(slots * wide, np.float32), np.empty(slots * wide, np.int32)),
@@ -111,11 +110,11 @@ def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes
         (np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float64)),
         (np.empty(most, np.int64), np.empty(most, np.int64)),
     )
-    _bands(begin, end, g, x, results, in_place, dx, sizes, tables, workspace)
+    _chunks(begin, end, g, x, results, in_place, dx, sizes, tables, workspace)
 
 
 @uncounted
-def _bands(
+def _chunks(
     begin: int,
     end: int,
     g: Any,
@@ -127,13 +126,13 @@ def _bands(
     tables: Tables,
     workspace: Any,
 ) -> None:
-    """Do it, with the vectors that it needs."""
-    gradient_height, gradient_width, height, width, channels, part, band = sizes
-    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    """Process the chunks in preallocated workspace."""
+    gradient_height, gradient_width, height, width, channels, chunk_channels, chunk_rows = sizes
+    begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
     (values, columns), (rows, best, received), (held, chosen), (numbers, starts, times), lists = workspace
-    parts = -(-channels // part)
+    chunks = -(-channels // chunk_channels)
     windows = tables.columns.end - tables.columns.begin
-    wide, slots, window_slots = windows * part, held.size, chosen.size
+    wide, slots, window_slots = windows * chunk_channels, held.size, chosen.size
     unit = -1
     for row in range(begin, end):
         j = row % height
@@ -141,8 +140,8 @@ def _bands(
             unit = row // height
             held[:] = -1
             chosen[:] = -1
-        image, c = unit // parts, unit % parts * part
-        n = min(part, channels - c)
+        image, c = unit // chunks, unit % chunks * chunk_channels
+        n = min(chunk_channels, channels - c)
         source = image * height * width * channels + c
         pixel, first, count = tables.rows.pixel[j], tables.rows.first[j], tables.rows.count[j]
 
@@ -192,7 +191,7 @@ def _bands(
 def _select_columns(
     values: Any, columns: Any, at: int, x: Any, start: int, channels: int, n: int, tables: Tables, lists: Any
 ) -> None:
-    """Set, for each window column, what its part in the source row at ``x[start]`` selects, ``n`` channels of it."""
+    """Select among the taps of each window column in the source row at ``x[start]``, for ``n`` channels."""
     starts, numbers, times = lists
     groups = tables.window_groups
     for k in range(groups.start.size):
@@ -205,9 +204,9 @@ def _select_columns(
         _select(values, to, columns, to, x, starts, numbers, reads, walk)
 
 
-# A *walk* is (blocks, size, step, advance, move): block b of ``size`` elements is written ``b * step`` further on, read
-# ``b * advance`` further on, and its numbers are ``b * move`` higher. Each function below goes over the blocks once.
-# Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
+# A *walk* is (blocks, size, step, advance, move): block b of ``size`` elements is written at offset ``b * step``, read
+# at offset ``b * advance``, and ``b * move`` is added to its numbers. Each function makes one pass over the blocks.
+# Indices are unsigned: for signed ones numba generates a test for negative values.
 
 
 @uncounted

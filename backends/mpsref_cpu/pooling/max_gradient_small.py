@@ -1,14 +1,14 @@
-"""The gradient of max pooling with small windows: each hands its gradient out tap by tap.
+"""The gradient of max pooling with small windows, scattered tap by tap.
 
-Rows of dx are taken in turn, and each window is looked at once, when the first row that it reads is: some channels at a
-time, it finds its largest value and then gives ``g`` to the first tap in raster order that equals it; what is given is
-taken away from what is left, so that later taps get nothing. An element of g costs, for each of the K * K taps, a
-maximum and an addition to find the value, and a comparison, two masks and an addition to place it, all on whole
-vectors. Where channels fill no whole number of vectors, the last one repeats some of the one before, and adds nothing
-to those. Windows that reach into the rows of another thread are looked at there too.
+Rows of dx are processed in order, and each window once, at the first row that it reads: for some channels at a time it
+finds its maximum, then gives ``g`` to the first tap in raster order that equals it; the amount given is subtracted from
+the amount left, so that later taps get nothing. For each of the K * K taps an element of g costs a maximum and an
+addition to find the value, and a comparison, two masks and an addition to scatter it, all on whole vectors. Where the
+number of channels is no multiple of the vector width, the last vector overlaps the one before and adds nothing to the
+channels they share. Windows that extend into the rows of another chunk are processed in both.
 
-NaN is larger than everything and equals nothing. It shows in the sum of the values of a window (as some infinities do);
-then, and for images of fewer channels than a vector has, the selected tap is looked up as ``numpy.argmax`` does.
+NaN is larger than everything and equals nothing. The sum of a row of values reveals NaN (and infinities of both signs);
+then, and for images of fewer channels than a vector has, the selected tap is found as by ``numpy.argmax``.
 
 Every element of dx adds up its windows in raster order, whatever the threads, in float32, and in float64 where there
 may be more than 1,024. Workspace: as many rows of sums as a window is high, where dx is not stored in their dtype.
@@ -28,18 +28,17 @@ from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
     VECTOR,
+    Chunks,
     Groups,
     Indices,
     Pixels,
     Windows,
-    band_height,
     first_row,
     groups_of_windows,
     list_reads,
-    part_width,
-    places,
+    representatives,
 )
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import (
     add_to,
     any_nan,
@@ -55,86 +54,92 @@ from mpsref_cpu.simd.vectors import (
 from mpsref_cpu.threads import for_rows
 
 UNKNOWN = -1
+"""Whether a row has a NaN, before it has been computed."""
 
 
 class Tables(NamedTuple):
-    """The geometry of a gradient. A source row or column has a *place*, its row or column in dx, or -1."""
+    """The geometry of a gradient. A *target* is the row or column of dx for one of the source, or -1."""
 
     row_windows: Windows
     column_windows: Windows
     rows: Pixels
     columns: Pixels
-    row_places: Indices
-    column_places: Indices
+    row_targets: Indices
+    column_targets: Indices
     regular: npt.NDArray[np.bool_]
-    """Whether a window column reads nothing outside the image, and pixels that all have a place."""
+    """Whether a window column reads nothing outside the image, and all of its pixels have a target."""
     groups: Groups
-    """Regular window columns that are alike; others are alone."""
+    """Groups of regular window columns; others are alone."""
     dense: bool
-    """Whether every window that may read a pixel does: then the first one sets it, and those after it add."""
+    """Whether every window that may read a pixel does: then the first one sets it, and later ones add."""
     gaps: Indices
     """Columns [begin, end) of dx that no window sets."""
-    tall: int
+    extent: int
     """Source rows from the first that a window reads to the last, at most."""
     no_sums: Any
     """An empty vector of the dtype of the sums."""
 
 
+class Plan(NamedTuple):
+    tables: Tables
+    in_place: Chunks
+    """Chunks where dx has the dtype of the sums."""
+    from_sums: Chunks
+    """Chunks where rows of sums are kept apart."""
+
+
 @planned
-def _tables(problem: PoolingGradient) -> Tables:
+def _plan(problem: PoolingGradient) -> Plan:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
     rows, columns = (Pixels.of(touching) for touching in problem.touching())
-    row_places, column_places = places(rows), places(columns)
+    row_targets, column_targets = representatives(rows), representatives(columns)
     y, x = problem.spec.windows
     first = column_windows.first
     last = first + (np.maximum(column_windows.count, 1) - 1) * column_windows.step
-    regular = (column_places[first] >= 0) & (column_places[last] - column_places[first] == last - first)
+    regular = (column_targets[first] >= 0) & (column_targets[last] - column_targets[first] == last - first)
     regular &= (column_windows.before == 0) & (column_windows.after == 0)
     sets = np.bincount(columns.first[columns.count > 0], minlength=first.size)  # columns that each window is first at
     groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end, sets)
     dense = y.dilation == x.dilation == 1
     unset = np.flatnonzero(np.diff((columns.count == 0) | (not dense), prepend=False, append=False))
-    return Tables(
+    tables = Tables(
         row_windows,
         column_windows,
         rows,
         columns,
-        row_places,
-        column_places,
+        row_targets,
+        column_targets,
         regular,
         groups,
         dense,
         gaps=unset.reshape(-1, 2),
-        tall=min(y.extent, problem.source_shape[1]),
+        extent=min(y.extent, problem.source_shape[1]),
         no_sums=np.empty(0, np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64),
     )
+    row_bytes = problem.source_shape[2] * tables.extent * tables.no_sums.itemsize
+    return Plan(tables, Chunks.of(problem, 0), Chunks.of(problem, row_bytes))
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
-    tables = _tables(problem)
-    n, height, width, channels = out.shape
-    nbytes = g.nbytes + x.nbytes + out.nbytes
-    gradients, pixels, results = as_storage(g), as_storage(x), as_storage(out)
-    sums = results if results.dtype == tables.no_sums.dtype else tables.no_sums
-    part = part_width(n, channels, nbytes, 0 if sums is results else width * tables.tall * sums.itemsize)
-    units = n * -(-channels // part)
-    band = band_height(units, height, tables.tall, nbytes)
-    sizes = (*g.shape[1:3], height, width, channels, part, band)
-    for_rows(_gradient, units * -(-height // band), gradients, pixels, sums, results, sizes, tables, nbytes=nbytes)
+    tables, chunks, chunks_from_sums = _plan(problem)
+    sums: Any = out
+    if out.dtype != tables.no_sums.dtype:
+        sums, chunks = tables.no_sums, chunks_from_sums
+    for_rows(_gradient, chunks.number, g, x, sums, out, (*g.shape[1:3], *out.shape[1:], *chunks[:2]), tables)
 
 
 @compiled
 def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: Any, tables: Tables) -> None:
-    """Compute bands ``begin`` to ``end`` of dx, counted through all images and, in each, through all parts of channels.
+    """Compute the chunks ``begin`` to ``end`` of dx.
 
-    ``sums``, where windows add what they give, is dx itself, or an empty vector: then there is one of its dtype for the
-    rows that windows in progress touch, row j of dx in slot ``j % tall``.
+    ``sums``, to which windows add, is dx itself, or an empty vector: then rows that windows in progress touch are kept
+    in a vector of its dtype, row j of dx in slot ``j % extent``.
     """
-    _, _, height, width, _, part, _ = sizes
+    _, _, height, width, _, chunk_channels, _ = sizes
     in_place = sums.size > 0
     if not in_place:
-        sums = np.empty(tables.tall * width * part, sums.dtype)
+        sums = np.empty(tables.extent * width * chunk_channels, sums.dtype)
     most_rows, most_columns = tables.row_windows.most, tables.column_windows.most
     most = max(most_rows, most_columns)
     workspace = (
@@ -143,11 +148,11 @@ def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: A
         (np.empty(most_columns, np.int64), np.empty(most_columns, np.int64), np.empty(most_columns, np.bool_)),
         (np.empty(height, np.int8), np.array([[0, width]])),
     )
-    _bands(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace)
+    _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace)
 
 
 @uncounted
-def _bands(
+def _chunks(
     begin: int,
     end: int,
     g: Any,
@@ -159,13 +164,13 @@ def _bands(
     tables: Tables,
     workspace: Any,
 ) -> None:
-    """Do it, with the vectors that it needs."""
-    gradient_height, gradient_width, height, width, channels, part, band = sizes
-    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    """Process the chunks in preallocated workspace."""
+    gradient_height, gradient_width, height, width, channels, chunk_channels, chunk_rows = sizes
+    begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
     (reads, times), (x_rows, sum_rows, row_sets), (x_columns, sum_columns, column_sets), (nan_rows, whole_row) = (
         workspace
     )
-    parts = -(-channels // part)
+    columns = -(-channels // chunk_channels)
     unit, following, clear = -1, 0, 0
     for row in range(begin, end):
         j = row % height
@@ -173,10 +178,10 @@ def _bands(
             unit, following, clear = row // height, 0, j
             nan_rows[:] = UNKNOWN
         last = min(end - unit * height, height)
-        image, c = unit // parts, unit % parts * part
-        n = min(part, channels - c)
+        image, c = unit // columns, unit % columns * chunk_channels
+        n = min(chunk_channels, channels - c)
         pitch = channels if in_place else n
-        slots = height if in_place else tables.tall
+        slots = height if in_place else tables.extent
         x_image = image * height * width * channels + c
         sum_image = x_image if in_place else 0
 
@@ -190,14 +195,14 @@ def _bands(
                     if nan_rows[reads[k]] == UNKNOWN:
                         nan_rows[reads[k]] = _has_nan(x, x_rows[k], width, channels, n)
                     found_nan |= nan_rows[reads[k]] != 0
-                    place = tables.row_places[reads[k]]
-                    if max(0, begin - unit * height) <= place < last:
-                        sum_rows[k] = sum_image + place % slots * width * pitch
-                        row_sets[k] = tables.dense and tables.rows.first[place] == a
-                        for r in range(clear, place + 1):
+                    target = tables.row_targets[reads[k]]
+                    if max(0, begin - unit * height) <= target < last:
+                        sum_rows[k] = sum_image + target % slots * width * pitch
+                        row_sets[k] = tables.dense and tables.rows.first[target] == a
+                        for r in range(clear, target + 1):
                             _clear(sums, sum_image + r % slots * width * pitch, tables.gaps, pitch, n)
-                        clear = max(clear, place + 1)
-            rows = row_count, x_rows, sum_rows, row_sets
+                        clear = max(clear, target + 1)
+            tap_rows = row_count, x_rows, sum_rows, row_sets
             for k in range(tables.groups.start.size):
                 b, length = tables.groups.start[k], tables.groups.length[k]
                 column_count = list_reads(tables.column_windows, b, reads, times)
@@ -205,20 +210,20 @@ def _bands(
                     x_columns[t], sum_columns[t], column_sets[t] = -1, -1, False
                     if reads[t] >= 0:
                         x_columns[t] = reads[t] * channels
-                        place = tables.column_places[reads[t]]
-                        if place >= 0:
-                            sum_columns[t] = place * pitch
-                            column_sets[t] = tables.dense and tables.columns.first[place] == b
-                columns = column_count, x_columns, sum_columns, column_sets
+                        target = tables.column_targets[reads[t]]
+                        if target >= 0:
+                            sum_columns[t] = target * pitch
+                            column_sets[t] = tables.dense and tables.columns.first[target] == b
+                tap_columns = column_count, x_columns, sum_columns, column_sets
                 at = ((image * gradient_height + a) * gradient_width + b) * channels + c
                 moves = channels, tables.groups.advance * channels, tables.groups.advance * pitch
                 if tables.regular[b] and column_count == 2:
-                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, (0, 0))
+                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, found_nan, (0, 0))
                 elif tables.regular[b] and column_count == 3:
-                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, (0, 0, 0))
+                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, found_nan, (0, 0, 0))
                 else:
-                    _hand_out(g, at, x, sums, n, rows, columns, moves, length, found_nan, None)
-        if clear <= j:  # no window came here
+                    _scatter(g, at, x, sums, n, tap_rows, tap_columns, moves, length, found_nan, None)
+        if clear <= j:  # no window has reached this row
             _clear(sums, sum_image + j % slots * width * pitch, whole_row, pitch, n)
             clear = j + 1
         if not in_place:
@@ -251,13 +256,13 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
     return bool(any_nan(total) or rest != rest)
 
 
-# Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and gives to the sum at
-# ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is nothing; the first window to give to a sum sets it. Along a
-# group of windows, columns move on. ``unroll`` is a tuple as long as a regular window is wide, or None.
+# Taps are rows times columns: tap (ty, tx) reads ``x[x_rows[ty] + x_columns[tx]]`` and adds to the sum at
+# ``sum_rows[ty] + sum_columns[tx]``, each -1 where there is none; the first window of a sum sets it. Along a group of
+# windows, columns advance. ``unroll`` is a tuple as long as a regular window is wide, or None.
 
 
 @uncounted
-def _hand_out(
+def _scatter(
     g: Any,
     at: int,
     x: Any,
@@ -270,7 +275,7 @@ def _hand_out(
     found_nan: bool,
     unroll: Any,
 ) -> None:
-    """For each of ``length`` windows, give each of ``n`` gradients from ``g[at]`` on to the tap that it selects."""
+    """For each of ``length`` windows, add ``n`` gradients from ``g[at]`` on to the taps that their channels select."""
     moved = 0, 0
     _, x_columns, sum_columns, column_sets = columns
     taps = 1 if unroll is None else len(unroll)
@@ -286,27 +291,27 @@ def _hand_out(
         c = 0
         if unroll is not None:
             while c + 16 <= n and not found_nan:
-                _hand_out_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(16))
+                _scatter_regular(g, at, x, sums, c, 0, rows, walk, unroll, zeros(16))
                 c += 16
         while c < n and n >= VECTOR and not found_nan:
-            done = max(0, c + VECTOR - n)  # channels that the last vector has in common with the one before
+            done = max(0, c + VECTOR - n)  # channels that the last vector shares with the one before
             c -= done
             if unroll is None:
-                _hand_out_irregular(g, at, x, sums, c, done, rows, columns, moved, zeros(VECTOR))
+                _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zeros(VECTOR))
             else:
-                _hand_out_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(VECTOR))
+                _scatter_regular(g, at, x, sums, c, done, rows, walk, unroll, zeros(VECTOR))
             c += VECTOR
         if c < n:
-            _hand_out_argmax(g, at, x, sums, c, n, rows, columns, moved)
+            _scatter_to_argmax(g, at, x, sums, c, n, rows, columns, moved)
         at += moves[0]
         moved = moved[0] + moves[1], moved[1] + moves[2]
 
 
 @inlined
-def _hand_out_regular(
+def _scatter_regular(
     g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, moved: Any, unroll: Any, zero: Any
 ) -> None:
-    """Do it for as many channels from ``c`` on as ``zero`` has lanes; so many of them are ``done``: set, not added."""
+    """Scatter as many channels from ``c`` on as ``zero`` has lanes; the first ``done`` of them are done already."""
     row_count, x_rows, sum_rows, row_sets = rows
     taps = len(unroll)
     x_first, x_step, sum_first, sum_step, old = moved
@@ -339,10 +344,10 @@ def _hand_out_regular(
 
 
 @inlined
-def _hand_out_irregular(
+def _scatter_irregular(
     g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, columns: Any, moved: Any, zero: Any
 ) -> None:
-    """As :func:`_hand_out_regular`, where any column may be outside the image or have no place."""
+    """Like :func:`_scatter_regular`, where any column may be outside the image or have no target."""
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns
     x_first, sum_first = moved[0] + c, moved[1] + c
@@ -372,10 +377,10 @@ def _hand_out_irregular(
 
 
 @uncounted
-def _hand_out_argmax(
+def _scatter_to_argmax(
     g: Any, at: int, x: Any, sums: Any, begin: int, end: int, rows: Any, columns: Any, moved: Any
 ) -> None:
-    """Do it for the channels from ``begin`` to ``end``, one by one; the first NaN is selected."""
+    """Scatter the channels from ``begin`` to ``end``, one by one; the first NaN is selected."""
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns
     for c in range(begin, end):

@@ -1,13 +1,13 @@
 """Average pooling: forward and gradient are one gather.
 
 Both are ``target[j, i] = scale[j, i] * sum of weight[a, b] * source[a, b]``, over a run of rows a and one of columns b.
-The forward pass sums the pixels of a window and scales the result by ``1/Ny * 1/Nx``; the gradient gives each gradient
-pixel that weight and sums over the windows that read a pixel. Runs and factors are products of the two axes, so the
-sum is separable: first the rows of the run are added up, as long vectors, into a row of sums, then columns of that row,
-block by block so that the sums stay in cache. An element costs one multiply-add for each row and one for each column.
+The forward pass sums the pixels of a window and scales the result by ``1/Ny * 1/Nx``; the gradient weights each
+gradient pixel with that factor and sums over the windows that read a pixel. Runs and factors are products of the two
+axes, so the sum is separable: first the rows of the run are added up, as long vectors, into a row of sums, then columns
+of that row, in blocks that stay in cache. An element costs one multiply-add for each row and one for each column.
 
-Sums are float32, and float64 where they have more than 1,024 terms. Workspace: a row of sums a thread, and a row of
-results where they are not computed in the dtype that they are stored in.
+Sums are float32, and float64 where they have more than 1,024 terms. Workspace of a thread: a row of sums, and a row of
+results where they are stored in another dtype.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096
-"""About how many elements of a row are worked on at once: 16 KB, half of a usual first-level cache."""
+"""About how many elements of a row are processed at once: 16 KB, half of a usual L1 cache."""
 
 LONG_PIXEL = 128
-"""From so many channels on it pays to write target columns in their order, whatever else it costs."""
+"""Channels from which it pays to write target columns in their order."""
 
 
 class Rows(NamedTuple):
@@ -70,9 +70,8 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     rows, columns = _tables(problem)
     n, height, width, channels = out.shape
     sizes = (*source.shape[1:3], height, width, channels)
-    pixels, results = as_storage(source), as_storage(out)
-    row = results if results.dtype == rows.scale.dtype else rows.scale[:0]
-    for_rows(_gather, n * height, pixels, row, results, sizes, rows, columns, nbytes=source.nbytes + out.nbytes)
+    row = out if out.dtype == rows.scale.dtype else rows.scale[:0]
+    for_rows(_gather, n * height, source, row, out, sizes, rows, columns)
 
 
 @planned
@@ -90,7 +89,8 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
         rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)
         return rows, _segments(x, channels, 1, stride, weight=np.ones(source_width, dtype), scale=inverse_x)
     rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
-    # Each of the next windows reads the pixel a stride further on; meanwhile, neighbours are read by the same windows.
+    # Each of the next windows reads the pixel a stride further on; meanwhile, adjacent pixels are read by the same
+    # windows.
     strided, same = (
         _segments(x, channels, step, advance, weight=inverse_x, scale=np.ones(width, dtype))
         for step, advance in ((stride, 1), (1, 0))
@@ -101,7 +101,7 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
 
 def _segments(runs: Runs, channels: int, step: int, advance: int, weight: Array, scale: Array) -> Columns:
     """Group columns that are ``step`` apart and have runs ``advance`` apart, of equal lengths and weights."""
-    step, advance = min(step, runs.first.size), min(advance, weight.size)  # longer ones never come to a second column
+    step, advance = min(step, runs.first.size), min(advance, weight.size)  # longer ones reach no second column
     order = np.argsort(np.arange(runs.first.size) % step, kind="stable")
     first, terms, scale = runs.first[order].astype(np.int64), runs.count[order].astype(np.int64), scale[order]
     changes = np.concatenate([[0], np.cumsum(weight[1:] != weight[:-1])])  # of the weights before each source column
@@ -128,8 +128,8 @@ def _gather(
 ) -> None:
     """Compute rows ``begin`` to ``end`` of the target, counted through all images.
 
-    ``source`` and ``target`` are vectors of pixels as they are stored. ``results``, in which rows are computed, is the
-    target itself, or an empty vector: then each is computed in one of its dtype.
+    ``results``, in which rows are computed, is the target itself, or an empty vector: then each row is computed in a
+    vector of its dtype.
     """
     source_height, source_width, height, width, channels = sizes
     pitch = source_width * channels
@@ -144,13 +144,13 @@ def _gather(
         first, terms, scale = rows.first[j], rows.terms[j], rows.scale[j]
         start = (image * source_height + first) * pitch
         at = row * width * channels if in_place else 0
-        if terms <= 1:  # nothing to add up: the columns are read from the source itself
+        if terms <= 1:  # no rows to add: columns are read from the source itself
             scale *= rows.weight[first]
         done = 0  # elements of the row of sums
         for k in range(columns.start.size):
             b, count, factor = columns.first[k], columns.terms[k] if terms else 0, scale * columns.scale[k]
             blocks, size = columns.length[k], channels
-            if step == channels == advance:  # neighbours from neighbours: one long block
+            if step == channels == advance:  # adjacent columns from adjacent columns: one long block
                 blocks, size = 1, blocks * channels
             walk = (blocks, size, step, advance, channels)
             q, p = at + columns.start[k] * channels, b * channels
@@ -170,8 +170,8 @@ def _gather(
 
 
 # A *walk* is (blocks, size, step, advance, tap): block b of ``size`` elements begins at ``into[at + b * step]``, and
-# its term t at ``source[start + b * advance + t * tap]``. Each function below goes over the blocks once. Indices are
-# unsigned, because a signed one makes numba ask each time whether it counts from the end.
+# its term t at ``source[start + b * advance + t * tap]``. Each function makes one pass over the blocks. Indices are
+# unsigned: for signed ones numba generates a test for negative values.
 
 
 @inlined

@@ -1,11 +1,11 @@
 """L2-norm pooling.
 
 Forward: the sum of squares is separable. For a row of windows the squares of its source rows are added up, as one long
-vector, then columns of that. An element costs a multiply-add for each row of its window and one for each column.
+vector, then columns of that vector: one multiply-add an element for each row and each column of its window.
 
-Gradient: ``dx = x * sum of g / norm over the windows that read the pixel``. Down the image, the ratios ``g / norm`` of
-each row of windows are computed when the first pixel needs them, as above, and kept as long as others do. Their sum is
-separable again: whole rows first, then columns. Where one window reads a pixel, its ratio is the sum.
+Gradient: ``dx = x * sum of g / norm over the windows that read the pixel``. Going down the image, the ratios
+``g / norm`` of each row of windows are computed at the first pixel that needs them, as above, and kept as long as
+others do. Their sum is separable again: rows first, then columns. Where one window reads a pixel, its ratio is the sum.
 
 Columns are added up in registers, some channels of all terms at a time, and written once. Sums are float32, and float64
 where they have more than 1,024 terms. Workspace of a thread: a row of squares, one of sums, and for the gradient as
@@ -14,7 +14,6 @@ many rows of ratios as windows of a column read one pixel, and one more.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,28 +26,28 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
+    Chunks,
     Groups,
     Indices,
     Pixels,
     Windows,
-    band_height,
     first_row,
     groups_of_pixels,
     groups_of_windows,
     list_reads,
 )
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import load_lanes, plus_product, put, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
 
 class Reading(NamedTuple):
-    """What windows read."""
+    """The pixels that windows read."""
 
     rows: Windows
     columns: Windows
     groups: Groups
-    """Window columns that are alike."""
+    """Groups of window columns."""
     most: int
     """The longest sum of either axis."""
     no_sums: Any
@@ -56,42 +55,34 @@ class Reading(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """Which windows the pixels of a gradient are read by."""
+    """The windows that read each pixel of a gradient."""
 
     rows: Pixels
     columns: Pixels
     groups: Groups
-    """Columns that are alike."""
+    """Groups of columns."""
     runs: Indices
     """Columns [begin, end) that are read."""
     read: int
-    """How many there are."""
+    """How many columns are read."""
 
 
 def forward(problem: PoolingForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
     n, height, width, channels = out.shape
-    sizes = (*x.shape[1:3], height, width, channels)
-    arguments = as_storage(x), as_storage(out), sizes, _reading(problem, 0, width)
-    for_rows(_forward, n * height, *arguments, nbytes=x.nbytes + out.nbytes)
+    for_rows(_forward, n * height, x, out, (*x.shape[1:3], height, width, channels), _forward_plan(problem))
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
-    reading, touched = _gradient_tables(problem)
-    n, height, width, channels = out.shape
-    nbytes = g.nbytes + x.nbytes + out.nbytes
-    band = band_height(n, height, min(problem.spec.windows[0].extent, height), nbytes)
-    sizes = (*g.shape[1:3], height, width, channels, band)
-    arguments = as_storage(g), as_storage(x), as_storage(out), sizes, reading, touched
-    for_rows(_gradient, n * -(-height // band), *arguments, nbytes=nbytes)
+    reading, touched, chunk_rows, chunks = _gradient_plan(problem)
+    for_rows(_gradient, chunks, g, x, out, (*g.shape[1:3], *out.shape[1:], chunk_rows), reading, touched)
 
 
-@lru_cache(maxsize=256)
 def _reading(
     problem: PoolingForward | PoolingGradient, begin: int, end: int, rows_most: int = 1, columns_most: int = 1
 ) -> Reading:
-    """Return what the windows read, grouped between two columns; so many of an axis may read a pixel."""
+    """Return the reads, with groups of the window columns [begin, end); ``*_most`` windows of an axis read a pixel."""
     rows, columns = (Windows.of(reads) for reads in problem.reads())
     alone = (columns.before > 0) | (columns.after > 0)
     groups = groups_of_windows(columns, problem.spec.windows[1].stride, alone, begin, end)
@@ -101,16 +92,23 @@ def _reading(
 
 
 @planned
-def _gradient_tables(problem: PoolingGradient) -> tuple[Reading, Touched]:
-    """Return what windows read, and by which the pixels are read."""
+def _forward_plan(problem: PoolingForward) -> Reading:
+    return _reading(problem, 0, problem.result_shapes[0][2])
+
+
+@planned
+def _gradient_plan(problem: PoolingGradient) -> tuple[Reading, Touched, int, int]:
+    """Return the reads, the windows that read each pixel, the rows of a chunk, and the number of chunks."""
     y, x = (Pixels.of(touching) for touching in problem.touching())
     reading = _reading(problem, x.begin, x.end, y.most, x.most)
     low, high = reading.columns.low, reading.columns.high
     alone = (x.pixel >= 0) & ((x.pixel == low) | (x.pixel == high))  # read several times by some windows
     runs = np.flatnonzero(np.diff(x.count > 0, prepend=False, append=False)).reshape(-1, 2)
-    return reading, Touched(
-        y, x, groups_of_pixels(x, alone, problem.spec.windows[1].stride), runs, int((x.count > 0).sum())
-    )
+    groups = groups_of_pixels(x, alone, problem.spec.windows[1].stride)
+    touched = Touched(y, x, groups, runs, int((x.count > 0).sum()))
+    chunks = Chunks.of(problem, 0)
+    n, height, *_ = problem.source_shape
+    return reading, touched, chunks.rows, n * -(-height // chunks.rows)
 
 
 @compiled
@@ -131,25 +129,25 @@ def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, reading: Reading)
 
 @compiled
 def _gradient(begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched) -> None:
-    """Compute bands ``begin`` to ``end`` of dx, counted through all images.
+    """Compute the chunks ``begin`` to ``end`` of dx, counted through all images.
 
-    ``ratios`` holds some rows of windows, row a in slot ``a % slots``, and in one more slot the sum of some.
+    ``ratios`` holds some rows of windows, row a in slot ``a % slots``, and the sum of some in one more slot.
     """
     _, gradient_width, _, width, channels, _ = sizes
     slots, dtype = touched.rows.most, reading.no_sums.dtype
     ratios, squares = np.empty((slots + 1) * gradient_width * channels, dtype), np.empty(width * channels, dtype)
     terms = np.empty(reading.most, np.int64), np.empty(reading.most, dtype)
     workspace = ratios, squares, np.empty(width * channels, dtype), terms, np.empty(slots, np.int64)
-    _bands(begin, end, g, x, dx, sizes, reading, touched, workspace)
+    _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace)
 
 
 @uncounted
-def _bands(
+def _chunks(
     begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched, workspace: Any
 ) -> None:
-    """Do it, with the vectors that it needs."""
-    gradient_height, gradient_width, height, width, channels, band = sizes
-    begin, end = first_row(begin, height, band), first_row(end, height, band)
+    """Process the chunks in preallocated workspace."""
+    gradient_height, gradient_width, height, width, channels, chunk_rows = sizes
+    begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
     ratios, squares, totals, terms, held = workspace
     (starts, factors), zero = terms, ratios.dtype.type(0)
     slots, pitch, size = held.size, gradient_width * channels, width * channels
@@ -164,11 +162,11 @@ def _bands(
                 held[a % slots] = a
                 at = a % slots * pitch
                 _sums_of_squares(ratios, at, x, image * height * size, a, squares, terms, channels, reading)
-                p, shares = (image * gradient_height + a) * pitch, ratios[at + used : at + used_end]
+                p, norms = (image * gradient_height + a) * pitch, ratios[at + used : at + used_end]
                 given = g[p + used : p + used_end]
-                for i in range(shares.size):
-                    share = np.true_divide(load(given[i]), np.sqrt(shares[i]))  # "/" would stop to raise an error
-                    shares[i] = share if shares[i] != 0 else zero
+                for i in range(norms.size):
+                    ratio = np.true_divide(load(given[i]), np.sqrt(norms[i]))
+                    norms[i] = ratio if norms[i] != 0 else zero
 
         windows = _list_windows(reading.rows, first, count, pixel, terms)
         for t in range(windows):
@@ -176,7 +174,7 @@ def _bands(
         line = starts[0]
         if windows != 1 or factors[0] != 1:
             line = slots * pitch + used
-            whole = np.int64(1), used_end - used, line, line  # a literal 1 is a type of its own: all compiled once more
+            whole = np.int64(1), used_end - used, line, line
             _sum(ratios, line, ratios, terms, windows, whole)
 
         stored = dx[row * size : (row + 1) * size]
@@ -245,7 +243,7 @@ def _sums_of_squares(
 
 @uncounted
 def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
-    """Write down the pixels that window i reads, each ``pitch`` long; return how many."""
+    """List the offsets of the pixels that window i reads, each ``pitch`` long; return how many."""
     starts, factors = terms
     count = 0
     for t in range(list_reads(windows, i, starts, factors)):
@@ -257,7 +255,7 @@ def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
 
 @uncounted
 def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: Any) -> int:
-    """Write down those of ``count`` windows that read a pixel, by their numbers; return how many."""
+    """List those of ``count`` windows that read a pixel, by their numbers; return how many."""
     starts, factors = terms
     reading = 0
     for i in range(first, first + count):
@@ -267,14 +265,13 @@ def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: A
     return reading
 
 
-# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written ``b * step`` further on, and its
-# terms are read ``b * advance`` further on. Indices are unsigned, because a signed one makes numba ask each time
-# whether it counts from the end.
+# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written at offset ``b * step``, and its
+# terms are read at offset ``b * advance``. Indices are unsigned: for signed ones numba tests for negative values.
 
 
 @uncounted
 def _walk(groups: Groups, k: int, channels: int) -> Any:
-    """Return the walk over a group of pixels; neighbours from neighbours are one long block."""
+    """Return the walk over a group of pixels; adjacent pixels from adjacent pixels are one long block."""
     if groups.step == groups.advance == 1:
         return 1, groups.length[k] * channels, 0, 0
     return groups.length[k], channels, groups.step * channels, groups.advance * channels
@@ -282,18 +279,18 @@ def _walk(groups: Groups, k: int, channels: int) -> Any:
 
 @uncounted
 def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> None:
-    """Set each block to the sum of so many terms."""
+    """Set each block to the sum of ``count`` terms."""
     blocks, size, step, advance = walk
     starts, factors = terms
     n, q, moved = np.uintp(size), np.uintp(at), np.uintp(0)
     for _ in range(blocks):
         i = np.uintp(0)
         while i + np.uintp(32) <= n:
-            _sum_lanes(into, q + i, source, terms, count, moved + i, zeros_like(factors, 32))
+            _sum_vector(into, q + i, source, terms, count, moved + i, zeros_like(factors, 32))
             i += np.uintp(32)
         while i < n and n >= np.uintp(8):
             i = min(i, n - np.uintp(8))  # the last vector may repeat some of the one before
-            _sum_lanes(into, q + i, source, terms, count, moved + i, zeros_like(factors, 8))
+            _sum_vector(into, q + i, source, terms, count, moved + i, zeros_like(factors, 8))
             i += np.uintp(8)
         while i < n:
             total = factors.dtype.type(0)
@@ -306,8 +303,8 @@ def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> 
 
 
 @inlined
-def _sum_lanes(into: Any, q: Any, source: Any, terms: Any, count: int, moved: Any, zero: Any) -> None:
-    """Do it for as many elements as ``zero`` has lanes."""
+def _sum_vector(into: Any, q: Any, source: Any, terms: Any, count: int, moved: Any, zero: Any) -> None:
+    """Add up as many elements as ``zero`` has lanes."""
     (starts, factors), total = terms, zero
     for t in range(np.uintp(count)):
         total = plus_product(total, factors[t], load_lanes(source, np.uintp(starts[t]) + moved, zero))

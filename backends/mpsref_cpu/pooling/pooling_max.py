@@ -1,8 +1,7 @@
-"""Max pooling: the forward pass, and which of two ways its gradient takes.
+"""Max pooling: the forward pass, and the choice between two algorithms for the gradient.
 
-Forward: the largest value of a window is the largest of its columns' largest values. First the rows of the window are
-compared, as one long vector each, then columns of the result: an element costs a comparison for each row of its window
-and one for each of its columns. NaN is larger than everything.
+Forward: separable. First the maximum over the rows of a window, as long vectors, then over columns of these maxima: one
+comparison an element for each row and each column of the window. NaN is larger than everything.
 
 Gradient: neither variant stores an index image. Windows of few taps scatter their gradient tap by tap
 (:mod:`mpsref_cpu.pooling.max_gradient_small`), larger ones process one axis after the other
@@ -23,11 +22,11 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.pooling import max_gradient_large, max_gradient_small
 from mpsref_cpu.pooling.windows import Groups, Windows, groups_of_windows, list_reads
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 MOST_TAPS = 16
-"""Of a window whose gradient is handed out tap by tap."""
+"""Taps of a window, at most, for which scattering the gradient tap by tap is faster."""
 
 
 def forward(problem: PoolingForward, x: Array, out: Array) -> None:
@@ -35,15 +34,14 @@ def forward(problem: PoolingForward, x: Array, out: Array) -> None:
     rows, columns, groups = _tables(problem)
     n, height, width, channels = out.shape
     sizes = (x.shape[1], x.shape[2], height, width, channels)
-    pixels, results = as_storage(x), as_storage(out)
-    for_rows(_forward, n * height, pixels, results, sizes, rows, columns, groups, nbytes=x.nbytes + out.nbytes)
+    for_rows(_forward, n * height, x, out, sizes, rows, columns, groups)
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
-    height, width = (window.kernel for window in problem.spec.windows)
-    way = max_gradient_small if height * width <= MOST_TAPS else max_gradient_large
-    way.gradient(problem, g, x, out)
+    rows, columns = problem.spec.windows
+    algorithm = max_gradient_small if rows.kernel * columns.kernel <= MOST_TAPS else max_gradient_large
+    algorithm.gradient(problem, g, x, out)
 
 
 @planned
@@ -58,7 +56,7 @@ def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, rows: Windows, co
     """Compute rows ``begin`` to ``end`` of y, counted through all images."""
     source_height, source_width, height, width, channels = sizes
     pitch = source_width * channels
-    tallest = np.empty(pitch, np.float32)  # of each source column, the largest value in the rows of the window
+    row_maxima = np.empty(pitch, np.float32)  # of each source column, over the rows of the window
     largest = np.empty(width * channels, np.float32)
     reads = np.empty(max(rows.most, columns.most), np.int64)
     times = np.empty(reads.size, np.float64)
@@ -68,24 +66,24 @@ def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, rows: Windows, co
         for k in range(count):
             if reads[k] >= 0:
                 reads[k] = (image * source_height + reads[k]) * pitch
-        _largest(tallest, 0, x, reads, count, (1, pitch, 0, 0))
+        _largest(row_maxima, 0, x, reads, count, (1, pitch, 0, 0))
         for k in range(groups.start.size):
             b = groups.start[k]
             count = list_reads(columns, b, reads, times)
             for t in range(count):
                 reads[t] = max(-1, reads[t] * channels)
             walk = (groups.length[k], channels, channels, groups.advance * channels)
-            if groups.advance == 1:  # neighbours from neighbours: one long block
+            if groups.advance == 1:  # adjacent windows: one long block
                 walk = (1, groups.length[k] * channels, 0, 0)
-            _largest(largest, b * channels, tallest, reads, count, walk)
+            _largest(largest, b * channels, row_maxima, reads, count, walk)
         stored = y[row * width * channels : (row + 1) * width * channels]
         for i in range(stored.size):
             stored[i] = store(largest[i], stored[i])
 
 
-# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written ``b * step`` further on and read
-# ``b * advance`` further on. Each of these functions goes over the blocks once. Indices are unsigned, because a signed
-# one makes numba ask each time whether it counts from the end.
+# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written at offset ``b * step`` and read at
+# offset ``b * advance``. Each function makes one pass over the blocks. Indices are unsigned: for signed ones numba
+# generates a test for negative values.
 
 
 @internal

@@ -1,18 +1,20 @@
-"""What max and L2-norm pooling share: both axes as compiled code reads them, and how the work is cut.
+"""Windows of max and L2-norm pooling as compiled code reads them, and how their gradients are cut into chunks.
 
-Both kernels are separable, forward and backward: one dimension after the other. Their gradients go down the image
-row by row. What they computed of a window row, or of a source row, they keep as long as the rows that need it follow
-each other; it is computed again where a piece of work begins in the middle of an image, so pieces are high bands.
+Both kernels are separable, forward and backward: one axis after the other. Their gradients go down an image row by row
+and keep what they computed of a row of windows, or of a source row, as long as later rows need it. Where a chunk begins
+in the middle of an image, these rows are computed again, so chunks are many rows high.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from mpsref import tables
+from mpsref.kernels.pooling import PoolingGradient
 from mpsref_cpu.compiling import inlined, uncounted
 from mpsref_cpu.threads import threads_for
 
@@ -22,20 +24,20 @@ MOST_FLOAT32_TERMS = 1024
 """Sums of more terms are float64."""
 
 CACHE = 1 << 18
-"""Bytes that the rows kept by a thread may take, as far as channels can be cut for it: half a usual L2 cache."""
+"""Bytes for the rows that a thread keeps, half a usual L2 cache: channels are cut to stay below it."""
 
-NARROWEST = 32
-"""Channels of a part, at least: a few vectors, and no cache line shared by many threads."""
+LEAST_CHANNELS = 32
+"""Channels of a chunk, at least: a few vectors, and no cache line shared by many threads."""
 
 VECTOR = 8
-"""Channels that kernels take at once, at least where there are as many."""
+"""Channels that kernels process at once, where there are as many."""
 
-HIGH = 4
-"""A band is so many windows high, at least."""
+LEAST_WINDOWS = 4
+"""Height of a chunk in windows, at least."""
 
 
 class Windows(NamedTuple):
-    """What the windows of an axis read, as in :class:`mpsref.tables.Reads`."""
+    """The pixels that the windows of an axis read, as in :class:`mpsref.tables.Reads`."""
 
     before: npt.NDArray[np.float64]
     first: Indices
@@ -45,17 +47,17 @@ class Windows(NamedTuple):
     low: int
     high: int
     most: int
-    """The longest list that :func:`list_reads` makes."""
+    """The length of the longest list of :func:`list_reads`."""
 
     @classmethod
     def of(cls, reads: tables.Reads) -> Windows:
-        """Return the table in the dtypes of compiled code; counts of taps may be huge, and become factors."""
+        """Return the table in the dtypes of compiled code; counts of taps may be huge, and are factors."""
         before, after = reads.before.astype(np.float64), reads.after.astype(np.float64)
         first, count = reads.first.astype(np.int64), reads.count.astype(np.int64)
         return cls(before, first, count, after, reads.step, reads.low, reads.high, int(count.max()) + 2)
 
     def distinct(self) -> Windows:
-        """Leave out what is read before or after the run if it is the run's own first or last pixel."""
+        """Drop reads before or after the run of the run's own first or last pixel, which do not change a maximum."""
         last = self.first + (self.count - 1) * self.step
         before = np.where((self.count > 0) & (self.first == self.low), 0, self.before)
         after = np.where((self.count > 0) & (last == self.high), 0, self.after)
@@ -63,7 +65,7 @@ class Windows(NamedTuple):
 
 
 class Pixels(NamedTuple):
-    """What the destination pixels of an axis stand for, as in :class:`mpsref.tables.Touching`."""
+    """The windows that read each pixel of an axis, as in :class:`mpsref.tables.Touching`."""
 
     pixel: Indices
     first: Indices
@@ -72,7 +74,7 @@ class Pixels(NamedTuple):
     """The largest count, at least 1."""
     begin: int
     end: int
-    """All gradient pixels that count for any destination pixel lie in ``[begin, end)``."""
+    """All windows that read any pixel lie in ``[begin, end)``."""
 
     @classmethod
     def of(cls, touching: tables.Touching) -> Pixels:
@@ -85,9 +87,8 @@ class Pixels(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Positions of an axis that are computed alike: ``length[k]`` of them, ``start[k]`` and others ``step`` apart.
-
-    What one of them reads lies ``advance`` after what the one before it reads.
+    """Groups of positions of an axis that are computed alike: ``length[k]`` positions, ``start[k]`` and others ``step``
+    apart. Each reads what the one before it reads, ``advance`` further on.
     """
 
     start: Indices
@@ -99,14 +100,14 @@ class Groups(NamedTuple):
 def groups_of_windows(
     windows: Windows, stride: int, alone: npt.NDArray[np.bool_], begin: int, end: int, *equal: Indices
 ) -> Groups:
-    """Group the windows in ``[begin, end)``; each of those that are marked stays alone."""
+    """Group the windows in ``[begin, end)``, apart from those marked as ``alone``."""
     first, count = windows.first[begin:end], windows.count[begin:end]
     groups = _groups(1, alone[begin:end], (first, stride), (count, 0), *((e[begin:end], 0) for e in equal))
     return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
 
 
 def groups_of_pixels(pixels: Pixels, alone: npt.NDArray[np.bool_], stride: int) -> Groups:
-    """Group destination pixels; each of those that are marked stays alone."""
+    """Group pixels, apart from those marked as ``alone``."""
     step = min(stride, pixels.pixel.size)
     position = np.arange(pixels.pixel.size)
     unread = pixels.count == 0
@@ -116,7 +117,7 @@ def groups_of_pixels(pixels: Pixels, alone: npt.NDArray[np.bool_], stride: int) 
 
 
 def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]) -> Groups:
-    """Group positions that are ``step`` apart and along which each of the columns goes up by its constant."""
+    """Group positions that are ``step`` apart and along which each of the columns increases by its constant."""
     order = np.argsort(np.arange(alone.size) % step, kind="stable")
     alike = (np.diff(order) == step) & ~alone[order[1:]] & ~alone[order[:-1]]
     for column, move in moves:
@@ -125,49 +126,64 @@ def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]
     return Groups(order[start], np.diff(start, append=order.size), step, 1)
 
 
-def places(pixels: Pixels) -> Indices:
-    """Return the destination pixel that stands for each source pixel of an axis, -1 where none does."""
-    place = np.full(pixels.pixel.size, -1)
-    standing = np.flatnonzero(pixels.pixel >= 0)
-    place[pixels.pixel[standing]] = standing
-    return place
+def representatives(pixels: Pixels) -> Indices:
+    """Return the gradient pixel of each source pixel of an axis, -1 where there is none."""
+    result = np.full(pixels.pixel.size, -1)
+    found = np.flatnonzero(pixels.pixel >= 0)
+    result[pixels.pixel[found]] = found
+    return result
 
 
-def part_width(images: int, channels: int, nbytes: int, kept: int) -> int:
+class Chunks(NamedTuple):
+    """How a gradient (N, H, W, C) is cut: ``number`` chunks, each of ``channels`` channels and ``rows`` rows at most.
+
+    They are counted along the rows, then through the chunks of channels, then through the images.
+    """
+
+    channels: int
+    rows: int
+    number: int
+
+    @classmethod
+    def of(cls, problem: PoolingGradient, row_bytes: int) -> Chunks:
+        """Cut the gradient of a problem; the rows that a thread keeps take ``row_bytes`` bytes for each channel."""
+        n, height, _, channels = problem.source_shape
+        nbytes = 4 * sum(map(math.prod, (*problem.input_shapes.values(), problem.source_shape)))
+        width = chunk_width(n, channels, nbytes, row_bytes)
+        columns = n * -(-channels // width)
+        extent = min(problem.spec.windows[0].extent, height)
+        wanted = max(height // (LEAST_WINDOWS * extent), min(height, -(-threads_for(nbytes) // columns)))
+        rows = -(-height // wanted)
+        return cls(width, rows, columns * -(-height // rows))
+
+
+def chunk_width(images: int, channels: int, nbytes: int, row_bytes: int) -> int:
     """Return how many channels are computed together.
 
-    All, unless the rows kept (``kept`` bytes a channel) outgrow the cache, or there are fewer images than the threads
-    need: to cut the rows of an image costs rows computed twice, to cut its channels does not. No part is narrower than
-    a vector, so that channels are computed alike in whatever part they are.
+    All, unless the rows that are kept outgrow the cache, or there are fewer images than threads: to cut rows costs rows
+    computed twice, to cut channels does not. No chunk is narrower than a vector, so that each channel is computed in
+    the same way in any chunk.
     """
-    wanted = max(-(-threads_for(nbytes) // images), -(-channels * kept // CACHE))
-    parts = max(1, min(wanted, channels // NARROWEST))
-    if parts == 1:
+    wanted = max(-(-threads_for(nbytes) // images), -(-channels * row_bytes // CACHE))
+    chunks = max(1, min(wanted, channels // LEAST_CHANNELS))
+    if chunks == 1:
         return channels
-    part = -(-channels // (parts * VECTOR)) * VECTOR
-    while 0 < channels % part < VECTOR:
-        part += VECTOR
-    return min(part, channels)
-
-
-def band_height(units: int, height: int, extent: int, nbytes: int) -> int:
-    """Return how many rows a piece of work has, if images or parts of them (``units``) are ``height`` rows high.
-
-    ``HIGH`` windows (``extent`` rows each) or more, unless some thread would then have nothing to do.
-    """
-    return -(-height // max(height // (HIGH * extent), min(height, -(-threads_for(nbytes) // units))))
+    width = -(-channels // (chunks * VECTOR)) * VECTOR
+    while 0 < channels % width < VECTOR:
+        width += VECTOR
+    return min(width, channels)
 
 
 @inlined
-def first_row(piece: int, height: int, band: int) -> int:
-    """Return where a piece of work begins, counted through all units; ``band`` is its height."""
-    bands = -(-height // band)
-    return piece // bands * height + piece % bands * band
+def first_row(chunk: int, height: int, rows: int) -> int:
+    """Return the first row of a chunk of ``rows`` rows, counted through all images of ``height`` rows."""
+    chunks = -(-height // rows)
+    return chunk // chunks * height + chunk % chunks * rows
 
 
 @uncounted
 def list_reads(windows: Windows, i: int, pixels: Any, times: Any) -> int:
-    """Write down what window i reads, in the order of its taps: pixels (-1: the value 0), each so many times."""
+    """List the pixels that window i reads, in the order of taps (-1: the value 0), and how often; return how many."""
     k = 0
     if windows.before[i] > 0:
         pixels[0], times[0] = windows.low, windows.before[i]
