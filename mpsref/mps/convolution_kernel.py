@@ -69,7 +69,7 @@ class WeightedKernel(ImageKernel):
     data_source : MPSCNNConvolutionDataSource
         The source of descriptor, weights and biases.
     backend : str or mpsref.Backend, optional
-        What it runs on; ``None`` for the backend in use.
+        The backend to run on; ``None`` for the one in use.
     **properties
         Initial values of other properties, by name.
 

@@ -193,7 +193,7 @@ class MPSCNNNeuron(_Described, Pixelwise):
     neuron_descriptor : MPSNNNeuronDescriptor
         Type and parameters.
     backend : str or mpsref.Backend, optional
-        What it runs on; ``None`` for the backend in use.
+        The backend to run on; ``None`` for the one in use.
     **properties
         Initial values of other properties, by name.
     """

@@ -146,7 +146,7 @@ class MPSCNNPooling(_Pooling, MPSCNNKernel):
     stride_in_pixels_x, stride_in_pixels_y : int, default 1
         Distance of two windows in pixels, >= 1.
     backend : str or mpsref.Backend, optional
-        What it runs on; ``None`` for the backend in use.
+        The backend to run on; ``None`` for the one in use.
     **properties
         Initial values of other properties, by name.
     """

@@ -45,7 +45,7 @@ class MPSNNResizeBilinear(_Resize):
     align_corners : bool, default False
         Whether the corners of both images coincide.
     backend : str or mpsref.Backend, optional
-        What it runs on; ``None`` for the backend in use.
+        The backend to run on; ``None`` for the one in use.
     **properties
         Initial values of other properties, by name.
     """
@@ -91,7 +91,7 @@ class MPSNNCropAndResizeBilinear(_Resize):
         The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no
         effect [choice].
     backend : str or mpsref.Backend, optional
-        What it runs on; ``None`` for the backend in use.
+        The backend to run on; ``None`` for the one in use.
     **properties
         Initial values of other properties, by name.
     """

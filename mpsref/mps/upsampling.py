@@ -107,7 +107,7 @@ class MPSCNNUpsampling(_Kernel, WholeImageKernel):
     align_corners : bool, default False
         Whether the corners of both images coincide; for bilinear kernels.
     backend : str or mpsref.Backend, optional
-        What it runs on; ``None`` for the backend in use.
+        The backend to run on; ``None`` for the one in use.
     **properties
         Initial values of other properties, by name.
     """

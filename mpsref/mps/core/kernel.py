@@ -104,7 +104,7 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
     _prepared: dict[Any, Prepared]
 
     backend = Property(
-        _backend, None, "What it runs on: a name, an ``mpsref.Backend``, or ``None`` for the backend in use."
+        _backend, None, "The backend to run on: a name, an ``mpsref.Backend``, or ``None`` for the one in use."
     )
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
