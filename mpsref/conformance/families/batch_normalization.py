@@ -337,10 +337,6 @@ def _activated(problem: Any, z: Array) -> Array:
 _GIVEN_STATISTICS: MutantTable = {
     "epsilon is ignored": of_spec(epsilon=lambda spec: 0.0),
     "the mean of the next channel is taken": _reading(mean=lambda p, given: np.roll(given.mean, 1)),
-    "the statistics of these images are taken": _reading(
-        mean=lambda p, given: given.x.mean(AXES), variance=lambda p, given: given.x.var(AXES) + 2.0**-9
-    ),
-    "the deviation is taken for the variance": _reading(variance=lambda p, given: np.sqrt(given.variance)),
 }
 
 # --- mutants: statistics ----------------------------------------------------------------------------------------------
@@ -384,10 +380,8 @@ def _in_float32(pixels: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
 
 _STATISTICS: MutantTable = {
     "the variance is unbiased": _own(lambda p, mean, m2: (mean, m2 * len(p) / max(len(p) - 1, 1))),
-    "m2 is divided by n": _own(lambda p, mean, m2: (mean, m2 / len(p))),
     "m2 is not centred": _own(lambda p, mean, m2: (mean, (p**2).sum(0))),
     "sums of x and of its square in float32": _own(_in_float32),
-    "the last pixel counts twice": _own(lambda p, mean, m2: ((p.sum(0) + p[-1]) / len(p), m2)),
     "the earlier sums are ignored": _merging(lambda b, mean, m2, n, *before: (mean, m2)),
     "the distance of two means adds nothing to m2": _merging(
         lambda b, mean, m2, n, m, s: (merged(n, m, s, b, mean, m2)[0], m2 + s)
@@ -473,13 +467,8 @@ def _without_earlier(results: tuple[Array, ...], problem: Any, *inputs: Array) -
 _STATISTICS_GRADIENT: MutantTable = {
     **{name: _sums_of_dz(dz) for name, dz in _WRONG_DZ.items()},
     "epsilon is outside the root": _sums(lambda p, given, dz: (dz, dz * _xhat(p, given, _epsilon_outside))),
-    "the pixels are centred but not scaled": _sums(lambda p, given, dz: (dz, dz * (given.x - given.mean))),
     "dgamma is multiplied by gamma": _sums(lambda p, given, dz: (dz, dz * _xhat(p, given) * given.gamma)),
-    "the sums are divided by n": _sums(lambda p, given, dz: (dz / p.pixels, dz * _xhat(p, given) / p.pixels)),
     "dbeta and dgamma are exchanged": _sums(lambda p, given, dz: (dz * _xhat(p, given), dz)),
-    "dgamma is the gradient for the variance": _sums(
-        lambda p, given, dz: (dz, -0.5 * dz * _xhat(p, given) * _root(p, given) ** 2)
-    ),
     "the last image is left out of dgamma": _sums(
         lambda p, given, dz: (dz, (dz * _xhat(p, given))[: max(1, len(dz) - 1)])
     ),

@@ -100,25 +100,6 @@ def _below(problem: MaskProblem, words: Array) -> Array:
     return words < problem.spec.threshold
 
 
-def _nine_rounds(problem: MaskProblem, words: Array) -> Array:
-    """Draw with one round of Philox less."""
-    image = (problem.first_image_index + np.arange(len(words), dtype=np.uint64))[:, None]
-    c0, c1 = np.arange(problem.blocks, dtype=np.uint64)[None], image
-    low, high, k0, k1 = (np.full((1, 1), word, np.uint64) for word in problem.words)
-    c2, c3 = low, high
-    for _ in range(9):
-        product0, product1 = np.uint64(dropout.MULTIPLIERS[0]) * c0, np.uint64(dropout.MULTIPLIERS[1]) * c2
-        c0, c1, c2, c3 = (
-            (product1 >> dropout.SHIFT) ^ c1 ^ k0,
-            product1 & dropout.LOW,
-            (product0 >> dropout.SHIFT) ^ c3 ^ k1,
-            product0 & dropout.LOW,
-        )
-        k0, k1 = (k0 + np.uint64(dropout.WEYL[0])) & dropout.LOW, (k1 + np.uint64(dropout.WEYL[1])) & dropout.LOW
-    drawn = np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).reshape(len(words), -1)
-    return _below(problem, drawn[:, : problem.elements])
-
-
 def _of_blocks(change: Callable[[Array], Array]) -> Implementation:
     """Change the words of each block of four, (N, blocks, 4)."""
 
@@ -148,7 +129,6 @@ def _other_problem(**fields: Callable[[MaskProblem], Any]) -> Implementation:
 
 
 _MASK_MUTANTS: MutantTable = {
-    "kept is 255": of_result(lambda mask, *_: mask * 255),
     "the probability is that of dropping": of_spec(keep_probability=lambda s: 1 - s.keep_probability),
     "the seed has 32 bits": of_spec(seed=lambda s: s.seed & 0xFFFFFFFF),
     "the words of the seed are swapped": of_spec(seed=lambda s: (s.seed >> 32) | (s.seed & 0xFFFFFFFF) << 32),
@@ -160,7 +140,6 @@ _MASK_MUTANTS: MutantTable = {
     "all images have the mask of the first": of_result(lambda mask, *_: np.repeat(mask[:1], len(mask), axis=0)),
     "elements are counted through the batch": computed(_counted_through_batch),
     "the mask strides of y and x are swapped": computed(_strides_swapped),
-    "nine rounds": _mask(_nine_rounds),
     "the words of a block are in reverse order": _of_blocks(lambda blocks: blocks[..., ::-1]),
     "four elements share a word": _of_blocks(lambda blocks: np.repeat(blocks[..., :1], 4, axis=-1)),
     "elements are counted column by column": of_result(
@@ -183,20 +162,13 @@ def _scale(problem: DropoutProblem) -> float:
     return float(problem.spec.scale)
 
 
-def _drawn_again(problem: DropoutProblem, image: Array, mask: Array) -> Array:
-    return dropout.apply(problem, image, dropout.mask(MaskProblem(problem.spec, problem.source_shape)))
-
-
 _IMAGE_MUTANTS: MutantTable = {
     "kept elements are not scaled": _image(lambda p, x, m: np.where(m, x, 0)),
     "kept elements are scaled by 1 / (1 - p)": _image(lambda p, x, m: np.where(m, x / (1 - _p(p)), 0)),
     "kept elements are divided by p": _image(lambda p, x, m: np.where(m, x / np.float32(_p(p)), 0)),
     "the scale has half precision": _image(lambda p, x, m: np.where(m, x * float(np.float16(_scale(p))), 0)),
-    "the mask is inverted": _image(lambda p, x, m: np.where(m, 0, x * _scale(p))),
     "the mask is a factor": _image(lambda p, x, m: x * _scale(p) * m),
     "a dropped element is -0": _image(lambda p, x, m: np.where(m, x * _scale(p), -0.0)),
-    "dropped elements keep their value": _image(lambda p, x, m: np.where(m, x * _scale(p), x)),
-    "the mask is drawn again": _image(_drawn_again),
     "all images have the mask of the first": _image(
         lambda p, x, m: np.where(np.repeat(m[:1], len(m), axis=0), x * _scale(p), 0)
     ),

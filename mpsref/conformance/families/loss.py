@@ -238,13 +238,6 @@ def _mean_gradient(result: Array, problem: LossProblem, *inputs: Array) -> Array
     return result / elements if problem.spec.reduction == "mean" else result
 
 
-def _gradient_of_predictions(problem: LossGradient, *inputs: Array) -> Array:
-    of_predictions = Loss.problems["gradient"](
-        problem.spec, problem.source_shape, problem.label_channels, problem.weighted, problem.chained
-    )
-    return _filled_up(correct(of_predictions, *inputs), problem)
-
-
 def _repeated_channels(result: Array, problem: LossGradient, *inputs: Array) -> Array:
     return result[..., np.arange(result.shape[3]) % problem.source_shape[3]]
 
@@ -339,7 +332,6 @@ MUTANTS = {
     (Loss, "gradient_labels"): {
         **_DERIVATIVE_OF_LABELS,
         **_CHAINS,
-        "the gradient is that of the predictions": computed(_gradient_of_predictions),
         "the slope of smoothing is forgotten": of_result(
             lambda dt, p, *_: dt / (1 - p.spec.label_smoothing) if p.spec.label_smoothing else dt
         ),

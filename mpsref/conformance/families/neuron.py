@@ -193,10 +193,6 @@ def _printed_gelu_slope(n: Neuron, x: Array) -> Array:
     return slope(n, x) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
-def _sum(terms: Callable[[Array, Array], Array]) -> Implementation:
-    return computed(lambda problem, g, x: terms(g, x).sum((0, 1, 2)))
-
-
 MUTANTS = {
     (Neuron, "forward"): {
         **_PARAMETER_MUTANTS,
@@ -230,16 +226,11 @@ MUTANTS = {
         "the slope of a logarithm lacks ln(c)": _with("logarithm", c=lambda spec: -1.0),
         "the slope of a power lacks c": _of_type("power", lambda n, x: n.a * (n.a * x + n.b) ** (n.c - 1)),
         "the slope of softsign is not squared": _of_type("softsign", lambda n, x: 1 / (1 + abs(x))),
-        "g and x are swapped": computed(lambda problem, g, x: x * slope(problem.spec, g)),
-        "g is ignored": computed(lambda problem, g, x: slope(problem.spec, x)),
     },
     (Neuron, "parameter_gradient"): {
-        "the sum is over positive values": _sum(lambda g, x: np.where(x > 0, g * x, 0)),
-        "x is left out": _sum(lambda g, x: np.where(x < 0, g, 0)),
-        "the magnitude of x is taken": _sum(lambda g, x: np.where(x < 0, -g * x, 0)),
-        "the mean is taken": _sum(lambda g, x: np.where(x < 0, g * x, 0) / g[..., 0].size),
-        "only the first image counts": _sum(lambda g, x: np.where(x < 0, g * x, 0)[:1]),
-        "the slope itself is a factor": of_result(lambda result, problem, *_: result * np.array(problem.spec.data)),
+        "only the first image counts": computed(
+            lambda problem, g, x: np.where(x[:1] < 0, g[:1] * x[:1], 0).sum((0, 1, 2))
+        ),
         "the sum over all channels": of_result(lambda result, *_: np.full_like(result, result.sum())),
     },
 }

@@ -171,7 +171,6 @@ _GRADIENT_MUTANTS: MutantTable = {
 
 _SHARED: MutantTable = {
     **_GRADIENT_MUTANTS,
-    "the step goes uphill": of_spec(learning_rate=lambda s: -s.learning_rate),
     "the moments are not stored": of_results(lambda results, problem, *inputs: (results[0], *inputs[2:])),
 }
 
@@ -211,18 +210,10 @@ def _nesterov_of_old_momentum(s: StochasticGradientDescent, gr: Array, v: Array,
     return v - s.learning_rate * (gr + s.momentum_scale * m), s.momentum_scale * m + gr
 
 
-def _rmsprop(
-    mean: Callable[[RMSProp, Array, Array], Array] = lambda p, gr, s: p.decay * s + (1 - p.decay) * gr**2,
-    root: Callable[[RMSProp, Array, Array], Array] = lambda p, s, old: np.sqrt(s) + p.epsilon,
-) -> Implementation:
-    """Return RMSProp with another mean of squares, or another divisor: ``root(spec, mean, old mean)``."""
-
-    def formula(problem: Any, gr: Array, value: Array, old: Array) -> tuple[Array, ...]:
-        spec = problem.spec
-        s = mean(spec, gr, old)
-        return value - spec.learning_rate * gr / root(spec, s, old), s
-
-    return _update(formula)
+def _epsilon_under_root(problem: Any, gr: Array, value: Array, s: Array) -> tuple[Array, ...]:
+    spec = problem.spec
+    s = spec.decay * s + (1 - spec.decay) * gr**2
+    return value - spec.learning_rate * gr / np.sqrt(s + spec.epsilon), s
 
 
 def _adam(
@@ -255,10 +246,8 @@ MUTANTS = {
     (RMSProp, "step"): {
         **_SHARED,
         "epsilon is ignored": of_spec(epsilon=lambda s: 0.0),
-        "epsilon is under the root": _rmsprop(root=lambda p, s, old: np.sqrt(s + p.epsilon)),
+        "epsilon is under the root": _update(_epsilon_under_root),
         "decay and 1 - decay are swapped": of_spec(decay=lambda s: 1 - s.decay),
-        "the square is not damped": _rmsprop(mean=lambda p, gr, s: p.decay * s + gr**2),
-        "the old mean divides": _rmsprop(root=lambda p, s, old: np.sqrt(old) + p.epsilon),
     },
     (Adam, "step"): {
         **_SHARED,
@@ -268,7 +257,6 @@ MUTANTS = {
         "the corrections lack their root": _adam(
             rate=lambda p, t: p.learning_rate * (1 - p.beta2**t) / (1 - p.beta1**t)
         ),
-        "beta1 and beta2 are swapped": of_spec(beta1=lambda s: s.beta2, beta2=lambda s: s.beta1),
         "epsilon is ignored": of_spec(epsilon=lambda s: 0.0),
         "epsilon is under the root": _adam(root=lambda p, u: np.sqrt(u + p.epsilon)),
         "the largest velocity is forgotten": _adam(largest=lambda umax, u: u),

@@ -217,7 +217,6 @@ _STATISTICS: MutantTable = {
     ),
     "epsilon is left out": _statistics(deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean))),
     "the variance from sums of squares in float32": _statistics(deviation=_sums_of_squares),
-    "the mean is not subtracted": _statistics(mean=lambda problem, x: np.zeros_like(_mean(problem, x))),
     "statistics over the batch": _statistics(
         mean=lambda problem, x: x.mean((0, *ALL_VALUES), keepdims=True),
         deviation=lambda problem, x, mean: np.sqrt(
@@ -272,27 +271,12 @@ def _divided(values: Array, gamma: Array) -> Array:
     return np.divide(values, gamma, out=np.zeros_like(values), where=gamma != 0)
 
 
-def _dgamma_not_centred(results: tuple[Array, ...], problem: Any, g: Array, x: Array, *_: Array) -> tuple[Array, ...]:
-    return results[0], (g * x).sum((1, 2)), results[2]
-
-
 _GRADIENT: MutantTable = {
-    "the term of the mean is missing": _dx(lambda h, a, b, xhat, s, gamma: (h - xhat * b) / s),
     "the term of the variance is missing": _dx(lambda h, a, b, xhat, s, gamma: (h - a) / s),
-    "1 / M is missing in the term of the variance": _dx(
-        lambda h, a, b, xhat, s, gamma: (h - a - xhat * b * (xhat.size // b.size)) / s
-    ),
-    "the term of the variance has the wrong sign": _dx(lambda h, a, b, xhat, s, gamma: (h - a + xhat * b) / s),
     "gamma is forgotten": _dx(lambda h, a, b, xhat, s, gamma: _divided((h - a - xhat * b) / s, gamma)),
-    "r once more": _dx(lambda h, a, b, xhat, s, gamma: (h - a - xhat * b) / s**2),
-    "dgamma and dbeta are exchanged": of_results(lambda results, *_: (results[0], results[2], results[1])),
     "dgamma is summed over the batch": of_results(
         lambda results, *_: (results[0], 0 * results[1] + results[1].sum(axis=0), results[2])
     ),
-    "dbeta is a mean": of_results(
-        lambda results, problem, *_: (*results[:2], results[2] / np.prod(problem.source_shape[1:3]))
-    ),
-    "dgamma is of pixels that are not centred": of_results(_dgamma_not_centred),
 }
 
 
