@@ -645,7 +645,7 @@ class MPSCNNLossNode(MPSNNFilterNode):
     spec_class = Loss
     state_class = None
     result_is_gradient = True
-    needs = "a loss is its own gradient filter: use its result image as the source gradient"
+    why_no_gradient = "a loss is its own gradient filter: use its result image as the source gradient"
 
     def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
         """Make a node."""
@@ -814,7 +814,7 @@ class MPSNNInitialGradientNode(FunctionNode):
     kind = "one"
     state_class = None
     result_is_gradient = True
-    needs = "its result is the first gradient: use its result image as the source gradient"
+    why_no_gradient = "its result is the first gradient: use its result image as the source gradient"
     _differentiable = ()
     function = None
 

@@ -276,7 +276,7 @@ def residual() -> tuple[graph.MPSNNGraph, list[Any], list[Any]]:
 
 
 def declared(compiled: graph.MPSNNGraph) -> set[Any]:
-    return {operation for step in compiled.program.steps for operation in step.kernel._operations(step)}
+    return {operation for step in compiled.program.steps for operation in step.compiled._operations(step)}
 
 
 @pytest.mark.parametrize("make", [windowed, residual])

@@ -165,7 +165,7 @@ def test_gradients_by_hand():
     assert relu.gradient_filter_with_source(g).forward is relu
     assert relu.gradient_filter_with_sources([g]).source_gradient is g
     assert [node.source_index for node in add.gradient_filters_with_source(g)] == [0, 1]
-    assert [node.made_up_label for node in add.gradient_filters_with_sources([g])] == ["add.grad[0]", "add.grad[1]"]
+    assert [node.derived_label for node in add.gradient_filters_with_sources([g])] == ["add.grad[0]", "add.grad[1]"]
     with pytest.raises(MultipleGradientsError, match="gradient_filters_with_source"):
         add.gradient_filter_with_source(g)
     with pytest.raises(MultipleGradientsError):

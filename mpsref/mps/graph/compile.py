@@ -81,7 +81,7 @@ def label(order: Sequence[MPSNNFilterNode]) -> None:
     used = {node.label for node in order}
     for node in order:
         if node.label is None:
-            node.label = node.made_up_label
+            node.label = node.derived_label
         number = 1
         while node.label is None:
             if f"{node.kind}{number}" not in used:
@@ -300,7 +300,7 @@ def infer_shapes(
             if state.producer is not None
         ]
         try:
-            bound[node] = step.kernel._bind(shapes, parameters.get(node), states)
+            bound[node] = step.compiled._bind(shapes, parameters.get(node), states)
         except ValueError as error:
             inputs = ", ".join(f"{image.name} {known[image]}" for image in node.source_images)
             where = f"step {step.number}, {type(node).__name__} {program.labels[node]!r} on {inputs}"
@@ -330,7 +330,7 @@ class CompiledProgram:
     def _backend_of(self, step: Step) -> Backend:
         node = step.node
         backend = self.backend if node.backend is None else registry.get_backend(node.backend)
-        for reason in (backend.unavailable(), *map(backend.lacks, step.kernel._operations(step))):
+        for reason in (backend.unavailable(), *map(backend.lacks, step.compiled._operations(step))):
             if reason is not None:
                 raise UnsupportedError(f"{type(node).__name__} {node.name!r}: {reason}")
         for image in (*step.pixels, node.result_image):
@@ -391,7 +391,7 @@ class CompiledProgram:
     def _checked(self, shapes: Shapes) -> Shapes:
         for step in self.program.steps:
             spec, backend = shapes.bound[step.node].spec, self.backends[step.node]
-            for operation in step.kernel._operations(step):
+            for operation in step.compiled._operations(step):
                 reason = backend.why_not(operation, spec) if isinstance(spec, operation[0]) else None
                 if reason is not None:
                     raise UnsupportedError(f"{type(step.node).__name__} {step.node.name!r}: {reason}")

@@ -76,7 +76,7 @@ class Execution:
                 if state in self.labels:
                     own["labels"] = self.labels[state]
                     shape = self.shapes.sources[step.node][0]
-                    step.kernel.check_labels(self.labels[state], shape)  # type: ignore[attr-defined]
+                    step.compiled.check_labels(self.labels[state], shape)  # type: ignore[attr-defined]
             self.states[step.node] = own
         self.replacements: list[Callable[[], None]] = []
         self.live = self.peak = sum(value.nbytes for value in self.values.values())
@@ -111,7 +111,7 @@ class Execution:
         inputs = self._inputs(step)
         call = self._call(step, self.backend or self.compiled.backends[node], self.states[step.forward])
         before = dict(call.state) if self.watch is not None else {}
-        result = step.kernel._compute(call, *inputs)
+        result = step.compiled._compute(call, *inputs)
         if self.watch is not None:
             self.watch(self.program.labels[node], _made(result, before, call.state), self._again(step, inputs, before))
         if "loss" in call.state and step.forward is node:
@@ -160,7 +160,7 @@ class Execution:
     def _again(self, step: Step, inputs: list[Array], before: dict[str, Any]) -> Callable[[Backend], list[Array]]:
         def run(backend: Backend) -> list[Array]:
             state = dict(before)
-            return _made(step.kernel._compute(self._call(step, backend, state), *inputs), before, state)
+            return _made(step.compiled._compute(self._call(step, backend, state), *inputs), before, state)
 
         return run
 

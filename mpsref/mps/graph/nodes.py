@@ -252,7 +252,7 @@ class Step:
     node: MPSNNFilterNode
     forward: MPSNNFilterNode
     """The node whose state it uses: that of a gradient step is its forward node's, any other has its own."""
-    kernel: MPSNNFilterNode
+    compiled: MPSNNFilterNode
     """A copy of the node at compile time, which runs: later changes to the node are for later graphs."""
     result_is_needed: bool
     """Whether the result is read: by a step, by the caller, or as an export."""
@@ -297,8 +297,8 @@ class MPSNNFilterNode(Node, abc.ABC):
     gradient_class: ClassVar[type[MPSNNGradientFilterNode] | None] = None
     """The class of its gradient nodes."""
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNGradientStateNode
-    needs: ClassVar[str] = ""
-    """Why there is no gradient, for the message; not used where there are differentiable sources."""
+    why_no_gradient: ClassVar[str] = "MPS has no gradient kernel for it"
+    """The reason in the message for a filter without gradient."""
     result_is_gradient: ClassVar[bool] = False
     """Whether the result is the gradient of the first source: where a training graph may start."""
     form: ClassVar[str] = "forward"
@@ -372,7 +372,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         return self.label or self.kind
 
     @property
-    def made_up_label(self) -> str | None:
+    def derived_label(self) -> str | None:
         """A label that follows from other nodes; ``None`` for the kind and a number."""
         return None
 
@@ -407,7 +407,7 @@ class MPSNNFilterNode(Node, abc.ABC):
         """
         image_node("source_gradient", source_gradient)
         if not self.differentiable_sources:
-            raise NoGradientError(f"{type(self).__name__} {self.name!r} has no gradient: {self._why_no_gradient}")
+            raise NoGradientError(f"{type(self).__name__} {self.name!r} has no gradient: {self.why_no_gradient}")
         return [self._gradient_node(source_gradient, k) for k in self.differentiable_sources]
 
     def gradient_filter_with_source(self, source_gradient: MPSNNImageNode) -> MPSNNGradientFilterNode:
@@ -446,10 +446,6 @@ class MPSNNFilterNode(Node, abc.ABC):
     def _several_gradients(self) -> bool:
         return len(self.differentiable_sources) > 1
 
-    @property
-    def _why_no_gradient(self) -> str:
-        return self.needs or "MPS has no gradient kernel for it"
-
     # --- used by compiled graphs -------------------------------------------------------------------------------------
 
     def _methods(self, step: Step) -> Sequence[str]:
@@ -487,7 +483,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
     kind = "grad"
     state_class = None
     form = "gradient"
-    needs = "it is a gradient node, and MPS has no second derivatives"
+    why_no_gradient = "it is a gradient node, and MPS has no second derivatives"
     reads_pixels: ClassVar[bool] = True
     """Whether the kernel reads the pixels of the forward image, or only needs its size."""
 
@@ -550,7 +546,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         return self._source_states[0]
 
     @property
-    def made_up_label(self) -> str | None:
+    def derived_label(self) -> str | None:
         """That of the forward node and ``.grad``, with the number of the source where there are several."""
         several = f"[{self._source_index}]" if self._forward._several_gradients else ""
         return f"{self._forward.name}.grad{several}"
@@ -559,7 +555,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         self, gradient_image: MPSNNImageNode | None = None, node_handler: Any = None
     ) -> list[MPSNNFilterNode]:
         """Raise ``NoGradientError``."""
-        raise NoGradientError(f"{type(self).__name__} {self.name!r} has no gradient: {self.needs}")
+        raise NoGradientError(f"{type(self).__name__} {self.name!r} has no gradient: {self.why_no_gradient}")
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         """Return the shape of the forward source; the function is that of the forward step."""

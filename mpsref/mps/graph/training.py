@@ -140,7 +140,7 @@ class _Builder:
                 raise NoGradientError(self._no_way_through(node))
             for new in node.gradient_filters_with_source(gradient):
                 image = new.forward_source
-                new.label = new.made_up_label
+                new.label = new.derived_label
                 if self._emit(new, node, image, gradient):
                     self.arrived.setdefault(image, []).append(new.result_image)
         for image in list(self.arrived):
@@ -177,7 +177,7 @@ class _Builder:
             path.append(next(n for image in path[-1].source_images if (n := image.producer) and _leads(n, node)))
         way = " <- ".join(one.name for one in path)
         return (
-            f"{type(node).__name__} {node.name!r} has no gradient ({node._why_no_gradient}), on the way {way}; set "
+            f"{type(node).__name__} {node.name!r} has no gradient ({node.why_no_gradient}), on the way {way}; set "
             "stop_gradient on its result_image, or return False in the node handler for the nodes that read it"
         )
 
