@@ -238,6 +238,12 @@ def test_nothing_is_copied_without_need(loopback: Loopback) -> None:
     assert all(np.shares_memory(inside, outside) for inside, outside in pairs)
 
 
+def test_an_array_that_is_passed_twice_is_not_taken_for_another_one_later() -> None:
+    x, y = np.full((1, 1, 1, 1), 1, np.float32), np.full((1, 1, 1, 1), 10, np.float32)
+    add = mpsref.Arithmetic("add")
+    assert [add.forward(*pair).item() for pair in ((x, x), (x, y), (y, x), (y, y), (x, y))] == [2, 11, 11, 20, 11]
+
+
 def test_empty_batches_are_answered_at_the_door(loopback: Loopback) -> None:
     assert POOL.forward(X[:0], backend=loopback.backend).shape == (0, *Y.shape[1:])
     assert POOL.gradient(Y[:0], X[:0], backend=loopback.backend).shape == (0, *X.shape[1:])
