@@ -14,7 +14,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.mutants import MutantTable, computed, of_problem, of_result, of_spec
-from mpsref.conformance.properties import batch_in_pieces, repeatable
+from mpsref.conformance.properties import one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
@@ -194,7 +194,7 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     return lambda: backward.out(image, mask, scale, out=out)
 
 
-_OF_IMAGES = (repeatable, batch_in_pieces, scaled_once, dropped_is_zero)
+_OF_IMAGES = (repeatable, one_image_at_a_time, scaled_once, dropped_is_zero)
 
 # A mask has integers, no inputs, and depends on the problem alone.
 _EQUIVALENT = frozenset(

@@ -101,11 +101,11 @@ def every_type(case: Case, backend: Backend) -> None:
         agree(other, compute(other.problem, backend, *other.inputs()))
 
 
-def batch_in_pieces(case: Case, backend: Backend) -> None:
+def images_apart(case: Case, backend: Backend) -> None:
     """The images are independent, unless the reduction is across the batch."""
     assert isinstance(case.problem, LossProblem)
     if not case.problem.spec.reduce_across_batch:
-        properties.batch_in_pieces(case, backend)
+        properties.one_image_at_a_time(case, backend)
 
 
 def sum_of_elements(case: Case, backend: Backend) -> None:
@@ -420,7 +420,7 @@ def _torch_gradient(torch: Any, spec: Loss, y: Any, t: Any) -> Call | None:
     return calls.get(spec.type)
 
 
-_GRADIENT = (repeatable, every_type, batch_in_pieces, reduction_is_ignored, ones_change_nothing)
+_GRADIENT = (repeatable, every_type, images_apart, reduction_is_ignored, ones_change_nothing)
 
 FAMILY = Family(
     "loss",
@@ -428,7 +428,7 @@ FAMILY = Family(
         Loss: KernelTests(
             problems,
             {
-                "forward": (repeatable, every_type, batch_in_pieces, sum_of_elements),
+                "forward": (repeatable, every_type, images_apart, sum_of_elements),
                 "gradient": _GRADIENT,
                 "gradient_labels": _GRADIENT,
             },

@@ -19,7 +19,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, of_problem, of_result, with_spec
-from mpsref.conformance.properties import batch_in_pieces, repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
@@ -416,8 +416,8 @@ FAMILY = Family(
         Neuron: KernelTests(
             problems,
             {
-                "forward": (repeatable, batch_in_pieces, table),
-                "gradient": (repeatable, batch_in_pieces, table, linear_in_g),
+                "forward": (repeatable, one_image_at_a_time, table),
+                "gradient": (repeatable, one_image_at_a_time, table, linear_in_g),
                 "parameter_gradient": (repeatable, pieces_add_up),
             },
             {"parameter_gradient": LAYOUT_MUTANTS},

@@ -23,7 +23,7 @@ from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
-from mpsref.conformance.properties import batch_in_pieces, repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, pairs, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
@@ -614,8 +614,8 @@ def layer(
     return Layer(name, network, spec, source_shape, call, framework, tuple(sorted(words.items())), note)
 
 
-_FORWARD = (repeatable, batch_in_pieces, translation)
-_GRADIENT = (repeatable, batch_in_pieces, clip_is_a_part, joint_shift)
+_FORWARD = (repeatable, one_image_at_a_time, translation)
+_GRADIENT = (repeatable, one_image_at_a_time, clip_is_a_part, joint_shift)
 
 FAMILY = Family(
     "pooling",

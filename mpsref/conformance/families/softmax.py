@@ -16,7 +16,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.mutants import MutantTable, computed
-from mpsref.conformance.properties import batch_in_pieces, repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected, terms
 from mpsref.conformance.torch_equivalents import Call, Outs
 from mpsref.kernels import LogSoftMax, SoftMax
@@ -79,8 +79,8 @@ def shift_invariant(case: Case, backend: Backend) -> None:
 
 
 PROPERTIES = {
-    "forward": (repeatable, batch_in_pieces, sums_to_one, shift_invariant),
-    "gradient": (repeatable, batch_in_pieces, gradients_sum_to_zero),
+    "forward": (repeatable, one_image_at_a_time, sums_to_one, shift_invariant),
+    "gradient": (repeatable, one_image_at_a_time, gradients_sum_to_zero),
 }
 
 # --- mutants ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from mpsref.conformance.families.convolution.properties import (
     batches_add_up,
     block_diagonal,
     groups_apart,
-    images_apart,
     mixed_dtypes,
     odd,
     offset_decomposition,
@@ -30,7 +29,7 @@ from mpsref.conformance.families.convolution.properties import (
 from mpsref.conformance.families.convolution.torch_equivalents import TORCH_EQUIVALENTS
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.properties import repeatable
+from mpsref.conformance.properties import one_image_at_a_time, repeatable
 from mpsref.conformance.strategies import often, pairs, seldom
 from mpsref.geometry import EDGE_MODES, Window, ceil_div
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
@@ -198,7 +197,7 @@ def _cut(window: Window, windows: int, pixels: int) -> Pair:
     return kept, pixels - window.stride * (windows - kept)
 
 
-_IMAGE = (repeatable, images_apart, groups_apart, block_diagonal, mixed_dtypes, odd, adjoint)
+_IMAGE = (repeatable, one_image_at_a_time, groups_apart, block_diagonal, mixed_dtypes, odd, adjoint)
 _WEIGHTS = (repeatable, batches_add_up, groups_apart, block_diagonal, mixed_dtypes, odd, adjoint)
 _PLACED = (translation, offset_decomposition)
 _ONE_PIXEL = frozenset(("height and width are swapped", "channels-first code on channels-last memory", "0 / 0 is NaN"))

@@ -57,18 +57,6 @@ def _product(problem: Weighted, arrays: dict[str, Array], backend: Backend) -> t
     return float(np.sum(result * factor)), slack
 
 
-def images_apart(case: Case, backend: Backend) -> None:
-    """The images of a batch do not influence each other: one at a time they give the same."""
-    problem = _weighted(case)
-    n, height, width, channels = problem.source_shape
-    if n < 2:
-        return
-    piece = replace(problem, source_shape=(1, height, width, channels))
-    parts = [compute(piece, backend, *_images(case, slice(k, k + 1)))[0] for k in range(n)]
-    (whole,) = compute(problem, backend, *case.inputs())
-    same("images apart", whole, np.concatenate(parts), expected(case)[0][1])
-
-
 def batches_add_up(case: Case, backend: Backend) -> None:
     """The gradient of a batch is the sum of those of its two parts."""
     problem = _weighted(case)

@@ -22,7 +22,7 @@ from mpsref.conformance.mutants import (
     of_problem,
     of_results,
 )
-from mpsref.conformance.properties import repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
@@ -66,22 +66,6 @@ def _with_x(case: Case, change: Callable[[Array], Array]) -> tuple[Array, ...]:
     """Return the inputs of a case with another x."""
     arrays = zip(case.problem.input_shapes, case.inputs(), strict=True)
     return tuple(change(array).astype(array.dtype) if name == "x" else array for name, array in arrays)
-
-
-def images_one_by_one(case: Case, backend: Backend) -> None:
-    """One image at a time has the same results, parameter gradients included."""
-    problem = case.problem
-    assert isinstance(problem, GroupsProblem)
-    inputs, n = case.inputs(), problem.source_shape[0]
-    if n < 2:
-        return
-    one = replace(problem, source_shape=(1, *problem.source_shape[1:]))
-    parts = [
-        compute(one, backend, *(array[k : k + 1] if array.ndim == 4 else array for array in inputs)) for k in range(n)
-    ]
-    joined = [np.concatenate(results) for results in zip(*parts, strict=True)]
-    for whole, images, (_, terms) in zip(compute(problem, backend, *inputs), joined, expected(case), strict=True):
-        same("images one by one", whole, images, terms)
 
 
 def shift_invariant(case: Case, backend: Backend) -> None:
@@ -330,7 +314,7 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     return torch_function(torch, normalize, images, outs, vectors)
 
 
-_BOTH = (repeatable, images_one_by_one, shift_invariant)
+_BOTH = (repeatable, one_image_at_a_time, shift_invariant)
 _OF_FORWARD = (*_BOTH, scale_invariant, means_are_beta)
 _OF_GRADIENT = (*_BOTH, gradients_sum_to_0, gradients_along_x)
 

@@ -23,7 +23,7 @@ from mpsref.conformance.family import KernelTests
 from mpsref.conformance.geometry_mutants import window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
-from mpsref.conformance.properties import batch_in_pieces, repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
@@ -505,8 +505,8 @@ TORCH_EQUIVALENTS: dict[type[Spec], TorchEquivalent] = {
     CrossChannelNormalization: _torch_cross_channel,
 }
 
-_WINDOWED = (repeatable, batch_in_pieces, zeros_around_change_nothing)
-_ALONG_CHANNELS = (repeatable, batch_in_pieces, pixels_are_independent, odd_windows_are_symmetric)
+_WINDOWED = (repeatable, one_image_at_a_time, zeros_around_change_nothing)
+_ALONG_CHANNELS = (repeatable, one_image_at_a_time, pixels_are_independent, odd_windows_are_symmetric)
 
 KERNELS: dict[type[Spec], KernelTests] = {
     **{
