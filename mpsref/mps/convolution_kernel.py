@@ -204,12 +204,12 @@ class WeightedKernel(ImageKernel):
         values = super().saved_values()
         if self._loaded.from_data_source and isinstance(self.data_source, SecureCoding):
             return values
-        plain = self.descriptor
-        plain.batch_normalization = None  # the weights have it already
+        descriptor = self.descriptor
+        descriptor.batch_normalization = None  # the weights have it already
         loaded = self._loaded
         return values | {
             "data_source": ArrayConvolutionDataSource(
-                plain, loaded.weights, loaded.biases, loaded.kernel_type, loaded.label
+                descriptor, loaded.weights, loaded.biases, loaded.kernel_type, loaded.label
             )
         }
 

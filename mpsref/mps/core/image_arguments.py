@@ -89,6 +89,8 @@ def like(value: Any, array: Array) -> Any:
     return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
 
 
-def as_image(operand: ImageArgument) -> MPSImage:
+def as_image(argument: ImageArgument) -> MPSImage:
     """Return a source as one image, for custom policies and callbacks."""
-    return operand.value if isinstance(operand.value, MPSImage) else MPSImage(arrays.native(operand.array), copy=False)
+    return (
+        argument.value if isinstance(argument.value, MPSImage) else MPSImage(arrays.native(argument.array), copy=False)
+    )

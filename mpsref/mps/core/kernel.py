@@ -556,7 +556,7 @@ class MPSCNNBinaryKernel(ImageKernel):
     ) -> Any:
         """Run the kernel on two images and return the destination, of the kind that ``primary_image`` is.
 
-        Everything else is as in :meth:`mpsref.mps.MPSCNNKernel.encode`. A padding policy places the windows of each
+        Everything else is as in :meth:`mpsref.mps.MPSCNNKernel.encode`. A padding policy sets the offset of each
         source; where it gives them different output sizes, ``ShapeError``.
         """
         sources = (

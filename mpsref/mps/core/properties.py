@@ -1,7 +1,7 @@
 """Properties of kernels: checked when set, listed for ``repr``, equality, copies and archives.
 
 >>> class Blur:
-...     radius = Property(at_least(1), 2, "How far it reaches, in pixels.")
+...     radius = Property(at_least(1), 2, "Radius in pixels.")
 >>> blur = Blur()
 >>> initialize(blur, {"radius": 3})
 >>> blur.radius
