@@ -1,4 +1,4 @@
-"""Nodes of Apple's whose kernels mpsref does not build: making one raises ``NotImplementedError`` [choice].
+"""Apple's nodes without a kernel in mpsref: making one raises ``UnsupportedError``, a ``NotImplementedError`` [choice].
 
 >>> MPSCNNYOLOLossNode()
 Traceback (most recent call last):
@@ -10,15 +10,6 @@ from __future__ import annotations
 from typing import Any, ClassVar, Never
 
 from mpsref.errors import UnsupportedError
-
-__all__ = [
-    "MPSCNNBinaryConvolutionNode",
-    "MPSCNNBinaryFullyConnectedNode",
-    "MPSCNNYOLOLossNode",
-    "MPSNNBilinearScaleNode",
-    "MPSNNGramMatrixCalculationNode",
-    "MPSNNLanczosScaleNode",
-]
 
 
 class _NotBuilt:
