@@ -318,13 +318,13 @@ def _prepare_call(
     problem, inputs = spec.problems[method].posed(spec, given, options)
     sources = [arrays.native(array) for array in inputs]
     prepared = _prepare(problem, backend, sources)
-    passed = {id(value): position for position, value in enumerate(given) if isinstance(value, np.ndarray)}
-    repeats = len(passed) < sum(isinstance(value, np.ndarray) for value in given)  # which input is which is unknown
-    if key and not repeats and all(id(source) in passed for source in sources) and _is_plain(tuple(options.values())):
+    passed = [id(value) for value in given]
+    once = all(passed.count(id(source)) == 1 for source in sources)  # else a later call may pass different arrays there
+    if key and once and _is_plain(tuple(options.values())):
         calls = spec.__dict__.setdefault("_calls", {})
         if len(calls) >= CALLS:
             calls.clear()
-        positions = tuple(passed[id(source)] for source in sources)
+        positions = tuple(passed.index(id(source)) for source in sources)
         prepared = calls[tuple(key)] = prepared._replace(positions=positions)
     return prepared, sources, list(inputs)
 
