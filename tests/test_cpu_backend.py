@@ -20,7 +20,7 @@ from mpsref.conformance.runner import run_case
 from mpsref_cpu import backend
 from mpsref_cpu.pooling.pooling_average import _tables
 from mpsref_cpu.simd.half import as_storage, load, store
-from mpsref_cpu.simd.vectors import load_lanes, put, zeros
+from mpsref_cpu.simd.vectors import load_vector, store_vector, zeros
 
 OPERATIONS = [registry.Operation(PoolingAverage, method) for method in ("forward", "gradient")]
 FAR = 2**60
@@ -162,7 +162,7 @@ def stored(values: Any, out: Any) -> None:
 @numba.njit
 def stored_in_lanes(values: Any, out: Any) -> None:
     for i in range(0, values.size, 8):
-        put(out, np.uintp(i), load_lanes(values, np.uintp(i), zeros(8)))
+        store_vector(out, np.uintp(i), load_vector(values, np.uintp(i), zeros(8)))
 
 
 def test_every_half_is_loaded_exactly() -> None:

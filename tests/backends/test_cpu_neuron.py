@@ -13,8 +13,6 @@ from scipy import special
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron
-from mpsref.kernels.neuron import slope as slope_of
-from mpsref.kernels.neuron import value as value_of
 from mpsref_cpu import threads
 from mpsref_cpu.activation import functions, neuron
 from mpsref_cpu.simd import elementary, reductions
@@ -131,29 +129,6 @@ SPECS = [
     Neuron("power", a=0.5, b=5, c=2.5),
     Neuron("softplus", a=2, b=0.5),
 ]
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_fused_use_in_place(spec: Neuron | None) -> None:
-    """What other kernels call: on whole pixels in the middle of a vector, nothing else is touched."""
-    form = functions.compiled_form(spec)
-
-    @jit  # type: ignore[untyped-decorator]
-    def run(form: Any, pixels: Any, gradient: Any) -> None:
-        functions.apply_slope(form, gradient, 3, pixels, 6, 600)
-        functions.apply(form, pixels, 6, 600)
-
-    rng = np.random.default_rng(1)
-    x, g = rng.uniform(-4, 4, 609).astype(np.float32), rng.standard_normal(606).astype(np.float32)
-    y, dx = x.copy(), g.copy()
-    run(form, y, dx)
-    image = x[6:606].astype(np.float64).reshape(1, 1, 200, 3)
-    known = spec or Neuron("none")
-    np.testing.assert_allclose(y[6:606], value_of(known, image).ravel(), rtol=2e-6, atol=2e-6)
-    np.testing.assert_allclose(dx[3:603], g[3:603] * slope_of(known, image).ravel(), rtol=2e-6, atol=4e-6)
-    for after, before, part in ((y, x, slice(6, 606)), (dx, g, slice(3, 603))):
-        outside = np.delete(np.arange(after.size), part)
-        np.testing.assert_array_equal(after[outside], before[outside])
 
 
 @pytest.mark.parametrize("channels", [1, 3, 64, 300])

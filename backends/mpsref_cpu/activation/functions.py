@@ -1,9 +1,8 @@
-"""The functions of the neurons in compiled code, each in its own loop: the type is chosen while compiling.
+"""Activation functions and their slopes for compiled code.
 
-:func:`compiled_form` turns a neuron into a tuple of its parameters, whose class says which function it is. It goes
-into compiled code as one argument, and there :func:`value` and :func:`slope` evaluate it; :func:`apply` and
-:func:`apply_slope` do that for a whole block of pixels. Arithmetic is float32, without a branch, so that LLVM turns
-the loops into vector instructions; see :mod:`mpsref_cpu.simd.elementary` for exp, log and their errors.
+:func:`compiled_form` converts a neuron to a named tuple of its parameters, whose class selects the function while
+compiling. It is one argument of a kernel, for which :func:`value` and :func:`slope` evaluate it. Arithmetic is float32
+without branches, so that LLVM vectorizes the loops; :mod:`mpsref_cpu.simd.elementary` has exp, log and their errors.
 """
 
 from __future__ import annotations
@@ -14,23 +13,22 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba.extending import overload
 
 from mpsref.kernels.neuron import Neuron
-from mpsref_cpu.compiling import inlined
+from mpsref_cpu.compiling import generic, inlined
 from mpsref_cpu.simd.elementary import Float, exp, exp_below, expm1, log, log1p, normal, power, quotient, sigmoid, tanh
 
 real: Any = np.float32
 
 PERIOD = 256
-"""The slopes of PReLU are repeated to at least so many, so that loops over them are long."""
+"""Least number of slopes of PReLU, which are repeated so that loops over them are long."""
 
 CompiledForm: TypeAlias = tuple[Any, ...]
-"""An instance of one of the classes below: what compiled code needs to know of a neuron."""
+"""An instance of one of the classes below."""
 
 
 class Identity(NamedTuple):
-    """``y = x``; what no neuron is, too."""
+    """``y = x``; also without a neuron."""
 
 
 class Relu(NamedTuple):
@@ -135,7 +133,7 @@ class Logarithm(NamedTuple):
 
 
 class Gelu(NamedTuple):
-    """``y = x`` times the normal distribution's share below x."""
+    """``y = x`` times the normal distribution at x."""
 
 
 class ToThe0(NamedTuple):
@@ -175,7 +173,7 @@ def _exponent(c: float) -> CompiledForm:
 
 @lru_cache(maxsize=256)
 def compiled_form(neuron: Neuron | None) -> CompiledForm:
-    """Return what compiled code is given of a neuron, and for ``None`` that of the identity."""
+    """Return a neuron for compiled code; ``None`` is the identity."""
     if neuron is None:
         return Identity()
     a, b, c = real(neuron.a), real(neuron.b), neuron.c
@@ -207,7 +205,7 @@ SIMPLE: Mapping[str, Any] = {
     "relun": ReluN,
     "gelu": Gelu,
 }
-"""The types whose compiled form holds the parameters as they are."""
+"""Types whose compiled form has the parameters unchanged."""
 
 
 ZERO, ONE, TWO, FOUR = real(0), real(1), real(2), real(4)
@@ -215,7 +213,7 @@ ZERO, ONE, TWO, FOUR = real(0), real(1), real(2), real(4)
 
 @inlined
 def _keeping_nan(x: Float, found: Float) -> Float:
-    """Return what was found, and NaN where x is: a comparison with NaN is false, and would have selected something."""
+    """Return ``found``, and NaN where x is NaN, for which comparisons are false."""
     return x if x != x else found
 
 
@@ -310,11 +308,6 @@ RAISED: Mapping[type, Callable[..., Any]] = {
 }
 
 
-def _raised(exponent: CompiledForm, u: Float) -> Float:
-    """Return u to the power of an exponent."""
-    raise NotImplementedError("for compiled code only")
-
-
 VALUE: Mapping[type, Callable[..., Any]] = {
     Identity: lambda neuron, x, channel: x,
     Relu: lambda neuron, x, channel: _relu(neuron.a, x),
@@ -355,61 +348,19 @@ SLOPE: Mapping[type, Callable[..., Any]] = {
 }
 
 
-def value(neuron: CompiledForm, x: Float, channel: int) -> Float:
+@generic
+def value(neuron: Any, x: Any, channel: Any) -> Any:
     """Return f(x), float32, of a pixel's ``channel`` >= 0; only PReLU looks at that."""
-    raise NotImplementedError("for compiled code only")
-
-
-def slope(neuron: CompiledForm, x: Float, channel: int) -> Float:
-    """Return f'(x), float32, of a pixel's ``channel`` >= 0."""
-    raise NotImplementedError("for compiled code only")
-
-
-def period(neuron: CompiledForm) -> int:
-    """Return how many values in a row, from channel 0 on, may be given their place as their channel."""
-    raise NotImplementedError("for compiled code only")
-
-
-OPTIONS: Any = {"fastmath": {"contract"}, "forceinline": True}
-
-
-@overload(value, jit_options=OPTIONS, strict=False)
-def _value(neuron: Any, x: Any, channel: Any) -> Any:
     return VALUE[neuron.instance_class]
 
 
-@overload(slope, jit_options=OPTIONS, strict=False)
-def _slope(neuron: Any, x: Any, channel: Any) -> Any:
+@generic
+def slope(neuron: Any, x: Any, channel: Any) -> Any:
+    """Return f'(x), float32, of a pixel's ``channel`` >= 0."""
     return SLOPE[neuron.instance_class]
 
 
-@overload(_raised, jit_options=OPTIONS, strict=False)
-def _raised_to(exponent: Any, u: Any) -> Any:
+@generic
+def _raised(exponent: Any, u: Any) -> Any:
+    """Return u to the power of an exponent."""
     return RAISED[exponent.instance_class]
-
-
-@overload(period, strict=False)
-def _period(neuron: Any) -> Any:
-    if neuron.instance_class is Prelu:
-        return lambda neuron: neuron.slopes.size
-    return lambda neuron: 1 << 62
-
-
-@inlined
-def apply(neuron: Any, pixels: Any, first: int, count: int) -> None:
-    """Replace ``pixels[first : first + count]``, whole pixels in a float32 vector, by their values."""
-    long = period(neuron)
-    for start in range(0, count, long):
-        at = np.uintp(first + start)
-        for i in range(np.uintp(min(long, count - start))):
-            pixels[at + i] = value(neuron, pixels[at + i], i)
-
-
-@inlined
-def apply_slope(neuron: Any, gradient: Any, first: int, pixels: Any, source: int, count: int) -> None:
-    """Multiply ``gradient[first : first + count]`` by the slopes at ``pixels[source : source + count]``."""
-    long = period(neuron)
-    for start in range(0, count, long):
-        at, x = np.uintp(first + start), np.uintp(source + start)
-        for i in range(np.uintp(min(long, count - start))):
-            gradient[at + i] *= slope(neuron, pixels[x + i], i)

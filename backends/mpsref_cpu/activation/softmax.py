@@ -1,7 +1,7 @@
-"""Softmax and log-softmax: a few pixels at a time, so that what is in between stays in cache.
+"""Softmax and log-softmax: a few pixels at a time, so that intermediate values stay in cache.
 
-Per value there is an exponential, and per pixel a maximum and a sum over its channels. The exponentials run over all
-values of a block in one loop, however few channels a pixel has.
+Each value takes an exponential, each pixel a maximum and a sum over its channels. Exponentials are one loop over all
+values of a block, however few channels a pixel has.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.elementary import exp_below, log, quotient
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.reductions import BEYOND, FEW, MANY, dot, largest, total
-from mpsref_cpu.simd.vectors import all_equal, load_lanes, minus, put, times, zeros
+from mpsref_cpu.simd.vectors import broadcast, load_vector, minus, store_vector, times, zeros
 from mpsref_cpu.threads import for_rows
 
 BLOCK = 2048
-"""About how many values are worked on at once: 8 KB."""
+"""Values of a block, about: 8 KB."""
 
 real: Any = np.float32
 ONE = real(1)
 
 
 def implementation(kernel: Callable[..., None]) -> Implementation:
-    """Return what runs ``kernel(begin, end, at_once, channels, *inputs, result)`` on blocks of ``at_once`` pixels."""
+    """Return an implementation by ``kernel(begin, end, at_once, channels, *inputs, result)``, for blocks of pixels."""
 
     def run(problem: ForwardProblem, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]
         pixels = out.size // channels
         at_once = max(1, BLOCK // channels)
-        stored = [as_storage(array) for array in (*inputs, out)]
-        nbytes = sum(array.nbytes for array in (*inputs, out))
-        for_rows(kernel, -(-pixels // at_once), at_once, channels, *stored, nbytes=nbytes)
+        for_rows(kernel, -(-pixels // at_once), at_once, channels, *inputs, out)
 
     return run
 
@@ -90,7 +88,7 @@ def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: A
 
 @compiled
 def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
-    """Compute the blocks from ``begin`` to ``end``; the last pixels with room beyond them, which belongs to nobody."""
+    """Compute the blocks from ``begin`` to ``end``, the last pixels in vectors with elements beyond them."""
     start, stop = begin * at_once * channels, min(end * at_once * channels, y.size)
     size = max(0, stop - start - BEYOND) // channels * channels
     _slopes(g, y, dx, start, size, channels)
@@ -106,18 +104,18 @@ def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any,
 
 @inlined
 def _slopes(g: Any, y: Any, dx: Any, start: int, size: int, channels: int) -> None:
-    """Compute whole pixels; lanes of the last channels reach into the next pixel, which comes after."""
+    """Compute whole pixels; the last vector of a pixel extends into the next one, which is computed later."""
     many = channels // MANY * MANY
     for first in range(start, start + size, channels):
         at = np.uintp(first)
         summed = dot(g, y, at, channels)
-        wide, narrow = all_equal(summed, zeros(MANY)), all_equal(summed, zeros(FEW))
+        wide, narrow = broadcast(summed, zeros(MANY)), broadcast(summed, zeros(FEW))
         for c in range(0, many, MANY):
             i = at + np.uintp(c)
-            put(dx, i, times(load_lanes(y, i, wide), minus(load_lanes(g, i, wide), wide)))
+            store_vector(dx, i, times(load_vector(y, i, wide), minus(load_vector(g, i, wide), wide)))
         for c in range(many, channels, FEW):
             i = at + np.uintp(c)
-            put(dx, i, times(load_lanes(y, i, narrow), minus(load_lanes(g, i, narrow), narrow)))
+            store_vector(dx, i, times(load_vector(y, i, narrow), minus(load_vector(g, i, narrow), narrow)))
 
 
 @compiled

@@ -24,7 +24,7 @@ from numba import extending, types
 from numba.core import cgutils
 from numba.extending import models, register_model
 
-from mpsref_cpu.simd.vectors import spread_out
+from mpsref_cpu.simd.vectors import splat
 
 intrinsic: Any = extending.intrinsic  # whose declared type loses the arguments of what it decorates
 
@@ -124,7 +124,7 @@ def add_scaled(
 
         def factors(k: Any) -> list[Any]:
             place = builder.mul(k, x_step_)
-            return [spread_out(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
+            return [splat(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
 
         shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
         return _loop(builder, tile, tile_, shared, count_, factors)

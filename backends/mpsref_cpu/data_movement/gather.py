@@ -1,6 +1,6 @@
-"""Kernels that move pixels: gathers by per-axis tables, and the sums that are their adjoints.
+"""Gathers by per-axis tables, and the sums that are their adjoints.
 
-Pixels move as stored bits. Neighbours that stay neighbours move together: a run of columns, where all channels do.
+Pixels are copied as stored bits, contiguous ones together: channels, and runs of columns where all channels are copied.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mpsref_cpu.compiling import compiled
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
-PARTS = 5040
-"""Of a copy, at most; a number with so many divisors that it has many in common with the size of an image."""
+CHUNKS = 5040
+"""Chunks of a copy, at most; a number with many divisors."""
 
 
 def copy(source: Array, out: Array) -> None:
-    """Fill ``out`` with the elements of ``source`` in their order, in equal parts."""
-    parts = math.gcd(out.size, PARTS)
+    """Fill ``out`` with the elements of ``source`` in their order, in equal chunks."""
+    parts = math.gcd(out.size, CHUNKS)
     long = out.size // parts
     for_rows(
         copy_channels, parts, as_storage(source), as_storage(out), (long, 0, long, 0, long, long), nbytes=2 * out.nbytes
@@ -43,7 +43,7 @@ def _gather(
     source_height, source_width, source_channels, height, width, depth = sizes
     first = channels[0]
     for c in range(depth):
-        if channels[c] != first + c:  # they do not lie side by side
+        if channels[c] != first + c:  # not contiguous
             first = -1
             break
     whole = first == 0 and depth == source_channels
@@ -86,7 +86,7 @@ def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Arr
 def _gather_sums(begin: int, end: int, source: Any, out: Any, sizes: Any, starts: Any, orders: Any) -> None:
     source_height, source_width, source_channels, height, width, channels = sizes
     (row_start, column_start, channel_start), (row_order, column_order, channel_order) = starts, orders
-    single = True  # each channel is read from one place, and they lie side by side
+    single = True  # each channel is read once, and they are contiguous
     for c in range(channels):
         single &= channel_start[c + 1] - channel_start[c] == 1
     sums = np.empty(channels)

@@ -1,7 +1,7 @@
 """Arithmetic of two images, and its gradients: lines of the operands, one loop over each line, no temporary images.
 
 The gradient of an operand that repeats elements is a sum over lines: terms are computed line by line in a scratch
-vector and folded at once. Workspace: three lines a thread; for folded rows, less than half of the source gradient.
+vector and reduced at once. Workspace: three lines a thread; for reduced rows, less than half of the source gradient.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticG
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, generic, inlined
 from mpsref_cpu.data_movement.gather import copy
 from mpsref_cpu.pointwise.broadcasting import (
     BLOCK,
     Walk,
+    expand,
     is_direct,
     is_whole,
     pixels_of_a_line,
     repeats,
-    spell_out,
     start_of,
     walk_of,
 )
-from mpsref_cpu.reduction.axis_reductions import Line, Plan, Total, fold_line
+from mpsref_cpu.reduction.axis_reductions import Line, Plan, Total, reduce_line
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
@@ -75,13 +75,10 @@ def _formula(spec: Arithmetic) -> Any:
         return FORMULAS[spec.operation](*map(np.float32, numbers))
 
 
+@generic
 def before_clamp(formula: Any, x: Any, y: Any) -> Any:
     """Return ``r'``."""
-    raise NotImplementedError("for compiled code only")
 
-
-@overload(before_clamp)
-def _before_clamp(formula: Any, x: Any, y: Any) -> Any:
     def total(formula: Any, x: Any, y: Any) -> Any:
         return formula.p * x + formula.q * y + formula.bias
 
@@ -95,7 +92,7 @@ def _before_clamp(formula: Any, x: Any, y: Any) -> Any:
 
 
 def value(formula: Any, x: Any, y: Any) -> Any:
-    """Return the result for two elements; other kernels on two images overload it for formulas of their own."""
+    """Return the result for two elements; other kernels on two images add overloads for their formulas."""
     raise NotImplementedError("for compiled code only")
 
 
@@ -157,9 +154,9 @@ def _rows(begin: int, end: int, formula: Any, x: Any, y: Any, out: Any, sizes: A
             start_x, start_y = start_of(walk_x, n, i, column), start_of(walk_y, n, i, column)
             fresh = column == 0 and (row == begin or i == 0)
             if not direct_x and (fresh or not same_x):
-                spell_out(x, start_x, walk_x, a, count, channels)
+                expand(x, start_x, walk_x, a, count, channels)
             if not direct_y and (fresh or not same_y):
-                spell_out(y, start_y, walk_y, b, count, channels)
+                expand(y, start_y, walk_y, b, count, channels)
             from_x, at_x = (x, start_x) if direct_x else (a, 0)
             from_y, at_y = (y, start_y) if direct_y else (b, 0)
             _line(formula, from_x, at_x, from_y, at_y, out, at, size)
@@ -190,7 +187,7 @@ def _gradient_of(
     n, height, width, channels = shape
     plan = Plan.of(shape, operand.strides)
     pixels = pixels_of_a_line(width, channels)
-    sizes = height, width, channels, pixels, plan.rows, plan.units
+    sizes = height, width, channels, pixels, plan.rows, plan.chunks
     whole = is_whole(walk_of(operand, out.shape), shape)
     if whole and not problem.reads and slope.scale == 1:
         copy(g, out)
@@ -199,16 +196,16 @@ def _gradient_of(
     images = [as_storage(image) for image in (g, *sources)]
     nbytes = g.nbytes + out.nbytes + sum(sources[k].nbytes for k in problem.reads)
     formula, strides = _formula(spec), operand.strides
-    parts = np.empty(0) if whole else plan.parts(n)
+    parts = np.empty(0) if whole else plan.partial_results(n)
     flat, target = parts.reshape(-1), as_storage(out)
     fixed: Any = (formula, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
-    for_rows(_terms, n * plan.units, *fixed, nbytes=nbytes)
+    for_rows(_terms, n * plan.chunks, *fixed, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)
-        folded = parts if strides[0] else parts.sum(axis=1, keepdims=True)
+        reduced = parts if strides[0] else parts.sum(axis=1, keepdims=True)
         with np.errstate(over="ignore"):
-            operand.part(out)[...] = folded
+            operand.part(out)[...] = reduced
 
 
 @compiled
@@ -229,16 +226,16 @@ def _terms(
     walk_y: Walk,
     strides: Any,
 ) -> None:
-    """Write the terms of each element of the result, or fold those of each unit of rows into its part."""
-    height, width, channels, pixels, rows, units = sizes
+    """Write the terms of each element of the result, or reduce those of each chunk of rows."""
+    height, width, channels, pixels, rows, chunks = sizes
     a, b = np.empty(pixels * channels, x.dtype), np.empty(pixels * channels, y.dtype)
     line = np.empty(pixels * channels, np.float32)
     length = (width if strides[1] else 1) * (channels if strides[2] else 1)
     operands = Operands(formula, masked, slope, g, x, y, walk_x, walk_y)
-    for unit in range(begin, end):
-        n, first = unit // units, unit % units * rows
+    for chunk in range(begin, end):
+        n, first = chunk // chunks, chunk % chunks * rows
         if not whole:
-            parts[unit * length : (unit + 1) * length] = 0.0
+            parts[chunk * length : (chunk + 1) * length] = 0.0
         for i in range(first, min(first + rows, height)):
             for column in range(0, width, pixels):
                 count = min(pixels, width - column)
@@ -248,12 +245,12 @@ def _terms(
                     _terms_of_line(operands, place, a, b, out, at)
                 else:
                     _terms_of_line(operands, place, a, b, line, 0)
-                    folded = Line(0, column, count, channels)
-                    fold_line(Total(0.0), line, folded, parts, unit * length, strides)
+                    run = Line(0, column, count, channels)
+                    reduce_line(Total(0.0), line, run, parts, chunk * length, strides)
 
 
 class Operands(NamedTuple):
-    """What the terms of a gradient are made of."""
+    """The operands of the terms of a gradient."""
 
     formula: Any
     masked: bool
@@ -273,9 +270,9 @@ def _terms_of_line(operands: Operands, place: Any, a: Any, b: Any, out: Any, to:
     start_x, start_y = start_of(walk_x, n, i, column), start_of(walk_y, n, i, column)
     size = pixels * channels
     if masked or (slope.other == 0 and not is_direct(walk_x, channels)):
-        spell_out(x, start_x, walk_x, a, pixels, channels)
+        expand(x, start_x, walk_x, a, pixels, channels)
     if masked or (slope.other == 1 and not is_direct(walk_y, channels)):
-        spell_out(y, start_y, walk_y, b, pixels, channels)
+        expand(y, start_y, walk_y, b, pixels, channels)
     if masked:
         _masked_line(formula, slope, g, at, a, b, out, to, size)
     elif slope.other == -1:

@@ -1,10 +1,10 @@
-"""Operands of different sizes as lines of equal length, so that all arithmetic runs over plain vectors.
+"""Operands of different sizes as lines of equal length, so that arithmetic runs over plain vectors.
 
-A line is some pixels of a row of the result. An operand that walks along x and channels is one already, in its own
-memory; of one that repeats pixels or channels, a line is spelled out in a scratch vector that stays in cache.
+A line is some pixels of a row of the result. An operand that advances along x and channels has its lines in memory; of
+one that repeats pixels or channels, a line is expanded into a scratch vector that stays in cache.
 
-Compiled code names lines by an array and an index, never by a slice: the threads would take turns at counting the
-references to the array.
+Compiled code refers to lines by an array and an index, never by a slice: threads would contend for the reference count
+of the array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mpsref.kernels.broadcasting import Operand
 from mpsref_cpu.compiling import inlined
 
 BLOCK = 2048
-"""About how many elements a line has: three of them fit into a usual first-level cache."""
+"""Elements of a line, about: three lines fit into a usual L1 cache."""
 
 
 class Walk(NamedTuple):
@@ -36,7 +36,7 @@ class Walk(NamedTuple):
 
 
 def walk_of(operand: Operand, shape: Shape) -> Walk:
-    """Return how ``operand`` walks along an image of ``shape``."""
+    """Return the walk of ``operand`` along an image of ``shape``."""
     _, height, width, channels = shape
     return Walk(height, width, channels, *operand.offset, *operand.strides)
 
@@ -47,7 +47,7 @@ def is_whole(walk: Walk, shape: Shape) -> bool:
 
 
 def pixels_of_a_line(width: int, channels: int) -> int:
-    """Return how many pixels of a row are worked on at once."""
+    """Return the pixels of a line."""
     return max(1, min(width, BLOCK // channels))
 
 
@@ -71,7 +71,7 @@ def start_of(walk: Walk, n: int, row: int, column: int) -> int:
 
 
 @inlined
-def spell_out(source: Any, start: int, walk: Walk, line: Any, pixels: int, channels: int) -> None:
+def expand(source: Any, start: int, walk: Walk, line: Any, pixels: int, channels: int) -> None:
     """Write ``pixels`` pixels of the operand, the first one from ``start`` on, into ``line``."""
     step = walk.stride_x * walk.channels
     for p in range(pixels):

@@ -43,10 +43,10 @@ from mpsref_cpu.simd.vectors import (
     add_to,
     any_nan,
     from_lane,
-    load_lanes,
+    load_vector,
     maximum,
     plus,
-    put,
+    store_vector,
     where_equal,
     without,
     zeros,
@@ -153,16 +153,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: A
 
 @uncounted
 def _chunks(
-    begin: int,
-    end: int,
-    g: Any,
-    x: Any,
-    sums: Any,
-    in_place: bool,
-    dx: Any,
-    sizes: Any,
-    tables: Tables,
-    workspace: Any,
+    begin: int, end: int, g: Any, x: Any, sums: Any, in_place: bool, dx: Any, sizes: Any, tables: Tables, workspace: Any
 ) -> None:
     """Process the chunks in preallocated workspace."""
     gradient_height, gradient_width, height, width, channels, chunk_channels, chunk_rows = sizes
@@ -250,7 +241,7 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
     for b in range(blocks):
         p = start + b * channels
         for i in range(0, size - 31, 32):
-            total = plus(total, load_lanes(x, np.uintp(p + i), zeros(32)))
+            total = plus(total, load_vector(x, np.uintp(p + i), zeros(32)))
         for i in range(p + size // 32 * 32, p + size):
             rest += load(x[i])
     return bool(any_nan(total) or rest != rest)
@@ -317,15 +308,15 @@ def _scatter_regular(
     x_first, x_step, sum_first, sum_step, old = moved
     best = zero
     if x_rows[0] >= 0:
-        best = load_lanes(x, np.uintp(x_rows[0] + x_first + c), zero)
+        best = load_vector(x, np.uintp(x_rows[0] + x_first + c), zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             best = maximum(zero, best)
         else:
             p = np.uintp(x_rows[ty] + x_first + c)
             for tx in range(taps):
-                best = maximum(load_lanes(x, np.uintp(p + tx * x_step), zero), best)
-    left = load_lanes(g, np.uintp(at + c), zero)
+                best = maximum(load_vector(x, np.uintp(p + tx * x_step), zero), best)
+    left = load_vector(g, np.uintp(at + c), zero)
     for ty in range(np.uintp(row_count)):
         if x_rows[ty] < 0:
             left = without(left, where_equal(zero, best, left))
@@ -333,14 +324,14 @@ def _scatter_regular(
             p, q = np.uintp(x_rows[ty] + x_first + c), np.uintp(sum_rows[ty] + sum_first + c)
             added = old if row_sets[ty] else taps
             for tx in range(taps):
-                value = load_lanes(x, np.uintp(p + tx * x_step), zero)
+                value = load_vector(x, np.uintp(p + tx * x_step), zero)
                 given = where_equal(value, best, left)
                 left = without(left, given)
                 if sum_rows[ty] >= 0:
                     if tx < added:
                         add_to(sums, np.uintp(q + tx * sum_step), from_lane(given, done))
                     else:
-                        put(sums, np.uintp(q + tx * sum_step), given)
+                        store_vector(sums, np.uintp(q + tx * sum_step), given)
 
 
 @inlined
@@ -353,25 +344,25 @@ def _scatter_irregular(
     x_first, sum_first = moved[0] + c, moved[1] + c
     best = zero
     if x_rows[0] >= 0 and x_columns[0] >= 0:
-        best = load_lanes(x, np.uintp(x_rows[0] + x_columns[0] + x_first), zero)
+        best = load_vector(x, np.uintp(x_rows[0] + x_columns[0] + x_first), zero)
     for ty in range(row_count):
         for tx in range(column_count):
             value = zero
             if x_rows[ty] >= 0 and x_columns[tx] >= 0:
-                value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
+                value = load_vector(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
             best = maximum(value, best)
-    left = load_lanes(g, np.uintp(at + c), zero)
+    left = load_vector(g, np.uintp(at + c), zero)
     for ty in range(row_count):
         for tx in range(column_count):
             value = zero
             if x_rows[ty] >= 0 and x_columns[tx] >= 0:
-                value = load_lanes(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
+                value = load_vector(x, np.uintp(x_rows[ty] + x_columns[tx] + x_first), zero)
             given = where_equal(value, best, left)
             left = without(left, given)
             if sum_rows[ty] >= 0 and sum_columns[tx] >= 0:
                 q = np.uintp(sum_rows[ty] + sum_columns[tx] + sum_first)
                 if row_sets[ty] and column_sets[tx]:
-                    put(sums, q, given)
+                    store_vector(sums, q, given)
                 else:
                     add_to(sums, q, from_lane(given, done))
 

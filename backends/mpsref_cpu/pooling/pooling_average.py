@@ -117,14 +117,7 @@ def _segments(runs: Runs, channels: int, step: int, advance: int, weight: Array,
 
 @compiled
 def _gather(
-    begin: int,
-    end: int,
-    source: Any,
-    results: Any,
-    target: Any,
-    sizes: Any,
-    rows: Rows,
-    columns: Columns,
+    begin: int, end: int, source: Any, results: Any, target: Any, sizes: Any, rows: Rows, columns: Columns
 ) -> None:
     """Compute rows ``begin`` to ``end`` of the target, counted through all images.
 

@@ -37,7 +37,7 @@ from mpsref_cpu.pooling.windows import (
     list_reads,
 )
 from mpsref_cpu.simd.half import load, store
-from mpsref_cpu.simd.vectors import load_lanes, plus_product, put, times, zeros_like
+from mpsref_cpu.simd.vectors import load_vector, multiply_add, store_vector, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
 
@@ -222,9 +222,9 @@ def _sums_of_squares(
     while i + np.uintp(32) <= n:
         total = zeros_like(squares, 32)
         for t in range(np.uintp(count)):
-            value = load_lanes(x, np.uintp(start + starts[t]) + i, total)
-            total = plus_product(total, factors[t], times(value, value))
-        put(squares, i, total)
+            value = load_vector(x, np.uintp(start + starts[t]) + i, total)
+            total = multiply_add(total, factors[t], times(value, value))
+        store_vector(squares, i, total)
         i += np.uintp(32)
     while i < n:
         squares[i] = 0
@@ -307,8 +307,8 @@ def _sum_vector(into: Any, q: Any, source: Any, terms: Any, count: int, moved: A
     """Add up as many elements as ``zero`` has lanes."""
     (starts, factors), total = terms, zero
     for t in range(np.uintp(count)):
-        total = plus_product(total, factors[t], load_lanes(source, np.uintp(starts[t]) + moved, zero))
-    put(into, q, total)
+        total = multiply_add(total, factors[t], load_vector(source, np.uintp(starts[t]) + moved, zero))
+    store_vector(into, q, total)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -1,7 +1,7 @@
-"""Sums, minima and maxima of the elements of lines, along any of the axes y, x and channel.
+"""Sums, minima and maxima of lines along any of the axes y, x and channel, for compiled code.
 
-A result of a fold is kept in float64, so that no order of terms makes it inaccurate; how the rows of an image are
-shared out depends on the image alone, never on the number of threads.
+Reductions are accumulated in float64, so that no order of terms makes them inaccurate; how the rows of an image are cut
+into chunks depends on the image alone, never on the number of threads.
 """
 
 from __future__ import annotations
@@ -10,22 +10,21 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numba.extending import overload
 
 from mpsref.arguments.arrays import Array
-from mpsref_cpu.compiling import inlined
+from mpsref_cpu.compiling import generic, inlined
 from mpsref_cpu.simd.half import load
 
-MOST_UNITS = 8
-"""An image whose rows are folded into one is worked on in at most so many parts."""
+MOST_CHUNKS = 8
+"""Chunks of an image whose rows are reduced to one, at most."""
 WIDE = 64
-"""About how many elements of a line are folded at once where its channels stay."""
+"""Elements of a line that are reduced at once where channels are kept, about."""
 LEAST_ROWS = 8
-"""So many rows a part, at least: the parts take a fraction of the memory of the image."""
+"""Rows of a chunk, at least, so that partial results take a fraction of the memory of the image."""
 
 
 class Total(NamedTuple):
-    """The sum; each of these holds where it starts from."""
+    """The sum; ``start`` is the neutral element."""
 
     start: float = 0.0
 
@@ -43,66 +42,60 @@ class Greatest(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How an image of ``height`` rows is folded: ``units`` parts of ``rows`` rows (the last one may have fewer)."""
+    """How an image is reduced: in ``chunks`` chunks of ``rows`` rows (the last one may have fewer)."""
 
     rows: int
-    units: int
+    chunks: int
     pixels: int
-    """Of a row of the result: the width, or 1."""
+    """Pixels of a row of the result: the width, or 1."""
     channels: int
-    """Of a pixel of the result: as many as the image has, or 1."""
+    """Channels of the result: those of the image, or 1."""
 
     @classmethod
     def of(cls, shape: tuple[int, ...], kept: tuple[int, int, int]) -> Plan:
-        """Return the plan for an image of ``shape`` (N, H, W, C); ``kept`` is 0 for an axis that is folded."""
+        """Return the plan for an image of ``shape`` (N, H, W, C); ``kept`` is 0 for an axis that is reduced."""
         _, height, width, channels = shape
         y, x, c = kept
-        rows = 1 if y else -(-height // min(MOST_UNITS, -(-height // LEAST_ROWS)))
+        rows = 1 if y else -(-height // min(MOST_CHUNKS, -(-height // LEAST_ROWS)))
         return cls(rows, -(-height // rows), width if x else 1, channels if c else 1)
 
-    def parts(self, n: int) -> Array:
-        """Return memory for the folded parts of n images."""
-        return np.empty((n, self.units, self.pixels, self.channels))
+    def partial_results(self, n: int) -> Array:
+        """Return memory for the chunks of n images."""
+        return np.empty((n, self.chunks, self.pixels, self.channels))
 
 
-def join(kind: Any, folded: Any, value: Any) -> Any:
-    """Return ``folded`` with one more value."""
-    raise NotImplementedError("for compiled code only")
+@generic
+def combine(kind: Any, results: Any, value: Any) -> Any:
+    """Return the reduction ``results`` with one more value."""
 
+    def total(kind: Any, results: Any, value: Any) -> Any:
+        return results + value
 
-@overload(join)
-def _join(kind: Any, folded: Any, value: Any) -> Any:
-    def total(kind: Any, folded: Any, value: Any) -> Any:
-        return folded + value
+    def least(kind: Any, results: Any, value: Any) -> Any:
+        return value if value < results or value != value else results
 
-    def least(kind: Any, folded: Any, value: Any) -> Any:
-        return value if value < folded or value != value else folded
-
-    def greatest(kind: Any, folded: Any, value: Any) -> Any:
-        return value if value > folded or value != value else folded
+    def greatest(kind: Any, results: Any, value: Any) -> Any:
+        return value if value > results or value != value else results
 
     return {Total: total, Least: least, Greatest: greatest}[kind.instance_class]
 
 
-def fold_all(kind: Any, values: Any, start: int, size: int) -> Any:
-    """Return a run of a vector, folded."""
-    raise NotImplementedError("for compiled code only")
+@generic
+def reduce_run(kind: Any, values: Any, start: int, size: int) -> Any:
+    """Return the reduction of a run of a vector."""
 
-
-@overload(fold_all)
-def _fold_all(kind: Any, values: Any, start: int, size: int) -> Any:
     def total(kind: Any, values: Any, start: int, size: int) -> Any:
         return _sum(values, start, size)
 
     def extremum(kind: Any, values: Any, start: int, size: int) -> Any:
-        return _in_chains(kind, values, start, size)
+        return _reduce_in_chains(kind, values, start, size)
 
     return total if kind.instance_class is Total else extremum
 
 
 @numba.njit(nogil=True, fastmath={"contract", "reassoc"}, forceinline=True)
 def _sum(values: Any, start: int, size: int) -> Any:
-    """Add up a run of a vector; in which order, is left to the compiler, and is always the same."""
+    """Add up a run of a vector, in an order chosen by the compiler."""
     total = np.float64(0)
     first = np.uintp(start)
     for k in range(np.uintp(size)):
@@ -111,23 +104,26 @@ def _sum(values: Any, start: int, size: int) -> Any:
 
 
 @inlined
-def _in_chains(kind: Any, values: Any, start: int, size: int) -> Any:
-    """Fold a run of a vector in eight chains, which a processor works on side by side."""
+def _reduce_in_chains(kind: Any, values: Any, start: int, size: int) -> Any:
+    """Reduce a run of a vector in eight independent chains, which a processor executes in parallel."""
     a = b = c = d = e = f = g = h = np.float64(kind.start)
     whole = start + size // 8 * 8
     for k in range(np.uintp(start), np.uintp(whole), np.uintp(8)):
-        a = join(kind, a, np.float64(load(values[k])))
-        b = join(kind, b, np.float64(load(values[k + np.uintp(1)])))
-        c = join(kind, c, np.float64(load(values[k + np.uintp(2)])))
-        d = join(kind, d, np.float64(load(values[k + np.uintp(3)])))
-        e = join(kind, e, np.float64(load(values[k + np.uintp(4)])))
-        f = join(kind, f, np.float64(load(values[k + np.uintp(5)])))
-        g = join(kind, g, np.float64(load(values[k + np.uintp(6)])))
-        h = join(kind, h, np.float64(load(values[k + np.uintp(7)])))
+        a = combine(kind, a, np.float64(load(values[k])))
+        b = combine(kind, b, np.float64(load(values[k + np.uintp(1)])))
+        c = combine(kind, c, np.float64(load(values[k + np.uintp(2)])))
+        d = combine(kind, d, np.float64(load(values[k + np.uintp(3)])))
+        e = combine(kind, e, np.float64(load(values[k + np.uintp(4)])))
+        f = combine(kind, f, np.float64(load(values[k + np.uintp(5)])))
+        g = combine(kind, g, np.float64(load(values[k + np.uintp(6)])))
+        h = combine(kind, h, np.float64(load(values[k + np.uintp(7)])))
     for k in range(np.uintp(whole), np.uintp(start + size)):
-        a = join(kind, a, np.float64(load(values[k])))
-    first, second = join(kind, join(kind, a, b), join(kind, c, d)), join(kind, join(kind, e, f), join(kind, g, h))
-    return join(kind, first, second)
+        a = combine(kind, a, np.float64(load(values[k])))
+    first, second = (
+        combine(kind, combine(kind, a, b), combine(kind, c, d)),
+        combine(kind, combine(kind, e, f), combine(kind, g, h)),
+    )
+    return combine(kind, first, second)
 
 
 class Line(NamedTuple):
@@ -140,36 +136,36 @@ class Line(NamedTuple):
 
 
 @inlined
-def fold_line(kind: Any, values: Any, line: Line, folded: Any, at: int, kept: Any) -> None:
-    """Fold a line of ``values`` into the pixels of ``folded`` that begin at ``at``.
+def reduce_line(kind: Any, values: Any, line: Line, results: Any, at: int, kept: Any) -> None:
+    """Reduce a line of ``values`` into the pixels of ``results`` that begin at ``at``.
 
-    ``kept`` says of y, x and channel whether the axis stays (1) or is folded (0).
+    ``kept`` is 1 for those of the axes y, x and channel that are kept, and 0 for those that are reduced.
     """
     first, column, pixels, channels = line
     size = pixels * channels
     if kept[1] == 1 and kept[2] == 1:
         to, start = np.uintp(at + column * channels), np.uintp(first)
         for k in range(np.uintp(size)):
-            folded[to + k] = join(kind, folded[to + k], np.float64(load(values[start + k])))
+            results[to + k] = combine(kind, results[to + k], np.float64(load(values[start + k])))
     elif kept[2] == 1 and 2 * channels > WIDE:
         to = np.uintp(at)
         for p in range(pixels):
             start = np.uintp(first + p * channels)
             for c in range(np.uintp(channels)):
-                folded[to + c] = join(kind, folded[to + c], np.float64(load(values[start + c])))
+                results[to + c] = combine(kind, results[to + c], np.float64(load(values[start + c])))
     elif kept[2] == 1:
-        group = WIDE // channels  # so many pixels side by side make a loop that is worth it
+        group = WIDE // channels  # pixels for a loop of useful length
         wide = np.full(group * channels, kind.start)
         for p in range(0, pixels, group):
             start = np.uintp(first + p * channels)
             for c in range(np.uintp(min(group, pixels - p) * channels)):
-                wide[c] = join(kind, wide[c], np.float64(load(values[start + c])))
+                wide[c] = combine(kind, wide[c], np.float64(load(values[start + c])))
         for p in range(group):
             for c in range(channels):
-                folded[at + c] = join(kind, folded[at + c], wide[p * channels + c])
+                results[at + c] = combine(kind, results[at + c], wide[p * channels + c])
     elif kept[1] == 1:
         for p in range(pixels):
             to = np.uintp(at + column + p)
-            folded[to] = join(kind, folded[to], fold_all(kind, values, first + p * channels, channels))
+            results[to] = combine(kind, results[to], reduce_run(kind, values, first + p * channels, channels))
     else:
-        folded[at] = join(kind, folded[at], fold_all(kind, values, first, size))
+        results[at] = combine(kind, results[at], reduce_run(kind, values, first, size))

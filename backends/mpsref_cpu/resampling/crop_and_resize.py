@@ -1,4 +1,4 @@
-"""Bilinear resize of a box: interpolation where the box lies on the image, zeros beside it."""
+"""Bilinear resize of a box: interpolation where the box lies on the image, zeros outside."""
 
 from __future__ import annotations
 

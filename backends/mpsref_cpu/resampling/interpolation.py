@@ -17,14 +17,14 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling, Weighted
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import as_storage, load, store
-from mpsref_cpu.simd.vectors import all_equal, load_lanes, plus_product, put, times, zeros_like
+from mpsref_cpu.simd.half import load, store
+from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, store_vector, times, zeros_like
 from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_TERMS = 1024
 
 BLOCK = 4096
-"""About how many elements of a row are worked on at once: 16 KB, half of a usual first-level cache."""
+"""Elements of a row that are processed at once, about: 16 KB, half of a usual L1 cache."""
 
 LANES = 8
 """Elements that are summed up at once."""
@@ -43,12 +43,11 @@ def resample(axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out
     """Fill ``out`` with ``source`` sampled along y and x, or with the gradient of that."""
     rows, columns = _tables(axes, gradient)
     n, height, width, channels = out.shape
-    pixels, target = as_storage(source), as_storage(out)
     ends = columns.first + columns.number
     block = max(1, BLOCK // (channels * max(1, -(-int(ends[-1]) // width))))
     widest = max(int(ends[min(k + block, width) - 1] - columns.first[k]) for k in range(0, width, block))
     sizes = *source.shape[1:3], height, width, channels, block, widest
-    for_rows(_resample, n * height, pixels, target, sizes, rows, columns, nbytes=source.nbytes + out.nbytes)
+    for_rows(_resample, n * height, source, out, sizes, rows, columns)
 
 
 @lru_cache(maxsize=256)
@@ -85,7 +84,7 @@ def _resample(begin: int, end: int, source: Any, target: Any, sizes: Any, rows: 
                 _weighted_sum(target, to, sums, at, channels, channels, columns.weights, first, number)
 
 
-# Indices are unsigned, because a signed one makes numba ask each time whether it counts from the end.
+# Indices are unsigned: for signed ones numba generates a test for negative values.
 
 
 @inlined
@@ -94,8 +93,8 @@ def _weighted_sum(
 ) -> None:
     """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on.
 
-    Where it is no whole number of lanes, the last ones are computed twice; where it has fewer, each element by itself.
-    Small counts have loops of their own: in a common one each vector would ask again how many there are.
+    The last vector may repeat some elements; with fewer elements than lanes, they are computed one by one. Small counts
+    have loops of their own, without an inner loop over terms.
     """
     q, x, step, n = np.uintp(to), np.uintp(at), np.uintp(tap), np.uintp(size)
     if n < LANES:
@@ -109,37 +108,37 @@ def _weighted_sum(
     last = n - np.uintp(LANES)
     y, z = x + step, x + step + step
     u = z + step
-    v0 = all_equal(weights[first], none)
+    v0 = broadcast(weights[first], none)
     if count == 1:
         for k in range(0, n, LANES):
             i = min(np.uintp(k), last)
-            put(into, q + i, times(v0, load_lanes(source, x + i, none)))
+            store_vector(into, q + i, times(v0, load_vector(source, x + i, none)))
     elif count == 2:
         w1 = weights[first + 1]
         for k in range(0, n, LANES):
             i = min(np.uintp(k), last)
-            total = times(v0, load_lanes(source, x + i, none))
-            put(into, q + i, plus_product(total, w1, load_lanes(source, y + i, none)))
+            total = times(v0, load_vector(source, x + i, none))
+            store_vector(into, q + i, multiply_add(total, w1, load_vector(source, y + i, none)))
     elif count == 3:
         w1, w2 = weights[first + 1], weights[first + 2]
         for k in range(0, n, LANES):
             i = min(np.uintp(k), last)
-            total = times(v0, load_lanes(source, x + i, none))
-            total = plus_product(total, w1, load_lanes(source, y + i, none))
-            put(into, q + i, plus_product(total, w2, load_lanes(source, z + i, none)))
+            total = times(v0, load_vector(source, x + i, none))
+            total = multiply_add(total, w1, load_vector(source, y + i, none))
+            store_vector(into, q + i, multiply_add(total, w2, load_vector(source, z + i, none)))
     elif count == 4:
         w1, w2, w3 = weights[first + 1], weights[first + 2], weights[first + 3]
         for k in range(0, n, LANES):
             i = min(np.uintp(k), last)
-            total = times(v0, load_lanes(source, x + i, none))
-            total = plus_product(total, w1, load_lanes(source, y + i, none))
-            total = plus_product(total, w2, load_lanes(source, z + i, none))
-            put(into, q + i, plus_product(total, w3, load_lanes(source, u + i, none)))
+            total = times(v0, load_vector(source, x + i, none))
+            total = multiply_add(total, w1, load_vector(source, y + i, none))
+            total = multiply_add(total, w2, load_vector(source, z + i, none))
+            store_vector(into, q + i, multiply_add(total, w3, load_vector(source, u + i, none)))
     else:
         for k in range(0, n, LANES):
             at_k = x + min(np.uintp(k), last)
-            total = times(v0, load_lanes(source, at_k, none))
+            total = times(v0, load_vector(source, at_k, none))
             for t in range(first + 1, first + count):
                 at_k += step
-                total = plus_product(total, weights[t], load_lanes(source, at_k, none))
-            put(into, q + min(np.uintp(k), last), total)
+                total = multiply_add(total, weights[t], load_vector(source, at_k, none))
+            store_vector(into, q + min(np.uintp(k), last), total)

@@ -1,4 +1,4 @@
-"""Upsampling and its gradients: nearest copies pixels; all else is a separable weighted sum."""
+"""Upsampling and its gradients: nearest copies pixels; the others are separable weighted sums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.data_movement.gather import gather
 from mpsref_cpu.resampling.interpolation import resample
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 
@@ -29,11 +29,10 @@ def bilinear(problem: UpsamplingForward, x: Array, out: Array) -> None:
 
 
 def gradient(problem: UpsamplingGradient, g: Array, out: Array) -> None:
-    """Fill ``out`` with dx; blocks of 2 x 2, the usual ones, in one go."""
+    """Fill ``out`` with dx; blocks of 2 x 2, the usual ones, in one pass."""
     if isinstance(problem.spec, UpsamplingNearest) and problem.spec.factors == (2, 2):
         n, height, width, channels = out.shape
-        flat = as_storage(g), as_storage(out)
-        for_rows(_blocks, n * height, *flat, width, channels, nbytes=g.nbytes + out.nbytes)
+        for_rows(_blocks, n * height, g, out, width, channels)
     else:
         resample(problem.axes, True, g, out)
 

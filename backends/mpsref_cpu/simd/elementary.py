@@ -1,16 +1,16 @@
 """exp, log and their kin on float32, for loops that LLVM turns into vector instructions.
 
-The mathematical library has these one value at a time. Here each is plain float32 arithmetic without a branch: the
-argument is brought into a short interval by powers of two, a polynomial does the rest. All are for use inside compiled
-functions. Infinities, zeros and NaN give what IEEE 754 asks of the functions of these names, subnormal results are not
-flushed. The largest errors, in units in the last place of the exact result, were found by trying every float32 between
-the smallest that matters and the largest (of log every mantissa with 13 exponents, of power some million pairs):
+Library functions compute one value at a time. These are float32 arithmetic without branches: the argument is reduced to
+a short interval by powers of two, and a polynomial is evaluated. All are for compiled code. Infinities, zeros and NaN
+give the results of IEEE 754, subnormal results are not flushed. The largest errors, in units in the last place of the
+exact result, were found by trying every float32 between the smallest and the largest that matter (for log every
+mantissa with 13 exponents, for power some million pairs):
 
     exp 1.02   expm1 0.99   log 0.84   log1p 1.28   tanh 2.5   sigmoid 2.5   power 0.55
-    normal: share 6.6, density 2.2
+    normal: distribution 6.6, density 2.2
 
-Polynomials are nearly minimax (Lawson's algorithm on Chebyshev nodes), with coefficients rounded to float32. The terms
-of long ones are added up in pairs: what the next operation waits for costs more than the operations.
+Polynomials are nearly minimax (Lawson's algorithm on Chebyshev nodes), with coefficients rounded to float32. Terms of
+long ones are added up in pairs, to shorten chains of dependent operations.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ real: Any = np.float32
 word: Any = np.int32
 
 ROUNDER, ROUNDER_OF_HALVES = real(1.5 * 2**23 + 127), real(1.5 * 2**23 + 254)
-"""Added to a number of magnitude below 2**22 they leave the nearest integer in the last bits, and a bias: shifted up,
-these bits are the exponent of a float32, of the second its half.
+"""Added to a number of magnitude below 2**22, they leave the nearest integer and a bias in the last bits: shifted up,
+these bits are the exponent of a float32; with the second one, of its square root.
 """
 LOG2_E = real(1.4426950408889634)
 LN2_HIGH = real(0.693359375)
@@ -42,7 +42,7 @@ ZERO, HALF, ONE, TWO = real(0), real(0.5), real(1), real(2)
 LEAST_EXPONENT, MOST_EXPONENT = real(-104), real(89)
 """Beyond, exp is 0 and infinity."""
 LEAST_NORMAL_EXPONENT = real(-87)
-"""There e**x is a normal float, and nothing beside 1."""
+"""There e**x is a normal float, and negligible next to 1."""
 
 # (e**r - 1 - r) / r**2 on |r| <= ln(2)/2, relative error of e**r 2**-28
 E0, E1, E2, E3, E4 = map(
@@ -51,7 +51,6 @@ E0, E1, E2, E3, E4 = map(
 # (2*artanh(s) - 2*s) / s**3 as a polynomial in s**2, for 1 + f between sqrt(1/2) and sqrt(2), relative error 2**-30
 L0, L1, L2 = map(real, (0.6666677594184875, 0.3997747302055359, 0.2987372577190399))
 SQRT_HALF_BITS = word(0x3F3504F3)
-MANTISSA, ONE_BITS = word(0x007FFFFF), word(0x3F800000)
 LEAST_NORMAL = real(2.0**-126)
 TWO_25 = real(2.0**25)
 # (log(1 + x) - x) / x**2 on 0 <= x <= 1, relative error of log(1 + x) 2**-27
@@ -65,12 +64,11 @@ H0, H1, H2, H3, H4, H5, H6, H7, H8 = map(
 # erfc(A) * e**(A*A) / 2 as a quotient of polynomials in sqrt(2) * A between 0 and 15, relative error 2**-26
 N1, N2, N3, N4 = map(real, (0.43858736753463745, 0.18342266976833344, 0.040688030421733856, 0.0041219815611839294))
 M1, M2, M3, M4, M5 = map(
-    real,
-    (1.6750595569610596, 1.2033454179763794, 0.46995827555656433, 0.10199599713087082, 0.01033216156065464),
+    real, (1.6750595569610596, 1.2033454179763794, 0.46995827555656433, 0.10199599713087082, 0.01033216156065464)
 )
 INVERSE_ROOT_TWO_PI = real(0.3989422804014327)
 FARTHEST = real(15)
-"""From so many standard deviations on the normal distribution is 0 in float32."""
+"""Standard deviations from which the normal distribution is 0 in float32."""
 FIRST_HALF = word(-4096)
 """The bits that remain of a float32 whose square is to be exact."""
 # The same in float64: log to 2**-37, exp to 2**-28
@@ -85,7 +83,7 @@ FLT_MAX, INFINITY, NAN = np.finfo(np.float32).max, real(np.inf), real(np.nan)
 
 @intrinsic
 def quotient(typing: Any, dividend: Any, divisor: Any) -> Any:
-    """Return a / b of two floats as IEEE 754 says, in whatever error model of numba: that of Python raises at 0."""
+    """Return a / b as in IEEE 754, in any error model of numba: that of Python raises an error at 0."""
     return dividend(dividend, divisor), lambda context, builder, signature, values: builder.fdiv(*values)
 
 
@@ -98,7 +96,7 @@ def _rest(r: Float) -> Float:
 
 @inlined
 def _scaled(r: Float, shifted: Float) -> Float:
-    """Return ``2**n * e**r``, ``shifted = n + ROUNDER_OF_HALVES``, in two steps: 2**n itself may be no float."""
+    """Return ``2**n * e**r``, ``shifted = n + ROUNDER_OF_HALVES``, in two steps: 2**n itself may overflow."""
     bits = real(shifted).view(word)
     half = word(bits >> 1)
     return real(real(_rest(r) + ONE) * word(half << 23).view(real) * word(word(bits - half) << 23).view(real))
@@ -186,7 +184,7 @@ def _bell(size: Float) -> Float:
 
 @inlined
 def normal(x: Float) -> tuple[Float, Float]:
-    """Return of the normal distribution its share below x, ``erfc(-x/sqrt(2)) / 2``, and its density at x."""
+    """Return the normal distribution at x, ``erfc(-x/sqrt(2)) / 2``, and its density."""
     size = real(min(abs(x), FARTHEST))
     above = HALF + size * (N1 + size * (N2 + size * (N3 + size * N4)))
     below = ONE + size * (M1 + size * (M2 + size * (M3 + size * (M4 + size * M5))))

@@ -1,8 +1,8 @@
 """float16 as bits: numba has no such type on CPUs, so kernels see ``array.view(numpy.uint16)``.
 
-:func:`load` and :func:`store` are for use inside compiled functions. They take float32 as well, where they do nothing,
-so that one kernel serves both dtypes; the type decides while compiling. Format: IEEE 754 binary16. Integers of numba
-grow to 64 bits at every operation; ``word`` cuts them back, which also keeps the loops narrow enough to vectorize.
+:func:`load` and :func:`store` are for compiled code. They take float32 as well, unchanged, so that one kernel serves
+both dtypes. The format is IEEE 754 binary16. numba widens integers to 64 bits at every operation; ``word`` narrows
+them, which also keeps loops narrow enough to vectorize.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
+
+from mpsref_cpu.compiling import generic
 
 word = np.uint32
 real = np.float32
 
 GAP = 13
-"""A float32 has this many more bits of mantissa."""
+"""The additional bits of the mantissa of a float32."""
 BIAS = (127 - 15) << 23
-"""Added to the bits of a normal float16, moved up by GAP, it makes them those of the float32."""
+"""Added to the bits of a normal float16, shifted by GAP, it gives those of the float32."""
 
 
 class _Memory:
-    """The memory of an array, as one that may be written."""
+    """The memory of an array as writeable."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         interface = array.__array_interface__
@@ -32,12 +33,12 @@ class _Memory:
 
 
 def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return C-contiguous pixels as one vector that compiled code can read: uint16 bits in place of float16.
+    """Return a C-contiguous array as a writeable vector, float16 as its bits in uint16.
 
-    A read-only array has another type for numba, and everything would be compiled again for it: it is given as one that
-    may be written. No kernel writes its inputs.
+    numba would compile everything again for read-only arrays, which have a type of their own; kernels do not write
+    their inputs.
     """
-    flat = array.ravel()  # less work than a reshape
+    flat = array.ravel()  # faster than a reshape
     if not flat.flags.writeable:
         try:
             flat.setflags(write=True)  # of this view alone; NumPy allows it where the memory's owner may be written
@@ -46,25 +47,17 @@ def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return flat.view(np.uint16) if flat.dtype.char == "e" else flat
 
 
+@generic
 def load(pixel: Any) -> Any:
     """Return a stored pixel as float32: exact, also for subnormal numbers, infinities and NaN."""
-    raise NotImplementedError("for compiled code only")
 
-
-def store(value: Any, like: Any) -> Any:
-    """Return ``value`` as an element of an array of ``like``: to nearest, ties to even, from 65520 on infinity."""
-    raise NotImplementedError("for compiled code only")
-
-
-@overload(load)
-def _load(pixel: Any) -> Any:
     def load_float(pixel: Any) -> Any:
         return pixel
 
     def load_half(pixel: Any) -> Any:
         magnitude = word(word(pixel & 0x7FFF) << GAP)
         result = word(magnitude + BIAS)
-        if magnitude < 1 << 23:  # subnormal: give it the leading bit that it lacks, then subtract it as a number
+        if magnitude < 1 << 23:  # subnormal: add the missing leading bit, then subtract its value
             result = real(word(result + (1 << 23)).view(real) - real(2.0**-14)).view(word)
         if magnitude >= 0x7C00 << GAP:  # infinity or NaN
             result = word(result + BIAS)
@@ -73,8 +66,10 @@ def _load(pixel: Any) -> Any:
     return load_half if isinstance(pixel, types.Integer) else load_float
 
 
-@overload(store)
-def _store(value: Any, like: Any) -> Any:
+@generic
+def store(value: Any, like: Any) -> Any:
+    """Return ``value`` as an element of an array of ``like``: to nearest, ties to even, from 65520 on infinity."""
+
     def store_float(value: Any, like: Any) -> Any:
         return value
 
@@ -82,7 +77,7 @@ def _store(value: Any, like: Any) -> Any:
         bits = real(value).view(word)
         magnitude = word(bits & 0x7FFFFFFF)
         result = word(word(magnitude - BIAS + 0xFFF + ((magnitude >> GAP) & 1)) >> GAP)
-        if magnitude < (127 - 14) << 23:  # subnormal: adding 0.5 rounds at the place of its last bit
+        if magnitude < (127 - 14) << 23:  # subnormal: adding 0.5 rounds at its last bit
             result = word(real(magnitude.view(real) + real(0.5)).view(word) - (126 << 23))
         if magnitude >= (127 + 16) << 23:  # 65536; below, from 65520 on, rounding has led to infinity
             result = word(0x7C00)

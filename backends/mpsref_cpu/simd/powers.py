@@ -1,6 +1,6 @@
-"""Powers with one exponent for many bases: roots and products where the exponent is a multiple of 1/4, as it mostly is.
+"""Powers of many bases with one exponent: roots and products where the exponent is a multiple of 1/4, the usual case.
 
-Each of these operations is rounded correctly and works on a vector register at a time, which ``pow`` does not.
+Unlike ``pow``, these operations are correctly rounded and vectorized.
 """
 
 from __future__ import annotations

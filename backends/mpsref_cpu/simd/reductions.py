@@ -1,9 +1,10 @@
-"""Sums and maxima of stretches of an array, for compiled code: many lanes at once, in a fixed order.
+"""Sums and maxima of runs of an array, for compiled code: SIMD, in a fixed order.
 
-LLVM may not reorder a sum of floats, so a plain loop over one takes as long as its additions one after the other. Here
-the order is chosen: lanes first, then the lanes from halves to halves. It depends on the number of terms alone.
+LLVM may not reorder a sum of floats, so that a plain loop takes the time of its additions one after the other. Here the
+order is chosen: over the vectors first, then over the lanes of the result, halving it each time. It depends on the
+number of terms alone.
 
-The last lanes of a sum reach up to ``BEYOND`` elements too far. What is read there counts for nothing, but must exist.
+The last vector of a sum reads up to ``BEYOND`` elements too many, which must exist and are not used.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from numba import types
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.elementary import Float
 from mpsref_cpu.simd.half import load
-from mpsref_cpu.simd.vectors import INT, intrinsic, load_lanes, maximum, plus, spread_out, zeros
+from mpsref_cpu.simd.vectors import INT, intrinsic, load_vector, maximum, plus, splat, zeros
 
 MANY, FEW = 32, 8
 BEYOND = FEW - 1
 MOST_TERMS = 1024 * MANY
-"""So many terms are summed up before a sum of sums begins: 1,024 in each lane."""
+"""Terms of a sum, at most; more are sums of sums. A lane has 1,024 of them."""
 
 real: Any = np.float32
 
 
 def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what types and compiles a function that brings the lanes of a vector together, half upon half.
+    """Return the typing and code generation of a function that combines halves of a vector until one lane is left.
 
-    Either to one number, or to as many lanes as a second argument has.
+    With a second argument, until as many are left as that has.
     """
 
     def typed(typing: Any, lanes: Any, *like: Any) -> Any:
@@ -62,7 +63,7 @@ def _sum_of(typing: Any, lanes: Any) -> Any:
 
 @intrinsic
 def _sums_of(typing: Any, lanes: Any, like: Any) -> Any:
-    """Return sums of some lanes each, as many as ``like`` has."""
+    """Return as many sums of lanes as ``like`` has."""
     return _halved(_sum)(typing, lanes, like)
 
 
@@ -93,7 +94,7 @@ def _first(typing: Any, lanes: Any, count: Any) -> Any:
         value, number = arguments
         words = ir.VectorType(INT, value.type.count)
         places = ir.Constant(words, list(range(value.type.count)))
-        counted = builder.icmp_unsigned("<", places, spread_out(builder, builder.trunc(number, INT), words))
+        counted = builder.icmp_unsigned("<", places, splat(builder, builder.trunc(number, INT), words))
         return builder.select(counted, value, ir.Constant(value.type, None))
 
     return lanes(lanes, types.int64), generate
@@ -109,12 +110,12 @@ def total(values: Any, first: Any, count: int) -> Float:
         if start < many:
             wide = zeros(MANY)
             for i in range(start, many, MANY):
-                wide = plus(load_lanes(values, first + np.uintp(i), wide), wide)
+                wide = plus(load_vector(values, first + np.uintp(i), wide), wide)
             lanes = _sums_of(wide, lanes)
         for i in range(many, few, FEW):
-            lanes = plus(load_lanes(values, first + np.uintp(i), lanes), lanes)
+            lanes = plus(load_vector(values, first + np.uintp(i), lanes), lanes)
         if few < stop:
-            rest = load_lanes(values, first + np.uintp(few), lanes)
+            rest = load_vector(values, first + np.uintp(few), lanes)
             lanes = plus(_first(rest, stop - few), lanes)
         found += _sum_of(lanes)
     return found
@@ -131,15 +132,15 @@ def dot(values: Any, others: Any, first: Any, count: int) -> Float:
             wide = zeros(MANY)
             for i in range(start, many, MANY):
                 at = first + np.uintp(i)
-                wide = _times_plus(load_lanes(values, at, wide), load_lanes(others, at, wide), wide)
+                wide = _times_plus(load_vector(values, at, wide), load_vector(others, at, wide), wide)
             lanes = _sums_of(wide, lanes)
         for i in range(many, few, FEW):
             at = first + np.uintp(i)
-            lanes = _times_plus(load_lanes(values, at, lanes), load_lanes(others, at, lanes), lanes)
+            lanes = _times_plus(load_vector(values, at, lanes), load_vector(others, at, lanes), lanes)
         if few < stop:
             at = first + np.uintp(few)
-            rest = _first(load_lanes(values, at, lanes), stop - few)
-            lanes = _times_plus(rest, _first(load_lanes(others, at, lanes), stop - few), lanes)
+            rest = _first(load_vector(values, at, lanes), stop - few)
+            lanes = _times_plus(rest, _first(load_vector(others, at, lanes), stop - few), lanes)
         found += _sum_of(lanes)
     return found
 
@@ -149,9 +150,9 @@ def largest(values: Any, first: int, count: int) -> Float:
     """Return the largest of ``count`` >= 1 values from ``first`` on; where one is NaN, any of them."""
     if count >= FEW:
         last = first + count - FEW
-        lanes = load_lanes(values, np.uintp(last), zeros(FEW))
+        lanes = load_vector(values, np.uintp(last), zeros(FEW))
         for i in range(first, last, FEW):
-            lanes = maximum(load_lanes(values, np.uintp(i), lanes), lanes)
+            lanes = maximum(load_vector(values, np.uintp(i), lanes), lanes)
         return _largest_of(lanes)
     best = load(values[np.uintp(first)])
     for i in range(first + 1, first + count):

@@ -1,8 +1,7 @@
-"""Vectors of float32 for compiled code: several channels of a pixel at once, spelled out.
+"""Vectors of numbers for compiled code: several channels of a pixel at once, written as LLVM instructions.
 
-LLVM turns most loops into vector instructions by itself, but not one that updates several places of one array: it
-cannot know that they do not overlap. Where such a loop matters, kernels say what they mean with these functions, and a
-vector of any number of lanes becomes whatever registers the machine has. All are for use inside compiled functions.
+LLVM vectorizes most loops by itself, but not one that updates several places of one array: they might overlap. Such
+loops use these functions; a vector of any number of lanes becomes as many registers as the machine needs for it.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ FLOAT = ir.FloatType()
 DOUBLE = ir.DoubleType()
 
 REGISTER = 8
-"""Lanes of a vector register, about."""
+"""Vector of a vector register, about."""
 
 
-class Lanes(types.Type):
-    """``width`` numbers, float32 or float64, that compiled code treats as one value."""
+class Vector(types.Type):
+    """``width`` numbers, float32 or float64, as one value."""
 
     def __init__(self, width: int, element: Any = types.float32) -> None:
         """Name the type after what it holds."""
         self.width, self.element = width, element
-        super().__init__(f"Lanes({width}, {element})")
+        super().__init__(f"Vector({width}, {element})")
 
 
-@register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, lanes: Lanes) -> None:
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: Vector) -> None:
         element = manager[lanes.element].get_value_type()
         super().__init__(manager, lanes, ir.VectorType(element, lanes.width))
 
@@ -63,7 +62,7 @@ def zeros(typing: Any, width: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
-    return Lanes(width.literal_value)(width), generate
+    return Vector(width.literal_value)(width), generate
 
 
 @intrinsic(prefer_literal=True)
@@ -75,27 +74,27 @@ def zeros_like(typing: Any, array: Any, width: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
-    return Lanes(width.literal_value, array.dtype)(array, width), generate
+    return Vector(width.literal_value, array.dtype)(array, width), generate
 
 
-def spread_out(builder: Any, value: Any, vector: ir.VectorType) -> Any:
-    """Return a vector that is ``value`` in all lanes."""
+def splat(builder: Any, value: Any, vector: ir.VectorType) -> Any:
+    """Generate a vector with ``value`` in all lanes."""
     one = builder.insert_element(ir.Constant(vector, None), value, ir.Constant(INT, 0))
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT, vector.count), None))
 
 
 @intrinsic
-def all_equal(typing: Any, value: Any, like: Any) -> Any:
-    """Return as many lanes as ``like`` has, all of them ``value``."""
+def broadcast(typing: Any, value: Any, like: Any) -> Any:
+    """Return a vector like ``like`` with ``value`` in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return spread_out(builder, arguments[0], arguments[1].type)
+        return splat(builder, arguments[0], arguments[1].type)
 
     return like(like.element, like), generate
 
 
 @intrinsic
-def load_lanes(typing: Any, array: Any, index: Any, like: Any) -> Any:
+def load_vector(typing: Any, array: Any, index: Any, like: Any) -> Any:
     """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements.
 
     The array is float32 or float64, or holds the bits of float16.
@@ -150,7 +149,7 @@ def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
 
 
 @intrinsic
-def put(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+def store_vector(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
     """Set the elements of ``array``, float32, float64 or the bits of float16, from ``index`` on to ``lanes``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -193,7 +192,7 @@ def any_nan(typing: Any, lanes: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (value,) = arguments
-        while value.type.count > REGISTER:  # a NaN survives in sums of halves; only one register is looked at
+        while value.type.count > REGISTER:  # a NaN survives in sums of halves: one register is tested
             half = value.type.count // 2
             parts = [
                 builder.shuffle_vector(
@@ -209,7 +208,7 @@ def any_nan(typing: Any, lanes: Any) -> Any:
 
 
 def _elementwise(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what types and compiles a function of vectors to a vector of the same type."""
+    """Return the typing and code generation of a function of vectors to a vector of the same type."""
 
     def typed(typing: Any, lanes: Any, *others: Any) -> Any:
         def call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -247,27 +246,27 @@ def times(typing: Any, value: Any, other: Any) -> Any:
 
 
 @intrinsic
-def plus_product(typing: Any, total: Any, factor: Any, value: Any) -> Any:
+def multiply_add(typing: Any, total: Any, factor: Any, value: Any) -> Any:
     """Return ``total + factor * value``, rounded once where the machine can; ``factor`` is a number or lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, factor, value = arguments
         if not isinstance(factor.type, ir.VectorType):
-            factor = spread_out(builder, factor, value.type)
+            factor = splat(builder, factor, value.type)
         product = builder.fmul(factor, value, flags=("contract",))
         return builder.fadd(total, product, flags=("contract",))
 
-    return total(total, factor if isinstance(factor, Lanes) else total.element, value), generate
+    return total(total, factor if isinstance(factor, Vector) else total.element, value), generate
 
 
 @intrinsic
 def from_lane(typing: Any, lanes: Any, first: Any) -> Any:
-    """Return ``lanes`` with zeros in place of those before lane ``first``."""
+    """Return ``lanes`` with zeros before lane ``first``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lanes, first = arguments
         numbers = ir.Constant(ir.VectorType(INT, lanes.type.count), list(range(lanes.type.count)))
-        taken = builder.icmp_signed(">=", numbers, spread_out(builder, builder.trunc(first, INT), numbers.type))
+        taken = builder.icmp_signed(">=", numbers, splat(builder, builder.trunc(first, INT), numbers.type))
         return builder.select(taken, lanes, ir.Constant(lanes.type, None))
 
     return lanes(lanes, types.int64), generate
@@ -285,7 +284,7 @@ def where_equal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
 
 @intrinsic
 def without(typing: Any, amount: Any, taken: Any) -> Any:
-    """Return ``amount`` where ``taken`` is 0, and 0 where it is ``amount``; there is no other."""
+    """Return ``amount`` where ``taken`` is 0, and 0 where it is ``amount``; it is one of them."""
 
     def generate(builder: Any, amount: Any, taken: Any) -> Any:
         words = ir.VectorType(INT, amount.type.count)

@@ -1,7 +1,7 @@
-"""Dropout: random words a block of four at a time, and images scaled or zeroed by a mask.
+"""Dropout: random words in blocks of four, and images scaled or zeroed by a mask.
 
-An image is cut into lines along which the mask is read without a gap, or is one value: pieces of the whole image where
-each element has a value of its own, else its rows, else its pixels.
+An image is cut into lines along which the mask is contiguous or constant: chunks of the whole image where each element
+has a value of its own, else its rows, else its pixels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.dropout import BLOCK, MULTIPLIERS, ROUNDS, WEYL, Dropout, DropoutProblem, MaskProblem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import as_storage, load, store
+from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 word, product, real = np.uint32, np.uint64, np.float32
@@ -24,7 +24,7 @@ FIRST_WEYL, SECOND_WEYL = map(word, WEYL)
 SHIFT = product(32)
 
 GROUP = 1024
-"""Blocks that are a piece of work."""
+"""Blocks of a chunk."""
 
 LONG = 1 << 14
 """Elements of a line where the whole image could be one."""
@@ -51,15 +51,14 @@ def mask(problem: MaskProblem, out: Array) -> None:
     images, groups = problem.source_shape[0], -(-problem.blocks // GROUP)
     words = np.array([*problem.words, problem.spec.threshold], np.uint32)
     bits = out.reshape(images, problem.elements)
-    nbytes = 8 * out.nbytes  # about what a byte costs beside one that is copied
+    nbytes = 8 * out.nbytes  # a byte costs about as much as eight that are copied
     for_rows(_mask, images * groups, groups, problem.first_image_index, words, bits, nbytes=nbytes)
 
 
 def apply(problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
     """Fill ``out`` with the image, scaled where the mask is 1 and 0 elsewhere."""
-    source, target, kept, scale = as_storage(image), as_storage(out), as_storage(mask), problem.spec.scale
     lines, rows = _lines(mask, image)
-    for_rows(_apply, rows, lines, source, kept, scale, target, nbytes=image.nbytes + mask.nbytes + out.nbytes)
+    for_rows(_apply, rows, lines, image, mask, problem.spec.scale, out)
 
 
 def _lines(mask: Array, image: Array) -> tuple[Lines, int]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import Loss, LossForward, LossGradient, LossProblem
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, generic
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 from mpsref_cpu.training.loss_formulas import (
@@ -79,7 +78,7 @@ def gradient_labels(problem: LossGradient, *inputs: Array, out: Array) -> None:
 def _run(
     problem: LossProblem, what: int, g: Array | None, y: Array, t: Array, weights: Array | None, out: Array | None
 ) -> Array:
-    """Fill ``out`` with what ``what`` asks for, times all that it is multiplied by.
+    """Fill ``out`` with the function ``what``, times all of its factors.
 
     Without ``out``, return its sum over each image, float64, times the weights image alone.
     """
@@ -94,7 +93,7 @@ def _run(
         images = 1  # one factor for all of them
     pixels = max(1, BLOCK // channels) * channels
     cut = Cut(y.size // images, pixels if problem.function.over_channels else BLOCK, channels)
-    # An empty array stands for what is not there: to compile code without it would take time for each combination.
+    # Empty arrays in place of absent ones: each combination would be compiled separately.
     y, t = as_storage(y), as_storage(t if t.shape == y.shape else np.ascontiguousarray(t[..., :channels]))
     g, weights, stored = (y[:0] if array is None else as_storage(array) for array in (g, weights, out))
     factors, sums = np.empty(images, real), np.zeros(images * cut.blocks)
@@ -119,7 +118,7 @@ def _compute(
     out: Any,
     sums: Any,
 ) -> None:
-    """Compute blocks from ``begin`` to ``end``, counted through all images; each of these has a factor of its own."""
+    """Compute blocks from ``begin`` to ``end``, counted through all images, each of which has a factor."""
     values, lanes = np.empty(cut.long, real), np.empty(LANES, real)
     memory = memory_for(form, cut.long, cut.channels)
     blocks = -(-cut.size // cut.long)
@@ -142,13 +141,10 @@ def _compute(
             sums[row] = total_of(values, np.uintp(0), count, lanes)
 
 
+@generic
 def memory_for(form: Any, size: int, channels: int) -> Any:
-    """Return what a loss needs to compute a block."""
-    raise NotImplementedError("for compiled code only")
+    """Return the workspace of a loss for a block."""
 
-
-@overload(memory_for)
-def _memory_for(form: Any, size: int, channels: int) -> Any:
     def nothing(form: Any, size: int, channels: int) -> Any:
         return None
 
@@ -158,13 +154,10 @@ def _memory_for(form: Any, size: int, channels: int) -> Any:
     return pixels if form.instance_class is SoftMaxCrossEntropy else nothing
 
 
-def fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> None:
-    """Set ``values`` to what ``what`` asks for of the ``count`` elements from ``at`` on."""
-    raise NotImplementedError("for compiled code only")
+@generic
+def fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> Any:
+    """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
 
-
-@overload(fill)
-def _fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> Any:
     def elements(
         values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int
     ) -> None:

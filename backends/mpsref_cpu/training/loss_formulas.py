@@ -1,7 +1,7 @@
-"""The losses of :mod:`mpsref.kernels.loss` for compiled code, but for softmax, which looks at whole pixels.
+"""The losses of :mod:`mpsref.kernels.loss` for compiled code, except softmax, which is a function of whole pixels.
 
-Each is a type with the parameters as its fields, so that the compiler knows which it is, and three functions of it, a
-prediction and a smoothed label: the loss, its slope by the prediction and its slope by the label. All is float32.
+Each is a class with the parameters as its fields, which selects three functions while compiling, of a prediction and a
+smoothed label: the loss, its slope by the prediction, and by the label. All is float32.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from mpsref.kernels.loss import Loss
 from mpsref.operations import planned
-from mpsref_cpu.compiling import inlined
+from mpsref_cpu.compiling import generic, inlined
 from mpsref_cpu.simd.elementary import exp, log, log1p, quotient, sigmoid
-from mpsref_cpu.simd.vectors import load_lanes, plus, put, zeros
+from mpsref_cpu.simd.vectors import load_vector, plus, store_vector, zeros
 
 real = np.float32
 ZERO, HALF, ONE, TWO, NAN = map(real, (0, 0.5, 1, 2, np.nan))
 
 
 LANES = 32
-"""Sums that are carried along at once."""
+"""Partial sums of :func:`total_of`."""
 
 
 class Parameters(NamedTuple):
@@ -35,42 +34,33 @@ class Parameters(NamedTuple):
 
 
 ELEMENT, SLOPE, LABEL_SLOPE = range(3)
-"""What may be asked for: the loss, its slope by the prediction, and by the smoothed label."""
+"""The three functions: the loss, its slope by the prediction, and by the smoothed label."""
 
 
+@generic
 def times(t: Any, factor: Any) -> Any:
     """Return t * factor, 0 where t is 0."""
-    raise NotImplementedError("for compiled code only")
 
-
-@overload(times)
-def _times(t: Any, factor: Any) -> Any:
     def product(t: Any, factor: Any) -> Any:
         return ZERO if t == ZERO else t * factor
 
     return product
 
 
+@generic
 def over(t: Any, divisor: Any) -> Any:
     """Return t / divisor, 0 where t is 0."""
-    raise NotImplementedError("for compiled code only")
 
-
-@overload(over)
-def _over(t: Any, divisor: Any) -> Any:
     def ratio(t: Any, divisor: Any) -> Any:
         return ZERO if t == ZERO else quotient(t, divisor)
 
     return ratio
 
 
+@generic
 def clamped(value: Any, most: Any) -> Any:
     """Return a value in [-most, most]."""
-    raise NotImplementedError("for compiled code only")
 
-
-@overload(clamped)
-def _clamped(value: Any, most: Any) -> Any:
     def between(value: Any, most: Any) -> Any:
         return most if value > most else (-most if value < -most else value)
 
@@ -212,12 +202,12 @@ class KullbackLeiblerDivergence(Parameters):
 
 @inlined
 def total_of(values: Any, at: Any, count: int, lanes: Any) -> float:
-    """Return the sum of ``count`` float32 values: LANES chains side by side, added up in float64 (with memory)."""
+    """Return the sum of ``count`` float32 values: LANES partial sums, stored in ``lanes`` and added up in float64."""
     sums = zeros(LANES)
     whole = at + np.uintp(count // LANES * LANES)
     for i in range(at, whole, np.uintp(LANES)):
-        sums = plus(sums, load_lanes(values, i, sums))
-    put(lanes, 0, sums)
+        sums = plus(sums, load_vector(values, i, sums))
+    store_vector(lanes, 0, sums)
     total = np.float64(0)
     for k in range(np.uintp(LANES)):
         total += lanes[k]
@@ -245,38 +235,26 @@ FORMS = {
 
 @planned
 def compiled_form(loss: Loss) -> Parameters:
-    """Return a loss as compiled code takes it."""
+    """Return a loss for compiled code."""
     a, b = loss.smoothing
     return FORMS[loss.type](*map(real, (a, b, loss.epsilon, loss.delta)))
 
 
+@generic
 def element(f: Any, y: Any, t: Any) -> Any:
     """Return the loss of a prediction and a smoothed label."""
-    raise NotImplementedError("for compiled code only")
-
-
-def slope(f: Any, y: Any, t: Any) -> Any:
-    """Return its derivative by the prediction."""
-    raise NotImplementedError("for compiled code only")
-
-
-def label_slope(f: Any, y: Any, t: Any) -> Any:
-    """Return its derivative by the smoothed label."""
-    raise NotImplementedError("for compiled code only")
-
-
-@overload(element)
-def _element(f: Any, y: Any, t: Any) -> Any:
     return f.instance_class.element
 
 
-@overload(slope)
-def _slope(f: Any, y: Any, t: Any) -> Any:
+@generic
+def slope(f: Any, y: Any, t: Any) -> Any:
+    """Return its derivative by the prediction."""
     return f.instance_class.slope
 
 
-@overload(label_slope)
-def _label_slope(f: Any, y: Any, t: Any) -> Any:
+@generic
+def label_slope(f: Any, y: Any, t: Any) -> Any:
+    """Return its derivative by the smoothed label."""
     return f.instance_class.label_slope
 
 

@@ -15,25 +15,25 @@ from mpsref_cpu.simd.half import load
 from mpsref_cpu.training.loss_formulas import ELEMENT, LANES, SLOPE, times, total_of
 
 SHORT = 64
-"""Exponentials of so many channels are added up one after the other."""
+"""Channels, at most, whose exponentials are added up one after the other."""
 
 real = np.float32
 ZERO, NAN = real(0), real(np.nan)
 
 
 class Pixels(NamedTuple):
-    """What is known of a block before a result is formed."""
+    """Intermediate values of a block."""
 
     shifted: Any
-    """Of an element: the prediction less the largest of its pixel,"""
+    """Of an element: the prediction less the largest of its pixel."""
     exponential: Any
-    """and e to that."""
+    """The exponential of that."""
     total: Any
-    """Of a pixel: the sum of its exponentials,"""
+    """Of a pixel: the sum of its exponentials."""
     logarithm: Any
-    """the logarithm of that,"""
+    """The logarithm of that."""
     unknown: Any
-    """and NaN if a prediction or label is NaN, else 0."""
+    """NaN if a prediction or label of the pixel is NaN, else 0."""
 
 
 @inlined
@@ -49,7 +49,7 @@ def pixels_of(size: int, channels: int) -> Any:
 def fill_pixels(
     values: Any, what: int, form: Any, pixels: Any, y: Any, t: Any, at: Any, count: int, channels: int
 ) -> None:
-    """Set ``values`` to what ``what`` asks for of the ``count`` elements from ``at`` on."""
+    """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
     _prepare(pixels, y, t, at, count, channels)
     n = np.uintp(channels)
     for p in range(np.uintp(count // channels)):
@@ -70,7 +70,7 @@ def fill_pixels(
 
 @inlined
 def _prepare(pixels: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> None:
-    """Fill in what is known of a block."""
+    """Compute the intermediate values of a block."""
     number, n = np.uintp(count // channels), np.uintp(channels)
     for p in range(number):
         start = p * n

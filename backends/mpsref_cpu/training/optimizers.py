@@ -30,7 +30,7 @@ from mpsref_cpu.simd.half import as_storage
 from mpsref_cpu.threads import for_rows
 
 BLOCK = 4096
-"""Elements that are a piece of work: 16 KB of an array."""
+"""Elements of a block: 16 KB of an array."""
 
 real = np.float32
 ZERO, ONE = real(0), real(1)
@@ -57,7 +57,7 @@ def _preparation(optimizer: Optimizer) -> Preparation:
 
 
 def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...], arrays: Any) -> None:
-    """Call ``update`` on parts of all ``arrays``."""
+    """Call ``update`` on blocks of all ``arrays``."""
     flat = [as_storage(array) for array in arrays]
     preparation, numbers = _preparation(problem.spec), np.array(constants, np.float32)
     for_rows(update, -(-flat[0].size // BLOCK), preparation, numbers, *flat, nbytes=sum(array.nbytes for array in flat))
@@ -103,7 +103,7 @@ def _prepare(prepared: Any, p: Preparation, gradient: Any, value: Any, at: int, 
 
 
 @inlined
-def _part(row: int, size: int) -> tuple[Any, Any]:
+def _block(row: int, size: int) -> tuple[Any, Any]:
     """Return where a block begins and how many elements it has."""
     at = row * BLOCK
     return np.uintp(at), np.uintp(min(BLOCK, size - at))
@@ -113,7 +113,7 @@ def _part(row: int, size: int) -> tuple[Any, Any]:
 def _plain(begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, new_value: Any) -> None:
     prepared, lr = np.empty(BLOCK, real), c[0]
     for row in range(begin, end):
-        at, n = _part(row, value.size)
+        at, n = _block(row, value.size)
         _prepare(prepared, p, gradient, value, at, n)
         for i in range(n):
             new_value[at + i] = value[at + i] - lr * prepared[i]
@@ -125,7 +125,7 @@ def _momentum(
 ) -> None:
     prepared, lr, scale = np.empty(BLOCK, real), c[0], c[1]
     for row in range(begin, end):
-        at, n = _part(row, value.size)
+        at, n = _block(row, value.size)
         _prepare(prepared, p, gradient, value, at, n)
         for i in range(n):
             moved = scale * m[at + i] + lr * prepared[i]
@@ -139,7 +139,7 @@ def _nesterov(
 ) -> None:
     prepared, lr, scale = np.empty(BLOCK, real), c[0], c[1]
     for row in range(begin, end):
-        at, n = _part(row, value.size)
+        at, n = _block(row, value.size)
         _prepare(prepared, p, gradient, value, at, n)
         for i in range(n):
             moved = scale * m[at + i] + prepared[i]
@@ -153,7 +153,7 @@ def _rmsprop(
 ) -> None:
     prepared, lr, decay, rest, epsilon = np.empty(BLOCK, real), c[0], c[1], c[2], c[3]
     for row in range(begin, end):
-        at, n = _part(row, value.size)
+        at, n = _block(row, value.size)
         _prepare(prepared, p, gradient, value, at, n)
         for i in range(n):
             mean = decay * s[at + i] + rest * prepared[i] * prepared[i]
@@ -187,7 +187,7 @@ def _adam(
 ) -> None:
     prepared, rate, epsilon = np.empty(BLOCK, real), c[0], c[5]
     for row in range(begin, end):
-        at, n = _part(row, value.size)
+        at, n = _block(row, value.size)
         _prepare(prepared, p, gradient, value, at, n)
         _move(c, prepared, m, u, new_m, new_u, at, n)
         for i in range(n):
@@ -212,7 +212,7 @@ def _amsgrad(
 ) -> None:
     prepared, rate, epsilon = np.empty(BLOCK, real), c[0], c[5]
     for row in range(begin, end):
-        at, n = _part(row, value.size)
+        at, n = _block(row, value.size)
         _prepare(prepared, p, gradient, value, at, n)
         _move(c, prepared, m, u, new_m, new_u, at, n)
         for i in range(n):
