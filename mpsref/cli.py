@@ -101,6 +101,7 @@ def check(
     json: JsonOption = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write one HTML page here.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Append what ran where to this Markdown table.")] = None,
 ) -> None:
     """Check backends against the reference, on layers of published networks and on random cases.
 
@@ -108,11 +109,18 @@ def check(
     Apple's classes.
     """
     if golden:
-        others = {"--cases": cases != CASES, "--seed": seed, "--jobs": jobs, "--junit": junit, "--html": html}
+        others = {
+            "--cases": cases != CASES,
+            "--seed": seed,
+            "--jobs": jobs,
+            "--junit": junit,
+            "--html": html,
+            "--record": record,
+        }
         if given := ", ".join(name for name, value in others.items() if value):
             raise ValueError(f"{given} has no meaning with --golden; leave it out")
         return _check_golden(backend, kernel, json)
-    _check_folders(junit, html)
+    _check_folders(junit, html, record)
     from mpsref.conformance import checker
     from mpsref.machine import cores
 
@@ -133,7 +141,21 @@ def check(
         junit.write_text(report.junit(), "utf-8")
     if html:
         html.write_text(report.html(), "utf-8")
+    if record:
+        _record(report, record)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _record(report: Any, file: Path) -> None:
+    """Append a row for each backend to the table in ``file``, which is made where there is none."""
+    from datetime import UTC, datetime
+
+    from mpsref.conformance.report import RECORD
+    from mpsref.machine import commit, name
+
+    rows = report.record(datetime.now(UTC).date().isoformat(), commit(), name())
+    with file.open("a", encoding="utf-8") as table:
+        table.write(("" if table.tell() else RECORD) + "".join(f"{row}\n" for row in rows))
 
 
 def _check_folders(*files: Path | None) -> None:

@@ -46,12 +46,18 @@ def test_kernels():
 def test_check(tmp_path):
     arguments = ["check", "-b", "cpu", "-k", "PoolingAverage.gradient", "--cases", "5", "--seed", "3"]
     files = ["--junit", str(tmp_path / "r.xml"), "--html", str(tmp_path / "r.html")]
+    files += ["--record", str(tmp_path / "r.md")]
     status, out, err = run(*arguments, *files)
     assert status == 0, err
     assert "passed" in out
     assert "1 passed, 0 failed, 0 unsupported, 0 mistrusted" in out
     assert "PoolingAverage.gradient" in (tmp_path / "r.xml").read_text()
     assert "PoolingAverage.gradient" in (tmp_path / "r.html").read_text()
+    assert run(*arguments, *files[-2:])[0] == 0
+    head, _, *rows = (tmp_path / "r.md").read_text().splitlines()
+    assert head.startswith("| date | commit | machine | backend | ran on |")
+    assert len(rows) == 2  # one of each run
+    assert all(" | cpu | CPU" in row and "1 operations, " in row and row.endswith("| 1 passed |") for row in rows)
     status, out, _ = run(*arguments, "--json")
     form = json.loads(out)
     assert status == 0
@@ -120,6 +126,7 @@ def test_check_golden_of_a_kernel():
         (["-b", "cpu", "-k", "Nope"], "no published result is of kernel 'Nope'"),
         (["-b", "nothing"], "unknown backend 'nothing'"),
         (["--junit", "x.xml"], "--junit has no meaning with --golden"),
+        (["--record", "x.md"], "--record has no meaning with --golden"),
         (["--seed", "1", "--cases", "3"], "--cases, --seed has no meaning with --golden"),
     ],
 )
@@ -138,7 +145,7 @@ def test_check_golden_on_an_unavailable_backend_says_why_and_fails():
 
 
 def test_a_page_without_a_folder_is_refused_before_anything_runs(tmp_path):
-    for option in ("--junit", "--html"):
+    for option in ("--junit", "--html", "--record"):
         status, out, error = run("check", "-b", "cpu", "-k", "Slice", option, str(tmp_path / "none" / "page"))
         assert (status, out) == (2, "")
         assert "none' for page; make it first" in error

@@ -74,6 +74,12 @@ class Row:
         return self.passed + self.zeros + len(self.failures)
 
 
+RECORD = """| date | commit | machine | backend | ran on | checked | result |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+"""The head of the table of what ran where."""
+
+
 @dataclass(frozen=True)
 class Report:
     """The outcome of one check."""
@@ -117,6 +123,24 @@ class Report:
             },
             indent=2,
         )
+
+    def record(self, date: str, commit: str, machine: str) -> list[str]:
+        """Return a row of a Markdown table for each backend and what it ran on; see ``RECORD``."""
+        lines = []
+        for backend, runtime in dict.fromkeys((row.backend, row.runtime) for row in self.rows if row.runtime):
+            rows = [row for row in self.rows if (row.backend, row.runtime) == (backend, runtime)]
+            counts = Counter(row.status for row in rows)
+            result = ", ".join(f"{number} {status}" for status, number in counts.items())
+            cells = [
+                date,
+                commit,
+                machine,
+                backend,
+                runtime,
+                f"{len(rows)} operations, {sum(row.cases for row in rows):,} cases",
+            ]
+            lines.append(f"| {' | '.join([*cells, result])} |")
+        return lines
 
     def junit(self) -> str:
         """Return the report as JUnit XML: a test suite for each backend, a test case for each operation."""

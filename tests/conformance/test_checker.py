@@ -186,6 +186,13 @@ def test_json_form():
     assert failure["replay"] == FAILURE.replay
 
 
+def test_record():
+    assert REPORT.record("2026-01-02", "abc", "Linux") == [
+        "| 2026-01-02 | abc | Linux | b <&> | CPU | 2 operations, 11 cases | 1 passed, 1 failed |",
+        "| 2026-01-02 | abc | Linux | c | GPU | 1 operations, 0 cases | 1 unsupported |",
+    ]
+
+
 def test_junit_form():
     root = ElementTree.fromstring(REPORT.junit())
     first, second = root.findall("testsuite")

@@ -580,6 +580,7 @@ POOL = mpsref.PoolingMax(kernel_size=(3, 2), strides=2)
 
 
 def test_results_stay_where_the_inputs_are(backend, x, fake_cuda):
+    POOL.__dict__.pop("_calls", None)
     device = cuda.open_device()
     given = device.array(x)
     POOL.forward(given, backend=backend)  # compiles, and tables go up
@@ -587,6 +588,7 @@ def test_results_stay_where_the_inputs_are(backend, x, fake_cuda):
     y = POOL.forward(given, backend=backend)
     assert isinstance(y, cuda.Array)
     assert not [line for line in fake_cuda.history[before:] if line.startswith(("copy", "sync"))]
+    assert len(POOL.__dict__["_calls"]) == 1  # prepared once
     np.testing.assert_array_equal(np.asarray(y), POOL.forward(x))
     dx = POOL.gradient(y, given, backend=backend)
     np.testing.assert_array_equal(np.asarray(dx), POOL.gradient(POOL.forward(x), x))
