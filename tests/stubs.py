@@ -12,7 +12,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mpsref.registry import operations
+
 OWN = {
+    "mpsref": {
+        "mpsref": ["geometry", "padding"],
+        "mpsref.errors": [
+            "GraphError",
+            "NoGradientError",
+            "NotSynchronizedError",
+            "OrderError",
+            "ShapeError",
+            "UnsupportedError",
+        ],
+        "mpsref.kernels.batch_normalization": ["BatchGradientSums", "BatchStatistics"],
+        "mpsref.registry": ["Backend", "Operation", "backends", "register", "set_backend", "use_backend"],
+    },
+    "mpsref.kernels": {"mpsref.kernels.batch_normalization": ["BatchGradientSums", "BatchStatistics"]},
     "mpsref.mps": {
         "mpsref.mps.core.properties": ["PropertyError"],
         "mpsref.mps.core.serialization": ["SecureCoding", "secure_coding"],
@@ -24,7 +40,7 @@ OWN = {
         "mpsref.mps.graph.training": ["TrainingGraph", "training_graph"],
     },
 }
-"""Public names of the base modules that are not Apple's, or no classes."""
+"""Public names that are neither kernels nor classes of Apple's."""
 
 
 def package_of(module: str, name: str) -> str | None:
@@ -41,6 +57,9 @@ def package_of(module: str, name: str) -> str | None:
 def defined() -> dict[str, dict[str, str]]:
     """Return, for each package, the module that defines each exported name."""
     found = {package: {n: m for m, names in own.items() for n in names} for package, own in OWN.items()}
+    for spec_type in dict.fromkeys(operation.spec_type for operation in operations()):
+        for package in ("mpsref", "mpsref.kernels"):
+            found[package][spec_type.__name__] = spec_type.__module__
     root = importlib.import_module("mpsref.mps")
     for info in pkgutil.walk_packages(root.__path__, "mpsref.mps."):
         for name, value in vars(importlib.import_module(info.name)).items():
@@ -60,20 +79,21 @@ def declared(package: str) -> dict[str, str]:
     """Return the module of each name that a package's stub imports."""
     found = {}
     for node in ast.parse(stub_path(package).read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            module = f"{package}.{node.module}" if node.level else node.module
+        if isinstance(node, ast.ImportFrom):
+            module = package if node.module is None else f"{package}.{node.module}" if node.level else node.module
             found |= {alias.name: module for alias in node.names}
     return found
 
 
 def text(package: str, names: dict[str, str]) -> str:
     """Return the stub; ``import X as X`` exports a name again."""
-    local = f"{package}."
-    imports = [
-        f"from {'.' + module.removeprefix(local) if module.startswith(local) else module} import {name} as {name}"
-        for name, module in names.items()
-    ]
-    return "\n".join([*imports, ""])
+    version = ["__version__: str"] if package == "mpsref" else []
+    imports = []
+    for name, module in names.items():
+        inside = module == package or module.startswith(f"{package}.")
+        source = "." + module.removeprefix(package).removeprefix(".") if inside else module
+        imports.append(f"from {source} import {name} as {name}")
+    return "\n".join([*imports, *version, ""])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels import ErrorBound
-from mpsref.kernels.reference import gamma
+from mpsref.kernels.reference import ErrorBound, gamma
 
 
 class Mismatch(AssertionError):

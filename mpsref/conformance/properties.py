@@ -17,7 +17,7 @@ from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.runner import Property, compute, expected
-from mpsref.kernels import ErrorBound
+from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 
 

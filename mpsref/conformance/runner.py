@@ -15,7 +15,7 @@ from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.guards import GuardedArray
-from mpsref.kernels import ErrorBound
+from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 
 Status: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted"]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mpsref import PoolingAverage, kernels
+from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator
 from mpsref.conformance.comparator import Mismatch, check, gamma
 from mpsref.conformance.families import pooling
-from mpsref.kernels import ErrorBound
+from mpsref.kernels.reference import ErrorBound
 from tests import oracle_pooling as oracle
 
 SHAPE = (1, 2, 2, 3)
@@ -176,9 +176,7 @@ def in_sequence(values: Array) -> Array:
 def compare(actual: Array, problem: Any, x: Array) -> float:
     x = x.astype(np.float64)
     operation = problem.operation
-    return check(
-        actual, kernels.REFERENCE[operation](problem, x), kernels.TERMS[operation](problem, x), actual.dtype.name
-    )
+    return check(actual, operation.formula(problem, x), operation.error_bound(problem, x), actual.dtype.name)
 
 
 @pytest.mark.parametrize("n", [8, 64, 1024])
@@ -237,7 +235,7 @@ def test_terms_are_counted_as_brute_force_counts(method: str) -> None:
         else:
             call = (problem.primary_offset, problem.source_size, problem.kernel_offset, problem.clip)
             answer = oracle.gradient(problem.spec, source, problem.source_shape, *call)
-        found = kernels.TERMS[problem.operation](problem, -source)
+        found = problem.operation.error_bound(problem, -source)
         np.testing.assert_allclose(found.magnitude, answer.magnitude, rtol=1e-12)
         assert np.array_equal(np.broadcast_to(found.m, answer.terms.shape), answer.terms + 4)
         # "exact" promises that float32 sums in any order, scaled afterwards or before, give the exact result.
@@ -254,7 +252,7 @@ def test_where_the_answer_is_exact(kernel: int, edge: Any, expected: bool | None
     for method, shape in [("forward", (1, 1, 9, 1)), ("gradient", (1, 1, 5, 1))]:
         problem: Any = PoolingAverage.problems[method](pool, (1, 1, 9, 1), (1, 5))
         x = np.arange(1.0, 1 + shape[2]).reshape(shape)
-        exact = np.asarray(kernels.TERMS[problem.operation](problem, x).exact)
+        exact = np.asarray(problem.operation.error_bound(problem, x).exact)
         assert exact.all() == bool(expected)
         assert exact.any() == (expected is not False)
-        assert not np.any(kernels.TERMS[problem.operation](problem, x * 2**27).exact), "too large for float32 sums"
+        assert not np.any(problem.operation.error_bound(problem, x * 2**27).exact), "too large for float32 sums"

@@ -9,7 +9,6 @@ import pytest
 
 from mpsref import registry
 from mpsref.errors import GraphError, ShapeError, UnsupportedError
-from mpsref.kernels import REFERENCE
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     MPSCNNConvolutionDescriptor,
@@ -245,7 +244,7 @@ def spying() -> tuple[registry.Backend, set[Any]]:
 
         return run
 
-    return registry.Backend("spy", {key: noting(key) for key in REFERENCE}, dtypes=reference.dtypes), used
+    return registry.Backend("spy", {key: noting(key) for key in registry.operations()}, dtypes=reference.dtypes), used
 
 
 def windowed() -> tuple[graph.MPSNNGraph, list[Any], list[Any]]:

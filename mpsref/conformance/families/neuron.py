@@ -23,8 +23,8 @@ from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
-from mpsref.kernels import ErrorBound
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronGradient, slope
+from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
