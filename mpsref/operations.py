@@ -270,8 +270,8 @@ class Problem(_Record):
         return copy
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
-        """Return the problem of a call and the arrays that it reads, all checked.
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+        """Return the problem of a call and the arrays that it reads, by their positions in ``given``; all are checked.
 
         ``given`` has a value for each of :attr:`inputs`, ``options`` the fields that no shape determines.
         """
@@ -361,7 +361,7 @@ def _declared_specs() -> Iterator[type[Spec]]:
 
 def _posed(
     kind: type[Any], spec: Spec, given: tuple[Any, ...], options: Mapping[str, Any]
-) -> tuple[Any, tuple[Array, ...]]:
+) -> tuple[Any, dict[int, Array]]:
     """Check the arrays of a call, infer the fields of its problem from their shapes, and compare all shapes."""
     codec_of = {one.name: one.metadata.get("codec") for one in fields(kind)}
     listed = list(zip(kind.inputs.items(), given, strict=True))
@@ -385,8 +385,8 @@ def _posed(
         _infer(one.dims.split(), shapes[name], codec_of, inferred)
     problem = kind(spec, **{**inferred, **options})
     images = [values[name] for (name, one), _ in listed if one.dtype == "image" and hasattr(values.get(name), "dtype")]
-    inputs = []
-    for (name, one), _ in listed:
+    inputs: dict[int, Array] = {}
+    for position, ((name, one), _) in enumerate(listed):
         if name not in values:
             continue
         expected = problem.shape_of(one.dims)
@@ -403,8 +403,8 @@ def _posed(
                 raise TypeError(
                     f"{name} is the shape {shapes[name]}; {problem.operation} reads its values: pass the array itself"
                 )
-            inputs.append(values[name])
-    return problem, tuple(inputs)
+            inputs[position] = values[name]
+    return problem, inputs
 
 
 _CONVERTED = {"image": arrays.as_image, "shape": arrays.as_image, "weights": arrays.as_float, "uint8": arrays.as_array}

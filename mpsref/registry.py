@@ -316,17 +316,15 @@ def _prepare_call(
 ) -> tuple[_Prepared, list[Array], list[Array]]:
     """Check a call; return it prepared, and its arrays as the backend reads them and as they were passed."""
     problem, inputs = spec.problems[method].posed(spec, given, options)
-    sources = [arrays.native(array) for array in inputs]
+    sources = [arrays.native(array) for array in inputs.values()]
     prepared = _prepare(problem, backend, sources)
-    passed = [id(value) for value in given]
-    once = all(passed.count(id(source)) == 1 for source in sources)  # else a later call may pass different arrays there
-    if key and once and _is_plain(tuple(options.values())):
+    as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
+    if key and as_passed and _is_plain(tuple(options.values())):
         calls = spec.__dict__.setdefault("_calls", {})
         if len(calls) >= CALLS:
             calls.clear()
-        positions = tuple(passed.index(id(source)) for source in sources)
-        prepared = calls[tuple(key)] = prepared._replace(positions=positions)
-    return prepared, sources, list(inputs)
+        prepared = calls[tuple(key)] = prepared._replace(positions=tuple(inputs))
+    return prepared, sources, list(inputs.values())
 
 
 def _is_plain(value: Any) -> bool:

@@ -278,3 +278,13 @@ def test_bad_calls() -> None:
         spec.forward(x, y.astype(np.int64))
     with pytest.raises(ValueError, match="shares memory"):
         spec.forward(x, y, out=x)
+
+
+def test_the_same_array_twice_prepares_no_wrong_call(backend: str) -> None:
+    x, y = (np.random.default_rng(seed).standard_normal((1, 2, 2, 3)).astype(np.float32) for seed in (0, 1))
+    spec = Arithmetic("multiply")
+    for a, b in ((x, x), (x, y), (y, x)):
+        np.testing.assert_array_equal(spec.forward(a, b, backend=backend), a * b)
+        dx, dy = spec.gradient(np.ones_like(x), a, b, backend=backend)
+        np.testing.assert_array_equal(dx, b)
+        np.testing.assert_array_equal(dy, a)

@@ -161,9 +161,9 @@ class ConcatenationForward(ConcatenationProblem, method="forward", results={"y":
         return {f"x{k}": shape for k, shape in enumerate(self.source_shapes)}
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
-        images = tuple(as_image(f"x[{k}]", x) for k, x in enumerate(given))
-        return cls(spec, *_common([image.shape for image in images])), images
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+        images = {k: as_image(f"x[{k}]", x) for k, x in enumerate(given)}
+        return cls(spec, *_common([image.shape for image in images.values()])), images
 
 
 class ConcatenationGradient(ConcatenationProblem, method="gradient", inputs={"g": "joined_shape"}):
@@ -179,7 +179,7 @@ class ConcatenationGradient(ConcatenationProblem, method="gradient", inputs={"g"
         return (inputs[0],) * len(self.channels)
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         g = as_image("g", given[0])
         sources = enumerate(given[1:])
         shapes = [as_shape(f"x[{k}]", x if is_shape(x) else as_image(f"x[{k}]", x).shape) for k, x in sources]
@@ -189,7 +189,7 @@ class ConcatenationGradient(ConcatenationProblem, method="gradient", inputs={"g"
                 f"g has shape {g.shape}; the concatenation of images with {', '.join(map(str, problem.channels))} "
                 f"channels has {problem.joined_shape}: each takes a multiple of {spec.channel_alignment} channels"
             )
-        return problem, (g,)
+        return problem, {0: g}
 
 
 def _common(shapes: Sequence[Shape]) -> tuple[tuple[int, int, int], tuple[int, ...]]:

@@ -434,7 +434,7 @@ class LossProblem(ImageProblem):
             )
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         """Leave out channels of the weights that y does not have."""
         *g, y, t, weights = given
         if weights is not None:

@@ -212,7 +212,7 @@ class Step(Problem):
     """The moments that are means of squares, never negative."""
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, tuple[Array, ...]]:
+    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         """Check that all arrays have one shape and dtype."""
         read: dict[str, Array] = {}
         flags = {}
@@ -233,7 +233,8 @@ class Step(Problem):
                 raise ShapeError(f"{name} has shape {array.shape} and value has shape {like.shape}; they must be equal")
             if array.dtype.type is not like.dtype.type:
                 raise TypeError(f"{name} has dtype {array.dtype} and value has dtype {like.dtype}; they must be equal")
-        return cls(spec, like.shape, **flags, **options), tuple(read.values())
+        positions = [position for position, value in enumerate(given) if value is not None]
+        return cls(spec, like.shape, **flags, **options), dict(zip(positions, read.values(), strict=True))
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Make squares of what holds squares, and let no penalty cancel the gradient where that has no bound."""
