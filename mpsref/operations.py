@@ -93,7 +93,7 @@ class Spec(_Record):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.problems, cls.declared = vars(cls).get("problems", {}), {}
+        cls.problems, cls.declared = {}, {}
 
 
 class Operation(NamedTuple):
@@ -228,8 +228,6 @@ class Problem(_Record):
 
     def input_dtypes(self, image: np.dtype[Any]) -> Mapping[str, np.dtype[Any]]:
         """Dtype of each input where the images have dtype ``image``."""
-        if not hasattr(self, "inputs"):  # not converted yet
-            return dict.fromkeys(self.input_shapes, image)
         kinds = {
             "image": image,
             "weights": image,
@@ -240,8 +238,6 @@ class Problem(_Record):
 
     def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
         """Dtype of each result: an image has that of the first input, a parameter that of all images, and float32."""
-        if not hasattr(self, "results"):  # not converted yet
-            return (inputs[0],) * len(self.result_shapes)
         images = [dtype for dtype, one in zip(inputs, self.arguments.values(), strict=True) if one.dtype == "image"]
         kinds: dict[str, np.dtype[Any]] = {
             "real": np.result_type(np.float32, *(images or inputs)),

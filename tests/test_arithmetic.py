@@ -266,7 +266,7 @@ def test_bad_calls() -> None:
     spec = Arithmetic("multiply", secondary_strides=(0, 0, 1))
     with pytest.raises(TypeError, match=r"y is the shape .*; Arithmetic.gradient reads its values: pass the array"):
         spec.gradient(x, x, B)
-    with pytest.raises(TypeError, match="x is a shape; the gradient of a clamp"):
+    with pytest.raises(TypeError, match=r"x is the shape .*; Arithmetic.gradient reads its values"):
         replace(spec, operation="add", maximum_value=1).gradient(x, A, y)
     with pytest.raises(ShapeError, match=r"g has shape \(1, 1, 1, 5\).*\(1, 4, 3, 5\)"):
         spec.gradient(y, x, y)

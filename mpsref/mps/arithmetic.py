@@ -44,7 +44,6 @@ from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
 from mpsref.kernels.broadcasting import Broadcasting
 from mpsref.kernels.compare import COMPARISONS
-from mpsref.kernels.posing import posed
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
@@ -579,9 +578,12 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         g, *others = images
         shapes: Any = call.forward_shapes
         spec, wanted = self._derivative(call.spec), "secondary" if self.is_secondary_source_filter else "primary"
-        problem = posed(ArithmeticGradient, spec, shapes[0], shapes[1], wanted)
-        operands = [call.state["sources"][k] for k in problem.reads] if call.spec.clamps else others
-        result = registry.run_one(problem, g, *operands, backend=call.backend)
+        operands = [*shapes]  # the shape suffices for an operand that is not read
+        if call.spec.clamps:
+            operands = [*call.state["sources"]]
+        elif others:
+            operands[1 - self.source_index] = others[0]
+        result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
         if not self._finishes:
             return result
         low, high = self.minimum_value, self.maximum_value

@@ -154,8 +154,9 @@ def check_backends(plan: Plan, backends: list[str]) -> None:
         trained = Trained(plan, backend=backend)
         found = trained.gradients(trained.run())
         assert found.keys() == expected.keys()
+        # A gradient may cancel, as that of biases before a batch normalization: its error is that of the others.
+        largest = max(1.0, *(float(np.abs(gradient).max()) for gradient in expected.values()))
         for key, gradient in found.items():
-            largest = max(1.0, float(np.abs(expected[key]).max()))
             assert np.abs(gradient - expected[key]).max() <= WHOLE * largest, (backend, key)
         labels = {state: trained.network.labels[state] for state in trained.compiled.source_states}
         for row in trained.compiled.compare([backend], trained.inputs, labels):
