@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
 from pkgutil import iter_modules
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
@@ -160,10 +161,10 @@ class Problem(_Record):
     """One call of an operation without the values of its arrays: hashable, and enough to compute every index."""
 
     spec: Spec
-    method: ClassVar[str]
-    inputs: ClassVar[Mapping[str, Argument]]
+    method: ClassVar[str] = ""
+    inputs: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The arrays that the operation reads, in the order of its implementation's arguments."""
-    results: ClassVar[Mapping[str, Argument]]
+    results: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The results."""
 
     def __init_subclass__(

@@ -582,7 +582,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         if call.spec.clamps:
             operands = [*call.state["sources"]]
         elif others:
-            operands[1 - self.source_index] = others[0]
+            operands[1 - int(self.is_secondary_source_filter)] = others[0]
         result = registry.call(spec, "gradient", (g, *operands), backend=call.backend, wanted=wanted)
         if not self._finishes:
             return result

@@ -14,9 +14,9 @@ from mpsref.conformance import mutants
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.runner import Outcome, compute, expected, run_case
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Operation
 
-FORWARD = (PoolingAverage, "forward")
+FORWARD = Operation(PoolingAverage, "forward")
 CASE = Case.parse("PoolingAverage.forward:n2h7w6c3,k3x2,s2x1,o1x0,clamp,zp1x0,float32,seed=7")
 EXACT = Case.parse("PoolingAverage.forward:n1h4w4c3,k2x2,s2x2,o1x1,float32,exact,seed=7")
 HALF = Case.parse("PoolingAverage.forward:n1h4w4c3,k3x3,float16,seed=7")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -12,10 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .. import LaunchError
 from . import driver
-from .memory import Memory
-
-if TYPE_CHECKING:
-    from .device import Device
+from .memory import Memory, MemoryDevice
 
 CUDA = 2
 """The device type kDLCUDA of DLPack."""
@@ -78,8 +76,44 @@ STRUCT = np.dtype(
 )
 
 
+class ArrayDevice(MemoryDevice, Protocol):
+    """What arrays need of their device."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return an array with any contents."""
+        ...
+
+    def array(self, values: NDArray[Any]) -> Array:
+        """Return a copy of a NumPy array."""
+        ...
+
+    def copy(self, source: Array, target: Array) -> None:
+        """Copy the bytes of one array to another."""
+        ...
+
+    def download(self, array: Array) -> NDArray[np.uint8]:
+        """Return the bytes of an array."""
+        ...
+
+    def set_bytes(self, array: Array, value: int) -> None:
+        """Set all bytes of an array."""
+        ...
+
+    def active(self) -> AbstractContextManager[None]:
+        """Make it the current device of this thread."""
+        ...
+
+    def foreign_stream(self, handle: int) -> Any:
+        """Return the stream of an address."""
+        ...
+
+    def kernel(self, source: str, /) -> Any:
+        """Compile MSL."""
+        ...
+
+
 class Array:
-    """An array in the memory of an NVIDIA GPU: what :meth:`Device.buffer` returns, and results that stay on the device.
+    """An array in the memory of an NVIDIA GPU: what ``Device.buffer`` returns, and results that stay on the device.
 
     Views (slices, ``transpose``, ``reshape`` where memory is in order) share the memory. Its contents come to the host
     only where they are wanted there: ``numpy.asarray(array)``, which waits. ``torch.from_dlpack``,
@@ -109,9 +143,9 @@ class Array:
     # ------------------------------------------------------------------------------------------ what it is
 
     @property
-    def device(self) -> Device:
+    def device(self) -> ArrayDevice:
         """The device whose memory it is."""
-        return self.memory.device
+        return cast(ArrayDevice, self.memory.device)
 
     @property
     def address(self) -> int:

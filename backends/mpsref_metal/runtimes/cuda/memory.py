@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import LaunchError
 from . import driver
-
-if TYPE_CHECKING:
-    from .device import Device
 
 Bytes = NDArray[np.uint8]
 
@@ -27,11 +24,28 @@ IDLE_BYTES = 1 << 30
 """How much pinned memory waits for reuse; the system has less for others meanwhile."""
 
 
+class MemoryDevice(Protocol):
+    """What device memory needs of its device."""
+
+    @property
+    def index(self) -> int:
+        """The number of the device."""
+        ...
+
+    def upload(self, contents: NDArray[np.uint8]) -> Memory:
+        """Return device memory with these bytes."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for the stream."""
+        ...
+
+
 class Memory:
     """A block of device memory, ours or another library's, and the stream of its last use."""
 
-    def __init__(self, device: Device, address: int, nbytes: int, owner: Any, stream: Any, is_ours: bool) -> None:
-        """Keep ``owner``, which holds the memory; see :meth:`Device.allocate`."""
+    def __init__(self, device: MemoryDevice, address: int, nbytes: int, owner: Any, stream: Any, is_ours: bool) -> None:
+        """Keep ``owner``, which holds the memory; see ``Device.allocate``."""
         self.device, self.address, self.nbytes, self.owner = device, address, nbytes, owner
         self.stream, self._is_ours = stream, is_ours
         self._lock = threading.Lock()
@@ -112,7 +126,7 @@ class Tables:
         self._kept: OrderedDict[bytes, Memory] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, device: Device, contents: Bytes) -> Memory:
+    def find(self, device: MemoryDevice, contents: Bytes) -> Memory:
         """The memory that holds these bytes; no kernel may write it."""
         key = contents.tobytes()
         with self._lock:
@@ -135,7 +149,7 @@ def copy(source: int, target: int, nbytes: int, stream: Any, keep: Any = None) -
     buffer(source, nbytes, owner=keep).copy_to(buffer(target, nbytes, owner=keep), stream=stream)
 
 
-def out_of_memory(nbytes: int, device: Device) -> LaunchError:
+def out_of_memory(nbytes: int, device: MemoryDevice) -> LaunchError:
     """The error for an allocation that failed, with what is free."""
     try:
         _, free, total = driver.bindings().cuMemGetInfo()
