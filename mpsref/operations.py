@@ -267,7 +267,7 @@ class Problem(_Record):
         return copy
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+    def from_call(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         """Return the problem of a call and the arrays that it reads, by their positions in ``given``; all are checked.
 
         ``given`` has a value for each of :attr:`inputs`, ``options`` the fields that no shape determines.

@@ -315,7 +315,7 @@ def _prepare_call(
     spec: Spec, method: str, backend: Backend, given: tuple[Any, ...], options: Mapping[str, Any], key: list[Any]
 ) -> tuple[_Prepared, list[Array], list[Array]]:
     """Check a call; return it prepared, and its arrays as the backend reads them and as they were passed."""
-    problem, inputs = spec.problems[method].posed(spec, given, options)
+    problem, inputs = spec.problems[method].from_call(spec, given, options)
     sources = [arrays.native(array) for array in inputs.values()]
     prepared = _prepare(problem, backend, sources)
     as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.families.convolution import problems
-from mpsref.kernels.convolution import GradientWeights, Weighted
+from mpsref.kernels.convolution import GradientWeights, WeightedProblem
 
 
 def differences(loss: Callable[[], float], array: Array, step: float = 1e-3) -> Array:
@@ -73,7 +73,7 @@ def test_the_three_operations_are_one_trilinear_form(spec_type: Any) -> None:
 
     @given(problems(spec_type, "gradient_data"), st.integers(0, 99))
     @settings(max_examples=40)
-    def check(problem: Weighted, seed: int) -> None:
+    def check(problem: WeightedProblem, seed: int) -> None:
         spec, rng = problem.spec, np.random.default_rng(seed)
         x, g = rng.standard_normal(problem.source_shape), rng.standard_normal(problem.result_image)
         weights = rng.standard_normal(problem.weights_shape)

@@ -13,7 +13,7 @@ from mpsref import Adam, RMSProp, ShapeError, StochasticGradientDescent, registr
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import data
 from mpsref.conformance.families.optimizers import STEPS, follow
-from mpsref.kernels.optimizers import AdamStep, RMSPropStep, SGDStep, Step
+from mpsref.kernels.optimizers import AdamStep, OptimizerStep, RMSPropStep, SGDStep
 
 F32 = np.float32
 VALUES, GRADIENTS = [1.0, -2.0], ([0.5, 4.0], [-0.25, 1.0])
@@ -147,7 +147,7 @@ def test_the_optimizers_of_pytorch(backend: str, case: str) -> None:
     ],
     ids=["momentum", "nesterov", "rmsprop", "adam", "amsgrad"],
 )
-def test_a_hundred_steps(backend: str, problem: Step) -> None:
+def test_a_hundred_steps(backend: str, problem: OptimizerStep) -> None:
     """Each step within its bound of the reference's from the same state, and the end near that of the reference."""
 
     def run(name: str) -> Any:

@@ -6,9 +6,9 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.batch_normalization import (
+    BatchForward,
     BatchNormalization,
     BatchProblem,
-    Forward,
     Gradient,
     Inputs,
     Reduction,
@@ -39,7 +39,7 @@ def statistics(launch: Launcher, problem: Statistics, x: Array, *state: Array, o
     _reduce(launch, problem, ("statistics_of_parts", "statistics"), [x], state, known, out)
 
 
-def forward(launch: Launcher, problem: Forward, *inputs: Array, out: Array) -> None:
+def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array) -> None:
     """Run ``forward``."""
     given = problem.named(inputs)
     buffers = [given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]

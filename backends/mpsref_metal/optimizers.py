@@ -10,10 +10,10 @@ from mpsref.kernels.optimizers import (
     Adam,
     AdamStep,
     Optimizer,
+    OptimizerStep,
     RMSProp,
     RMSPropStep,
     SGDStep,
-    Step,
     StochasticGradientDescent,
 )
 from mpsref_metal.launch import Launcher
@@ -55,7 +55,7 @@ def adam(launch: Launcher, problem: AdamStep, *inputs: Array, out: tuple[Array, 
 
 def _run(
     launch: Launcher,
-    problem: Step,
+    problem: OptimizerStep,
     function: str,
     inputs: tuple[Array, ...],
     outs: tuple[Array, ...],

@@ -100,7 +100,7 @@ class Case:
             return cls(problem_type(operation.spec_type(**spec), **values[problem_type]), **values[cls])
         except TypeError as error:
             missing = re.findall(r"'(\w+)'", str(error))
-            examples = ", ".join(f"{f.name} ({f.token.example})" for f in known if f.name in missing)
+            examples = ", ".join(f"{f.name} ({f.codec.example})" for f in known if f.name in missing)
             raise ValueError(f"case {text!r} lacks {examples or error}") from error
 
     def inputs(self) -> tuple[Array, ...]:
@@ -119,7 +119,7 @@ class _Field(NamedTuple):
 
     owner: type
     name: str
-    token: Codec
+    codec: Codec
 
 
 _DATA_FIELDS = (
@@ -137,10 +137,10 @@ def _fields(owner: Any) -> list[_Field]:
 def _printed(thing: Any) -> Iterator[str]:
     """Yield the tokens of a spec or a problem, without implied ones."""
     defaults = {f.name: f.default for f in dataclasses.fields(thing)}
-    for _, name, token in _fields(thing):
+    for _, name, codec in _fields(thing):
         default = defaults[name]
         if default is dataclasses.MISSING or not _implied(thing, name, default):
-            yield token.write(getattr(thing, name))
+            yield codec.write(getattr(thing, name))
 
 
 def _implied(thing: Any, name: str, default: Any) -> bool:
@@ -153,8 +153,8 @@ def _implied(thing: Any, name: str, default: Any) -> bool:
 
 def _read(word: str, known: list[_Field], text: str) -> tuple[_Field, Any]:
     for field in known:
-        match = re.fullmatch(field.token.pattern, word)
+        match = re.fullmatch(field.codec.pattern, word)
         if match:
-            return field, field.token.read(*match.groups())
-    examples = ", ".join(field.token.example for field in known)
+            return field, field.codec.read(*match.groups())
+    examples = ", ".join(field.codec.example for field in known)
     raise ValueError(f"case {text!r}: cannot read {word!r}; tokens of this operation look like {examples}")

@@ -41,8 +41,8 @@ __all__ = [
     "KNOWN_DIFFERENCES",
     "Entry",
     "Result",
-    "Row",
     "Status",
+    "SummaryRow",
     "by_id",
     "compare",
     "load",
@@ -211,7 +211,7 @@ def unexpected(results: Iterable[Result]) -> list[Result]:
     return [result for result in results if result.unexpected]
 
 
-class Row(NamedTuple):
+class SummaryRow(NamedTuple):
     """A line of the table: the number of entries of a kernel and kind by status, over all backends."""
 
     kernel: str
@@ -221,7 +221,7 @@ class Row(NamedTuple):
     """For each entry that disagrees or does not apply: its id, its backends and the reason."""
 
 
-def summary(results: Iterable[Result]) -> list[Row]:
+def summary(results: Iterable[Result]) -> list[SummaryRow]:
     """Count entries by kernel and kind.
 
     An entry that ran on several backends counts once: as disagreeing if it disagrees on one of them, else as agreeing
@@ -243,5 +243,6 @@ def summary(results: Iterable[Result]) -> list[Row]:
                 because[result.reason].append(result.backend)
         reasons += [f"{id} ({', '.join(backends)}): {reason}" for reason, backends in because.items()]
     return [
-        Row(kernel, KINDS[kind], counts, tuple(reasons)) for (kernel, kind), (counts, reasons) in sorted(rows.items())
+        SummaryRow(kernel, KINDS[kind], counts, tuple(reasons))
+        for (kernel, kind), (counts, reasons) in sorted(rows.items())
     ]

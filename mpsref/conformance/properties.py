@@ -106,12 +106,12 @@ def one_image_at_a_time(case: Case, backend: Backend) -> None:
         return
     known = ((field.name, getattr(problem, field.name)) for field in fields(problem))
     shapes: dict[str, Any] = {name: (1, *shape[1:]) for name, shape in known if name.endswith("_shape")}
-    piece = replace(problem, **shapes)
+    single = replace(problem, **shapes)
     wholes = compute(problem, backend, *inputs)
-    shared = [array.shape == shape for array, shape in zip(inputs, piece.input_shapes.values(), strict=True)]
+    shared = [array.shape == shape for array, shape in zip(inputs, single.input_shapes.values(), strict=True)]
     parts = [
-        compute(piece, backend, *(x if one else x[k : k + 1] for x, one in zip(inputs, shared, strict=True)))
+        compute(single, backend, *(x if one else x[k : k + 1] for x, one in zip(inputs, shared, strict=True)))
         for k in range(n)
     ]
-    for whole, pieces, (_, terms) in zip(wholes, zip(*parts, strict=True), expected(case), strict=True):
-        same("one image at a time", whole, np.concatenate(pieces), terms)
+    for whole, images, (_, terms) in zip(wholes, zip(*parts, strict=True), expected(case), strict=True):
+        same("one image at a time", whole, np.concatenate(images), terms)

@@ -415,7 +415,7 @@ class Statistics(
     """``statistics``: mean and m2 from x, and from those of ``count`` earlier pixels."""
 
 
-class Forward(Scaled, method="forward", inputs={"x": IMAGE, **SCALE}, results={"y": IMAGE}):
+class BatchForward(Scaled, method="forward", inputs={"x": IMAGE, **SCALE}, results={"y": IMAGE}):
     """``forward``: y from x, mean and variance."""
 
 
@@ -519,7 +519,7 @@ def forward_error(xhat: Array, given: Inputs) -> Array:
     return np.asarray(growth(18) * (abs(scaled(xhat, given._replace(beta=None))) + shift))
 
 
-def forward_bound(problem: Forward, *inputs: Array) -> ErrorBound:
+def forward_bound(problem: BatchForward, *inputs: Array) -> ErrorBound:
     """Bound of z, times the largest slope of the neuron near it, and the neuron's own bound."""
     given, neuron = problem.named(inputs), problem.spec.neuron
     _, xhat = normalized(problem, given)
@@ -531,8 +531,8 @@ def forward_bound(problem: Forward, *inputs: Array) -> ErrorBound:
     return ErrorBound.of_error(steepest * of_z + activation_error(neuron, "value", z))
 
 
-@operation(BatchNormalization, problem=Forward, bound=forward_bound)
-def forward(problem: Forward, *inputs: Array) -> Array:
+@operation(BatchNormalization, problem=BatchForward, bound=forward_bound)
+def forward(problem: BatchForward, *inputs: Array) -> Array:
     """y = f(gamma * (x - mean) * r + beta)."""
     given = problem.named(inputs)
     _, xhat = normalized(problem, given)

@@ -161,7 +161,7 @@ class ConcatenationForward(ConcatenationProblem, method="forward", results={"y":
         return {f"x{k}": shape for k, shape in enumerate(self.source_shapes)}
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+    def from_call(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         images = {k: as_image(f"x[{k}]", x) for k, x in enumerate(given)}
         return cls(spec, *_common([image.shape for image in images.values()])), images
 
@@ -179,7 +179,7 @@ class ConcatenationGradient(ConcatenationProblem, method="gradient", inputs={"g"
         return (inputs[0],) * len(self.channels)
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+    def from_call(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         g = as_image("g", given[0])
         sources = enumerate(given[1:])
         shapes = [as_shape(f"x[{k}]", x if is_shape(x) else as_image(f"x[{k}]", x).shape) for k, x in sources]

@@ -46,7 +46,7 @@ Index: TypeAlias = tuple[Any, ...]
 IntTable: TypeAlias = npt.NDArray[np.int32]
 
 
-class WeightedKernel(Spec):
+class WeightedSpec(Spec):
     """A kernel with weights and biases: :class:`Convolution`, its transpose, and fully connected layers."""
 
     kernel_size: PairLike = parameter(codecs.pair("k", low=1))
@@ -187,10 +187,10 @@ class WeightedKernel(Spec):
         return dw, db
 
 
-class Weighted(ImageProblem):
+class WeightedProblem(ImageProblem):
     """A problem of a kernel with weights; the source is x (N, H, W, Ci)."""
 
-    spec: WeightedKernel
+    spec: WeightedSpec
     output_channels: int = parameter(codecs.integer("co", low=1))
 
     def _check(self) -> None:
@@ -251,8 +251,8 @@ class Weighted(ImageProblem):
         return hint
 
 
-class Forward(
-    Weighted,
+class WeightedForward(
+    WeightedProblem,
     method="forward",
     inputs={
         "x": "n h w c",
@@ -282,7 +282,7 @@ class Forward(
         return self.output_size
 
 
-class _Gradient(Weighted):
+class _Gradient(WeightedProblem):
     """A gradient: the size of g determines the number of windows."""
 
     gradient_size: Pair = parameter(codecs.pair("g", low=1), default=None)
@@ -330,7 +330,7 @@ class GradientWeights(
     """``gradient_weights``: dw (OHWI) and db (Co,) from g (N, OH, OW, Co) and x (N, H, W, Ci)."""
 
 
-class SlidingKernel(WeightedKernel):
+class SlidingKernel(WeightedSpec):
     """A kernel whose taps read the source through a window on each axis."""
 
     @cached_property
@@ -347,7 +347,7 @@ class SlidingKernel(WeightedKernel):
         return [i for i, _ in inside], [j for _, j in inside]
 
 
-class SlidingProblem(Weighted):
+class SlidingProblem(WeightedProblem):
     """Adds a table by window and tap for each axis, which backends read."""
 
     spec: SlidingKernel
@@ -368,7 +368,7 @@ class SlidingProblem(Weighted):
         return list(zip(self.spec.windows, self.result_size, self.source_shape[1:3], strict=True))
 
 
-class ConvolutionForward(SlidingProblem, Forward):
+class ConvolutionForward(SlidingProblem, WeightedForward):
     """``forward`` of a convolution."""
 
     spec: SlidingKernel
@@ -490,7 +490,7 @@ def _frozen(table: IntTable) -> IntTable:
     return table
 
 
-def joined(problem: Weighted) -> Iterator[tuple[int, int, Index, Index]]:
+def joined(problem: WeightedProblem) -> Iterator[tuple[int, int, Index, Index]]:
     """Yield each tap (ty, tx), the result pixels that use it, and the source pixels that it reads."""
     rows, columns = (
         [problem.spec.pairs(axis, t, problem.result_size[axis], problem.source_shape[1 + axis]) for t in range(taps)]
@@ -501,12 +501,12 @@ def joined(problem: Weighted) -> Iterator[tuple[int, int, Index, Index]]:
             yield ty, tx, np.s_[:, np.array(a)[:, None], b], np.s_[:, np.array(y)[:, None], x]
 
 
-def by_group(image: Array, problem: Weighted) -> Array:
+def by_group(image: Array, problem: WeightedProblem) -> Array:
     """View (N, H, W, C) as (N, H, W, G, C / G)."""
     return image.reshape(*image.shape[:3], problem.spec.groups, -1)
 
 
-def weights_by_group(weights: Array, problem: Weighted) -> Array:
+def weights_by_group(weights: Array, problem: WeightedProblem) -> Array:
     """View OHWI weights as (G, Co / G, kH, kW, Ci / G)."""
     return weights.reshape(problem.spec.groups, -1, *weights.shape[1:])
 
@@ -515,7 +515,7 @@ EXACT = 2.0**24
 """The largest magnitude up to which all integers are float32."""
 
 
-def _uses(problem: Weighted, what: str) -> tuple[Array, Array]:
+def _uses(problem: WeightedProblem, what: str) -> tuple[Array, Array]:
     """Return, for y and x, the number of (tap, result pixel, source pixel) that contain each output, pixel or tap."""
     counts = []
     for axis in (0, 1):
@@ -529,12 +529,12 @@ def _uses(problem: Weighted, what: str) -> tuple[Array, Array]:
 
 
 def _exact(magnitude: Array, weights: Array) -> Array:
-    """Tell where sums of products of integers, or of integers and weights scaled by 2**-8, need no rounding."""
+    """Return where sums of products of integers, or of integers and weights scaled by 2**-8, need no rounding."""
     whole = bool(np.all(weights == np.rint(weights)))
     return magnitude <= (EXACT if whole else EXACT * 2.0**-8)
 
 
-def before_neuron(problem: Forward, x: Array, weights: Array, biases: Array | None) -> Array:
+def before_neuron(problem: WeightedForward, x: Array, weights: Array, biases: Array | None) -> Array:
     """Return the linear part of the forward pass."""
     y = np.zeros(problem.result_image, x.dtype)
     source, w, result = by_group(x, problem), weights_by_group(weights, problem), by_group(y, problem)
@@ -545,7 +545,7 @@ def before_neuron(problem: Forward, x: Array, weights: Array, biases: Array | No
     return y
 
 
-def forward_bound(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> ErrorBound:
+def forward_bound(problem: WeightedForward, x: Array, weights: Array, biases: Array | None = None) -> ErrorBound:
     """Sum of |terms|, and m = number of products + 4: the additions, a product's rounding and the bias [choice]."""
     magnitude = before_neuron(problem, np.abs(x), np.abs(weights), None if biases is None else np.abs(biases))
     a, b = _uses(problem, "outputs")
@@ -564,7 +564,7 @@ def _through(neuron: Neuron, at: Array, distance: Array) -> ErrorBound:
 
 
 @operation(Convolution, problem=ConvolutionForward, bound=forward_bound)
-def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None) -> Array:
+def forward(problem: WeightedForward, x: Array, weights: Array, biases: Array | None = None) -> Array:
     """y[i] += w[t] x[j] for every tap t and all i and j that it joins, then the biases and the neuron."""
     y = before_neuron(problem, x, weights, biases)
     return y if problem.spec.neuron is None else value(problem.spec.neuron, y)

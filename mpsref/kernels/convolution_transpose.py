@@ -29,10 +29,10 @@ from mpsref.kernels.convolution import (
     ConvolutionForward,
     ConvolutionGradientData,
     ConvolutionGradientWeights,
-    Forward,
     GradientData,
     GradientWeights,
-    WeightedKernel,
+    WeightedForward,
+    WeightedSpec,
     forward,
     forward_bound,
     gradient_data,
@@ -44,7 +44,7 @@ from mpsref.kernels.neuron import Neuron, neuron_codec
 from mpsref.operations import operation
 
 
-class TransposeForward(Forward):
+class TransposeForward(WeightedForward):
     """``forward`` of a transposed convolution."""
 
     spec: ConvolutionTranspose
@@ -91,7 +91,7 @@ class TransposeGradientWeights(GradientWeights):
         return ConvolutionGradientWeights(self.spec.convolution, source, channels, (height, width))
 
 
-class ConvolutionTranspose(WeightedKernel):
+class ConvolutionTranspose(WeightedSpec):
     """Transposed convolution of (N, H, W, Ci) with weights (Co, kH, kW, Ci / groups); pairs are (y, x).
 
     The default output size is ``(L - 1) * stride + 1`` for each axis of length L.

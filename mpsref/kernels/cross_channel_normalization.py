@@ -7,7 +7,7 @@ Forward   ``y(k) = x(k) / L(k)**beta``
 Gradient  ``dx(k) = g(k) L(k)**-beta
           - 2 alpha beta / K * x(k) * sum over the q whose window has k of  g(q) x(q) L(q)**(-beta - 1)``
 
-The gradient is the exact derivative of the forward pass. Apple prints it beside its gradient kernel with a factor of
+The gradient is the exact derivative of the forward pass. Apple prints it next to its gradient kernel with a factor of
 ``2 alpha beta``, without 1 / K, so that it is no derivative for any window of more than one channel [choice].
 
 Source: MPSCNNCrossChannelNormalization, MPSCNNCrossChannelNormalizationGradient in ``MPSCNNNormalization.h``; forward,

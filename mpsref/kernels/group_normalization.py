@@ -176,7 +176,7 @@ class GroupsProblem(ImageProblem):
 
     @property
     def count(self) -> int:
-        """M: the number of values that are normalized together."""
+        """M: the number of values over which mean and variance are computed."""
         return prod(self.grouped_shape[axis] for axis in ALL_VALUES)
 
     def where(self, index: tuple[int, ...]) -> str:
@@ -228,7 +228,7 @@ def statistics(problem: GroupsProblem, x: Array) -> tuple[Array, Array]:
     return centred, np.sqrt(variance + problem.spec.epsilon)
 
 
-class Errors(NamedTuple):
+class GroupErrors(NamedTuple):
     """Bounds of the error of ``xhat``, which broadcast against (N, H, W, groups, channels of a group)."""
 
     xhat: Array
@@ -239,7 +239,7 @@ class Errors(NamedTuple):
     """The error of xhat, which is 0 where a group is constant."""
 
 
-def errors(problem: GroupsProblem, x: Array) -> Errors:
+def errors(problem: GroupsProblem, x: Array) -> GroupErrors:
     """Follow the rounding errors through the statistics: first mean and variance, then r and xhat [math]."""
     m = problem.count
     h, merges = chain(m), 1 + ceil(log2(m))
@@ -253,7 +253,7 @@ def errors(problem: GroupsProblem, x: Array) -> Errors:
     of_variance += 4 * np.sqrt(max(1, merges / 4)) * (of_mean + u * most) * np.sqrt(variance)
     rho = of_variance / (2 * deviation**2) + 14 * u
     xhat = centred / deviation
-    return Errors(xhat, 1 / deviation, rho, of_mean / deviation + np.abs(xhat) * (rho + 3 * u))
+    return GroupErrors(xhat, 1 / deviation, rho, of_mean / deviation + np.abs(xhat) * (rho + 3 * u))
 
 
 def forward_bound(problem: NormalizationForward, x: Array, *vectors: Array) -> ErrorBound:

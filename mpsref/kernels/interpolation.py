@@ -3,7 +3,7 @@
 Output i reads the position ``p = (start + i * numerator) / denominator`` of an axis of L pixels: pixel ``j0 =
 floor(p)`` with the weight ``1 - f`` and its right neighbour with ``f = p - j0``. The neighbour behind the last pixel is
 0 with edge mode "zero" and the last pixel with "clamp". A neighbour with the weight 0 is not read, so that an output
-that lies on a pixel is a copy of it, whatever stands beside it [choice]. Positions are fractions of integers: all
+that lies on a pixel is a copy of it, even next to NaN or infinity [choice]. Positions are fractions of integers: all
 backends agree on the pixels, and their weights come from one division.
 
 The nearest pixel is the same with ``f = 0``.
@@ -23,7 +23,7 @@ from mpsref.geometry import EdgeMode, ceil_div
 from mpsref.tables import IntVector
 
 
-class Weighted(NamedTuple):
+class WeightTable(NamedTuple):
     """For each element of an axis a run of the other side, ``number`` elements from ``first`` on, and its weights.
 
     Those of element k begin at ``weights[start[k]]``; they are float64, each from one division.
@@ -67,7 +67,7 @@ class Sampling:
             return [near, (j + 1, f)]
         return [(j, 1.0)] if self.edge_mode == "clamp" else [near]
 
-    def forward(self) -> Weighted:
+    def forward(self) -> WeightTable:
         """Return what each output reads, as a table."""
         return _forward(self)
 
@@ -82,13 +82,13 @@ class Sampling:
         start = self.start + reading[0] * self.numerator
         return reading[0], replace(self, outputs=len(reading), start=start, bounded=False)
 
-    def gradient(self) -> Weighted:
+    def gradient(self) -> WeightTable:
         """Return which outputs read each pixel, as a table: always consecutive ones; for axes with positions from 0."""
         return _gradient(self)
 
 
 @lru_cache(maxsize=256)
-def _forward(axis: Sampling) -> Weighted:
+def _forward(axis: Sampling) -> WeightTable:
     largest = max(axis.outputs * axis.numerator, axis.denominator)
     if axis.start or axis.bounded or largest >= 2**63:  # fractions of integers of any size
         reads = [axis.reads(i) for i in range(axis.outputs)]
@@ -106,7 +106,7 @@ def _forward(axis: Sampling) -> Weighted:
 
 
 @lru_cache(maxsize=256)
-def _gradient(axis: Sampling) -> Weighted:
+def _gradient(axis: Sampling) -> WeightTable:
     """Output i reads j if ``|t| < denominator``, ``t = i * numerator - j * denominator``: a triangle of weights."""
     num, den, length, outputs = axis.numerator, axis.denominator, axis.length, axis.outputs
     first, count, weights = [], [], []
@@ -128,9 +128,9 @@ def _gradient(axis: Sampling) -> Weighted:
     return _table(np.array(first), np.array(count), start, np.concatenate(weights))
 
 
-def _table(first: Array, count: Array, start: Array, weights: Array) -> Weighted:
+def _table(first: Array, count: Array, start: Array, weights: Array) -> WeightTable:
     first, count, start = (column.astype(np.int32) for column in (np.where(count > 0, first, 0), count, start))
-    table = Weighted(first, count, start, weights)
+    table = WeightTable(first, count, start, weights)
     for column in table:
         column.flags.writeable = False  # tables are shared
     return table

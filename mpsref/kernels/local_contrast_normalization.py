@@ -9,7 +9,7 @@ Gradient  ``dx(j) = ps (g(j - o) T(j - o)**-beta - sum over the windows that rea
 Windows are those of :mod:`mpsref.kernels.normalization_windows`: outside the image are zeros, which count in M, in V
 (each adds M**2) and in N. V is computed from centred values, so that it cannot be negative [choice].
 
-The gradient is the exact derivative of the forward pass. Apple prints another expression beside its gradient kernel,
+The gradient is the exact derivative of the forward pass. Apple prints another expression at its gradient kernel,
 ``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N * (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``: there T of the
 centre stands in front of the sum, the two factors have changed their places, and 1 stands where a mean belongs, so that
 it is no derivative for any window of more than one pixel [choice].
@@ -106,7 +106,7 @@ def contrast(problem: LocalContrastForward | LocalContrastGradient, x: Array) ->
     return Contrast(mean, variance, spec.delta + spec.alpha * variance)
 
 
-class Errors(NamedTuple):
+class ContrastErrors(NamedTuple):
     """Bounds of the errors of each output's mean and base, and of the difference in the numerator."""
 
     mean: Array
@@ -115,14 +115,14 @@ class Errors(NamedTuple):
     difference: Array
 
 
-def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, known: Contrast) -> Errors:
+def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, known: Contrast) -> ContrastErrors:
     """Follow the rounding errors through mean, variance and base [math]."""
     spec, (mean, variance, t) = problem.spec, known
     of_mean = growth(spec.taps + 8) * contrast(problem, np.abs(x)).mean
     of_base = abs(spec.alpha) * (growth(spec.taps + 16) * variance + of_mean**2)
     of_base += 3 * u * (abs(spec.delta) + abs(spec.alpha) * variance)
     difference = abs(spec.p0) * of_mean + 2 * u * (np.abs(problem.centres(x)) + np.abs(spec.p0 * mean))
-    return Errors(of_mean, of_base / np.abs(t), difference)
+    return ContrastErrors(of_mean, of_base / np.abs(t), difference)
 
 
 def forward_bound(problem: LocalContrastForward, x: Array) -> ErrorBound:

@@ -434,14 +434,14 @@ class LossProblem(ImageProblem):
             )
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+    def from_call(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         """Leave out channels of the weights that y does not have."""
         *g, y, t, weights = given
         if weights is not None:
             y, weights = arrays.as_image("y", y), arrays.as_image("weights", weights)
             if weights.shape[3] > y.shape[3]:
                 weights = weights[..., : y.shape[3]]
-        return super().posed(spec, (*g, y, t, weights), options)
+        return super().from_call(spec, (*g, y, t, weights), options)
 
     @property
     def function(self) -> LossFunction:

@@ -191,9 +191,9 @@ def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     activation = ACTIVATIONS[neuron.type]
     function = getattr(activation, of)
     u = argument(neuron, x)
-    reach = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
+    magnitude = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
     with np.errstate(all="ignore"):
-        at, below, above = (function(neuron, u + gamma(6) * sign * reach) for sign in (0, -1, 1))
+        at, below, above = (function(neuron, u + gamma(6) * sign * magnitude) for sign in (0, -1, 1))
         moved = np.maximum(abs(below - at), abs(above - at))
     absolute = {"softplus": abs(neuron.a), "elu": abs(neuron.a)} if of == "value" else {}
     return np.asarray(moved + gamma(40) * abs(at) + gamma(16) * ({"gelu": 1.0} | absolute).get(neuron.type, 0.0))

@@ -1,4 +1,4 @@
-"""What spatial and local contrast normalization share: windows around each pixel, and problems.
+"""Parameters, windows and problems of spatial and local contrast normalization.
 
 On one axis, output ``i`` has its centre at source pixel ``c = i + o`` and reads ``c - K // 2 ... c + (K - 1) // 2``: an
 even window reaches one pixel further to the top left. Pixels outside the image read as 0, and the divisor ``N = KH KW``

@@ -202,7 +202,7 @@ class Adam(Optimizer):
 ALL = vector("shape")
 
 
-class Step(Problem):
+class OptimizerStep(Problem):
     """A step on arrays of ``shape``, of any rank: gradient, values, and the moments that the optimizer keeps."""
 
     spec: Optimizer
@@ -212,7 +212,7 @@ class Step(Problem):
     """The moments that are means of squares, never negative."""
 
     @classmethod
-    def posed(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
+    def from_call(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
         """Check that all arrays have one shape and dtype."""
         read: dict[str, Array] = {}
         flags = {}
@@ -248,7 +248,7 @@ class Step(Problem):
 
 
 class SGDStep(
-    Step,
+    OptimizerStep,
     method="step",
     inputs={"gradient": ALL, "value": ALL, "m": vector("shape", when="momentum")},
     results={"value": ALL, "m": vector("shape", when="momentum")},
@@ -260,7 +260,7 @@ class SGDStep(
 
 
 class RMSPropStep(
-    Step, method="step", inputs={"gradient": ALL, "value": ALL, "s": ALL}, results={"value": ALL, "s": ALL}
+    OptimizerStep, method="step", inputs={"gradient": ALL, "value": ALL, "s": ALL}, results={"value": ALL, "s": ALL}
 ):
     """A step of RMSProp."""
 
@@ -272,7 +272,7 @@ MOMENTS = {"m": ALL, "u": ALL, "umax": vector("shape", when="maximum")}
 
 
 class AdamStep(
-    Step,
+    OptimizerStep,
     method="step",
     inputs={"gradient": ALL, "value": ALL, **MOMENTS},
     results={"value": ALL, **MOMENTS},

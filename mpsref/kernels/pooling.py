@@ -1,4 +1,4 @@
-"""What the pooling kernels share: parameters, shapes, and the positions of windows and gradient pixels.
+"""Parameters, shapes and positions of windows and gradient pixels, for all pooling kernels.
 
 A pooling kernel works on each image and channel separately. Its window ``(a, b)`` is window a on the y axis and window
 b on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradient) [doc].

@@ -31,7 +31,7 @@ class OverChannels(Spec):
         Parameters
         ----------
         x : array_like, shape (N, H, W, C)
-            Source image; the C channels of a pixel belong together.
+            Source image; each pixel is normalized over its C channels.
         out : ndarray, optional
             Array for the result.
         backend : str or Backend, optional

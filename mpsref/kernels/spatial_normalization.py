@@ -8,7 +8,7 @@ Gradient  ``dx(j) = g(j - o) T(j - o)**-beta
 
 Windows are those of :mod:`mpsref.kernels.normalization_windows`: outside the image are zeros, and N counts them.
 
-The gradient is the exact derivative of the forward pass. Apple prints another expression beside its gradient kernel,
+The gradient is the exact derivative of the forward pass. Apple prints another expression at its gradient kernel,
 ``T(j)**-beta (g(j) - 2 alpha beta x(j) / T(j) * sum of g x)``: there T of the centre stands in front of the sum, and
 the factor 1 / N is missing, so that it is no derivative for any window of more than one pixel [choice].
 

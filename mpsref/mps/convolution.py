@@ -30,7 +30,7 @@ from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import effective_offset
 from mpsref.kernels import Convolution, Neuron
-from mpsref.kernels.convolution import WeightedKernel as WeightedSpec
+from mpsref.kernels.convolution import WeightedSpec
 from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiasesState, load
 from mpsref.mps.convolution_descriptor import MPSNNConvolutionAccumulatorPrecisionOption, precision
 from mpsref.mps.convolution_kernel import (

@@ -25,7 +25,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import PairLike, flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
-from mpsref.kernels.convolution import WeightedKernel as WeightedSpec
+from mpsref.kernels.convolution import WeightedSpec
 from mpsref.mps.convolution_data_source import (
     ArrayConvolutionDataSource,
     LoadedWeights,

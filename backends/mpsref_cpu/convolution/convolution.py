@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.convolution import Convolution, Forward, GradientData
+from mpsref.kernels.convolution import Convolution, GradientData, WeightedForward
 from mpsref.kernels.convolution_transpose import ConvolutionTranspose
 from mpsref.kernels.neuron import Neuron
 from mpsref.registry import Implementation, OperationKey
@@ -32,7 +32,7 @@ from mpsref_cpu.threads import for_rows
 KERNELS: dict[str, Any] = {"dense": dense, "depthwise": depthwise, "few_outputs": few_outputs}
 
 
-def forward(problem: Forward, x: Array, weights: Array, biases: Array | None = None, *, out: Array) -> None:
+def forward(problem: WeightedForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array) -> None:
     """Fill ``out`` with y."""
     _run(problem, x, weights, biases, problem.spec.neuron, out)
 
@@ -43,7 +43,7 @@ def gradient_data(problem: GradientData, g: Array, weights: Array, out: Array) -
 
 
 def _run(
-    problem: Forward | GradientData,
+    problem: WeightedForward | GradientData,
     source: Array,
     weights: Array,
     biases: Array | None,

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, Forward, GradientData, Weighted
+from mpsref.kernels.convolution import (
+    ConvolutionForward,
+    ConvolutionGradientData,
+    GradientData,
+    WeightedForward,
+    WeightedProblem,
+)
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
 from mpsref.operations import planned
 from mpsref_cpu.convolution.index_lists import Block, Sizes
@@ -93,9 +99,9 @@ class Plan:
 
 
 @planned
-def plan(problem: Forward | GradientData) -> Plan:
+def plan(problem: WeightedForward | GradientData) -> Plan:
     """Return how ``problem`` is computed."""
-    forward = isinstance(problem, Forward)
+    forward = isinstance(problem, WeightedForward)
     images, height, width, channels = problem.result_shapes[0]
     _, source_height, source_width, source_channels = next(iter(problem.input_shapes.values()))
     path = path_of(problem, not forward)
@@ -131,7 +137,7 @@ def plan(problem: Forward | GradientData) -> Plan:
     )
 
 
-def path_of(problem: Weighted, back: bool) -> str:
+def path_of(problem: WeightedProblem, back: bool) -> str:
     """Return the compiled code for a problem: "dense", "depthwise" or "few_outputs"; ``back`` as for :func:`layout`."""
     groups, inputs = problem.spec.groups, problem.weights_shape[3]
     outputs = problem.output_channels // groups
@@ -141,7 +147,7 @@ def path_of(problem: Weighted, back: bool) -> str:
     return "few_outputs" if results <= FEW_RESULTS and terms >= LANES and terms % WIDTHS[-1] == 0 else "dense"
 
 
-def layout(problem: Weighted, back: bool, path: str) -> tuple[list[tuple[int, Block]], Packing]:
+def layout(problem: WeightedProblem, back: bool, path: str) -> tuple[list[tuple[int, Block]], Packing]:
     """Return blocks of result channels, each with its lanes, and how their weights are packed.
 
     ``back`` is for results that have the kernel's input channels, and sum over its output channels.
@@ -168,7 +174,7 @@ def layout(problem: Weighted, back: bool, path: str) -> tuple[list[tuple[int, Bl
     return blocks, Packing(end, by_lanes(packed), steps, (taps, terms), back)
 
 
-def _pixels(problem: Forward | GradientData) -> tuple[Table, Table]:
+def _pixels(problem: WeightedForward | GradientData) -> tuple[Table, Table]:
     """Return, for y and x, the source pixel of each position and tap, in the order in which weights are packed."""
     joined = problem.convolution if isinstance(problem, (TransposeForward, TransposeGradientData)) else problem
     if isinstance(joined, ConvolutionGradientData):  # from the last tap to the first, its pixels ascend

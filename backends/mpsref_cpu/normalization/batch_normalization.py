@@ -18,9 +18,9 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.batch_normalization import (
+    BatchForward,
     BatchNormalization,
     BatchProblem,
-    Forward,
     Gradient,
     Reduction,
     Statistics,
@@ -82,7 +82,7 @@ def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, A
     _merge(sums, block, problem.pixels, problem.count, before, *out)
 
 
-def forward(problem: Forward, *inputs: Array, out: Array) -> None:
+def forward(problem: BatchForward, *inputs: Array, out: Array) -> None:
     """Fill y."""
     plan = _plan(problem)
     given = dict(zip(plan.names, inputs, strict=True))

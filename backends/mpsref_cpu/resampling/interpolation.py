@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.interpolation import Sampling, Weighted
+from mpsref.kernels.interpolation import Sampling, WeightTable
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, store_vector, times, zeros_like
@@ -31,7 +31,7 @@ LANES = 8
 
 
 class Axis(NamedTuple):
-    """A :class:`Weighted` table with weights in the dtype of the sums."""
+    """A :class:`WeightTable` with weights in the dtype of the sums."""
 
     first: Any
     number: Any
@@ -57,7 +57,7 @@ def _tables(axes: tuple[Sampling, Sampling], gradient: bool) -> tuple[Axis, Axis
     return _axis(y, dtype), _axis(x, dtype)
 
 
-def _axis(table: Weighted, dtype: type[Any]) -> Axis:
+def _axis(table: WeightTable, dtype: type[Any]) -> Axis:
     first, number, start = (column.astype(np.int64) for column in table[:3])
     return Axis(first, number, start, table.weights.astype(dtype))
 

@@ -17,10 +17,10 @@ from mpsref.kernels.optimizers import (
     Adam,
     AdamStep,
     Optimizer,
+    OptimizerStep,
     RMSProp,
     RMSPropStep,
     SGDStep,
-    Step,
     StochasticGradientDescent,
 )
 from mpsref.operations import planned
@@ -56,7 +56,7 @@ def _preparation(optimizer: Optimizer) -> Preparation:
     return Preparation(real(low), real(high), rescale, penalty, scale)
 
 
-def _run(update: Callable[..., None], problem: Step, constants: tuple[float, ...], arrays: Any) -> None:
+def _run(update: Callable[..., None], problem: OptimizerStep, constants: tuple[float, ...], arrays: Any) -> None:
     """Call ``update`` on blocks of all ``arrays``."""
     flat = [as_storage(array) for array in arrays]
     preparation, numbers = _preparation(problem.spec), np.array(constants, np.float32)

@@ -59,7 +59,7 @@ def _discovered() -> tuple[Family, ...]:
 
 
 def is_discovered(operation: Operation) -> bool:
-    """Tell whether other processes find the family of ``operation``, too."""
+    """Return whether other processes find the family of ``operation``."""
     return any(operation.spec_type in family.kernels for family in _discovered())
 
 

@@ -21,7 +21,7 @@ from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
-from mpsref.kernels.optimizers import REGULARIZATIONS, AdamStep, Optimizer, Step, regularized, sgd_update
+from mpsref.kernels.optimizers import REGULARIZATIONS, AdamStep, Optimizer, OptimizerStep, regularized, sgd_update
 from mpsref.registry import Backend, Implementation, Problem, Spec
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def problems(spec_type: type[Spec], method: str) -> st.SearchStrategy[Problem]:
 def any_shape(case: Case, backend: Backend) -> None:
     """The elements are independent: a vector of them has the same bits as an array of any shape."""
     problem, inputs = case.problem, case.inputs()
-    assert isinstance(problem, Step)
+    assert isinstance(problem, OptimizerStep)
     flat = replace(problem, shape=(int(np.prod(problem.shape)),))
     results = zip(
         compute(problem, backend, *inputs), compute(flat, backend, *(a.reshape(-1) for a in inputs)), strict=True
@@ -95,7 +95,7 @@ def trajectory(case: Case, backend: Backend) -> None:
 
 def follow(problem: Problem, inputs: tuple[Array, ...], run: Callable[..., tuple[Array, ...]]) -> tuple[Array, ...]:
     """Take STEPS steps with ``run(problem, *arrays)``, each of which must agree with the reference; return the last."""
-    assert isinstance(problem, Step)
+    assert isinstance(problem, OptimizerStep)
     gradient, *state = inputs
     for k in range(STEPS):
         # The gradient changes, and its second term keeps the values in a moderate range.

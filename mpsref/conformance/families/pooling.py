@@ -418,10 +418,10 @@ def pooling(spec_type: type[Pooling], on_the_cpu: Callable[..., Array]) -> Adapt
             yield Comparison("y", y, entry.expected["y"])
             return
         for kernel, strides, pads, x in pooling_cases(entry):
-            placed = padding.onnx(x.shape[1:3], kernel, strides, pads)
-            placement: dict[str, Any] = {"offset": placed.offset, **entry.parameters}
-            pool = spec_type(kernel, strides, **placement)
-            y = pool.forward(x.astype(entry.dtype or "float32"), placed.output_size, backend=backend)
+            placement = padding.onnx(x.shape[1:3], kernel, strides, pads)
+            parameters = {"offset": placement.offset, **entry.parameters}
+            pool = spec_type(kernel, strides, **parameters)
+            y = pool.forward(x.astype(entry.dtype or "float32"), placement.output_size, backend=backend)
             expected = over_windows(on_the_cpu, x, kernel, strides, pads)
             yield Comparison(f"{pool}, pads {pads}: y", y, Values.all_given(expected))
 
@@ -512,10 +512,12 @@ def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
     if any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
         return None
     for ceil_mode, include in itertools.product((False, True), (False, True)):
-        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, 1, ceil_mode, include)
-        same = replace(spec, offset=placed.offset, edge_mode=placed.edge_mode, zero_pad_size=placed.zero_pad_size)
+        placement = padding.pytorch(size, spec.kernel_size, spec.strides, pads, 1, ceil_mode, include)
+        same = replace(
+            spec, offset=placement.offset, edge_mode=placement.edge_mode, zero_pad_size=placement.zero_pad_size
+        )
         weights = zip(replace(problem, spec=same).reciprocals(), problem.reciprocals(), strict=True)
-        if placed.output_size == outputs and all(np.array_equal(a, b) for a, b in weights):
+        if placement.output_size == outputs and all(np.array_equal(a, b) for a, b in weights):
             return list(spec.kernel_size), list(spec.strides), pads, ceil_mode, include
     return None
 
@@ -550,9 +552,9 @@ def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
     if padded or any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
         return None
     for ceil_mode in (False, True):
-        placed = padding.pytorch(size, spec.kernel_size, spec.strides, pads, spec.dilation, ceil_mode)
+        placement = padding.pytorch(size, spec.kernel_size, spec.strides, pads, spec.dilation, ceil_mode)
         beyond = ceil_mode and spec.edge_mode == "zero"
-        if placed.output_size == outputs and not beyond:
+        if placement.output_size == outputs and not beyond:
             return list(spec.kernel_size), list(spec.strides), pads, list(spec.dilation), ceil_mode
     return None
 
@@ -561,8 +563,8 @@ def l2norm_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Ou
     """Return ``lp_pool2d`` or its gradient through autograd; ``None`` for padded windows, and into given memory."""
     spec = problem.spec
     outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
-    placed = padding.pytorch(problem.source_shape[1:3], spec.kernel_size, spec.strides)
-    if outs or (placed.offset, placed.output_size) != (spec.offset, outputs):
+    placement = padding.pytorch(problem.source_shape[1:3], spec.kernel_size, spec.strides)
+    if outs or (placement.offset, placement.output_size) != (spec.offset, outputs):
         return None
     arguments = 2.0, list(spec.kernel_size), list(spec.strides)
     pool = torch.nn.functional.lp_pool2d
@@ -602,15 +604,15 @@ def layer(
     the zeros that were put around the image before may win.
     """
     strides = kernel_size if strides is None else strides
-    placed: Placement = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
+    placement: Placement = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
     spec: Pooling
     if kernel is PoolingAverage:
-        spec = PoolingAverage(kernel_size, strides, placed.offset, placed.edge_mode, placed.zero_pad_size)
+        spec = PoolingAverage(kernel_size, strides, placement.offset, placement.edge_mode, placement.zero_pad_size)
     elif kernel is PoolingMax:
-        spec = PoolingMax(kernel_size, strides, placed.offset, edge_mode, words.get("dilations", 1))
+        spec = PoolingMax(kernel_size, strides, placement.offset, edge_mode, words.get("dilations", 1))
     else:
-        spec = PoolingL2Norm(kernel_size, strides, placed.offset, "zero")
-    call = {"output_size": placed.output_size, "gradient_size": placed.output_size}
+        spec = PoolingL2Norm(kernel_size, strides, placement.offset, "zero")
+    call = {"output_size": placement.output_size, "gradient_size": placement.output_size}
     return Layer(name, network, spec, source_shape, call, framework, tuple(sorted(words.items())), note)
 
 

@@ -33,7 +33,7 @@ from mpsref.conformance.properties import one_image_at_a_time, repeatable
 from mpsref.conformance.strategies import often, pairs, seldom
 from mpsref.geometry import EDGE_MODES, Window, ceil_div
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
-from mpsref.kernels.convolution import WeightedKernel
+from mpsref.kernels.convolution import WeightedSpec
 from mpsref.registry import Problem, Spec
 
 OFFSETS = pairs(0, 1) | pairs(-3, 3) | seldom((1, 1), pairs(-6, 9))
@@ -86,7 +86,7 @@ def _neurons(channels: int) -> st.SearchStrategy[Neuron | None]:
 
 
 @st.composite
-def problems(draw: st.DrawFn, spec_type: type[WeightedKernel], method: str) -> Problem:
+def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Problem:
     """Draw problems of one operation: few channels and pixels, in one or more groups, often depthwise."""
     groups = 1 if spec_type is FullyConnected else draw(st.integers(1, 3) | st.just(1))
     depthwise = groups > 1 and draw(st.booleans())
@@ -178,9 +178,9 @@ def layer(
     """Return the layer of a row. Of a transposed convolution, ``pads`` pixels are cut off, as in PyTorch and Caffe."""
     spec: Spec
     if kernel is Convolution:
-        placed = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
-        spec = Convolution(kernel_size, strides, words.get("dilations", 1), placed.offset, groups)
-        size = placed.output_size
+        placement = getattr(padding, framework)(source_shape[1:3], kernel_size, strides, **words)
+        spec = Convolution(kernel_size, strides, words.get("dilations", 1), placement.offset, groups)
+        size = placement.output_size
     elif kernel is ConvolutionTranspose:
         spec = ConvolutionTranspose(kernel_size, strides, kernel_offset=kernel_size // 2 - kernel_size + 1 + pads)
         height, width = ((length - 1) * strides - 2 * pads + kernel_size for length in source_shape[1:3])

@@ -48,8 +48,8 @@ def convolution(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 def _size(entry: Entry) -> Comparison:
     """Compare the size of a result; MPS's policy "same" gives it for every kernel size alike."""
     source, strides = entry.inputs["source_size"].array.astype(int), entry.parameters["strides"]
-    placed = padding.mps(source.tolist(), 3, strides, policy=PaddingMethod.SizeSame)
-    return Comparison("output size", np.array(placed.output_size), entry.expected["output_size"])
+    placement = padding.mps(source.tolist(), 3, strides, policy=PaddingMethod.SizeSame)
+    return Comparison("output size", np.array(placement.output_size), entry.expected["output_size"])
 
 
 def fully_connected(entry: Entry, backend: Backend) -> Iterator[Comparison]:

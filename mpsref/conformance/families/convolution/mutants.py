@@ -21,7 +21,7 @@ from mpsref.conformance.mutants import (
     with_spec,
 )
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
-from mpsref.kernels.convolution import Forward, Weighted, by_group, joined, weights_by_group
+from mpsref.kernels.convolution import WeightedForward, WeightedProblem, by_group, joined, weights_by_group
 from mpsref.kernels.neuron import value
 from mpsref.registry import Implementation, Operation, OperationKey
 
@@ -115,7 +115,7 @@ def _stale_weights() -> Implementation:
     )
 
 
-def _neuron_before_biases(problem: Forward, x: Array, weights: Array, *biases: Array) -> Array:
+def _neuron_before_biases(problem: WeightedForward, x: Array, weights: Array, *biases: Array) -> Array:
     y = correct(with_spec(neuron=lambda spec: None)(problem), x, weights, *(np.zeros_like(b) for b in biases))
     if problem.spec.neuron is not None:
         y = value(problem.spec.neuron, y)
@@ -134,7 +134,7 @@ FORWARD: MutantTable = {
 # --- sums of gradients ------------------------------------------------------------------------------------------------
 
 
-def _overwritten(result: Array, problem: Weighted, g: Array, weights: Array) -> Array:
+def _overwritten(result: Array, problem: WeightedProblem, g: Array, weights: Array) -> Array:
     """Overlapping windows overwrite each other instead of adding up."""
     dx = np.zeros_like(result)
     source, w, into = by_group(g, problem), weights_by_group(weights, problem), by_group(dx, problem)
@@ -143,7 +143,7 @@ def _overwritten(result: Array, problem: Weighted, g: Array, weights: Array) -> 
     return dx
 
 
-def _ends_early(result: Array, problem: Weighted, *_: Array) -> None:
+def _ends_early(result: Array, problem: WeightedProblem, *_: Array) -> None:
     """The loops over the source end at the size of the gradient."""
     height, width = problem.result_size
     result[:, height:] = 0

@@ -15,7 +15,7 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.properties import same
 from mpsref.conformance.runner import compute, expected
 from mpsref.kernels import Convolution, ConvolutionTranspose
-from mpsref.kernels.convolution import Forward, GradientWeights, Weighted, WeightedKernel
+from mpsref.kernels.convolution import GradientWeights, WeightedForward, WeightedProblem, WeightedSpec
 from mpsref.kernels.convolution_transpose import exchanged
 from mpsref.registry import Backend
 
@@ -28,8 +28,8 @@ def adjoint(case: Case, backend: Backend) -> None:
     problem = _linear(_weighted(case))
     of = problem.spec.problems
     arguments = problem.spec, problem.source_shape, problem.output_channels, problem.result_size
-    if not isinstance(problem, Forward):
-        partner: Weighted = of["forward"](*arguments)
+    if not isinstance(problem, WeightedForward):
+        partner: WeightedProblem = of["forward"](*arguments)
     else:
         partner = of["gradient_data" if problem.spec.edge_mode == "zero" else "gradient_weights"](*arguments)
     if backend.why_not(problem.operation, problem.spec) or backend.why_not(partner.operation, partner.spec):
@@ -47,7 +47,7 @@ def adjoint(case: Case, backend: Backend) -> None:
         )
 
 
-def _product(problem: Weighted, arrays: dict[str, Array], backend: Backend) -> tuple[float, float]:
+def _product(problem: WeightedProblem, arrays: dict[str, Array], backend: Backend) -> tuple[float, float]:
     """Return the sum of the result times what belongs to it, and how far it may be off."""
     inputs = [arrays[name] for name in problem.input_shapes]
     result = compute(problem, backend, *inputs)[0]
@@ -58,24 +58,24 @@ def _product(problem: Weighted, arrays: dict[str, Array], backend: Backend) -> t
 
 
 def batches_add_up(case: Case, backend: Backend) -> None:
-    """The gradient of a batch is the sum of those of its two parts."""
+    """The gradient of a batch is the sum of those of two chunks of it."""
     problem = _weighted(case)
     n, height, width, channels = problem.source_shape
     if n < 2:
         return
     sums = []
-    for part in (slice(0, 1), slice(1, n)):
-        piece = replace(problem, source_shape=(part.stop - part.start, height, width, channels))
-        sums.append(compute(piece, backend, *_images(case, part)))
+    for chunk in (slice(0, 1), slice(1, n)):
+        of_chunk = replace(problem, source_shape=(chunk.stop - chunk.start, height, width, channels))
+        sums.append(compute(of_chunk, backend, *_images(case, chunk)))
     wholes = compute(problem, backend, *case.inputs())
     for whole, first, second, (_, terms) in zip(wholes, *sums, expected(case), strict=True):
         same("batches add up", whole, first + second, terms)
 
 
-def _images(case: Case, part: slice) -> list[Array]:
-    """Return the inputs of a case, of the images only ``part``."""
+def _images(case: Case, chunk: slice) -> list[Array]:
+    """Return the inputs of a case, of the images only ``chunk``."""
     named = zip(case.problem.input_shapes, case.inputs(), strict=True)
-    return [array[part] if name in ("x", "g") else array for name, array in named]
+    return [array[chunk] if name in ("x", "g") else array for name, array in named]
 
 
 def groups_apart(case: Case, backend: Backend) -> None:
@@ -92,16 +92,16 @@ def groups_apart(case: Case, backend: Backend) -> None:
         spec = replace(cast(Convolution, problem.spec), groups=1)
         if spec.neuron is not None and spec.neuron.data is not None:
             spec = replace(spec, neuron=replace(spec.neuron, data=spec.neuron.data[of_output]))
-        piece = replace(problem, spec=spec, source_shape=(*problem.source_shape[:3], inputs), output_channels=own)
+        single = replace(problem, spec=spec, source_shape=(*problem.source_shape[:3], inputs), output_channels=own)
         arrays = [
             array[..., of_group.get(name, of_output)] if name in ("x", "g") else array[of_output]
             for name, array in zip(problem.input_shapes, case.inputs(), strict=True)
         ]
-        parts.append(compute(piece, backend, *arrays))
+        parts.append(compute(single, backend, *arrays))
     axis = 0 if isinstance(problem, GradientWeights) else 3
     for k, whole in enumerate(compute(problem, backend, *case.inputs())):
-        together = np.concatenate([part[k] for part in parts], axis=axis)
-        same("groups apart", whole, together, expected(case)[k][1])
+        joined = np.concatenate([part[k] for part in parts], axis=axis)
+        same("groups apart", whole, joined, expected(case)[k][1])
 
 
 def block_diagonal(case: Case, backend: Backend) -> None:
@@ -166,7 +166,7 @@ def offset_decomposition(case: Case, backend: Backend) -> None:
     spec = _weighted(case).spec
     if isinstance(spec, Convolution):
         y, x = pair("strides", spec.strides)
-        moved: WeightedKernel = replace(spec, offset=_plus(spec.offset, (-y, -x)))
+        moved: WeightedSpec = replace(spec, offset=_plus(spec.offset, (-y, -x)))
         _with_margin("offset decomposition", case, backend, moved, "result")
     elif isinstance(spec, ConvolutionTranspose):
         y, x = pair("strides", spec.strides)
@@ -180,7 +180,7 @@ def _plus(offset: object, step: Pair) -> Pair:
 
 
 def _with_margin(
-    name: str, case: Case, backend: Backend, spec: WeightedKernel, side: Literal["source", "result"] | None
+    name: str, case: Case, backend: Backend, spec: WeightedSpec, side: Literal["source", "result"] | None
 ) -> None:
     """Require the same of ``spec`` where the images of one side have one more row and column in front, of zeros."""
     problem = _weighted(case)
@@ -188,7 +188,7 @@ def _with_margin(
     more = {"source": int(side == "source"), "result": int(side == "result")}
     size = tuple(length + more["result"] for length in problem.result_size)
     shape = n, height + more["source"], width + more["source"], channels
-    changed: dict[str, Any] = {"output_size" if isinstance(problem, Forward) else "gradient_size": size}
+    changed: dict[str, Any] = {"output_size" if isinstance(problem, WeightedForward) else "gradient_size": size}
     moved = replace(problem, spec=spec, source_shape=shape, **changed)
     on_side = {"source": "x", "result": "g", None: ""}[side]
     arrays = [
@@ -220,13 +220,13 @@ def transposed(case: Case, backend: Backend) -> None:
     same("transposed", compute(problem, backend, first, second)[0], other, expected(case)[0][1])
 
 
-def _weighted(case: Case) -> Weighted:
-    assert isinstance(case.problem, Weighted)
+def _weighted(case: Case) -> WeightedProblem:
+    assert isinstance(case.problem, WeightedProblem)
     return case.problem
 
 
-def _linear(problem: Weighted) -> Weighted:
+def _linear(problem: WeightedProblem) -> WeightedProblem:
     """Return the problem without biases and neuron."""
-    if not isinstance(problem, Forward):
+    if not isinstance(problem, WeightedForward):
         return problem
     return replace(problem, spec=replace(cast(Convolution, problem.spec), neuron=None), biased=False)
