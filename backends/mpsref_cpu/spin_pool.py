@@ -64,20 +64,20 @@ def _word(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 
 @intrinsic
-def _load(typing: Any, words: Any, index: Any) -> Any:
+def _load(typing, words, index):
     """Return ``words[index]``."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return builder.load_atomic(_word(context, builder, signature, arguments), "seq_cst", 8)
 
     return types.int64(words, types.intp), generate
 
 
 @intrinsic
-def _store(typing: Any, words: Any, index: Any, value: Any) -> Any:
+def _store(typing, words, index, value):
     """Set ``words[index]``."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         builder.store_atomic(arguments[2], _word(context, builder, signature, arguments), "seq_cst", 8)
         return context.get_dummy_value()
 
@@ -85,30 +85,30 @@ def _store(typing: Any, words: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
-def _fetch_add(typing: Any, words: Any, index: Any, step: Any) -> Any:
+def _fetch_add(typing, words, index, step):
     """Add ``step`` to ``words[index]``; return the old value."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return builder.atomic_rmw("add", _word(context, builder, signature, arguments), arguments[2], "seq_cst")
 
     return types.int64(words, types.intp, types.int64), generate
 
 
 @intrinsic
-def _exchange(typing: Any, words: Any, index: Any, value: Any) -> Any:
+def _exchange(typing, words, index, value):
     """Set ``words[index]``; return the old value."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return builder.atomic_rmw("xchg", _word(context, builder, signature, arguments), arguments[2], "seq_cst")
 
     return types.int64(words, types.intp, types.int64), generate
 
 
 @intrinsic
-def _yield(typing: Any, address: Any) -> Any:
+def _yield(typing, address):
     """Call the system function at ``address`` that yields the core to another thread."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         function = ir.FunctionType(ir.IntType(32), [])
         return builder.call(builder.inttoptr(arguments[0], function.as_pointer()), [])
 
@@ -116,10 +116,10 @@ def _yield(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def _call(typing: Any, chunk: Any, arguments: Any, begin: Any, end: Any) -> Any:
+def _call(typing, chunk, arguments, begin, end):
     """Call the function for a chunk at an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def generate(context, builder, signature, values):
         chunk, packed, begin, end = values
         function = builder.inttoptr(chunk, CHUNK_TYPE.as_pointer())
         return builder.call(function, [builder.inttoptr(packed, POINTER), begin, end])
@@ -128,13 +128,13 @@ def _call(typing: Any, chunk: Any, arguments: Any, begin: Any, end: Any) -> Any:
 
 
 @intrinsic
-def _job(typing: Any, kernels: Any, arguments: Any) -> Any:
+def _job(typing, kernels, arguments):
     """Return the addresses of a function that calls ``kernels``, addresses, one after the other, and of its arguments.
 
     Both are valid until the calling function returns.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def generate(context, builder, signature, values):
         packed = cgutils.pack_struct(builder, values)
         slot = cgutils.alloca_once_value(builder, packed)
         chunk = ir.Function(builder.module, CHUNK_TYPE, builder.module.get_unique_name("chunk"))
@@ -156,7 +156,7 @@ def _job(typing: Any, kernels: Any, arguments: Any) -> Any:
 
 
 @inlined
-def _compute_chunks(words: Words) -> None:
+def _compute_chunks(words):
     """Claim and compute chunks until none is left."""
     _fetch_add(words, ACTIVE, 1)
     while True:
@@ -170,7 +170,7 @@ def _compute_chunks(words: Words) -> None:
 
 
 @internal
-def _post(words: Words, function: int, packed: int, rows: int, step: int, helpers: int) -> int:
+def _post(words, function, packed, rows, step, helpers):
     """Run a job, whatever its arguments: compiled once for all of them."""
     words[FUNCTION], words[ARGUMENTS], words[ROWS], words[STEP] = function, packed, rows, step
     words[HELPERS], words[BROKEN] = helpers, 0
@@ -190,7 +190,7 @@ def _post(words: Words, function: int, packed: int, rows: int, step: int, helper
 
 
 @compiled
-def run_job(words: Words, kernels: Any, rows: int, step: int, helpers: int, arguments: Any) -> int:
+def run_job(words, kernels, rows, step, helpers, arguments):
     """Call ``kernels``, addresses, on ``step`` rows at a time, in the calling thread and ``helpers`` others.
 
     Return DONE at the end, FAILED if a kernel raised an exception, BUSY at once if another thread owns the pool.
@@ -202,7 +202,7 @@ def run_job(words: Words, kernels: Any, rows: int, step: int, helpers: int, argu
 
 
 @compiled
-def serve(words: Words, helper: int, looks: int, known: int) -> int:
+def serve(words, helper, looks, known):
     """Take part in jobs as number ``helper``; return after ``looks`` looks without a new one.
 
     ``known`` is the number of jobs posted at the last look; the present one is returned.

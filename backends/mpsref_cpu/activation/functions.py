@@ -16,7 +16,7 @@ import numpy as np
 
 from mpsref.kernels.neuron import Neuron
 from mpsref_cpu.compiling import generic, inlined
-from mpsref_cpu.simd.elementary import Float, exp, exp_below, expm1, log, log1p, normal, power, quotient, sigmoid, tanh
+from mpsref_cpu.simd.elementary import exp, exp_below, expm1, log, log1p, normal, power, quotient, sigmoid, tanh
 
 real: Any = np.float32
 
@@ -212,88 +212,88 @@ ZERO, ONE, TWO, FOUR = real(0), real(1), real(2), real(4)
 
 
 @inlined
-def _keeping_nan(x: Float, found: Float) -> Float:
+def _keeping_nan(x, found):
     """Return ``found``, and NaN where x is NaN, for which comparisons are false."""
     return x if x != x else found
 
 
 @inlined
-def _relu(a: Float, x: Float) -> Float:
+def _relu(a, x):
     return x if x >= ZERO else real(a * x)
 
 
 @inlined
-def _relu_step(a: Float, x: Float) -> Float:
+def _relu_step(a, x):
     return ONE if x >= ZERO else a
 
 
 @inlined
-def _relu_slope(a: Float, x: Float) -> Float:
+def _relu_slope(a, x):
     return _keeping_nan(x, _relu_step(a, x))
 
 
 @inlined
-def _relun_slope(n: Any, x: Float) -> Float:
+def _relun_slope(n, x):
     return _keeping_nan(x, ZERO if _relu(n.a, x) >= n.b else _relu_step(n.a, x))
 
 
 @inlined
-def _relu6_slope(n: Any, x: Float) -> Float:
+def _relu6_slope(n, x):
     return _keeping_nan(x, ZERO if x >= n.b else _relu_step(n.a, x))
 
 
 @inlined
-def _between(low: Float, x: Float, high: Float) -> Float:
+def _between(low, x, high):
     x = low if x < low else x
     return high if x > high else x
 
 
 @inlined
-def _hard_slope(n: Any, x: Float) -> Float:
+def _hard_slope(n, x):
     u = real(n.a * x + n.b)
     return _keeping_nan(u, n.a if _between(ZERO, u, ONE) == u else ZERO)
 
 
 @inlined
-def _sign(x: Float) -> Float:
+def _sign(x):
     above = ONE if x > ZERO else ZERO
     return _keeping_nan(x, -ONE if x < ZERO else above)
 
 
 @inlined
-def _sigmoid_slope(x: Float) -> Float:
+def _sigmoid_slope(x):
     z = exp_below(-abs(x))
     t = quotient(ONE, real(ONE + z))
     return real(z * t * t)
 
 
 @inlined
-def _softplus(n: Any, x: Float) -> Float:
+def _softplus(n, x):
     u = real(n.b * x)
     above = ZERO if u < ZERO else u  # NaN stays
     return real(n.a * real(above + log1p(exp_below(-abs(u)))))
 
 
 @inlined
-def _softsign_slope(x: Float) -> Float:
+def _softsign_slope(x):
     t = quotient(ONE, real(ONE + abs(x)))
     return real(t * t)
 
 
 @inlined
-def _elu(a: Float, x: Float) -> Float:
+def _elu(a, x):
     below = real(a * expm1(ZERO if x > ZERO else x))
     return x if x >= ZERO else below
 
 
 @inlined
-def _elu_slope(a: Float, x: Float) -> Float:
+def _elu_slope(a, x):
     below = real(a * exp_below(ZERO if x > ZERO else x))
     return ONE if x >= ZERO else below
 
 
 @inlined
-def _gelu_slope(x: Float) -> Float:
+def _gelu_slope(x):
     share, density = normal(x)
     return real(share + x * density)
 
@@ -349,18 +349,18 @@ SLOPE: Mapping[type, Callable[..., Any]] = {
 
 
 @generic
-def value(neuron: Any, x: Any, channel: Any) -> Any:
+def value(neuron, x, channel):
     """Return f(x), float32, of a pixel's ``channel`` >= 0; only PReLU looks at that."""
     return VALUE[neuron.instance_class]
 
 
 @generic
-def slope(neuron: Any, x: Any, channel: Any) -> Any:
+def slope(neuron, x, channel):
     """Return f'(x), float32, of a pixel's ``channel`` >= 0."""
     return SLOPE[neuron.instance_class]
 
 
 @generic
-def _raised(exponent: Any, u: Any) -> Any:
+def _raised(exponent, u):
     """Return u to the power of an exponent."""
     return RAISED[exponent.instance_class]

@@ -5,8 +5,6 @@ The functions are in :mod:`mpsref_cpu.activation.functions`, also for kernels th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -55,35 +53,35 @@ def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out
 
 
 @compiled
-def _forward(begin: int, end: int, size: int, neuron: Any, x: Any, y: Any) -> None:
+def _forward(begin, end, size, neuron, x, y):
     """Compute the chunks ``begin`` to ``end`` of ``size`` values, each of which begins with channel 0."""
     for chunk in range(begin, end):
         _values(chunk * size, min(size, x.size - chunk * size), neuron, x, y)
 
 
 @internal
-def _values(start: int, count: int, neuron: Any, x: Any, y: Any) -> None:
+def _values(start, count, neuron, x, y):
     at = np.uintp(start)
     for i in range(np.uintp(count)):
         y[at + i] = store(value(neuron, load(x[at + i]), i), y[at + i])
 
 
 @compiled
-def _gradient(begin: int, end: int, size: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
+def _gradient(begin, end, size, neuron, g, x, dx):
     """Compute the chunks ``begin`` to ``end`` of ``size`` gradients, each of which begins with channel 0."""
     for chunk in range(begin, end):
         _gradients(chunk * size, min(size, x.size - chunk * size), neuron, g, x, dx)
 
 
 @internal
-def _gradients(start: int, count: int, neuron: Any, g: Any, x: Any, dx: Any) -> None:
+def _gradients(start, count, neuron, g, x, dx):
     at = np.uintp(start)
     for i in range(np.uintp(count)):
         dx[at + i] = store(load(g[at + i]) * slope(neuron, load(x[at + i]), i), dx[at + i])
 
 
 @compiled
-def _parameter_gradient(begin: int, end: int, g: Any, x: Any, sums: Any) -> None:
+def _parameter_gradient(begin, end, g, x, sums):
     """Compute rows ``begin`` to ``end`` of the sums, each of ADDED runs of pixels as long as a row."""
     size = sums.shape[1]
     for row in range(begin, end):

@@ -41,7 +41,7 @@ def implementation(kernel: Callable[..., None]) -> Implementation:
 
 
 @inlined
-def _shift(x: Any, at: int, pixels: int, channels: int, below: Any, powers: Any) -> None:
+def _shift(x, at, pixels, channels, below, powers):
     """Fill ``below`` with ``x - m``, m the largest value of each pixel, and ``powers`` with its exponentials."""
     for p in range(pixels):
         peak = largest(x, at + p * channels, channels)
@@ -53,7 +53,7 @@ def _shift(x: Any, at: int, pixels: int, channels: int, below: Any, powers: Any)
 
 
 @compiled
-def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
+def _softmax(begin, end, at_once, channels, x, y):
     """Compute the blocks from ``begin`` to ``end``."""
     below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, x.size // channels)
@@ -68,7 +68,7 @@ def _softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) 
 
 
 @compiled
-def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: Any) -> None:
+def _log_softmax(begin, end, at_once, channels, x, y):
     """Compute the blocks from ``begin`` to ``end``."""
     below, powers = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     logarithms = np.empty(at_once, real)
@@ -87,7 +87,7 @@ def _log_softmax(begin: int, end: int, at_once: int, channels: int, x: Any, y: A
 
 
 @compiled
-def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
+def _softmax_gradient(begin, end, at_once, channels, g, y, dx):
     """Compute the blocks from ``begin`` to ``end``, the last pixels in vectors with elements beyond them."""
     start, stop = begin * at_once * channels, min(end * at_once * channels, y.size)
     size = max(0, stop - start - BEYOND) // channels * channels
@@ -103,7 +103,7 @@ def _softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any,
 
 
 @inlined
-def _slopes(g: Any, y: Any, dx: Any, start: int, size: int, channels: int) -> None:
+def _slopes(g, y, dx, start, size, channels):
     """Compute whole pixels; the last vector of a pixel extends into the next one, which is computed later."""
     many = channels // MANY * MANY
     for first in range(start, start + size, channels):
@@ -119,7 +119,7 @@ def _slopes(g: Any, y: Any, dx: Any, start: int, size: int, channels: int) -> No
 
 
 @compiled
-def _log_softmax_gradient(begin: int, end: int, at_once: int, channels: int, g: Any, y: Any, dx: Any) -> None:
+def _log_softmax_gradient(begin, end, at_once, channels, g, y, dx):
     """Compute the blocks from ``begin`` to ``end``."""
     powers, values = np.empty(at_once * channels, real), np.empty(at_once * channels + BEYOND, real)
     stop = min(end * at_once, y.size // channels)

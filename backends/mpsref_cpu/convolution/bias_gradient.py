@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -29,7 +27,7 @@ def bias_gradient(g: Array, db: Array) -> None:
 
 
 @compiled
-def _add_pixels(begin: int, end: int, image: Any, pixels: int, sums: Any) -> None:
+def _add_pixels(begin, end, image, pixels, sums):
     """Add the pixels of the chunks ``begin`` to ``end`` to ``sums`` (chunks, channels)."""
     chunks, channels = sums.shape
     pixel_lists = np.empty(channels, np.float32)

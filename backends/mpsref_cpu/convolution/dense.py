@@ -11,14 +11,10 @@ among threads. Where taps are skipped, nothing is multiplied.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
-    Chunks,
-    Sizes,
     list_pixels,
     list_term_runs,
     most_taps,
@@ -36,7 +32,6 @@ from mpsref_cpu.convolution.microkernels import (
     offsets,
     store_rows,
 )
-from mpsref_cpu.convolution.tap_groups import TapGroups
 
 MOST_TERMS = 384
 """Terms of a chunk, at most: 24 KB of weights for 16 channels."""
@@ -46,22 +41,7 @@ HALF = (0,) * (LANES // 2)
 
 
 @compiled
-def dense(
-    begin: int,
-    end: int,
-    lanes: Any,
-    chunks: Chunks,
-    source: Any,
-    result: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-    starts: Any,
-) -> None:
+def dense(begin, end, lanes, chunks, source, result, sizes, y, x, kernel, weights, biases, blocks, starts):
     """Compute the chunks ``begin`` to ``end`` of the result.
 
     The blocks of a chunk of channels are ``blocks[starts[channel_chunk]:starts[channel_chunk + 1]]``. ``lanes`` has as
@@ -78,19 +58,7 @@ def dense(
 
 
 @inlined
-def _dense_block(
-    lanes: Any,
-    rows: Any,
-    source: Any,
-    result: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-) -> None:
+def _dense_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, blocks):
     width = len(lanes)
     zeros = empty(ROWS, lanes)
     of, into = pixel_lists(rows, sizes)
@@ -135,9 +103,7 @@ def _dense_block(
 
 
 @inlined
-def _move(
-    edge: Any, width: int, result: Any, into: Any, p: int, pixels: int, channel: int, channels: int, add: bool
-) -> None:
+def _move(edge, width, result, into, p, pixels, channel, channels, add):
     """Write the channels of a narrow block from a tile in ``edge``."""
     for row in range(pixels):
         at = into[p + row] + channel

@@ -6,16 +6,11 @@ channels are read in place.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
     SEQUENCE,
-    Chunks,
-    ReductionChunks,
-    Sizes,
     list_pixel_runs,
     list_pixels,
     list_terms,
@@ -36,7 +31,6 @@ from mpsref_cpu.convolution.microkernels import (
     prefetch,
     store_rows,
 )
-from mpsref_cpu.convolution.tap_groups import TapGroups
 
 MOST_TAPS = 512
 """Taps added up in sequence, at most."""
@@ -50,22 +44,8 @@ TAPS = 5
 
 @compiled
 def depthwise(
-    begin: int,
-    end: int,
-    lanes: Any,
-    chunks: Chunks,
-    source: Any,
-    result: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-    starts: Any,
-    adjacent: Any,
-) -> None:
+    begin, end, lanes, chunks, source, result, sizes, y, x, kernel, weights, biases, blocks, starts, adjacent
+):
     """Compute the sums of :func:`mpsref_cpu.convolution.dense.dense` where each channel reads one of the source.
 
     ``adjacent`` is a pair of tuples. Tap groups of columns with as many adjacent taps as the first has elements, whose
@@ -81,20 +61,7 @@ def depthwise(
 
 
 @inlined
-def _depthwise_block(
-    lanes: Any,
-    rows: Any,
-    source: Any,
-    result: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-    adjacent: Any,
-) -> None:
+def _depthwise_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, blocks, adjacent):
     width = len(lanes)
     zeros = empty(ROWS, lanes)
     of, into = pixel_lists(rows, sizes)
@@ -135,7 +102,7 @@ def _depthwise_block(
 
 
 @inlined
-def _is_adjacent(x: TapGroups, b: int, adjacent: Any) -> bool:
+def _is_adjacent(x, b, adjacent):
     """Return whether taps and columns of a group are adjacent, as :func:`_row` requires."""
     taps, stride = len(adjacent[0]), len(adjacent[1])
     first, last, begin, end = x.start[b], x.start[b + 1], x.tap_start[b], x.tap_start[b + 1]
@@ -150,21 +117,7 @@ def _is_adjacent(x: TapGroups, b: int, adjacent: Any) -> bool:
 
 
 @inlined
-def _row(
-    lanes: Any,
-    place: Any,
-    source: Any,
-    result: Any,
-    of: Any,
-    into: Any,
-    sizes: Sizes,
-    shifts: Any,
-    terms: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-    adjacent: Any,
-) -> None:
+def _row(lanes, place, source, result, of, into, sizes, shifts, terms, weights, biases, blocks, adjacent):
     """Compute adjacent pixels of a row, ADJACENT at a time; the last vector may repeat some.
 
     Pixels that the row below reads are prefetched: processors do not recognize several short runs at once.
@@ -189,41 +142,14 @@ def _row(
 
 
 @compiled
-def reduce_depthwise(
-    begin: int,
-    end: int,
-    lanes: Any,
-    rows: ReductionChunks,
-    source: Any,
-    gradient: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    blocks: Any,
-    sums: Any,
-    copies: bool,
-) -> None:
+def reduce_depthwise(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
     """Add the products of :func:`reduce_dense` where each channel meets one of the source; slices are of blocks."""
     for chunk in range(begin, end):
         _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies)
 
 
 @inlined
-def _reduce_depthwise_chunk(
-    lanes: Any,
-    chunk: int,
-    rows: ReductionChunks,
-    source: Any,
-    gradient: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    blocks: Any,
-    sums: Any,
-    copies: bool,
-) -> None:
+def _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
     begin, end, part, slice_ = reduction_chunk(rows, chunk)
     at, step = part * sums.shape[1], rows.step
     width = len(lanes)

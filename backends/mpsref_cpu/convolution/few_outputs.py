@@ -6,15 +6,11 @@ pixels and of the weights of one result. At the end the lanes of each pixel are 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
     SEQUENCE,
-    Chunks,
-    Sizes,
     list_pixels,
     list_term_runs,
     most_taps,
@@ -22,26 +18,10 @@ from mpsref_cpu.convolution.index_lists import (
     rows_of_chunk,
 )
 from mpsref_cpu.convolution.microkernels import ROWS, add_products, empty, offsets, row_sums
-from mpsref_cpu.convolution.tap_groups import TapGroups
 
 
 @compiled
-def few_outputs(
-    begin: int,
-    end: int,
-    lanes: Any,
-    chunks: Chunks,
-    source: Any,
-    result: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-    starts: Any,
-) -> None:
+def few_outputs(begin, end, lanes, chunks, source, result, sizes, y, x, kernel, weights, biases, blocks, starts):
     """Compute the sums of :func:`mpsref_cpu.convolution.dense.dense`; each block is a channel of the result.
 
     The number of terms of a tap is a multiple of the lanes.
@@ -56,19 +36,7 @@ def few_outputs(
 
 
 @inlined
-def _few_outputs_block(
-    lanes: Any,
-    rows: Any,
-    source: Any,
-    result: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    weights: Any,
-    biases: Any,
-    blocks: Any,
-) -> None:
+def _few_outputs_block(lanes, rows, source, result, sizes, y, x, kernel, weights, biases, blocks):
     width = len(lanes)
     zeros = empty(ROWS, lanes)
     of, into = pixel_lists(rows, sizes)

@@ -9,8 +9,6 @@ operands other than the weights are copied as float32.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -119,9 +117,7 @@ def _float32(array: Array) -> Array:
 
 
 @compiled
-def _rows(
-    begin: int, end: int, lanes: Any, bounds: Any, w: Any, x: Any, images: int, first_sums: Any, sums: Any
-) -> None:
+def _rows(begin, end, lanes, bounds, w, x, images, first_sums, sums):
     """Set ``sums`` (images, outputs) to ``first_sums`` and the products of rows of ``x`` and of ``w``.
 
     ``bounds`` is (first output, the one after the last, the output of the first row of ``w``).
@@ -151,9 +147,7 @@ def _rows(
 
 
 @compiled
-def _packed_rows(
-    begin: int, end: int, lanes: Any, bounds: Any, w: Any, x: Any, images: int, first_sums: Any, sums: Any
-) -> None:
+def _packed_rows(begin, end, lanes, bounds, w, x, images, first_sums, sums):
     """Like :func:`_rows`, with packed rows of ``w``."""
     width, columns, outputs = len(lanes), x.size // images, first_sums.size
     zeros = empty(ROWS, lanes)
@@ -178,7 +172,7 @@ def _packed_rows(
 
 
 @inlined
-def _padded(count: int, step: int) -> Any:
+def _padded(count, step):
     """Return 0, step, 2 * step, ... for ``count`` rows, with the last one repeated to fill a tile."""
     starts = np.empty(count + ROWS, np.int64)
     for i in range(starts.size):
@@ -187,9 +181,7 @@ def _padded(count: int, step: int) -> Any:
 
 
 @compiled
-def _scaled_rows(
-    begin: int, end: int, columns: int, terms: int, stored: Any, rows: int, factors: Any, result: Any
-) -> None:
+def _scaled_rows(begin, end, columns, terms, stored, rows, factors, result):
     """Like :func:`_columns`, for a few rows of the result, four terms at a time, without packing."""
     pixel_lists = np.empty(rows * COLUMNS, np.float32)
     for chunk in range(begin, end):
@@ -226,18 +218,7 @@ def _scaled_rows(
 
 
 @compiled
-def _columns(
-    begin: int,
-    end: int,
-    lanes: Any,
-    columns: int,
-    terms: int,
-    stored: Any,
-    rows: int,
-    factors: Any,
-    steps: Any,
-    result: Any,
-) -> None:
+def _columns(begin, end, lanes, columns, terms, stored, rows, factors, steps, result):
     """Set rows of ``result`` to sums of rows of ``stored`` times factors, for some chunks of columns.
 
     Row r is the sum over t of ``factors[r * steps[0] + t * steps[1]]`` times row t.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.convolution.microkernels import ROWS
-from mpsref_cpu.convolution.tap_groups import TapGroups
 
 SEQUENCE = 1024
 """Products added up in sequence, at most."""
@@ -80,7 +79,7 @@ class ReductionChunks(NamedTuple):
 
 
 @inlined
-def reduction_chunk(rows: ReductionChunks, chunk: int) -> Any:
+def reduction_chunk(rows, chunk):
     """Return the first row of a chunk, the one after its last, its part and its slice."""
     part, slice_ = divmod(chunk, rows.slices)
     first, last = rows.all_rows * part // rows.parts, rows.all_rows * (part + 1) // rows.parts
@@ -88,7 +87,7 @@ def reduction_chunk(rows: ReductionChunks, chunk: int) -> Any:
 
 
 @inlined
-def rows_of_chunk(chunks: Chunks, chunk: int) -> Any:
+def rows_of_chunk(chunks, chunk):
     """Return the first row of a chunk, the one after its last, and the number of its chunk of channels."""
     block, channel_chunk = divmod(chunk, chunks.channel_chunks)
     first = chunks.begin + block * chunks.rows
@@ -96,7 +95,7 @@ def rows_of_chunk(chunks: Chunks, chunk: int) -> Any:
 
 
 @inlined
-def most_taps(parts: TapGroups) -> int:
+def most_taps(parts):
     """Return the most taps of any group of an axis."""
     most = 0
     for k in range(parts.tap_start.size - 1):
@@ -105,14 +104,14 @@ def most_taps(parts: TapGroups) -> int:
 
 
 @inlined
-def pixel_lists(rows: Any, sizes: Sizes) -> Any:
+def pixel_lists(rows, sizes):
     """Return memory for the lists of all pixels of the rows, and of the rest of the last tile."""
     pixels = (rows[1] - rows[0]) * sizes.width + ROWS
     return np.empty(pixels, np.int64), np.empty(pixels, np.int64)
 
 
 @inlined
-def list_pixels(sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, rows: Any, of: Any, into: Any) -> int:
+def list_pixels(sizes, y, x, a, b, rows, of, into):
     """List the offsets of the source and the result pixels of tap groups a and b; return their number.
 
     The last pixel is repeated to fill a tile.
@@ -138,7 +137,7 @@ def list_pixels(sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, rows: 
 
 
 @inlined
-def list_term_runs(sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, kernel: Any, runs: Any) -> Any:
+def list_term_runs(sizes, y, x, a, b, kernel, runs):
     """List runs of terms that are contiguous in the source and in the weights; return the numbers of runs and terms.
 
     A run is (offset in the source relative to the pixel, first term, terms); terms are counted through the kernel.
@@ -160,9 +159,7 @@ def list_term_runs(sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, ker
 
 
 @inlined
-def list_pixel_runs(
-    sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, begin: int, end: int, first_source_row: int, runs: Any
-) -> int:
+def list_pixel_runs(sizes, y, x, a, b, begin, end, first_source_row, runs):
     """List runs of pixels of tap groups a and b in rows ``begin`` to ``end``; return their number.
 
     A run is (offset of its first pixel in the source, its number in the rows of the gradient, pixels, step in the
@@ -191,9 +188,7 @@ def list_pixel_runs(
 
 
 @inlined
-def list_terms(
-    sizes: Sizes, y: TapGroups, x: TapGroups, a: int, b: int, kernel: Any, width: int, rows: int, of: Any, into: Any
-) -> int:
+def list_terms(sizes, y, x, a, b, kernel, width, rows, of, into):
     """List the offsets, from a pixel and in the sums, of each tap and channel of tap groups a and b; return how many.
 
     The last one is repeated to fill a tile.

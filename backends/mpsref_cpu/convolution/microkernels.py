@@ -63,22 +63,22 @@ class _TileModel(models.PrimitiveModel):
 
 
 @intrinsic(prefer_literal=True)
-def empty(typing: Any, rows: Any, lanes: Any) -> Any:
+def empty(typing, rows, lanes):
     """Return a tile of zeros with ``rows`` rows, a literal, and as many lanes as the tuple ``lanes`` has elements."""
     if not isinstance(rows, types.IntegerLiteral):
         return None
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
     return Tile(rows.literal_value, len(lanes))(rows, lanes), generate
 
 
 @intrinsic
-def filled(typing: Any, like: Any, array: Any, index: Any) -> Any:
+def filled(typing, like, array, index):
     """Return a tile like ``like`` with ``array[index:]`` in every row."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         vector = _load(builder, _at(context, builder, array, *arguments[1:]), like.vector)
         return _packed(builder, like, [vector] * like.rows)
 
@@ -86,11 +86,11 @@ def filled(typing: Any, like: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def copy(typing: Any, lanes: Any, source: Any, start: Any, target: Any, at: Any) -> Any:
+def copy(typing, lanes, source, start, target, at):
     """Copy as many numbers from ``source[start:]`` to ``target[at:]`` as the tuple ``lanes`` has elements."""
     vector = ir.VectorType(FLOAT, len(lanes))
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         _, source_, start_, target_, at_ = arguments
         value = _load(builder, _at(context, builder, source, source_, start_), vector)
         pointer = _vector_pointer(builder, _at(context, builder, target, target_, at_), vector)
@@ -101,10 +101,10 @@ def copy(typing: Any, lanes: Any, source: Any, start: Any, target: Any, at: Any)
 
 
 @intrinsic
-def offsets(typing: Any, like: Any, array: Any, index: Any) -> Any:
+def offsets(typing, like, array, index):
     """Return ``array[index], array[index + 1], ...`` as a tuple, one for each row of a tile like ``like``."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         first = _at(context, builder, array, *arguments[1:])
         values = [builder.load(builder.gep(first, [LONG(row)])) for row in range(like.rows)]
         return context.make_tuple(builder, signature.return_type, values)
@@ -113,16 +113,14 @@ def offsets(typing: Any, like: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def add_scaled(
-    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, w: Any, at: Any, count: Any, x_step: Any, w_step: Any
-) -> Any:
+def add_scaled(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
     """Add ``x[starts[row] + shift + k * x_step] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         tile_, x_, starts_, shift_, w_, at_, count_, x_step_, w_step_ = arguments
         rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
 
-        def factors(k: Any) -> list[Any]:
+        def factors(k):
             place = builder.mul(k, x_step_)
             return [splat(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
 
@@ -134,16 +132,14 @@ def add_scaled(
 
 
 @intrinsic
-def add_products(
-    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, w: Any, at: Any, count: Any, x_step: Any, w_step: Any
-) -> Any:
+def add_products(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
     """Add ``x[starts[row] + shift + k * x_step:] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         tile_, x_, starts_, shift_, w_, at_, count_, x_step_, w_step_ = arguments
         rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
 
-        def factors(k: Any) -> list[Any]:
+        def factors(k):
             place = builder.mul(k, x_step_)
             return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
 
@@ -155,25 +151,23 @@ def add_products(
 
 
 @intrinsic
-def add_taps(
-    typing: Any, tile: Any, x: Any, starts: Any, shift: Any, shifts: Any, w: Any, at: Any, terms: Any, taps: Any
-) -> Any:
+def add_taps(typing, tile, x, starts, shift, shifts, w, at, terms, taps):
     """Add ``x[starts[row] + shift + shifts[k]:] * w[at + terms[k]:]`` to each row, for some k.
 
     ``taps`` are the first k, and how many there are.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         tile_, x_, starts_, shift_, shifts_, w_, at_, terms_, taps_ = arguments
         first, count = cgutils.unpack_tuple(builder, taps_)
         rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
         places_, terms_ = (_at(context, builder, *table, first) for table in ((shifts, shifts_), (terms, terms_)))
         weights = _at(context, builder, w, w_, at_)
 
-        def shared(k: Any) -> Any:
+        def shared(k):
             return builder.gep(weights, [builder.load(builder.gep(terms_, [k]))])
 
-        def factors(k: Any) -> list[Any]:
+        def factors(k):
             place = builder.load(builder.gep(places_, [k]))
             return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
 
@@ -183,15 +177,13 @@ def add_taps(
 
 
 @intrinsic
-def add_row(
-    typing: Any, tile: Any, x: Any, start: Any, step: Any, w: Any, at: Any, terms: Any, k: Any, taps: Any, stride: Any
-) -> Any:
+def add_row(typing, tile, x, start, step, w, at, terms, k, taps, stride):
     """Add ``x[start + (row * S + t) * step:] * w[at + terms[k + t]:]`` to each row, for t = 0 ... T - 1.
 
     The tuples ``taps`` and ``stride`` have T and S elements. A vector that several rows read is loaded once.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         tile_, x_, start_, step_, w_, at_, terms_, k_, *_ = arguments
         first, term = _at(context, builder, w, w_, at_), _at(context, builder, terms, terms_, k_)
         starts = [builder.load(builder.gep(term, [LONG(t)])) for t in range(len(taps))]
@@ -212,10 +204,10 @@ def add_row(
 
 
 @intrinsic
-def prefetch(typing: Any, like: Any, x: Any, start: Any) -> Any:
+def prefetch(typing, like, x, start):
     """Prefetch the first numbers of ``x[start:]``, as many as a tile has; they may lie outside."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         first = builder.bitcast(_at(context, builder, x, *arguments[1:]), ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [first.type, INT, INT, INT])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -227,10 +219,10 @@ def prefetch(typing: Any, like: Any, x: Any, start: Any) -> Any:
 
 
 @intrinsic
-def store_rows(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
+def store_rows(typing, tile, y, starts, shift):
     """Set ``y[starts[row] + shift:]`` to each row."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         tile_, y_, starts_, shift_ = arguments
         first = _at(context, builder, y, y_, shift_)
         for row, start in enumerate(cgutils.unpack_tuple(builder, starts_)):
@@ -242,10 +234,10 @@ def store_rows(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
 
 
 @intrinsic
-def add_to(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
+def add_to(typing, tile, y, starts, shift):
     """Add each row to ``y[starts[row] + shift:]``; rows that begin at one place must be equal, and are added once."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         tile_, y_, starts_, shift_ = arguments
         first = _at(context, builder, y, y_, shift_)
         offsets = [builder.gep(first, [start]) for start in cgutils.unpack_tuple(builder, starts_)]
@@ -261,10 +253,10 @@ def add_to(typing: Any, tile: Any, y: Any, starts: Any, shift: Any) -> Any:
 
 
 @intrinsic
-def row_sums(typing: Any, tile: Any) -> Any:
+def row_sums(typing, tile):
     """Return the sum of the lanes of each row, as a tuple; halves are added to halves."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         sums = []
         for row in range(tile.rows):
             value = builder.extract_value(arguments[0], row)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref_cpu.compiling import compiled
@@ -11,9 +9,7 @@ from mpsref_cpu.simd.half import load
 
 
 @compiled
-def pack(
-    begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, weights: Any, packed: Any
-) -> None:
+def pack(begin, end, blocks, lanes, steps, counts, flipped, weights, packed):
     """Copy the weights of some blocks: for each tap and term a vector of their channels, zeros in lanes without one.
 
     ``counts`` is (taps, terms of a tap), ``steps`` are the distances of the weights of neighbouring (channels, taps,
@@ -34,9 +30,7 @@ def pack(
 
 
 @compiled
-def unpack(
-    begin: int, end: int, blocks: Any, lanes: int, steps: Any, counts: Any, flipped: bool, sums: Any, weights: Any
-) -> None:
+def unpack(begin, end, blocks, lanes, steps, counts, flipped, sums, weights):
     """Fill ``weights`` from the totals of all rows of ``sums``: the inverse of :func:`pack`."""
     taps, terms = counts
     lane_step, tap_step, term_step = steps

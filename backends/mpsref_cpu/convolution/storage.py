@@ -13,7 +13,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.activation.functions import value
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.convolution.index_lists import Chunks, Sizes, rows_of_chunk
+from mpsref_cpu.convolution.index_lists import Sizes, rows_of_chunk
 from mpsref_cpu.convolution.tap_groups import Span
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
@@ -52,7 +52,7 @@ def widened(stored: Array, first: int, size: int, repeats: int) -> Array:
 
 
 @compiled
-def _widen(begin: int, end: int, stored: Any, first: int, wide: Any, times: int) -> None:
+def _widen(begin, end, stored, first, wide, times):
     """Fill ``wide`` with the numbers ``begin`` to ``end`` of ``stored[first:]``, each ``times`` times."""
     if times == 1:
         start = np.uintp(first)
@@ -66,9 +66,7 @@ def _widen(begin: int, end: int, stored: Any, first: int, wide: Any, times: int)
 
 
 @compiled
-def finish(
-    begin: int, end: int, chunks: Chunks, width: int, bounds: Any, many: int, neuron: Any, sums: Any, result: Any
-) -> None:
+def finish(begin, end, chunks, width, bounds, many, neuron, sums, result):
     """Store the activation ``neuron`` of the sum of each ``many`` neighbours of ``sums`` as channels of the result.
 
     The channels of a chunk are ``bounds[channel_chunk]`` to ``bounds[channel_chunk + 1]``; rows are ``width`` long.

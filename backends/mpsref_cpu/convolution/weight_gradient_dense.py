@@ -11,22 +11,17 @@ Sums are in the order of packed weights.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
     SEQUENCE,
-    ReductionChunks,
-    Sizes,
     list_pixel_runs,
     list_terms,
     most_taps,
     reduction_chunk,
 )
 from mpsref_cpu.convolution.microkernels import ROWS, add_scaled, add_to, copy, empty, offsets
-from mpsref_cpu.convolution.tap_groups import TapGroups
 
 ROW = (0,) * ROWS
 
@@ -35,21 +30,7 @@ SHARED, SHORT = 8, 32
 
 
 @compiled
-def reduce_dense(
-    begin: int,
-    end: int,
-    lanes: Any,
-    rows: ReductionChunks,
-    source: Any,
-    gradient: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    blocks: Any,
-    sums: Any,
-    copies: bool,
-) -> None:
+def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
     """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (parts, packed weights).
 
     ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
@@ -60,20 +41,7 @@ def reduce_dense(
 
 
 @inlined
-def _reduce_dense_chunk(
-    lanes: Any,
-    chunk: int,
-    rows: ReductionChunks,
-    source: Any,
-    gradient: Any,
-    sizes: Sizes,
-    y: TapGroups,
-    x: TapGroups,
-    kernel: Any,
-    blocks: Any,
-    sums: Any,
-    copies: bool,
-) -> None:
+def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
     begin, end, part, slice_ = reduction_chunk(rows, chunk)
     at, step = part * sums.shape[1], rows.step
     width = len(lanes)
@@ -134,7 +102,7 @@ def _reduce_dense_chunk(
 
 
 @inlined
-def _join(runs: Any, pixels: int) -> int:
+def _join(runs, pixels):
     """Replace all runs, whose pixels are contiguous now, by as few as possible."""
     listed = -(-pixels // SEQUENCE)
     for r in range(listed):
@@ -143,9 +111,7 @@ def _join(runs: Any, pixels: int) -> int:
 
 
 @inlined
-def _copy_pixels(
-    lanes: Any, gradient: Any, first: int, pitch: int, runs: Any, listed: int, blocks: Any, panel: Any
-) -> None:
+def _copy_pixels(lanes, gradient, first, pitch, runs, listed, blocks, panel):
     """Fill ``panel``: for each block its channels of the pixels of all runs, zeros in lanes without one.
 
     Runs are changed to refer to pixels of the panel.
@@ -170,7 +136,7 @@ def _copy_pixels(
 
 
 @inlined
-def _copy_terms(source: Any, runs: Any, listed: int, of: Any, low: int, high: int, pixels: int, copied: Any) -> None:
+def _copy_terms(source, runs, listed, of, low, high, pixels, copied):
     """Copy the terms of tiles ``low`` to ``high``: for each tile the pixels of all runs, ROWS numbers of each.
 
     The terms of a tile are contiguous in the source, except those that repeat the last one.

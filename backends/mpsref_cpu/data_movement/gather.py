@@ -6,7 +6,6 @@ Pixels are copied as stored bits, contiguous ones together: channels, and runs o
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -37,9 +36,7 @@ def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
 
 
 @compiled
-def _gather(
-    begin: int, end: int, source: Any, out: Any, fills: Any, sizes: Any, rows: Any, columns: Any, channels: Any
-) -> None:
+def _gather(begin, end, source, out, fills, sizes, rows, columns, channels):
     source_height, source_width, source_channels, height, width, depth = sizes
     first = channels[0]
     for c in range(depth):
@@ -83,7 +80,7 @@ def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Arr
 
 
 @compiled
-def _gather_sums(begin: int, end: int, source: Any, out: Any, sizes: Any, starts: Any, orders: Any) -> None:
+def _gather_sums(begin, end, source, out, sizes, starts, orders):
     source_height, source_width, source_channels, height, width, channels = sizes
     (row_start, column_start, channel_start), (row_order, column_order, channel_order) = starts, orders
     single = True  # each channel is read once, and they are contiguous
@@ -112,7 +109,7 @@ def _gather_sums(begin: int, end: int, source: Any, out: Any, sizes: Any, starts
 
 
 @compiled
-def copy_channels(begin: int, end: int, source: Any, out: Any, sizes: Any) -> None:
+def copy_channels(begin, end, source, out, sizes):
     """Copy channels of the pixels ``begin ... end - 1``; ``sizes`` says which.
 
     ``sizes`` is (channels of a source pixel, the first one read, channels of a pixel of the result, the first one

@@ -137,7 +137,7 @@ def _vectors(plan: Plan, problem: BatchProblem, given: dict[str, Array], count: 
 
 
 @compiled
-def _completed(given: Any, rows: int, strip: int, epsilon: float, n: int) -> Any:
+def _completed(given, rows, strip, epsilon, n):
     """Return all vectors from the first ``rows`` of them, which are ``given`` one after the other."""
     channels = given.size // rows
     vectors = np.empty((SCALE + 1, strip), np.float32)
@@ -155,7 +155,7 @@ def _completed(given: Any, rows: int, strip: int, epsilon: float, n: int) -> Any
 
 
 @compiled
-def _statistics(begin: int, end: int, x: Any, block: int, strip: int, parts: Any) -> None:
+def _statistics(begin, end, x, block, strip, parts):
     """Set mean and m2 of the blocks ``begin`` to ``end``."""
     channels = parts.shape[2]
     shift, first, second = np.empty(strip, np.float32), np.empty(strip, np.float32), np.empty(strip, np.float32)
@@ -176,7 +176,7 @@ def _statistics(begin: int, end: int, x: Any, block: int, strip: int, parts: Any
 
 
 @inlined
-def _add_up(x: Any, start: int, stop: int, shift: Any, first: Any, second: Any) -> None:
+def _add_up(x, start, stop, shift, first, second):
     """Set ``first`` and ``second`` to the sums of x - shift and of its square, for each place in a strip."""
     first[:] = 0
     second[:] = 0
@@ -200,7 +200,7 @@ def _add_up(x: Any, start: int, stop: int, shift: Any, first: Any, second: Any) 
 
 
 @inlined
-def _centre(n: int, shift: Any, first: Any, second: Any, mean: Any, m2: Any) -> bool:
+def _centre(n, shift, first, second, mean, m2):
     """Set ``mean`` and ``m2`` from the sums of a block of n pixels; return whether a shift was far from a mean."""
     far, share = np.int64(0), 1 / np.float64(n)
     _over_strip(first, mean)
@@ -216,7 +216,7 @@ def _centre(n: int, shift: Any, first: Any, second: Any, mean: Any, m2: Any) -> 
 
 
 @inlined
-def _over_strip(sums: Any, totals: Any) -> None:
+def _over_strip(sums, totals):
     """Set ``totals`` (C,) to the sums over each channel's places in a strip."""
     totals[:] = 0
     for start in range(0, sums.size, totals.size):
@@ -225,14 +225,14 @@ def _over_strip(sums: Any, totals: Any) -> None:
 
 
 @inlined
-def _repeat(vector: Any, channels: int) -> None:
+def _repeat(vector, channels):
     """Repeat the first ``channels`` numbers up to the end."""
     for i in range(channels, vector.size):
         vector[i] = vector[i - channels]
 
 
 @compiled
-def _merge(parts: Any, block: int, pixels: int, count: int, before: Any, to_mean: Any, to_m2: Any) -> None:
+def _merge(parts, block, pixels, count, before, to_mean, to_m2):
     """Merge mean and m2 of all blocks, one after the other, and those of ``count`` pixels ``before``."""
     mean, m2 = parts[0, 0], parts[0, 1]
     n = np.float64(min(block, pixels))
@@ -250,19 +250,19 @@ def _merge(parts: Any, block: int, pixels: int, count: int, before: Any, to_mean
 
 
 @inlined
-def _copy(vector: Any, to: Any) -> None:
+def _copy(vector, to):
     for c in range(np.uintp(to.size)):
         to[c] = vector[c]
 
 
 @inlined
-def _add(vector: Any, to: Any) -> None:
+def _add(vector, to):
     for c in range(np.uintp(to.size)):
         to[c] += vector[c]
 
 
 @inlined
-def _merge_one(n: float, mean: Any, m2: Any, b: float, mean_b: Any, m2_b: Any) -> None:
+def _merge_one(n, mean, m2, b, mean_b, m2_b):
     """Add b pixels to the mean and m2 of n pixels."""
     share = b / (n + b)
     weight = n * share
@@ -273,7 +273,7 @@ def _merge_one(n: float, mean: Any, m2: Any, b: float, mean_b: Any, m2_b: Any) -
 
 
 @compiled
-def _total(parts: Any, count: int, before: Any, to_dbeta: Any, to_dgamma: Any) -> None:
+def _total(parts, count, before, to_dbeta, to_dgamma):
     """Add up the sums of all blocks, one after the other, and those of ``count`` pixels ``before``."""
     dbeta, dgamma = parts[0, 0], parts[0, 1]
     for k in range(1, parts.shape[0]):
@@ -287,7 +287,7 @@ def _total(parts: Any, count: int, before: Any, to_dbeta: Any, to_dgamma: Any) -
 
 
 @compiled
-def _forward(begin: int, end: int, x: Any, vectors: Any, neuron: Any, y: Any) -> None:
+def _forward(begin, end, x, vectors, neuron, y):
     """Set the strips ``begin`` to ``end`` of y."""
     strip = vectors.shape[1]
     mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
@@ -301,9 +301,7 @@ def _forward(begin: int, end: int, x: Any, vectors: Any, neuron: Any, y: Any) ->
 
 
 @compiled
-def _statistics_gradient(
-    begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, block: int, parts: Any
-) -> None:
+def _statistics_gradient(begin, end, g, x, vectors, neuron, block, parts):
     """Set the sums of g' and of g' * xhat of the blocks ``begin`` to ``end``."""
     channels, strip = parts.shape[2], np.uintp(vectors.shape[1])
     mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
@@ -338,14 +336,14 @@ def _statistics_gradient(
 
 
 @inlined
-def _upstream(neuron: Any, g: Any, x: Any, at: Any, mean: Any, root: Any, gamma: Any, beta: Any, place: Any) -> Any:
+def _upstream(neuron, g, x, at, mean, root, gamma, beta, place):
     """Return g' of the pixel at ``at``, at ``place`` in its strip, and its distance from the mean."""
     distance = load(x[at]) - mean
     return load(g[at]) * slope(neuron, distance * root * gamma + beta, place), distance
 
 
 @compiled
-def _gradient(begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, dx: Any) -> None:
+def _gradient(begin, end, g, x, vectors, neuron, dx):
     """Set the strips ``begin`` to ``end`` of dx."""
     strip = vectors.shape[1]
     mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
@@ -361,7 +359,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, d
 
 
 @compiled
-def _frozen(begin: int, end: int, g: Any, x: Any, vectors: Any, neuron: Any, dx: Any) -> None:
+def _frozen(begin, end, g, x, vectors, neuron, dx):
     """Set the strips ``begin`` to ``end`` of dx where the statistics are constants."""
     strip = vectors.shape[1]
     mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]

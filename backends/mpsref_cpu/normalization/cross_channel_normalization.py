@@ -62,14 +62,14 @@ def _plan(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, .
 
 
 @inlined
-def _allocate(count: int, like: Any, sizes: Any) -> Any:
+def _allocate(count, like, sizes):
     """Return memory for ``count`` lines, with a halo before the first pixel and after the last."""
     _, channels, line, before, after = sizes
     return np.empty((count, line * (channels + before + after) + before + after), like.dtype)
 
 
 @compiled
-def _forward(begin: int, end: int, source: Any, target: Any, like: Any, sizes: Any, factors: Any) -> None:
+def _forward(begin, end, source, target, like, sizes, factors):
     """Compute the lines ``begin`` to ``end``."""
     pixels, channels, line, before, after = sizes
     stride = channels + before + after
@@ -86,9 +86,7 @@ def _forward(begin: int, end: int, source: Any, target: Any, like: Any, sizes: A
 
 
 @compiled
-def _gradient(
-    begin: int, end: int, gradients: Any, source: Any, target: Any, like: Any, sizes: Any, factors: Any
-) -> None:
+def _gradient(begin, end, gradients, source, target, like, sizes, factors):
     """Compute the lines ``begin`` to ``end``: the term of every output, then the sums."""
     pixels, channels, line, before, after = sizes
     stride = channels + before + after
@@ -115,7 +113,7 @@ def _gradient(
 
 
 @inlined
-def _bases(source: Any, first: int, count: int, room: Any, into: Any, sizes: Any, factors: Any) -> None:
+def _bases(source, first, count, room, into, sizes, factors):
     """Set ``into`` to L of ``count`` pixels, which are ``stride`` apart."""
     _, channels, _, before, after = sizes
     stride = channels + before + after

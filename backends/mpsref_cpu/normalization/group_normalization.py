@@ -10,7 +10,7 @@ Loops run over rows of several pixels, so that they are long for few channels to
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def gradient(
 
 
 @compiled
-def _add_up(begin: int, end: int, source: Any, sums: Any, sizes: Any) -> None:
+def _add_up(begin, end, source, sums, sizes):
     """Add up d and d**2 over the pixels of the chunks ``begin`` to ``end``, counted through all images."""
     pixels, channels, row, chunk, chunks = sizes
     size = row * channels
@@ -118,7 +118,7 @@ def _add_up(begin: int, end: int, source: Any, sums: Any, sizes: Any) -> None:
 
 
 @inlined
-def _begin(source: Any, p: int, channels: int, first: Any) -> None:
+def _begin(source, p, channels, first):
     """Repeat the pixel that begins at ``p``."""
     q = np.uintp(p)
     for start in range(np.uintp(0), np.uintp(first.size), np.uintp(channels)):
@@ -127,7 +127,7 @@ def _begin(source: Any, p: int, channels: int, first: Any) -> None:
 
 
 @inlined
-def _add_rows(source: Any, p: int, first: Any, total: Any, square: Any) -> None:
+def _add_rows(source, p, first, total, square):
     n = np.uintp(first.size)
     q0 = np.uintp(p)
     q1, q2, q3 = q0 + n, q0 + np.uintp(2) * n, q0 + np.uintp(3) * n
@@ -140,7 +140,7 @@ def _add_rows(source: Any, p: int, first: Any, total: Any, square: Any) -> None:
 
 
 @inlined
-def _add_row(source: Any, p: int, n: int, first: Any, total: Any, square: Any) -> None:
+def _add_row(source, p, n, first, total, square):
     q = np.uintp(p)
     for i in range(np.uintp(n)):
         d = load(source[q + i]) - first[i]
@@ -149,7 +149,7 @@ def _add_row(source: Any, p: int, n: int, first: Any, total: Any, square: Any) -
 
 
 @compiled
-def _add_up_both(begin: int, end: int, gradients: Any, source: Any, sums: Any, sizes: Any) -> None:
+def _add_up_both(begin, end, gradients, source, sums, sizes):
     """Like ``_add_up``, with the sums of g and g d after those of d and d**2."""
     pixels, channels, row, chunk, chunks = sizes
     size = row * channels
@@ -180,9 +180,7 @@ def _add_up_both(begin: int, end: int, gradients: Any, source: Any, sums: Any, s
 
 
 @inlined
-def _add_two_of_both(
-    gradients: Any, source: Any, p: int, first: Any, total: Any, square: Any, upstream: Any, product: Any
-) -> None:
+def _add_two_of_both(gradients, source, p, first, total, square, upstream, product):
     n = np.uintp(first.size)
     q0 = np.uintp(p)
     q1 = q0 + n
@@ -197,7 +195,7 @@ def _add_two_of_both(
 
 
 @inlined
-def _add_products(gradients: Any, source: Any, p: int, n: int, first: Any, upstream: Any, product: Any) -> None:
+def _add_products(gradients, source, p, n, first, upstream, product):
     q = np.uintp(p)
     for i in range(np.uintp(n)):
         g = load(gradients[q + i])
@@ -206,7 +204,7 @@ def _add_products(gradients: Any, source: Any, p: int, n: int, first: Any, upstr
 
 
 @inlined
-def _add_pixels_of_row(size: Any, into: Any) -> None:
+def _add_pixels_of_row(size, into):
     """Add up the elements of each channel of a row."""
     channels = np.uintp(into.size)
     for c in range(channels):
@@ -217,18 +215,7 @@ def _add_pixels_of_row(size: Any, into: Any) -> None:
 
 
 @compiled
-def _factors(
-    begin: int,
-    end: int,
-    source: Any,
-    sums: Any,
-    sizes: Any,
-    groups: int,
-    epsilon: float,
-    gamma: Any,
-    beta: Any,
-    factors: Any,
-) -> None:
+def _factors(begin, end, source, sums, sizes, groups, epsilon, gamma, beta, factors):
     """Set ``factors`` (N, 3, C) to mean, scale and shift of ``y = scale (x - mean) + shift``."""
     _, channels, _, _, _ = sizes
     mean, r = np.empty(channels), np.empty(channels)
@@ -239,19 +226,7 @@ def _factors(
 
 
 @compiled
-def _slopes(
-    begin: int,
-    end: int,
-    source: Any,
-    sums: Any,
-    sizes: Any,
-    groups: int,
-    epsilon: float,
-    gamma: Any,
-    dgamma: Any,
-    dbeta: Any,
-    factors: Any,
-) -> None:
+def _slopes(begin, end, source, sums, sizes, groups, epsilon, gamma, dgamma, dbeta, factors):
     """Fill dgamma and dbeta (N, C), and ``factors`` (N, 4, C): mean, a, b and c of ``dx = a g - b - c (x - mean)``.
 
     The factors stay zeros if there is nothing to normalize with.
@@ -288,7 +263,7 @@ def _slopes(
 
 
 @inlined
-def _statistics(source: Any, sums: Any, image: int, sizes: Any, groups: int, epsilon: float, mean: Any, r: Any) -> None:
+def _statistics(source, sums, image, sizes, groups, epsilon, mean, r):
     """Set mean and r of the channels of an image to those of their groups.
 
     First the chunks of each channel are merged, then the channels of each group, which have equal counts.
@@ -335,7 +310,7 @@ def _statistics(source: Any, sums: Any, image: int, sizes: Any, groups: int, eps
 
 
 @compiled
-def _normalize(begin: int, end: int, source: Any, factors: Any, target: Any, sizes: Any) -> None:
+def _normalize(begin, end, source, factors, target, sizes):
     """Write ``scale (x - mean) + beta`` to the pixels of the chunks ``begin`` to ``end``."""
     pixels, channels, row, chunk, chunks = sizes
     size = row * channels
@@ -355,7 +330,7 @@ def _normalize(begin: int, end: int, source: Any, factors: Any, target: Any, siz
 
 
 @compiled
-def _differentiate(begin: int, end: int, gradients: Any, source: Any, factors: Any, target: Any, sizes: Any) -> None:
+def _differentiate(begin, end, gradients, source, factors, target, sizes):
     """Write ``a g - b - c (x - mean)`` to the pixels of the chunks ``begin`` to ``end``."""
     pixels, channels, row, chunk, chunks = sizes
     size = row * channels
@@ -378,7 +353,7 @@ def _differentiate(begin: int, end: int, gradients: Any, source: Any, factors: A
 
 
 @inlined
-def _repeat(channels: Any, size: Any) -> None:
+def _repeat(channels, size):
     """Repeat the channels."""
     for start in range(0, size.size, channels.size):
         for i in range(channels.size):  # an assignment of slices compiles its error message, too: for two seconds

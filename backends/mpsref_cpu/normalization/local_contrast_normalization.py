@@ -7,8 +7,6 @@ window, ``b x(j) + a``, and sums a and b over the adjoint windows. Workspace: th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -55,7 +53,7 @@ def _plan(problem: LocalContrastForward | LocalContrastGradient) -> tuple[RowChu
 
 
 @compiled
-def _forward(begin: int, end: int, source: Any, target: Any, chunks: Any, factors: Any) -> None:
+def _forward(begin, end, source, target, chunks, factors):
     """Compute the chunks ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = chunks
     _, beta, _, p0, pm, ps, _ = factors
@@ -78,7 +76,7 @@ def _forward(begin: int, end: int, source: Any, target: Any, chunks: Any, factor
 
 
 @compiled
-def _gradient(begin: int, end: int, gradients: Any, source: Any, target: Any, chunks: Any, factors: Any) -> None:
+def _gradient(begin, end, gradients, source, target, chunks, factors):
     """Compute the chunks ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = chunks
     alpha, beta, _, p0, _, ps, taps = factors
@@ -128,7 +126,7 @@ def _gradient(begin: int, end: int, gradients: Any, source: Any, target: Any, ch
 
 
 @inlined
-def _stack(source: Any, image: int, first: int, count: int, stacks: Any, chunks: Any) -> None:
+def _stack(source, image, first, count, stacks, chunks):
     """Fill the stacks with the sums of x and of x**2 over the rows of the windows of outputs ``first ...``."""
     y, x, _, _, _ = chunks
     values, squares = stacks
@@ -142,9 +140,7 @@ def _stack(source: Any, image: int, first: int, count: int, stacks: Any, chunks:
 
 
 @inlined
-def _statistics(
-    values: Any, squares: Any, size: int, mean: Any, base: Any, room: Any, chunks: Any, factors: Any
-) -> None:
+def _statistics(values, squares, size, mean, base, room, chunks, factors):
     """Compute M and T of a row of outputs from its sums over rows."""
     _, x, channels, _, _ = chunks
     alpha, _, delta, _, _, _, taps = factors

@@ -56,7 +56,7 @@ def _plan(problem: SpatialForward | SpatialGradient) -> tuple[RowChunks, tuple[f
 
 
 @compiled
-def _forward(begin: int, end: int, source: Any, target: Any, like: Any, chunks: Any, factors: Any) -> None:
+def _forward(begin, end, source, target, like, chunks, factors):
     """Compute the chunks ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = chunks
     size = x.outputs * channels
@@ -76,9 +76,7 @@ def _forward(begin: int, end: int, source: Any, target: Any, like: Any, chunks: 
 
 
 @compiled
-def _gradient(
-    begin: int, end: int, gradients: Any, source: Any, target: Any, like: Any, chunks: Any, factors: Any
-) -> None:
+def _gradient(begin, end, gradients, source, target, like, chunks, factors):
     """Compute the chunks ``begin`` to ``end``, counted through all images."""
     y, x, channels, rows, number = chunks
     size, width = x.outputs * channels, x.length * channels
@@ -119,7 +117,7 @@ def _gradient(
 
 
 @inlined
-def _stack_squares(source: Any, image: int, first: int, count: int, stack: Any, chunks: Any) -> None:
+def _stack_squares(source, image, first, count, stack, chunks):
     """Fill the stack with the sums of squares over the rows of the windows of outputs ``first ...``."""
     y, x, _, _, _ = chunks
     for i in range(count + y.before + y.after):
@@ -131,7 +129,7 @@ def _stack_squares(source: Any, image: int, first: int, count: int, stack: Any, 
 
 
 @inlined
-def _bases(squares: Any, size: int, base: Any, room: Any, chunks: Any, factors: Any) -> None:
+def _bases(squares, size, base, room, chunks, factors):
     """Compute T of a row of outputs from its sums over rows."""
     _, x, channels, _, _ = chunks
     sum_line(squares, size, x.before + x.after + 1, channels, base, room)

@@ -15,7 +15,7 @@ Workspaces are C-contiguous. All functions are for compiled code.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Halo(NamedTuple):
 
 
 @internal
-def sum_rows(rows: Any, first: int, count: int, kernel: int) -> None:
+def sum_rows(rows, first, count, kernel):
     """Replace row i of ``rows``, ``first <= i < first + count``, by the sum of rows i ... i + kernel - 1.
 
     The rows that are read, ``kernel - 1`` more, lose their values.
@@ -71,13 +71,13 @@ def sum_rows(rows: Any, first: int, count: int, kernel: int) -> None:
 
 
 @inlined
-def _add(into: Any, term: Any, width: Any) -> None:
+def _add(into, term, width):
     for i in range(width):
         into[i] += term[i]
 
 
 @internal
-def sum_line(line: Any, count: int, kernel: int, step: int, sums: Any, room: Any) -> None:
+def sum_line(line, count, kernel, step, sums, room):
     """Set ``sums[i]``, ``i < count``, to the sum of ``line[i + t * step]`` over ``t < kernel``.
 
     ``line`` has ``count + (kernel - 1) * step`` elements, which lose their values; ``room`` is as large.
@@ -131,21 +131,21 @@ class RowChunks(NamedTuple):
 
 
 @inlined
-def allocate_stack(chunks: RowChunks, outputs: int, dtype: Any) -> Any:
+def allocate_stack(chunks, outputs, dtype):
     """Return memory for the source rows of ``outputs`` rows of outputs."""
     y, x, channels, _, _ = chunks
     return np.empty((outputs + y.before + y.after, (x.outputs + x.before + x.after) * channels), dtype)
 
 
 @inlined
-def allocate_lines(chunks: RowChunks, count: int, dtype: Any) -> Any:
+def allocate_lines(chunks, count, dtype):
     """Return memory for ``count`` lines, each as long as the longest."""
     _, x, channels, _, _ = chunks
     return np.empty((count, (max(x.outputs, x.length) + x.before + x.after) * channels), dtype)
 
 
 @inlined
-def copy_row(source: Any, start: int, length: int, first: int, channels: int, into: Any) -> None:
+def copy_row(source, start, length, first, channels, into):
     """Copy pixels ``first ...`` of a row of ``length`` pixels at ``source[start]``; zeros where there are none."""
     width = into.size // channels
     low = min(width, max(0, -first))
@@ -158,7 +158,7 @@ def copy_row(source: Any, start: int, length: int, first: int, channels: int, in
 
 
 @inlined
-def copy_image_row(source: Any, image: int, row: int, first: int, into: Any, chunks: Any) -> None:
+def copy_image_row(source, image, row, first, into, chunks):
     """Copy the pixels from ``first`` on of a row of an image; zeros outside."""
     y, x, channels, _, _ = chunks
     if 0 <= row < y.length:

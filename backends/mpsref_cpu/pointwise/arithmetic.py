@@ -76,16 +76,16 @@ def _formula(spec: Arithmetic) -> Any:
 
 
 @generic
-def before_clamp(formula: Any, x: Any, y: Any) -> Any:
+def before_clamp(formula, x, y):
     """Return ``r'``."""
 
-    def total(formula: Any, x: Any, y: Any) -> Any:
+    def total(formula, x, y):
         return formula.p * x + formula.q * y + formula.bias
 
-    def product(formula: Any, x: Any, y: Any) -> Any:
+    def product(formula, x, y):
         return (formula.p * x) * (formula.q * y) + formula.bias
 
-    def quotient(formula: Any, x: Any, y: Any) -> Any:
+    def quotient(formula, x, y):
         return np.divide(formula.p * x, formula.q * y) + formula.bias
 
     return {Sum: total, Product: product, Quotient: quotient}.get(formula.instance_class)
@@ -97,11 +97,11 @@ def value(formula: Any, x: Any, y: Any) -> Any:
 
 
 @overload(value)
-def _value(formula: Any, x: Any, y: Any) -> Any:
+def _value(formula, x, y):
     if formula.instance_class not in FORMULAS.values():
         return None
 
-    def clamped(formula: Any, x: Any, y: Any) -> Any:
+    def clamped(formula, x, y):
         r = before_clamp(formula, x, y)
         r = formula.low if r < formula.low else r
         return formula.high if r > formula.high else r
@@ -128,20 +128,20 @@ def forward(problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
 
 
 @inlined
-def _line(formula: Any, x: Any, at_x: int, y: Any, at_y: int, out: Any, at: int, size: int) -> None:
+def _line(formula, x, at_x, y, at_y, out, at, size):
     a, b, to = np.uintp(at_x), np.uintp(at_y), np.uintp(at)
     for k in range(np.uintp(size)):
         out[to + k] = store(value(formula, load(x[a + k]), load(y[b + k])), out[to + k])
 
 
 @compiled
-def _blocks(begin: int, end: int, formula: Any, x: Any, y: Any, out: Any) -> None:
+def _blocks(begin, end, formula, x, y, out):
     first = begin * BLOCK
     _line(formula, x, first, y, first, out, first, min(end * BLOCK, out.size) - first)
 
 
 @compiled
-def _rows(begin: int, end: int, formula: Any, x: Any, y: Any, out: Any, sizes: Any, walk_x: Walk, walk_y: Walk) -> None:
+def _rows(begin, end, formula, x, y, out, sizes, walk_x, walk_y):
     height, width, channels, pixels = sizes
     a, b = np.empty(pixels * channels, x.dtype), np.empty(pixels * channels, y.dtype)
     direct_x, direct_y = is_direct(walk_x, channels), is_direct(walk_y, channels)
@@ -209,23 +209,7 @@ def _gradient_of(
 
 
 @compiled
-def _terms(
-    begin: int,
-    end: int,
-    formula: Any,
-    masked: bool,
-    slope: Slope,
-    g: Any,
-    x: Any,
-    y: Any,
-    out: Any,
-    parts: Any,
-    whole: bool,
-    sizes: Any,
-    walk_x: Walk,
-    walk_y: Walk,
-    strides: Any,
-) -> None:
+def _terms(begin, end, formula, masked, slope, g, x, y, out, parts, whole, sizes, walk_x, walk_y, strides):
     """Write the terms of each element of the result, or reduce those of each chunk of rows."""
     height, width, channels, pixels, rows, chunks = sizes
     a, b = np.empty(pixels * channels, x.dtype), np.empty(pixels * channels, y.dtype)
@@ -263,7 +247,7 @@ class Operands(NamedTuple):
 
 
 @inlined
-def _terms_of_line(operands: Operands, place: Any, a: Any, b: Any, out: Any, to: int) -> None:
+def _terms_of_line(operands, place, a, b, out, to):
     """Write the terms of the line at ``place`` to ``out`` from ``to`` on; ``a`` and ``b`` are scratch lines."""
     formula, masked, slope, g, x, y, walk_x, walk_y = operands
     n, i, column, pixels, channels, at = place
@@ -286,21 +270,21 @@ def _terms_of_line(operands: Operands, place: Any, a: Any, b: Any, out: Any, to:
 
 
 @inlined
-def _scaled_line(slope: Slope, g: Any, at: int, out: Any, to: int, size: int) -> None:
+def _scaled_line(slope, g, at, out, to, size):
     p, q = np.uintp(at), np.uintp(to)
     for k in range(np.uintp(size)):
         out[q + k] = store(slope.scale * load(g[p + k]), out[q + k])
 
 
 @inlined
-def _product_line(slope: Slope, g: Any, at: int, other: Any, start: int, out: Any, to: int, size: int) -> None:
+def _product_line(slope, g, at, other, start, out, to, size):
     p, q, r = np.uintp(at), np.uintp(to), np.uintp(start)
     for k in range(np.uintp(size)):
         out[q + k] = store((slope.scale * load(g[p + k])) * (slope.other_scale * load(other[r + k])), out[q + k])
 
 
 @inlined
-def _masked_line(formula: Any, slope: Slope, g: Any, at: int, x: Any, y: Any, out: Any, to: int, size: int) -> None:
+def _masked_line(formula, slope, g, at, x, y, out, to, size):
     p, q = np.uintp(at), np.uintp(to)
     for k in range(np.uintp(size)):
         a, b = load(x[k]), load(y[k])

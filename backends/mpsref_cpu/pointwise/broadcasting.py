@@ -9,7 +9,7 @@ of the array.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,26 +52,26 @@ def pixels_of_a_line(width: int, channels: int) -> int:
 
 
 @inlined
-def is_direct(walk: Walk, channels: int) -> bool:
+def is_direct(walk, channels):
     """Whether a line of the operand is a part of its memory, from :func:`start_of` on."""
     return walk.stride_x == 1 and walk.stride_channel == 1 and walk.channels == channels
 
 
 @inlined
-def repeats(walk: Walk, width: int, pixels: int) -> bool:
+def repeats(walk, width, pixels):
     """Whether all lines of an image are the same."""
     return walk.stride_y == 0 and (walk.stride_x == 0 or pixels >= width)
 
 
 @inlined
-def start_of(walk: Walk, n: int, row: int, column: int) -> int:
+def start_of(walk, n, row, column):
     """Return the index of the operand's element for channel 0 of a pixel of the result."""
     image_row = n * walk.height + walk.y + walk.stride_y * row
     return (image_row * walk.width + walk.x + walk.stride_x * column) * walk.channels + walk.channel
 
 
 @inlined
-def expand(source: Any, start: int, walk: Walk, line: Any, pixels: int, channels: int) -> None:
+def expand(source, start, walk, line, pixels, channels):
     """Write ``pixels`` pixels of the operand, the first one from ``start`` on, into ``line``."""
     step = walk.stride_x * walk.channels
     for p in range(pixels):

@@ -29,11 +29,11 @@ class Ordered(NamedTuple):
 
 
 @overload(value)
-def _value(formula: Any, x: Any, y: Any) -> Any:
-    def near(formula: Any, x: Any, y: Any) -> Any:
+def _value(formula, x, y):
+    def near(formula, x, y):
         return formula.near if np.abs(x - y) <= formula.threshold else formula.else_
 
-    def ordered(formula: Any, x: Any, y: Any) -> Any:
+    def ordered(formula, x, y):
         less = np.float32(1) if formula.sign * x < formula.sign * y else np.float32(0)
         return formula.equal if x == y else less
 

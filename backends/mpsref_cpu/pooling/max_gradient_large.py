@@ -89,7 +89,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
 
 
 @compiled
-def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes: Any, tables: Tables) -> None:
+def _gradient(begin, end, g, x, results, dx, sizes, tables):
     """Compute the chunks ``begin`` to ``end`` of dx.
 
     ``values`` and ``columns`` hold the maxima of some source rows, for each window column, and their columns; ``rows``
@@ -114,18 +114,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, results: Any, dx: Any, sizes
 
 
 @uncounted
-def _chunks(
-    begin: int,
-    end: int,
-    g: Any,
-    x: Any,
-    results: Any,
-    in_place: bool,
-    dx: Any,
-    sizes: Any,
-    tables: Tables,
-    workspace: Any,
-) -> None:
+def _chunks(begin, end, g, x, results, in_place, dx, sizes, tables, workspace):
     """Process the chunks in preallocated workspace."""
     gradient_height, gradient_width, height, width, channels, chunk_channels, chunk_rows = sizes
     begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
@@ -188,9 +177,7 @@ def _chunks(
 
 
 @uncounted
-def _select_columns(
-    values: Any, columns: Any, at: int, x: Any, start: int, channels: int, n: int, tables: Tables, lists: Any
-) -> None:
+def _select_columns(values, columns, at, x, start, channels, n, tables, lists):
     """Select among the taps of each window column in the source row at ``x[start]``, for ``n`` channels."""
     starts, numbers, times = lists
     groups = tables.window_groups
@@ -210,9 +197,7 @@ def _select_columns(
 
 
 @uncounted
-def _select(
-    values: Any, at: int, where: Any, where_at: int, source: Any, starts: Any, numbers: Any, count: int, walk: Any
-) -> None:
+def _select(values, at, where, where_at, source, starts, numbers, count, walk):
     """Set ``values`` to the first largest of ``count`` reads and ``where`` to its number; a start of -1 reads 0."""
     to = at, where_at
     done = 0
@@ -232,13 +217,13 @@ def _select(
 
 
 @uncounted
-def _beats(value: Any, best: Any) -> Any:
+def _beats(value, best):
     """Whether a later value replaces the best: if it is larger, or the first NaN."""
     return (best == best) & (not value <= best)
 
 
 @uncounted
-def _outside(values: Any, where: Any, to: Any, walk: Any, first: bool) -> None:
+def _outside(values, where, to, walk, first):
     blocks, size, step, _, _ = walk
     q, r = np.uintp(to[0]), np.uintp(to[1])
     for _ in range(blocks):
@@ -250,7 +235,7 @@ def _outside(values: Any, where: Any, to: Any, walk: Any, first: bool) -> None:
 
 
 @uncounted
-def _first_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers: Any, walk: Any) -> None:
+def _first_2(values, where, to, source, starts, numbers, walk):
     blocks, size, step, advance, move = walk
     q, r, x0, x1 = np.uintp(to[0]), np.uintp(to[1]), np.uintp(starts[0]), np.uintp(starts[1])
     for b in range(blocks):
@@ -267,7 +252,7 @@ def _first_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers
 
 
 @uncounted
-def _next_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers: Any, walk: Any) -> None:
+def _next_2(values, where, to, source, starts, numbers, walk):
     blocks, size, step, advance, move = walk
     q, r, x0, x1 = np.uintp(to[0]), np.uintp(to[1]), np.uintp(starts[0]), np.uintp(starts[1])
     for b in range(blocks):
@@ -289,9 +274,7 @@ def _next_2(values: Any, where: Any, to: Any, source: Any, starts: Any, numbers:
 
 
 @uncounted
-def _receive(
-    into: Any, at: int, where: Any, wheres: Any, source: Any, starts: Any, number: int, count: int, walk: Any
-) -> None:
+def _receive(into, at, where, wheres, source, starts, number, count, walk):
     """Set ``into`` to the sum of those elements of ``count`` vectors whose selection is ``number``.
 
     Vector t has its elements at ``source[starts[t]]`` and its selections at ``where[wheres[t]]``.
@@ -305,7 +288,7 @@ def _receive(
 
 
 @uncounted
-def _clear(into: Any, at: int, walk: Any) -> None:
+def _clear(into, at, walk):
     blocks, size, step, _, _, _ = walk
     q = np.uintp(at)
     for _ in range(blocks):
@@ -315,7 +298,7 @@ def _clear(into: Any, at: int, walk: Any) -> None:
 
 
 @uncounted
-def _set_1(into: Any, at: int, where: Any, where_at: int, source: Any, start: int, number: int, walk: Any) -> None:
+def _set_1(into, at, where, where_at, source, start, number, walk):
     blocks, size, step, where_advance, advance, move = walk
     q, w, x = np.uintp(at), np.uintp(where_at), np.uintp(start)
     zero = np.float32(0)
@@ -330,7 +313,7 @@ def _set_1(into: Any, at: int, where: Any, where_at: int, source: Any, start: in
 
 
 @uncounted
-def _add_2(into: Any, at: int, where: Any, wheres: Any, source: Any, starts: Any, number: int, walk: Any) -> None:
+def _add_2(into, at, where, wheres, source, starts, number, walk):
     blocks, size, step, where_advance, advance, move = walk
     q, w0, w1, x0, x1 = np.uintp(at), np.uintp(wheres[0]), np.uintp(wheres[1]), np.uintp(starts[0]), np.uintp(starts[1])
     zero = np.float32(0)

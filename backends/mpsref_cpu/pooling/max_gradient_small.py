@@ -130,7 +130,7 @@ def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
 
 
 @compiled
-def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: Any, tables: Tables) -> None:
+def _gradient(begin, end, g, x, sums, dx, sizes, tables):
     """Compute the chunks ``begin`` to ``end`` of dx.
 
     ``sums``, to which windows add, is dx itself, or an empty vector: then rows that windows in progress touch are kept
@@ -152,9 +152,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, sums: Any, dx: Any, sizes: A
 
 
 @uncounted
-def _chunks(
-    begin: int, end: int, g: Any, x: Any, sums: Any, in_place: bool, dx: Any, sizes: Any, tables: Tables, workspace: Any
-) -> None:
+def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
     """Process the chunks in preallocated workspace."""
     gradient_height, gradient_width, height, width, channels, chunk_channels, chunk_rows = sizes
     begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
@@ -226,7 +224,7 @@ def _chunks(
 
 
 @uncounted
-def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
+def _clear(sums, at, columns, pitch, n):
     """Set ``n`` channels of some columns of the row of sums that begins at ``at`` to 0."""
     for k in range(columns.shape[0]):
         for q in range(columns[k, 0], columns[k, 1]):
@@ -234,7 +232,7 @@ def _clear(sums: Any, at: int, columns: Any, pitch: int, n: int) -> None:
 
 
 @uncounted
-def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
+def _has_nan(x, start, width, channels, n):
     """Return whether ``n`` channels of the row at ``x[start]`` hold a NaN, or infinities of both signs."""
     blocks, size = (1, width * n) if n == channels else (width, n)
     total, rest = zeros(32), np.float32(0)
@@ -253,19 +251,7 @@ def _has_nan(x: Any, start: int, width: int, channels: int, n: int) -> bool:
 
 
 @uncounted
-def _scatter(
-    g: Any,
-    at: int,
-    x: Any,
-    sums: Any,
-    n: int,
-    rows: Any,
-    columns: Any,
-    moves: Any,
-    length: int,
-    found_nan: bool,
-    unroll: Any,
-) -> None:
+def _scatter(g, at, x, sums, n, rows, columns, moves, length, found_nan, unroll):
     """For each of ``length`` windows, add ``n`` gradients from ``g[at]`` on to the taps that their channels select."""
     moved = 0, 0
     _, x_columns, sum_columns, column_sets = columns
@@ -299,9 +285,7 @@ def _scatter(
 
 
 @inlined
-def _scatter_regular(
-    g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, moved: Any, unroll: Any, zero: Any
-) -> None:
+def _scatter_regular(g, at, x, sums, c, done, rows, moved, unroll, zero):
     """Scatter as many channels from ``c`` on as ``zero`` has lanes; the first ``done`` of them are done already."""
     row_count, x_rows, sum_rows, row_sets = rows
     taps = len(unroll)
@@ -335,9 +319,7 @@ def _scatter_regular(
 
 
 @inlined
-def _scatter_irregular(
-    g: Any, at: int, x: Any, sums: Any, c: int, done: int, rows: Any, columns: Any, moved: Any, zero: Any
-) -> None:
+def _scatter_irregular(g, at, x, sums, c, done, rows, columns, moved, zero):
     """Like :func:`_scatter_regular`, where any column may be outside the image or have no target."""
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns
@@ -368,9 +350,7 @@ def _scatter_irregular(
 
 
 @uncounted
-def _scatter_to_argmax(
-    g: Any, at: int, x: Any, sums: Any, begin: int, end: int, rows: Any, columns: Any, moved: Any
-) -> None:
+def _scatter_to_argmax(g, at, x, sums, begin, end, rows, columns, moved):
     """Scatter the channels from ``begin`` to ``end``, one by one; the first NaN is selected."""
     row_count, x_rows, sum_rows, row_sets = rows
     column_count, x_columns, sum_columns, column_sets = columns

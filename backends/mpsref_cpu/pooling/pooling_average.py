@@ -12,7 +12,7 @@ results where they are stored in another dtype.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,9 +116,7 @@ def _segments(runs: Runs, channels: int, step: int, advance: int, weight: Array,
 
 
 @compiled
-def _gather(
-    begin: int, end: int, source: Any, results: Any, target: Any, sizes: Any, rows: Rows, columns: Columns
-) -> None:
+def _gather(begin, end, source, results, target, sizes, rows, columns):
     """Compute rows ``begin`` to ``end`` of the target, counted through all images.
 
     ``results``, in which rows are computed, is the target itself, or an empty vector: then each row is computed in a
@@ -168,9 +166,7 @@ def _gather(
 
 
 @inlined
-def _weighted_sum(
-    into: Any, at: Any, source: Any, start: int, walk: Any, weight: Any, first: int, count: int, scale: Any
-) -> None:
+def _weighted_sum(into, at, source, start, walk, weight, first, count, scale):
     """Set each block to ``scale`` times the sum of ``count`` terms, term t with the factor ``weight[first + t]``."""
     if count == 0:
         _set_0(into, at, walk)
@@ -187,7 +183,7 @@ def _weighted_sum(
 
 
 @inlined
-def _set_0(into: Any, at: int, walk: Any) -> None:
+def _set_0(into, at, walk):
     blocks, n, step, _, _ = walk
     q = np.uintp(at)
     for _ in range(blocks):
@@ -197,7 +193,7 @@ def _set_0(into: Any, at: int, walk: Any) -> None:
 
 
 @inlined
-def _set_1(into: Any, at: int, source: Any, start: int, walk: Any, w0: float) -> None:
+def _set_1(into, at, source, start, walk, w0):
     blocks, n, step, advance, _ = walk
     q, x = np.uintp(at), np.uintp(start)
     for _ in range(blocks):
@@ -208,7 +204,7 @@ def _set_1(into: Any, at: int, source: Any, start: int, walk: Any, w0: float) ->
 
 
 @inlined
-def _set_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float) -> None:
+def _set_2(into, at, source, start, walk, w0, w1):
     blocks, n, step, advance, tap = walk
     q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
     for _ in range(blocks):
@@ -220,7 +216,7 @@ def _set_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1
 
 
 @inlined
-def _set_3(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float, w2: float) -> None:
+def _set_3(into, at, source, start, walk, w0, w1, w2):
     blocks, n, step, advance, tap = walk
     q, x, y, z = np.uintp(at), np.uintp(start), np.uintp(start + tap), np.uintp(start + 2 * tap)
     for _ in range(blocks):
@@ -233,7 +229,7 @@ def _set_3(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1
 
 
 @inlined
-def _add_2(into: Any, at: int, source: Any, start: int, walk: Any, w0: float, w1: float) -> None:
+def _add_2(into, at, source, start, walk, w0, w1):
     blocks, n, step, advance, tap = walk
     q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
     for _ in range(blocks):

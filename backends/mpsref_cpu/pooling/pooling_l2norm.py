@@ -112,7 +112,7 @@ def _gradient_plan(problem: PoolingGradient) -> tuple[Reading, Touched, int, int
 
 
 @compiled
-def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, reading: Reading) -> None:
+def _forward(begin, end, x, y, sizes, reading):
     """Compute rows ``begin`` to ``end`` of y, counted through all images."""
     source_height, source_width, height, width, channels = sizes
     size = width * channels
@@ -128,7 +128,7 @@ def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, reading: Reading)
 
 
 @compiled
-def _gradient(begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched) -> None:
+def _gradient(begin, end, g, x, dx, sizes, reading, touched):
     """Compute the chunks ``begin`` to ``end`` of dx, counted through all images.
 
     ``ratios`` holds some rows of windows, row a in slot ``a % slots``, and the sum of some in one more slot.
@@ -142,9 +142,7 @@ def _gradient(begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading
 
 
 @uncounted
-def _chunks(
-    begin: int, end: int, g: Any, x: Any, dx: Any, sizes: Any, reading: Reading, touched: Touched, workspace: Any
-) -> None:
+def _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace):
     """Process the chunks in preallocated workspace."""
     gradient_height, gradient_width, height, width, channels, chunk_rows = sizes
     begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
@@ -198,7 +196,7 @@ def _chunks(
 
 
 @inlined
-def _times(windows: Windows, i: int, pixel: int) -> float:
+def _times(windows, i, pixel):
     """Return how many taps of window i read a pixel."""
     times = 0.0
     if pixel == windows.low:
@@ -211,9 +209,7 @@ def _times(windows: Windows, i: int, pixel: int) -> float:
 
 
 @uncounted
-def _sums_of_squares(
-    into: Any, at: int, x: Any, start: int, a: int, squares: Any, terms: Any, channels: int, reading: Reading
-) -> None:
+def _sums_of_squares(into, at, x, start, a, squares, terms, channels, reading):
     """Compute the sums of the windows of row a into ``into[at:]``, from the image at ``x[start:]``."""
     groups = reading.groups
     starts, factors = terms
@@ -242,7 +238,7 @@ def _sums_of_squares(
 
 
 @uncounted
-def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
+def _list_pixels(windows, i, terms, pitch):
     """List the offsets of the pixels that window i reads, each ``pitch`` long; return how many."""
     starts, factors = terms
     count = 0
@@ -254,7 +250,7 @@ def _list_pixels(windows: Windows, i: int, terms: Any, pitch: int) -> int:
 
 
 @uncounted
-def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: Any) -> int:
+def _list_windows(windows, first, count, pixel, terms):
     """List those of ``count`` windows that read a pixel, by their numbers; return how many."""
     starts, factors = terms
     reading = 0
@@ -270,7 +266,7 @@ def _list_windows(windows: Windows, first: int, count: int, pixel: int, terms: A
 
 
 @uncounted
-def _walk(groups: Groups, k: int, channels: int) -> Any:
+def _walk(groups, k, channels):
     """Return the walk over a group of pixels; adjacent pixels from adjacent pixels are one long block."""
     if groups.step == groups.advance == 1:
         return 1, groups.length[k] * channels, 0, 0
@@ -278,7 +274,7 @@ def _walk(groups: Groups, k: int, channels: int) -> Any:
 
 
 @uncounted
-def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> None:
+def _sum(into, at, source, terms, count, walk):
     """Set each block to the sum of ``count`` terms."""
     blocks, size, step, advance = walk
     starts, factors = terms
@@ -303,7 +299,7 @@ def _sum(into: Any, at: int, source: Any, terms: Any, count: int, walk: Any) -> 
 
 
 @inlined
-def _sum_vector(into: Any, q: Any, source: Any, terms: Any, count: int, moved: Any, zero: Any) -> None:
+def _sum_vector(into, q, source, terms, count, moved, zero):
     """Add up as many elements as ``zero`` has lanes."""
     (starts, factors), total = terms, zero
     for t in range(np.uintp(count)):

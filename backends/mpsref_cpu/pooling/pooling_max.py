@@ -10,8 +10,6 @@ Gradient: neither variant stores an index image. Windows of few taps scatter the
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -52,7 +50,7 @@ def _tables(problem: PoolingForward) -> tuple[Windows, Windows, Groups]:
 
 
 @compiled
-def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, rows: Windows, columns: Windows, groups: Groups) -> None:
+def _forward(begin, end, x, y, sizes, rows, columns, groups):
     """Compute rows ``begin`` to ``end`` of y, counted through all images."""
     source_height, source_width, height, width, channels = sizes
     pitch = source_width * channels
@@ -87,7 +85,7 @@ def _forward(begin: int, end: int, x: Any, y: Any, sizes: Any, rows: Windows, co
 
 
 @internal
-def _largest(into: Any, at: int, source: Any, starts: Any, count: int, walk: Any) -> None:
+def _largest(into, at, source, starts, count, walk):
     """Set each block to the largest of ``count`` reads, from ``source[starts[t]]`` on; a start of -1 reads zeros."""
     if starts[0] < 0:
         _set_0(into, at, walk)
@@ -110,13 +108,13 @@ def _largest(into: Any, at: int, source: Any, starts: Any, count: int, walk: Any
 
 
 @internal
-def _larger(best: Any, value: Any) -> Any:
+def _larger(best, value):
     """Return the larger of two, NaN if one of them is."""
     return value if (value > best) | (value != value) else best
 
 
 @internal
-def _set_0(into: Any, at: int, walk: Any) -> None:
+def _set_0(into, at, walk):
     blocks, n, step, _ = walk
     q = np.uintp(at)
     for _ in range(blocks):
@@ -126,7 +124,7 @@ def _set_0(into: Any, at: int, walk: Any) -> None:
 
 
 @internal
-def _raise_0(into: Any, at: int, walk: Any) -> None:
+def _raise_0(into, at, walk):
     blocks, n, step, _ = walk
     q = np.uintp(at)
     zero = np.float32(0)
@@ -137,7 +135,7 @@ def _raise_0(into: Any, at: int, walk: Any) -> None:
 
 
 @internal
-def _set_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any) -> None:
+def _set_2(into, at, source, start0, start1, walk):
     blocks, n, step, advance = walk
     q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
     for _ in range(blocks):
@@ -149,7 +147,7 @@ def _set_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any)
 
 
 @internal
-def _set_3(into: Any, at: int, source: Any, start0: int, start1: int, start2: int, walk: Any) -> None:
+def _set_3(into, at, source, start0, start1, start2, walk):
     blocks, n, step, advance = walk
     q, x0, x1, x2 = np.uintp(at), np.uintp(start0), np.uintp(start1), np.uintp(start2)
     for _ in range(blocks):
@@ -162,7 +160,7 @@ def _set_3(into: Any, at: int, source: Any, start0: int, start1: int, start2: in
 
 
 @internal
-def _raise_2(into: Any, at: int, source: Any, start0: int, start1: int, walk: Any) -> None:
+def _raise_2(into, at, source, start0, start1, walk):
     blocks, n, step, advance = walk
     q, x0, x1 = np.uintp(at), np.uintp(start0), np.uintp(start1)
     for _ in range(blocks):

@@ -8,7 +8,7 @@ in the middle of an image, these rows are computed again, so chunks are many row
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -175,14 +175,14 @@ def chunk_width(images: int, channels: int, nbytes: int, row_bytes: int) -> int:
 
 
 @inlined
-def first_row(chunk: int, height: int, rows: int) -> int:
+def first_row(chunk, height, rows):
     """Return the first row of a chunk of ``rows`` rows, counted through all images of ``height`` rows."""
     chunks = -(-height // rows)
     return chunk // chunks * height + chunk % chunks * rows
 
 
 @uncounted
-def list_reads(windows: Windows, i: int, pixels: Any, times: Any) -> int:
+def list_reads(windows, i, pixels, times):
     """List the pixels that window i reads, in the order of taps (-1: the value 0), and how often; return how many."""
     k = 0
     if windows.before[i] > 0:

@@ -65,29 +65,29 @@ class Plan(NamedTuple):
 
 
 @generic
-def combine(kind: Any, results: Any, value: Any) -> Any:
+def combine(kind, results, value):
     """Return the reduction ``results`` with one more value."""
 
-    def total(kind: Any, results: Any, value: Any) -> Any:
+    def total(kind, results, value):
         return results + value
 
-    def least(kind: Any, results: Any, value: Any) -> Any:
+    def least(kind, results, value):
         return value if value < results or value != value else results
 
-    def greatest(kind: Any, results: Any, value: Any) -> Any:
+    def greatest(kind, results, value):
         return value if value > results or value != value else results
 
     return {Total: total, Least: least, Greatest: greatest}[kind.instance_class]
 
 
 @generic
-def reduce_run(kind: Any, values: Any, start: int, size: int) -> Any:
+def reduce_run(kind, values, start, size):
     """Return the reduction of a run of a vector."""
 
-    def total(kind: Any, values: Any, start: int, size: int) -> Any:
+    def total(kind, values, start, size):
         return _sum(values, start, size)
 
-    def extremum(kind: Any, values: Any, start: int, size: int) -> Any:
+    def extremum(kind, values, start, size):
         return _reduce_in_chains(kind, values, start, size)
 
     return total if kind.instance_class is Total else extremum
@@ -104,7 +104,7 @@ def _sum(values: Any, start: int, size: int) -> Any:
 
 
 @inlined
-def _reduce_in_chains(kind: Any, values: Any, start: int, size: int) -> Any:
+def _reduce_in_chains(kind, values, start, size):
     """Reduce a run of a vector in eight independent chains, which a processor executes in parallel."""
     a = b = c = d = e = f = g = h = np.float64(kind.start)
     whole = start + size // 8 * 8
@@ -136,7 +136,7 @@ class Line(NamedTuple):
 
 
 @inlined
-def reduce_line(kind: Any, values: Any, line: Line, results: Any, at: int, kept: Any) -> None:
+def reduce_line(kind, values, line, results, at, kept):
     """Reduce a line of ``values`` into the pixels of ``results`` that begin at ``at``.
 
     ``kept`` is 1 for those of the axes y, x and channel that are kept, and 0 for those that are reduced.

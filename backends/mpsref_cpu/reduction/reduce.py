@@ -36,7 +36,7 @@ def forward(problem: ReduceForward, x: Array, out: Array) -> None:
 
 
 @compiled
-def _reduce(begin: int, end: int, kind: Any, source: Any, results: Any, sizes: Any, kept: Any) -> None:
+def _reduce(begin, end, kind, source, results, sizes, kept):
     source_height, source_width, channels, top, left, height, width, rows, chunks, length = sizes
     for chunk in range(begin, end):
         n, first = chunk // chunks, chunk % chunks * rows
@@ -56,7 +56,7 @@ def _fill_with_indices(problem: ReduceForward, x: Array, out: Array, greatest: b
 
 
 @compiled
-def _index(begin: int, end: int, source: Any, indices: Any, sizes: Any, sign: Any) -> None:
+def _index(begin, end, source, indices, sizes, sign):
     """Find the first channel of the largest ``sign * value`` of each pixel, or of the first NaN."""
     source_height, source_width, channels, top, left, height, width = sizes
     for line in range(begin, end):

@@ -63,7 +63,7 @@ def _axis(table: WeightTable, dtype: type[Any]) -> Axis:
 
 
 @compiled
-def _resample(begin: int, end: int, source: Any, target: Any, sizes: Any, rows: Axis, columns: Axis) -> None:
+def _resample(begin, end, source, target, sizes, rows, columns):
     """Compute rows ``begin`` to ``end`` of the target, counted through all images."""
     source_height, source_width, height, width, channels, block, widest = sizes
     sums = np.empty(widest * channels, rows.weights.dtype)
@@ -88,9 +88,7 @@ def _resample(begin: int, end: int, source: Any, target: Any, sizes: Any, rows: 
 
 
 @inlined
-def _weighted_sum(
-    into: Any, to: int, source: Any, at: int, size: int, tap: int, weights: Any, first: int, count: int
-) -> None:
+def _weighted_sum(into, to, source, at, size, tap, weights, first, count):
     """Set a vector to the sum of ``count`` vectors, ``tap`` elements apart, with the weights from ``first`` on.
 
     The last vector may repeat some elements; with fewer elements than lanes, they are computed one by one. Small counts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -38,7 +36,7 @@ def gradient(problem: UpsamplingGradient, g: Array, out: Array) -> None:
 
 
 @compiled
-def _blocks(begin: int, end: int, source: Any, target: Any, width: int, channels: int) -> None:
+def _blocks(begin, end, source, target, width, channels):
     n, below = np.uintp(channels), np.uintp(2 * width * channels)
     for line in range(begin, end):
         for k in range(width):

@@ -82,20 +82,20 @@ FLT_MAX, INFINITY, NAN = np.finfo(np.float32).max, real(np.inf), real(np.nan)
 
 
 @intrinsic
-def quotient(typing: Any, dividend: Any, divisor: Any) -> Any:
+def quotient(typing, dividend, divisor):
     """Return a / b as in IEEE 754, in any error model of numba: that of Python raises an error at 0."""
     return dividend(dividend, divisor), lambda context, builder, signature, values: builder.fdiv(*values)
 
 
 @inlined
-def _rest(r: Float) -> Float:
+def _rest(r):
     """Return ``e**r - 1`` for ``|r| <= ln(2)/2``."""
     z = real(r * r)
     return real(r + z * real(real(E0 + r * E1) + z * real(real(E2 + r * E3) + z * E4)))
 
 
 @inlined
-def _scaled(r: Float, shifted: Float) -> Float:
+def _scaled(r, shifted):
     """Return ``2**n * e**r``, ``shifted = n + ROUNDER_OF_HALVES``, in two steps: 2**n itself may overflow."""
     bits = real(shifted).view(word)
     half = word(bits >> 1)
@@ -103,13 +103,13 @@ def _scaled(r: Float, shifted: Float) -> Float:
 
 
 @inlined
-def exp(x: Float) -> Float:
+def exp(x):
     """Return e**x."""
     return exp_below(MOST_EXPONENT if x > MOST_EXPONENT else x)
 
 
 @inlined
-def exp_below(x: Float) -> Float:
+def exp_below(x):
     """Return e**x for x <= 89, as :func:`exp`."""
     x = LEAST_EXPONENT if x < LEAST_EXPONENT else x
     shifted = real(x * LOG2_E + ROUNDER_OF_HALVES)
@@ -118,7 +118,7 @@ def exp_below(x: Float) -> Float:
 
 
 @inlined
-def expm1(x: Float) -> Float:
+def expm1(x):
     """Return e**x - 1 for x <= 0, without its cancellation."""
     x = LEAST_NORMAL_EXPONENT if x < LEAST_NORMAL_EXPONENT else x
     shifted = real(x * LOG2_E + ROUNDER)
@@ -128,7 +128,7 @@ def expm1(x: Float) -> Float:
 
 
 @inlined
-def log(x: Float) -> Float:
+def log(x):
     """Return the natural logarithm: -inf of 0, NaN of what is below."""
     tiny = x < LEAST_NORMAL
     factor = TWO_25 if tiny else ONE
@@ -148,7 +148,7 @@ def log(x: Float) -> Float:
 
 
 @inlined
-def log1p(x: Float) -> Float:
+def log1p(x):
     """Return log(1 + x) for 0 <= x <= 1, without the rounding of the sum."""
     z = real(x * x)
     high = real(real(H4 + x * H5) + z * real(real(H6 + x * H7) + z * H8))
@@ -156,7 +156,7 @@ def log1p(x: Float) -> Float:
 
 
 @inlined
-def tanh(x: Float) -> Float:
+def tanh(x):
     """Return the hyperbolic tangent."""
     t = expm1(real(-TWO * abs(x)))
     found = abs(quotient(t, real(t + TWO)))
@@ -164,7 +164,7 @@ def tanh(x: Float) -> Float:
 
 
 @inlined
-def sigmoid(x: Float) -> Float:
+def sigmoid(x):
     """Return 1 / (1 + e**-x)."""
     z = exp_below(-abs(x))
     larger = ONE if x >= ZERO else z
@@ -172,7 +172,7 @@ def sigmoid(x: Float) -> Float:
 
 
 @inlined
-def _bell(size: Float) -> Float:
+def _bell(size):
     """Return ``e**(-size**2 / 2)`` for ``0 <= size <= 15``."""
     high = word(real(size).view(word) & FIRST_HALF).view(real)  # its square is exact
     square = real(-HALF * high * high)
@@ -183,7 +183,7 @@ def _bell(size: Float) -> Float:
 
 
 @inlined
-def normal(x: Float) -> tuple[Float, Float]:
+def normal(x):
     """Return the normal distribution at x, ``erfc(-x/sqrt(2)) / 2``, and its density."""
     size = real(min(abs(x), FARTHEST))
     above = HALF + size * (N1 + size * (N2 + size * (N3 + size * N4)))
@@ -195,7 +195,7 @@ def normal(x: Float) -> tuple[Float, Float]:
 
 
 @inlined
-def power(u: Float, c: Float, below: Float) -> Float:
+def power(u, c, below):
     """Return u**c, c not 0; ``below`` is the sign of the power of a negative u: 1, -1, or NaN where c is no integer.
 
     In float64: the error of the logarithm counts c times.

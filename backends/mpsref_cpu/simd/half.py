@@ -48,13 +48,13 @@ def as_storage(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 @generic
-def load(pixel: Any) -> Any:
+def load(pixel):
     """Return a stored pixel as float32: exact, also for subnormal numbers, infinities and NaN."""
 
-    def load_float(pixel: Any) -> Any:
+    def load_float(pixel):
         return pixel
 
-    def load_half(pixel: Any) -> Any:
+    def load_half(pixel):
         magnitude = word(word(pixel & 0x7FFF) << GAP)
         result = word(magnitude + BIAS)
         if magnitude < 1 << 23:  # subnormal: add the missing leading bit, then subtract its value
@@ -67,13 +67,13 @@ def load(pixel: Any) -> Any:
 
 
 @generic
-def store(value: Any, like: Any) -> Any:
+def store(value, like):
     """Return ``value`` as an element of an array of ``like``: to nearest, ties to even, from 65520 on infinity."""
 
-    def store_float(value: Any, like: Any) -> Any:
+    def store_float(value, like):
         return value
 
-    def store_half(value: Any, like: Any) -> Any:
+    def store_half(value, like):
         bits = real(value).view(word)
         magnitude = word(bits & 0x7FFFFFFF)
         result = word(word(magnitude - BIAS + 0xFFF + ((magnitude >> GAP) & 1)) >> GAP)

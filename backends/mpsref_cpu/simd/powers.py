@@ -5,8 +5,6 @@ Unlike ``pow``, these operations are correctly rounded and vectorized.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref_cpu.compiling import internal
@@ -15,7 +13,7 @@ MOST_FACTORS = 8
 
 
 @internal
-def raise_to_minus(exponent: float, base: Any, power: Any, count: int) -> None:
+def raise_to_minus(exponent, base, power, count):
     """Set ``power[i] = base[i]**-exponent`` for ``i < count``; bases that are 0 or negative give what IEEE 754 says."""
     n = np.uintp(count)
     quarters = abs(exponent) * 4

@@ -17,7 +17,6 @@ from llvmlite import ir
 from numba import types
 
 from mpsref_cpu.compiling import inlined
-from mpsref_cpu.simd.elementary import Float
 from mpsref_cpu.simd.half import load
 from mpsref_cpu.simd.vectors import INT, intrinsic, load_vector, maximum, plus, splat, zeros
 
@@ -56,19 +55,19 @@ def _sum(builder: Any, low: Any, high: Any) -> Any:
 
 
 @intrinsic
-def _sum_of(typing: Any, lanes: Any) -> Any:
+def _sum_of(typing, lanes):
     """Return the sum of all lanes."""
     return _halved(_sum)(typing, lanes)
 
 
 @intrinsic
-def _sums_of(typing: Any, lanes: Any, like: Any) -> Any:
+def _sums_of(typing, lanes, like):
     """Return as many sums of lanes as ``like`` has."""
     return _halved(_sum)(typing, lanes, like)
 
 
 @intrinsic
-def _largest_of(typing: Any, lanes: Any) -> Any:
+def _largest_of(typing, lanes):
     """Return the largest of all lanes; where one is NaN, any of them."""
     return _halved(lambda builder, low, high: builder.select(builder.fcmp_ordered(">", high, low), high, low))(
         typing, lanes
@@ -76,10 +75,10 @@ def _largest_of(typing: Any, lanes: Any) -> Any:
 
 
 @intrinsic
-def _times_plus(typing: Any, value: Any, other: Any, sums: Any) -> Any:
+def _times_plus(typing, value, other, sums):
     """Return the products of each pair, added to ``sums``, in one instruction where there is one."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         product = builder.fmul(*arguments[:2], flags=("contract",))
         return builder.fadd(product, arguments[2], flags=("contract",))
 
@@ -87,10 +86,10 @@ def _times_plus(typing: Any, value: Any, other: Any, sums: Any) -> Any:
 
 
 @intrinsic
-def _first(typing: Any, lanes: Any, count: Any) -> Any:
+def _first(typing, lanes, count):
     """Return ``lanes`` with zeros in all but the first ``count``."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         value, number = arguments
         words = ir.VectorType(INT, value.type.count)
         places = ir.Constant(words, list(range(value.type.count)))
@@ -101,7 +100,7 @@ def _first(typing: Any, lanes: Any, count: Any) -> Any:
 
 
 @inlined
-def total(values: Any, first: Any, count: int) -> Float:
+def total(values, first, count):
     """Return the sum of ``count`` values, stored as float32 or float16, from ``first`` on."""
     found = real(0)
     for start in range(0, count, MOST_TERMS):
@@ -122,7 +121,7 @@ def total(values: Any, first: Any, count: int) -> Float:
 
 
 @inlined
-def dot(values: Any, others: Any, first: Any, count: int) -> Float:
+def dot(values, others, first, count):
     """Return the sum of the products of ``count`` pairs from ``first`` on."""
     found = real(0)
     for start in range(0, count, MOST_TERMS):
@@ -146,7 +145,7 @@ def dot(values: Any, others: Any, first: Any, count: int) -> Float:
 
 
 @inlined
-def largest(values: Any, first: int, count: int) -> Float:
+def largest(values, first, count):
     """Return the largest of ``count`` >= 1 values from ``first`` on; where one is NaN, any of them."""
     if count >= FEW:
         last = first + count - FEW

@@ -54,24 +54,24 @@ def _align(array_type: Any) -> int:
 
 
 @intrinsic(prefer_literal=True)
-def zeros(typing: Any, width: Any) -> Any:
+def zeros(typing, width):
     """Return ``width`` zeros; ``width`` is a literal."""
     if not isinstance(width, types.IntegerLiteral):
         return None
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
     return Vector(width.literal_value)(width), generate
 
 
 @intrinsic(prefer_literal=True)
-def zeros_like(typing: Any, array: Any, width: Any) -> Any:
+def zeros_like(typing, array, width):
     """Return ``width`` zeros of the dtype of ``array``, float32 or float64; ``width`` is a literal."""
     if not isinstance(width, types.IntegerLiteral):
         return None
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
     return Vector(width.literal_value, array.dtype)(array, width), generate
@@ -84,23 +84,23 @@ def splat(builder: Any, value: Any, vector: ir.VectorType) -> Any:
 
 
 @intrinsic
-def broadcast(typing: Any, value: Any, like: Any) -> Any:
+def broadcast(typing, value, like):
     """Return a vector like ``like`` with ``value`` in all lanes."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         return splat(builder, arguments[0], arguments[1].type)
 
     return like(like.element, like), generate
 
 
 @intrinsic
-def load_vector(typing: Any, array: Any, index: Any, like: Any) -> Any:
+def load_vector(typing, array, index, like):
     """Return as many elements of ``array`` from ``index`` on as ``like`` has, in the type of its elements.
 
     The array is float32 or float64, or holds the bits of float16.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         element = context.get_data_type(array.dtype)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], ir.VectorType(element, like.width))
         stored = builder.load(pointer, align=_align(array))
@@ -134,10 +134,10 @@ def _converted(builder: Any, value: Any, to: ir.VectorType) -> Any:
 
 
 @intrinsic
-def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+def add_to(typing, array, index, lanes):
     """Add ``lanes`` to the elements of ``array``, float32 or float64, from ``index`` on."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
         term = _converted(builder, arguments[2], vector)
@@ -149,10 +149,10 @@ def add_to(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
 
 
 @intrinsic
-def store_vector(typing: Any, array: Any, index: Any, lanes: Any) -> Any:
+def store_vector(typing, array, index, lanes):
     """Set the elements of ``array``, float32, float64 or the bits of float16, from ``index`` on to ``lanes``."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         vector = ir.VectorType(context.get_data_type(array.dtype), lanes.width)
         pointer = _pointer(context, builder, array, arguments[0], arguments[1], vector)
         value = arguments[2]
@@ -187,10 +187,10 @@ def _narrowed(builder: Any, value: Any, half: Any) -> Any:
 
 
 @intrinsic
-def any_nan(typing: Any, lanes: Any) -> Any:
+def any_nan(typing, lanes):
     """Return whether any lane is NaN; also where infinities of both signs meet."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         (value,) = arguments
         while value.type.count > REGISTER:  # a NaN survives in sums of halves: one register is tested
             half = value.type.count // 2
@@ -220,7 +220,7 @@ def _elementwise(generate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @intrinsic
-def maximum(typing: Any, value: Any, best: Any) -> Any:
+def maximum(typing, value, best):
     """Return the larger of each pair, and ``best`` where one is NaN."""
     return _elementwise(lambda builder, v, b: builder.select(builder.fcmp_ordered(">", v, b), v, b))(
         typing, value, best
@@ -228,28 +228,28 @@ def maximum(typing: Any, value: Any, best: Any) -> Any:
 
 
 @intrinsic
-def plus(typing: Any, value: Any, other: Any) -> Any:
+def plus(typing, value, other):
     """Return the sums of each pair."""
     return _elementwise(lambda builder, v, w: builder.fadd(v, w))(typing, value, other)
 
 
 @intrinsic
-def minus(typing: Any, value: Any, other: Any) -> Any:
+def minus(typing, value, other):
     """Return the differences of each pair."""
     return _elementwise(lambda builder, v, w: builder.fsub(v, w))(typing, value, other)
 
 
 @intrinsic
-def times(typing: Any, value: Any, other: Any) -> Any:
+def times(typing, value, other):
     """Return the products of each pair."""
     return _elementwise(lambda builder, v, w: builder.fmul(v, w))(typing, value, other)
 
 
 @intrinsic
-def multiply_add(typing: Any, total: Any, factor: Any, value: Any) -> Any:
+def multiply_add(typing, total, factor, value):
     """Return ``total + factor * value``, rounded once where the machine can; ``factor`` is a number or lanes."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         total, factor, value = arguments
         if not isinstance(factor.type, ir.VectorType):
             factor = splat(builder, factor, value.type)
@@ -260,10 +260,10 @@ def multiply_add(typing: Any, total: Any, factor: Any, value: Any) -> Any:
 
 
 @intrinsic
-def from_lane(typing: Any, lanes: Any, first: Any) -> Any:
+def from_lane(typing, lanes, first):
     """Return ``lanes`` with zeros before lane ``first``."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context, builder, signature, arguments):
         lanes, first = arguments
         numbers = ir.Constant(ir.VectorType(INT, lanes.type.count), list(range(lanes.type.count)))
         taken = builder.icmp_signed(">=", numbers, splat(builder, builder.trunc(first, INT), numbers.type))
@@ -273,20 +273,20 @@ def from_lane(typing: Any, lanes: Any, first: Any) -> Any:
 
 
 @intrinsic
-def where_equal(typing: Any, value: Any, best: Any, amount: Any) -> Any:
+def where_equal(typing, value, best, amount):
     """Return ``amount`` where ``value`` equals ``best``, and 0 elsewhere."""
 
-    def generate(builder: Any, v: Any, b: Any, amount: Any) -> Any:
+    def generate(builder, v, b, amount):
         return builder.select(builder.fcmp_ordered("==", v, b), amount, ir.Constant(amount.type, None))
 
     return _elementwise(generate)(typing, value, best, amount)
 
 
 @intrinsic
-def without(typing: Any, amount: Any, taken: Any) -> Any:
+def without(typing, amount, taken):
     """Return ``amount`` where ``taken`` is 0, and 0 where it is ``amount``; it is one of them."""
 
-    def generate(builder: Any, amount: Any, taken: Any) -> Any:
+    def generate(builder, amount, taken):
         words = ir.VectorType(INT, amount.type.count)
         return builder.bitcast(builder.xor(builder.bitcast(amount, words), builder.bitcast(taken, words)), amount.type)
 

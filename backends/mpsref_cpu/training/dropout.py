@@ -6,7 +6,7 @@ has a value of its own, else its rows, else its pixels.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def _lines(mask: Array, image: Array) -> tuple[Lines, int]:
 
 
 @compiled
-def _mask(begin: int, end: int, groups: int, first: int, words: Any, bits: Any) -> None:
+def _mask(begin, end, groups, first, words, bits):
     """Compute groups of blocks from ``begin`` to ``end``, counted through all images."""
     size = bits.shape[1]
     low, high, k0, k1, threshold = words[0], words[1], words[2], words[3], words[4]
@@ -107,7 +107,7 @@ def _mask(begin: int, end: int, groups: int, first: int, words: Any, bits: Any) 
 
 
 @inlined
-def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, Any, Any, Any]:
+def _philox(c0, c1, c2, c3, k0, k1):
     """Return the four words of a counter, as :func:`mpsref.kernels.dropout.philox4x32` does."""
     for _ in range(ROUNDS):
         p0, p1 = product(FIRST * product(c0)), product(SECOND * product(c2))
@@ -118,7 +118,7 @@ def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, 
 
 
 @compiled
-def _apply(begin: int, end: int, lines: Lines, source: Any, mask: Any, scale: Any, target: Any) -> None:
+def _apply(begin, end, lines, source, mask, scale, target):
     """Compute rows of lines from ``begin`` to ``end``."""
     for row in range(begin, end):
         image, y = divmod(row, lines.height)

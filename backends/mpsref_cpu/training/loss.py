@@ -104,20 +104,7 @@ def _run(
 
 
 @compiled
-def _compute(
-    begin: int,
-    end: int,
-    cut: Cut,
-    what: int,
-    form: Any,
-    factors: Any,
-    g: Any,
-    y: Any,
-    t: Any,
-    weights: Any,
-    out: Any,
-    sums: Any,
-) -> None:
+def _compute(begin, end, cut, what, form, factors, g, y, t, weights, out, sums):
     """Compute blocks from ``begin`` to ``end``, counted through all images, each of which has a factor."""
     values, lanes = np.empty(cut.long, real), np.empty(LANES, real)
     memory = memory_for(form, cut.long, cut.channels)
@@ -142,25 +129,23 @@ def _compute(
 
 
 @generic
-def memory_for(form: Any, size: int, channels: int) -> Any:
+def memory_for(form, size, channels):
     """Return the workspace of a loss for a block."""
 
-    def nothing(form: Any, size: int, channels: int) -> Any:
+    def nothing(form, size, channels):
         return None
 
-    def pixels(form: Any, size: int, channels: int) -> Any:
+    def pixels(form, size, channels):
         return pixels_of(size, channels)
 
     return pixels if form.instance_class is SoftMaxCrossEntropy else nothing
 
 
 @generic
-def fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> Any:
+def fill(values, what, form, memory, y, t, at, count, channels):
     """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
 
-    def elements(
-        values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int
-    ) -> None:
+    def elements(values, what, form, memory, y, t, at, count, channels):
         n = np.uintp(count)
         if what == ELEMENT:
             for i in range(n):
@@ -175,9 +160,7 @@ def fill(values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any
                 prediction, label = load(y[at + i]), load(t[at + i])
                 values[i] = known(label_slope(form, prediction, form.a * label + form.b), prediction, label)
 
-    def pixels(
-        values: Any, what: int, form: Any, memory: Any, y: Any, t: Any, at: Any, count: int, channels: int
-    ) -> None:
+    def pixels(values, what, form, memory, y, t, at, count, channels):
         fill_pixels(values, what, form, memory, y, t, at, count, channels)
 
     return pixels if form.instance_class is SoftMaxCrossEntropy else elements

@@ -38,30 +38,30 @@ ELEMENT, SLOPE, LABEL_SLOPE = range(3)
 
 
 @generic
-def times(t: Any, factor: Any) -> Any:
+def times(t, factor):
     """Return t * factor, 0 where t is 0."""
 
-    def product(t: Any, factor: Any) -> Any:
+    def product(t, factor):
         return ZERO if t == ZERO else t * factor
 
     return product
 
 
 @generic
-def over(t: Any, divisor: Any) -> Any:
+def over(t, divisor):
     """Return t / divisor, 0 where t is 0."""
 
-    def ratio(t: Any, divisor: Any) -> Any:
+    def ratio(t, divisor):
         return ZERO if t == ZERO else quotient(t, divisor)
 
     return ratio
 
 
 @generic
-def clamped(value: Any, most: Any) -> Any:
+def clamped(value, most):
     """Return a value in [-most, most]."""
 
-    def between(value: Any, most: Any) -> Any:
+    def between(value, most):
         return most if value > most else (-most if value < -most else value)
 
     return between
@@ -201,7 +201,7 @@ class KullbackLeiblerDivergence(Parameters):
 
 
 @inlined
-def total_of(values: Any, at: Any, count: int, lanes: Any) -> float:
+def total_of(values, at, count, lanes):
     """Return the sum of ``count`` float32 values: LANES partial sums, stored in ``lanes`` and added up in float64."""
     sums = zeros(LANES)
     whole = at + np.uintp(count // LANES * LANES)
@@ -241,24 +241,24 @@ def compiled_form(loss: Loss) -> Parameters:
 
 
 @generic
-def element(f: Any, y: Any, t: Any) -> Any:
+def element(f, y, t):
     """Return the loss of a prediction and a smoothed label."""
     return f.instance_class.element
 
 
 @generic
-def slope(f: Any, y: Any, t: Any) -> Any:
+def slope(f, y, t):
     """Return its derivative by the prediction."""
     return f.instance_class.slope
 
 
 @generic
-def label_slope(f: Any, y: Any, t: Any) -> Any:
+def label_slope(f, y, t):
     """Return its derivative by the smoothed label."""
     return f.instance_class.label_slope
 
 
 @inlined
-def known(value: Any, y: Any, t: Any) -> Any:
+def known(value, y, t):
     """Return ``value``, NaN where the prediction or the label is."""
     return value if (y == y) & (t == t) else NAN

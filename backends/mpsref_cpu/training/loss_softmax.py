@@ -37,7 +37,7 @@ class Pixels(NamedTuple):
 
 
 @inlined
-def pixels_of(size: int, channels: int) -> Any:
+def pixels_of(size, channels):
     """Return memory for a block of ``size`` elements."""
     count = size // channels
     return Pixels(
@@ -46,9 +46,7 @@ def pixels_of(size: int, channels: int) -> Any:
 
 
 @inlined
-def fill_pixels(
-    values: Any, what: int, form: Any, pixels: Any, y: Any, t: Any, at: Any, count: int, channels: int
-) -> None:
+def fill_pixels(values, what, form, pixels, y, t, at, count, channels):
     """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
     _prepare(pixels, y, t, at, count, channels)
     n = np.uintp(channels)
@@ -69,7 +67,7 @@ def fill_pixels(
 
 
 @inlined
-def _prepare(pixels: Any, y: Any, t: Any, at: Any, count: int, channels: int) -> None:
+def _prepare(pixels, y, t, at, count, channels):
     """Compute the intermediate values of a block."""
     number, n = np.uintp(count // channels), np.uintp(channels)
     for p in range(number):

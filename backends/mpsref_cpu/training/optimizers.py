@@ -87,7 +87,7 @@ def adam(problem: AdamStep, *inputs: Array, out: tuple[Array, ...]) -> None:
 
 
 @inlined
-def _prepare(prepared: Any, p: Preparation, gradient: Any, value: Any, at: int, n: int) -> None:
+def _prepare(prepared, p, gradient, value, at, n):
     """Set ``prepared`` to the gradients from ``at`` on as the update uses them."""
     for i in range(n):
         g = gradient[at + i]
@@ -103,14 +103,14 @@ def _prepare(prepared: Any, p: Preparation, gradient: Any, value: Any, at: int, 
 
 
 @inlined
-def _block(row: int, size: int) -> tuple[Any, Any]:
+def _block(row, size):
     """Return where a block begins and how many elements it has."""
     at = row * BLOCK
     return np.uintp(at), np.uintp(min(BLOCK, size - at))
 
 
 @compiled
-def _plain(begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, new_value: Any) -> None:
+def _plain(begin, end, p, c, gradient, value, new_value):
     prepared, lr = np.empty(BLOCK, real), c[0]
     for row in range(begin, end):
         at, n = _block(row, value.size)
@@ -120,9 +120,7 @@ def _plain(begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: A
 
 
 @compiled
-def _momentum(
-    begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, m: Any, new_value: Any, new_m: Any
-) -> None:
+def _momentum(begin, end, p, c, gradient, value, m, new_value, new_m):
     prepared, lr, scale = np.empty(BLOCK, real), c[0], c[1]
     for row in range(begin, end):
         at, n = _block(row, value.size)
@@ -134,9 +132,7 @@ def _momentum(
 
 
 @compiled
-def _nesterov(
-    begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, m: Any, new_value: Any, new_m: Any
-) -> None:
+def _nesterov(begin, end, p, c, gradient, value, m, new_value, new_m):
     prepared, lr, scale = np.empty(BLOCK, real), c[0], c[1]
     for row in range(begin, end):
         at, n = _block(row, value.size)
@@ -148,9 +144,7 @@ def _nesterov(
 
 
 @compiled
-def _rmsprop(
-    begin: int, end: int, p: Preparation, c: Any, gradient: Any, value: Any, s: Any, new_value: Any, new_s: Any
-) -> None:
+def _rmsprop(begin, end, p, c, gradient, value, s, new_value, new_s):
     prepared, lr, decay, rest, epsilon = np.empty(BLOCK, real), c[0], c[1], c[2], c[3]
     for row in range(begin, end):
         at, n = _block(row, value.size)
@@ -162,7 +156,7 @@ def _rmsprop(
 
 
 @inlined
-def _move(c: Any, prepared: Any, m: Any, u: Any, new_m: Any, new_u: Any, at: int, n: int) -> None:
+def _move(c, prepared, m, u, new_m, new_u, at, n):
     """Compute momentum and velocity: a loop each, as the compiler gives up on loops over many arrays."""
     beta1, rest1, beta2, rest2 = c[1], c[2], c[3], c[4]
     for i in range(n):
@@ -172,19 +166,7 @@ def _move(c: Any, prepared: Any, m: Any, u: Any, new_m: Any, new_u: Any, at: int
 
 
 @compiled
-def _adam(
-    begin: int,
-    end: int,
-    p: Preparation,
-    c: Any,
-    gradient: Any,
-    value: Any,
-    m: Any,
-    u: Any,
-    new_value: Any,
-    new_m: Any,
-    new_u: Any,
-) -> None:
+def _adam(begin, end, p, c, gradient, value, m, u, new_value, new_m, new_u):
     prepared, rate, epsilon = np.empty(BLOCK, real), c[0], c[5]
     for row in range(begin, end):
         at, n = _block(row, value.size)
@@ -195,21 +177,7 @@ def _adam(
 
 
 @compiled
-def _amsgrad(
-    begin: int,
-    end: int,
-    p: Preparation,
-    c: Any,
-    gradient: Any,
-    value: Any,
-    m: Any,
-    u: Any,
-    umax: Any,
-    new_value: Any,
-    new_m: Any,
-    new_u: Any,
-    new_umax: Any,
-) -> None:
+def _amsgrad(begin, end, p, c, gradient, value, m, u, umax, new_value, new_m, new_u, new_umax):
     prepared, rate, epsilon = np.empty(BLOCK, real), c[0], c[5]
     for row in range(begin, end):
         at, n = _block(row, value.size)
