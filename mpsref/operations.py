@@ -272,7 +272,7 @@ class Problem(_Record):
 
         ``given`` has a value for each of :attr:`inputs`, ``options`` the fields that no shape determines.
         """
-        return _posed(cls, spec, given, options)
+        return _from_call(cls, spec, given, options)
 
 
 class ImageProblem(Problem):
@@ -356,7 +356,7 @@ def _declared_specs() -> Iterator[type[Spec]]:
             yield kind
 
 
-def _posed(
+def _from_call(
     kind: type[Any], spec: Spec, given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Any, dict[int, Array]]:
     """Check the arrays of a call, infer the fields of its problem from their shapes, and compare all shapes."""
