@@ -132,9 +132,9 @@ def shape(code: str) -> Codec:
     )
 
 
-def image_shape(name: str) -> Codec:
-    """Return the codec of the shape (N, H, W, C) of the image called ``name`` in messages."""
-    return shape("nhwc")._replace(convert=lambda _, value: arrays.as_shape(f"{name}.shape", value), length=4)
+def image_shape() -> Codec:
+    """Return the codec of the shape (N, H, W, C) of an image."""
+    return shape("nhwc")._replace(convert=arrays.as_shape, length=4)
 
 
 def dims(code: str) -> Codec:

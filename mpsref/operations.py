@@ -278,7 +278,7 @@ class Problem(_Record):
 class ImageProblem(Problem):
     """A problem whose source is an image (N, H, W, C)."""
 
-    source_shape: ImageShape = parameter(codecs.image_shape("x"))
+    source_shape: ImageShape = parameter(codecs.image_shape())
 
     def axis(self, letter: str) -> int:
         """Return N, H, W or C of the source image."""
@@ -391,6 +391,8 @@ def _from_call(
             values[name] = arrays.as_vector(name, values[name], expected, *images)
         elif shapes[name] != expected:
             others = ", ".join(f"{other} of shape {shape}" for other, shape in shapes.items() if other != name)
+            if "source_shape" in options:
+                others += f" and a source of shape {problem.source_shape}"
             raise ShapeError(
                 f"{name} has shape {shapes[name]}; with {others or problem.spec} it must have shape {expected}"
                 f"{problem.shape_hint(name, shapes[name])}"
@@ -404,7 +406,14 @@ def _from_call(
     return problem, inputs
 
 
-_CONVERTED = {"image": arrays.as_image, "shape": arrays.as_image, "weights": arrays.as_float, "uint8": arrays.as_array}
+def _as_weights(name: str, value: Any) -> Array:
+    weights = arrays.as_float(name, value)
+    if 0 in weights.shape:
+        raise ShapeError(f"{name} has shape {weights.shape}; each axis must be >= 1")
+    return weights
+
+
+_CONVERTED = {"image": arrays.as_image, "shape": arrays.as_image, "weights": _as_weights, "uint8": arrays.as_array}
 
 
 def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred: dict[str, Any]) -> None:

@@ -176,7 +176,7 @@ def test_explain():
         (["replay", CASE, "-b", "nope"], "unknown backend 'nope'; installed: 'reference'"),
         (["replay", "nonsense", "-b", "cpu"], "has no ':'"),
         (["explain", "PoolingAverage.forward:n1h1w1c1,k0x1"], "kernel_size[0] is 0; it must be an integer >= 1"),
-        (["check", "-k", "Nope"], "unknown kernel 'Nope'; known: PoolingAverage.forward"),
+        (["check", "-k", "Nope"], "unknown kernel 'Nope'; known: Adam.step"),
         (["check", "-b", "nope"], "unknown backend 'nope'"),
     ],
 )

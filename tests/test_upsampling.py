@@ -242,7 +242,7 @@ def test_bad_parameters_and_shapes() -> None:
         ShapeError, match=r"g has shape \(1, 3, 4, 1\).*it must have shape .*scale \(2, 2\) times the length"
     ):
         up.gradient(np.zeros((1, 3, 4, 1), F32))
-    with pytest.raises(ShapeError, match=r"it must have \(1, 4, 6, 1\)"):
+    with pytest.raises(ShapeError, match=r"it must have shape \(1, 4, 6, 1\)"):
         up.gradient(np.zeros((1, 4, 4, 1), F32), (1, 2, 3, 1))
     with pytest.raises(ShapeError, match="rank 2"):
         up.forward(np.zeros((4, 4), F32))

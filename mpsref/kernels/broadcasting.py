@@ -86,7 +86,7 @@ class Broadcasting(Spec):
         return x[0], height, width, channels
 
 
-_nhwc = codecs.image_shape("y")
+_nhwc = codecs.image_shape()
 _SECONDARY = _nhwc._replace(
     example=f"y{_nhwc.example}", pattern=f"y{_nhwc.pattern}", write=lambda shape: f"y{_nhwc.write(shape)}"
 )
