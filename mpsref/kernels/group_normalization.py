@@ -123,8 +123,15 @@ class ImageNormalization(Spec):
 
 
 class InstanceNormalization(ImageNormalization):
-    """Instance normalization: the statistics of each channel of each image. ``epsilon`` is at least 0.
+    """Instance normalization: the statistics of each channel of each image.
 
+    Parameters
+    ----------
+    epsilon : float, optional
+        At least 0, added to the variance; default: the smallest normal float32.
+
+    Examples
+    --------
     >>> x = np.array([[1, 10], [3, 14]], float).reshape(1, 1, 2, 2)
     >>> InstanceNormalization(epsilon=3).forward(x, gamma=[2, 7**0.5], beta=[0, 1]).round(6).ravel().tolist()
     [-1.0, -1.0, 1.0, 3.0]
@@ -139,8 +146,15 @@ class InstanceNormalization(ImageNormalization):
 class GroupNormalization(ImageNormalization):
     """Group normalization: the statistics of ``groups`` blocks of channels of each image.
 
-    ``groups`` is at least 1 and divides the number of channels; ``epsilon`` is at least 0.
+    Parameters
+    ----------
+    groups : int, optional
+        Number of blocks, at least 1; it divides the number of channels.
+    epsilon : float, optional
+        At least 0, added to the variance; default: the smallest normal float32.
 
+    Examples
+    --------
     >>> x = np.array([1, 3, 2, 6, 5, 7, 2, 10], float).reshape(1, 1, 2, 4)
     >>> GroupNormalization(groups=2, epsilon=4).forward(x)[0, 0, :, :2].round(6).tolist()
     [[-1.0, -0.333333], [0.333333, 1.0]]

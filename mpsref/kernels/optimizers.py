@@ -69,6 +69,19 @@ class Optimizer(Spec):
 class StochasticGradientDescent(Optimizer):
     """Stochastic gradient descent, with momentum if the array of momentum is given.
 
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Finite, of any sign.
+    momentum_scale : float, optional
+        Factor of the momentum; finite.
+    use_nesterov_momentum : bool, optional
+        Whether the step looks ahead along the momentum.
+
+    Notes
+    -----
+    Rescaling, clipping and regularization of the gradient are keyword parameters, as in ``Optimizer``.
+
     Examples
     --------
     >>> sgd = StochasticGradientDescent(0.1, momentum_scale=0.9)
@@ -117,7 +130,20 @@ class StochasticGradientDescent(Optimizer):
 
 
 class RMSProp(Optimizer):
-    """Root mean square propagation: ``s`` is a running mean of squares; ``decay`` in [0, 1], ``epsilon`` >= 0.
+    """Root mean square propagation: ``s`` is a running mean of squares.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Finite, of any sign.
+    decay : float, optional
+        Weight of the running mean, in [0, 1].
+    epsilon : float, optional
+        Added to the root, at least 0.
+
+    Notes
+    -----
+    Rescaling, clipping and regularization of the gradient are keyword parameters, as in ``Optimizer``.
 
     Examples
     --------
@@ -144,7 +170,20 @@ class RMSProp(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam, and with ``umax`` AMSGrad; ``beta1`` and ``beta2`` in [0, 1), ``epsilon`` >= 0.
+    """Adam, and with ``umax`` AMSGrad.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Finite, of any sign.
+    beta1, beta2 : float, optional
+        Decay of momentum and of velocity, in [0, 1).
+    epsilon : float, optional
+        Added to the root, at least 0.
+
+    Notes
+    -----
+    Rescaling, clipping and regularization of the gradient are keyword parameters, as in ``Optimizer``.
 
     Examples
     --------

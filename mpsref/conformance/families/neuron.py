@@ -128,7 +128,7 @@ def linear_in_g(case: Case, backend: Backend) -> None:
     same("linear in g", 2 * once, twice, ErrorBound(2 * bound.magnitude, bound.m))
 
 
-def pieces_add_up(case: Case, backend: Backend) -> None:
+def images_add_up(case: Case, backend: Backend) -> None:
     """The gradients for the slopes of the images add up to that of the batch."""
     assert isinstance(case.problem, NeuronGradient)
     n, height, width, c = case.problem.source_shape
@@ -136,7 +136,7 @@ def pieces_add_up(case: Case, backend: Backend) -> None:
     one = replace(case.problem, source_shape=(1, height, width, c))
     (whole,) = compute(case.problem, backend, g, x)
     parts = [compute(one, backend, g[k : k + 1], x[k : k + 1])[0].astype(np.float64) for k in range(n)]
-    same("pieces add up", whole, np.sum(parts, 0).astype(whole.dtype), expected(case)[0][1])
+    same("images add up", whole, np.sum(parts, 0).astype(whole.dtype), expected(case)[0][1])
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ FAMILY = Family(
             {
                 "forward": (repeatable, one_image_at_a_time, table),
                 "gradient": (repeatable, one_image_at_a_time, table, linear_in_g),
-                "parameter_gradient": (repeatable, pieces_add_up),
+                "parameter_gradient": (repeatable, images_add_up),
             },
             {"parameter_gradient": LAYOUT_MUTANTS},
         )
