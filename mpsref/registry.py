@@ -205,7 +205,7 @@ class _Prepared(NamedTuple):
 
 
 CALLS = 64
-"""Prepared calls that a spec keeps."""
+"""The number of prepared calls that a spec or a problem keeps."""
 
 
 def call(
@@ -320,11 +320,17 @@ def _prepare_call(
     prepared = _prepare(problem, backend, sources)
     as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
     if key and as_passed and _is_plain(tuple(options.values())):
-        calls = spec.__dict__.setdefault("_calls", {})
-        if len(calls) >= CALLS:
-            calls.clear()
-        prepared = calls[tuple(key)] = prepared._replace(positions=tuple(inputs))
+        prepared = prepared._replace(positions=tuple(inputs))
+        _keep(spec, tuple(key), prepared)
     return prepared, sources, list(inputs.values())
+
+
+def _keep(owner: Spec | Problem, key: tuple[Any, ...], prepared: _Prepared) -> None:
+    """Keep a prepared call with its spec or problem; where there are too many, start anew."""
+    calls = owner.__dict__.setdefault("_calls", {})
+    if len(calls) >= CALLS:
+        calls.clear()
+    calls[key] = prepared
 
 
 def _is_plain(value: Any) -> bool:
@@ -369,16 +375,15 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
         return _run_on_device(problem, inputs, out, chosen)
     sources = list(inputs)
     key = chosen, *[array.dtype for array in inputs]
-    calls = problem.__dict__.setdefault("_calls", {})
-    prepared = calls.get(key)
+    prepared = problem.__dict__.get("_calls", {}).get(key)
     for position, array in enumerate(inputs):
         if type(array) is not np.ndarray or not array.flags.c_contiguous or not array.dtype.isnative:
             sources[position] = arrays.native(array)
             prepared = None
     if prepared is None:
         prepared = _prepare(problem, chosen, sources)
-        if len(calls) < CALLS and all(map(operator.is_, sources, inputs)):
-            calls[key] = prepared
+        if all(map(operator.is_, sources, inputs)):
+            _keep(problem, key, prepared)
     return _execute(prepared, problem, sources, inputs, out)
 
 

@@ -23,7 +23,7 @@ def documented():
     entry = re.compile(
         r"^\.\. (?:currentmodule:: (.+)|auto(?:class|function|data):: (\w+)\n(?:   :members: (.+))?)", re.MULTILINE
     )
-    for page in sorted((DOCS / "reference").glob("*.md")):
+    for page in sorted((*(DOCS / "reference").glob("*.md"), *DOCS.glob("*.md"))):
         module = ""
         for where, name, members in entry.findall(page.read_text("utf-8")):
             module = where or module

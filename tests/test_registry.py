@@ -431,3 +431,20 @@ def test_an_implementation_sees_plain_arrays_at_every_call() -> None:
     for given in (x, x[:, ::-1], x[..., ::-1], x.astype(">f4"), np.asfortranarray(x), x):
         pool.forward(given, backend=looking)
     assert seen == [True] * 6
+
+
+@pytest.mark.parametrize("kernel", ["PoolingAverage", "PoolingMax", "PoolingL2Norm", "SoftMax", "Neuron"])
+def test_a_repeated_gradient_crosses_few_functions(kernel: str) -> None:
+    parameters = {"SoftMax": (), "Neuron": ("tanh",)}.get(kernel, (2, 2))
+    spec = getattr(mpsref, kernel)(*parameters)
+    y = spec.forward(X, backend="cpu")
+    for _ in range(2):
+        spec.gradient(y, y if kernel == "SoftMax" else X, backend="cpu")
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        spec.gradient(y, y if kernel == "SoftMax" else X, backend="cpu")
+    finally:
+        sys.setprofile(None)
+    assert called[0] == "gradient"
+    assert len(called) <= 8, called

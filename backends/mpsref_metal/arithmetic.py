@@ -13,8 +13,6 @@ from mpsref.registry import OperationKey
 from mpsref_metal.broadcasting import fold_rows, pairing, types_of
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 PARTS = ("operands", "arithmetic")
 OPERATIONS = {"add": 0, "subtract": 0, "multiply": 1, "divide": 2}
 LARGEST = float(np.finfo(np.float32).max)

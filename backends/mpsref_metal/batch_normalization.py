@@ -18,8 +18,6 @@ from mpsref.kernels.batch_normalization import (
 from mpsref_metal.launch import Launcher, store, typedef
 from mpsref_metal.neuron import neuron_parameters
 
-__all__ = ["IMPLEMENTATIONS"]
-
 SOURCE = "neuron", "batch_normalization"
 
 GROUP = 64

@@ -8,8 +8,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.broadcasting import BroadcastProblem
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["fold_rows", "pairing", "types_of"]
-
 
 def pairing(problem: BroadcastProblem, count: int) -> Array:
     """Return the struct ``Pairing`` for a launch of ``count`` threads."""

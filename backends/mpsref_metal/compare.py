@@ -12,8 +12,6 @@ from mpsref.registry import OperationKey
 from mpsref_metal.broadcasting import pairing, types_of
 from mpsref_metal.launch import Launcher
 
-__all__ = ["IMPLEMENTATIONS"]
-
 LARGEST = float(np.finfo(np.float32).max)
 
 

@@ -12,8 +12,6 @@ from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher, typedef
 from mpsref_metal.movement import gather
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Array) -> None:
     """Fill ``out`` with all sources, which travel in one buffer."""

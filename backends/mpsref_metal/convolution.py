@@ -12,8 +12,6 @@ from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientDa
 from mpsref_metal.launch import Launcher, store, typedef
 from mpsref_metal.neuron import neuron_parameters
 
-__all__ = ["IMPLEMENTATIONS", "bias_sums", "by_inputs", "by_outputs", "filtered", "weight_sums"]
-
 SUMS = ("convolution_sums",)
 
 TILE = 4

@@ -13,8 +13,6 @@ from mpsref.kernels.convolution_transpose import (
 from mpsref_metal.convolution import bias_sums, by_inputs, by_outputs, filtered, weight_sums
 from mpsref_metal.launch import Launcher, store
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(
     launch: Launcher, problem: TransposeForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array

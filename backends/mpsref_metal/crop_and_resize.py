@@ -10,8 +10,6 @@ from mpsref.registry import OperationKey
 from mpsref_metal.interpolation import resample
 from mpsref_metal.launch import Launcher
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(launch: Launcher, problem: CropAndResizeForward, x: Array, out: Array) -> None:
     """Fill ``out`` with interpolated pixels and zeros."""

@@ -13,8 +13,6 @@ from mpsref.kernels.cross_channel_normalization import (
 )
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 PARTS = ("cross_channel_normalization",)
 
 

@@ -10,8 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.dropout import Dropout, DropoutProblem, MaskProblem, halves
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 MASKED = np.dtype(
     [
         *((name, "u4") for name in ("count", "height", "width", "channels")),

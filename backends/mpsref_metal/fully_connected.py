@@ -8,8 +8,6 @@ from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientDa
 from mpsref_metal import convolution
 from mpsref_metal.launch import Launcher
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(
     launch: Launcher, problem: ConvolutionForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array

@@ -16,8 +16,6 @@ from mpsref.kernels.group_normalization import (
 )
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 FEW = 4096
 """Up to so many values of a group one simdgroup adds them up; eight otherwise."""
 

@@ -8,8 +8,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.interpolation import Sampling
 from mpsref_metal.launch import Launcher
 
-__all__ = ["resample"]
-
 
 def resample(launch: Launcher, axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out: Array) -> None:
     """Fill ``out`` with ``source`` sampled along y and x, or with the gradient of that."""

@@ -20,8 +20,6 @@ from mpsref.arguments.device import DeviceArray
 from mpsref.errors import UnsupportedError
 from mpsref_metal.runtimes import ArrayDevice, Device
 
-__all__ = ["Launcher", "store", "typedef"]
-
 STORAGE = {"float32": "float", "float16": "half"}
 
 MOST_THREADS = 2**32 - 2**12

@@ -10,8 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.local_contrast_normalization import LocalContrastNormalization
 from mpsref_metal.normalization_windows import forward_of, gradient_of
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def parameters(problem: Any) -> Array:
     """Return alpha, beta, delta, p0, pm, ps and N."""

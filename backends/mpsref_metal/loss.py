@@ -8,8 +8,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 IN_A_RUN = 256
 """Elements that one thread adds up."""
 

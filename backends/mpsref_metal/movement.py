@@ -8,8 +8,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["gather", "gather_sums"]
-
 
 def gather(launch: Launcher, table: Gather, fills: Array, source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` that ``table`` names, and with ``fills`` where it names none."""

@@ -10,8 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS", "neuron_parameters"]
-
 PARTS = "neuron", "neuron_kernels"
 
 IN_A_PART = 1024

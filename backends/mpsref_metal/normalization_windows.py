@@ -10,8 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["forward_of", "gradient_of"]
-
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
 

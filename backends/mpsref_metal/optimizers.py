@@ -18,8 +18,6 @@ from mpsref.kernels.optimizers import (
 )
 from mpsref_metal.launch import Launcher
 
-__all__ = ["IMPLEMENTATIONS"]
-
 CONSTANTS = "rate", "keep", "add", "keep_square", "add_square", "epsilon"
 NUMBERS = np.dtype([("count", "u4"), *((name, "f4") for name in ("low", "high", "rescale", "scale", *CONSTANTS))])
 FLT_MAX = float(np.finfo(np.float32).max)

@@ -10,8 +10,6 @@ from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher
 from mpsref_metal.movement import gather, gather_sums
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def forward(launch: Launcher, problem: PadForward, x: Array, out: Array) -> None:
     """Fill ``out`` with the padded image."""

@@ -11,8 +11,6 @@ from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.tables import Reads, Touching
 from mpsref_metal.launch import Launcher
 
-__all__ = ["forward_of", "gradient_of"]
-
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
 CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4")])
 

@@ -9,8 +9,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref_metal.launch import Launcher
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def average(launch: Launcher, problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
     """Run ``forward``, y from x, or ``gradient``, dx from g: the same gather with other tables."""

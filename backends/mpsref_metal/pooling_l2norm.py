@@ -5,8 +5,6 @@ from __future__ import annotations
 from mpsref import PoolingL2Norm
 from mpsref_metal.pooling import forward_of, gradient_of
 
-__all__ = ["IMPLEMENTATIONS"]
-
 IMPLEMENTATIONS = {
     (PoolingL2Norm, "forward"): forward_of("pooling_l2norm"),
     (PoolingL2Norm, "gradient"): gradient_of("pooling_l2norm"),

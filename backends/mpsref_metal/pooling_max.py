@@ -5,8 +5,6 @@ from __future__ import annotations
 from mpsref import PoolingMax
 from mpsref_metal.pooling import forward_of, gradient_of
 
-__all__ = ["IMPLEMENTATIONS"]
-
 IMPLEMENTATIONS = {
     (PoolingMax, "forward"): forward_of("pooling_max"),
     (PoolingMax, "gradient"): gradient_of("pooling_max"),

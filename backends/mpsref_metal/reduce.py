@@ -11,8 +11,6 @@ from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 OPERATIONS = {"sum": 0, "mean": 0, "min": 1, "max": 2, "argumentmin": 3, "argumentmax": 4}
 
 

@@ -11,8 +11,6 @@ from mpsref.kernels.reshape import Reshape, ReshapeProblem
 from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def reshape(launch: Launcher, problem: ReshapeProblem, source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` in their order."""

@@ -12,8 +12,6 @@ from mpsref.registry import OperationKey
 from mpsref_metal.launch import Launcher
 from mpsref_metal.movement import gather
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def slice_(launch: Launcher, problem: SliceForward | SliceGradient, source: Array, out: Array) -> None:
     """Fill ``out`` with the box that is cut out of ``source``, or with ``source`` at its place."""

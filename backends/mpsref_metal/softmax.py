@@ -10,8 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, typedef
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def implementation(function: str) -> Callable[..., None]:
     """Return what runs a function of the MSL text, one thread a pixel."""

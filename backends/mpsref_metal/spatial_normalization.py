@@ -10,8 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.spatial_normalization import SpatialNormalization
 from mpsref_metal.normalization_windows import forward_of, gradient_of
 
-__all__ = ["IMPLEMENTATIONS"]
-
 
 def parameters(problem: Any) -> Array:
     """Return beta, delta, alpha / N and 2 alpha beta / N."""

@@ -179,5 +179,5 @@ def test_reductions(count: int) -> None:
 def test_every_type_is_compiled() -> None:
     assert set(functions.VALUE) == set(functions.SLOPE)
     assert {type(functions.compiled_form(spec)) for spec in SPECS} <= set(functions.VALUE)
-    assert neuron.block_of(Neuron("prelu", data=[1.0] * 300)) == 300
-    assert neuron.block_of(Neuron("prelu", data=[1.0] * 3)) == 258
+    assert neuron.block_of(functions.compiled_form(Neuron("prelu", data=[1.0] * 300))) == 300
+    assert neuron.block_of(functions.compiled_form(Neuron("prelu", data=[1.0] * 3))) == 258

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref.kernels.neuron import NeuronForward, NeuronGradient, NeuronParameterGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
+from mpsref_cpu.activation.functions import CompiledForm, Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
@@ -22,27 +22,28 @@ ADDED = 64
 """Values of a channel that are added up in float32; their sums are added up in float64."""
 
 
-def block_of(neuron: Neuron) -> int:
+def block_of(form: CompiledForm) -> int:
     """Return the values of a chunk: for PReLU one for each of the repeated slopes."""
-    form = compiled_form(neuron)
     return len(form.slopes) if isinstance(form, Prelu) else BLOCK
 
 
 def forward(problem: NeuronForward, x: Array, out: Array) -> None:
     """Fill ``out`` with f(x)."""
-    size = block_of(problem.spec)
-    for_rows(_forward, -(-x.size // size), size, compiled_form(problem.spec), x, out)
+    form = compiled_form(problem.spec)
+    size = block_of(form)
+    for_rows(_forward, -(-x.size // size), size, form, x, out)
 
 
 def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with g * f'(x)."""
-    size = block_of(problem.spec)
-    for_rows(_gradient, -(-x.size // size), size, compiled_form(problem.spec), g, x, out)
+    form = compiled_form(problem.spec)
+    size = block_of(form)
+    for_rows(_gradient, -(-x.size // size), size, form, g, x, out)
 
 
 def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with the sum of g*x over the values of each channel that are below 0."""
-    size = block_of(problem.spec)
+    size = block_of(compiled_form(problem.spec))
     rows = -(-x.size // (ADDED * size))
     sums = np.zeros((rows, size), np.float32)
     for_rows(_parameter_gradient, rows, g, x, sums)

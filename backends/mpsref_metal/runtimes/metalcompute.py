@@ -50,8 +50,6 @@ from numpy.typing import NDArray
 
 from mpsref_metal.runtimes import CompileError, LaunchError
 
-__all__ = ["MAX_BUFFERS", "MAX_COUNT", "Device", "Function", "Kernel", "unavailable"]
-
 MAX_BUFFERS = 31
 """Entries of Metal's buffer argument table."""
 
