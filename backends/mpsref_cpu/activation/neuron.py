@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.kernels.neuron import NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import CompiledForm, Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
