@@ -1,4 +1,4 @@
-"""Backends: a name, a table of implementations, and what they run on."""
+"""Backends: a name, a table of implementations, and a device."""
 
 from __future__ import annotations
 
@@ -26,10 +26,27 @@ def _always() -> None:
 class Backend:
     """A name and a table of implementations.
 
-    ``unavailable()`` returns ``None``, or the sentence that says why the backend cannot run here and what to do.
-    ``device()`` names what it runs on; it is called only where the backend is available. ``dtypes`` are those of the
-    images that it takes. Raises ``TypeError`` or ``ValueError`` for anything else; a table that is no ``dict`` may be
-    one that imports what it is asked for, and is not looked into.
+    Parameters
+    ----------
+    name : str
+        The name of the backend.
+    implementations : mapping of OperationKey to Implementation
+        The table. Entries are checked only in a ``dict``: another mapping may import implementations on access.
+    unavailable : callable, optional
+        Returns ``None``, or a sentence with the reason why the backend cannot run on this machine, and a remedy.
+    device : callable, optional
+        Returns the name of the device; called only if the backend is available.
+    dtypes : tuple of str, optional
+        Supported dtypes of images.
+    arrays : DeviceArrays, optional
+        Access to arrays on the device of the backend; ``None`` for a backend that reads only NumPy arrays.
+    fast_math : bool, optional
+        Whether NaN, infinities and the sign of zero are unspecified, as in Metal's fast math.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter has a wrong type or value.
     """
 
     name: str
@@ -38,16 +55,14 @@ class Backend:
     device: Callable[[], str] = field(default=lambda: "CPU")
     dtypes: tuple[str, ...] = ("float16", "float32")
     arrays: DeviceArrays | None = None
-    """What takes arrays on the backend's device; ``None`` for a backend that reads NumPy arrays alone."""
     fast_math: bool = False
-    """Whether NaN, infinities and the sign of zero mean nothing, as in Metal's fast math."""
 
     def __post_init__(self) -> None:
-        """Check what a backend is made of."""
+        """Check the fields."""
         if not isinstance(self.name, str) or not self.name:
-            raise TypeError(f"name is {self.name!r}; it must be a text that is not empty")
+            raise TypeError(f"name is {self.name!r}; it must be a non-empty str")
         if not isinstance(self.dtypes, tuple) or not self.dtypes:
-            raise TypeError(f"dtypes is {self.dtypes!r}; it must be a tuple with one name or more")
+            raise TypeError(f"dtypes is {self.dtypes!r}; it must be a non-empty tuple of names")
         for name in self.dtypes:
             choice("dtypes", name, arrays.DTYPES)
         if not isinstance(self.implementations, Mapping):
@@ -61,18 +76,18 @@ class Backend:
         return arrays.taken(self.dtypes)
 
     def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
-        """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason in one sentence."""
+        """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason as a sentence."""
         return self.lacks(operation)
 
     def lacks(self, operation: OperationKey) -> str | None:
-        """Return why this backend runs ``operation`` for no spec at all, ``None`` if it runs it for some."""
+        """Return the reason why this backend runs ``operation`` for no spec at all, else ``None``."""
         reason = self.unavailable()
         if reason is None and operation not in self.implementations:
             return f"backend {self.name!r} does not implement {Operation(*operation)}"
         return reason
 
 
-def _check_implementation(key: Any, function: Any) -> None:
+def _check_implementation(key: Any, function: object) -> None:
     is_pair = isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type) and issubclass(key[0], Spec)
     if not is_pair or key[1] not in key[0].problems:
         raise TypeError(
@@ -91,26 +106,26 @@ class BackendInfo(NamedTuple):
     name: str
     available: bool
     device: str
-    """What it runs on; empty where it is not available."""
+    """Name of the device; empty if the backend is unavailable."""
     reason: str
-    """Why it is not available and what to do; empty where it is."""
+    """Reason for unavailability and a remedy; empty if the backend is available."""
 
 
 class LazyImplementations(Mapping[OperationKey, Implementation]):
-    """The implementations of a package with a module for each family of kernels, imported at the family's first use.
+    """The implementations of a package with one module per kernel family, imported at the first use of the family.
 
-    The kernels of ``mpsref.kernels.softmax`` are implemented by a file ``softmax.py`` anywhere below the package, with
-    a table ``IMPLEMENTATIONS``. ``adapted`` turns an entry of such a table into an implementation.
+    The kernels of ``mpsref.kernels.softmax`` are implemented in a module ``softmax.py`` at any depth below the package;
+    the module has a table ``IMPLEMENTATIONS``. ``adapted`` converts an entry of this table into an implementation.
     """
 
     def __init__(self, package: str, adapted: Callable[[Any], Implementation] = lambda function: function) -> None:
-        """Keep the package's name; it is searched when an implementation is first looked up."""
+        """Store the name of the package, which is searched at the first lookup."""
         self._package, self._adapted = package, adapted
         self._found: dict[OperationKey, Implementation] = {}
 
     @functools.cached_property
     def _modules(self) -> dict[str, str]:
-        """The modules below the package, by the last part of their names."""
+        """Names of the modules below the package, by their last component."""
         root = Path(import_module(self._package).__path__[0])
         paths = (path.relative_to(root).with_suffix("") for path in root.rglob("*.py"))
         return {path.name: ".".join((self._package, *path.parts)) for path in paths}

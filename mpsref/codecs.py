@@ -1,8 +1,8 @@
-"""Field codecs: how a field of a spec or a problem is checked, and how it is written in a case string.
+"""Codecs of the fields of specs and problems: conversion of arguments, and the representation in case strings.
 
-A field is declared with its codec, ``kernel_size: PairLike = parameter(pair("k", low=1))``. The codec converts what a
-user passes, and writes the value as a token of a case string, ``k3x2``. Within one operation the pattern of each token
-must differ from those of the others.
+A field is declared with its codec, ``kernel_size: PairLike = parameter(pair("k", low=1))``. The codec checks and
+converts an argument, and writes its value as a token of a case string, ``k3x2``. The token patterns of one operation
+must differ.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ FLOAT = r"-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)"
 
 
 class Codec(NamedTuple):
-    """The token of a field (an example for messages, a pattern, functions from and to its text), and its check."""
+    """The token of a field (an example for messages, a pattern, a parser and a formatter), and its conversion."""
 
     example: str
     pattern: str
     read: Callable[..., Any]
-    """Takes the groups of the pattern."""
+    """``read(*groups)`` returns the value for the groups of the pattern."""
     write: Callable[[Any], str]
     convert: Callable[[str, Any], Any] | None = None
-    """``convert(name, value)`` returns the legal value for ``value``, or raises an error that names the field."""
+    """``convert(name, value)`` returns the converted value, or raises an error with the name of the field."""
     length: int = 1
-    """Number of axes that the field stands for in a shape."""
+    """Number of axes of the field in a shape."""
 
 
 def parameter(codec: Codec, default: Any = MISSING, *, kw_only: bool = False) -> Any:
-    """Declare a field of a spec or a problem; ``None`` is accepted without a check where it is the default."""
+    """Declare a field of a spec or a problem; if ``None`` is the default it is accepted without conversion."""
     return field(default=default, kw_only=kw_only, metadata={"codec": codec})
 
 
 def pair(code: str, low: int | None = None) -> Codec:
-    """Return the codec of two integers (y, x), each at least ``low``; a single one stands for both.
+    """Return the codec of two integers (y, x), each at least ``low``; a single integer is used for both.
 
     >>> pair("k").write((3, 2))
     'k3x2'
@@ -104,18 +104,18 @@ def numbers(code: str) -> Codec:
 
 
 def word(*words: str) -> Codec:
-    """Return the codec of a text that is one of ``words``."""
+    """Return the codec of a str in ``words``."""
     convert = lambda name, value: parameters.choice(name, value, words)  # noqa: E731
     return Codec(words[0], f"({'|'.join(words)})", str, str, convert)
 
 
 def enumerated(*words: str) -> Codec:
-    """Return the codec of a text that is one of ``words``, or its position among them, as in Apple's enumerations."""
+    """Return the codec of a str in ``words``, or of its index in ``words`` as in Apple's enumerations."""
     return word(*words)._replace(convert=lambda name, value: parameters.named(name, value, words))
 
 
 def flag(true: str, false: str) -> Codec:
-    """Return the codec of a bool, written as one of two words."""
+    """Return the codec of a bool, written as the word ``true`` or ``false``."""
     words = (true, false)
     return Codec(
         true, f"({'|'.join(words)})", lambda text: text == true, lambda value: words[not value], parameters.flag
@@ -123,7 +123,7 @@ def flag(true: str, false: str) -> Codec:
 
 
 def shape(code: str) -> Codec:
-    """Return the codec of a shape, written with a letter for each axis: ``n1h5w5c1``."""
+    """Return the codec of a shape with one letter of ``code`` per axis: ``n1h5w5c1``."""
     return Codec(
         "".join(f"{letter}{length}" for letter, length in zip(code, (1, 5, 5, 1), strict=False)),
         "".join(letter + INT for letter in code),

@@ -1,4 +1,4 @@
-"""The error classes of mpsref. Each is a ``ValueError`` or a ``TypeError``: one ``except`` clause of each is enough."""
+"""The exception classes of mpsref. All errors are subclasses of ``ValueError`` or ``TypeError``."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ __all__ = [
 
 
 class ShapeError(ValueError):
-    """A rank or a shape does not fit."""
+    """The rank or the shape of an array is wrong."""
 
 
 class UnsupportedError(NotImplementedError, ValueError):
-    """Something that Apple documents as unavailable, that mpsref does not build, or that a backend lacks."""
+    """A feature is unavailable according to Apple, not implemented in mpsref, or not implemented by a backend."""
 
 
 class OrderError(RuntimeError, ValueError):
-    """A call came out of order, or a data source reported that it could not load or update."""
+    """A call is out of order, or a data source failed to load or to update."""
 
 
 class NotSynchronizedError(OrderError):
-    """The host reads a state that no command buffer has completed yet."""
+    """The host reads a state before its command buffer has completed."""
 
 
 class GraphError(ValueError):
-    """A graph cannot be built or run as it is."""
+    """A graph cannot be built or run."""
 
 
 class NoGradientError(GraphError):
-    """A kernel without a gradient is asked for one."""
+    """The gradient of a kernel without a gradient is requested."""
 
 
 class MultipleGradientsError(GraphError):
-    """One gradient is asked for of a node that has several."""
+    """A single gradient of a node with several gradients is requested."""
 
 
 class CycleError(GraphError):
@@ -53,25 +53,25 @@ class CycleError(GraphError):
 
 
 class MissingSourceError(GraphError):
-    """A run lacks an input of the graph."""
+    """An input of the graph is missing in a run."""
 
 
 class UnknownSourceError(GraphError):
-    """A run was given what is no input of the graph."""
+    """An argument of a run is not an input of the graph."""
 
 
 class DuplicateHandleError(GraphError):
-    """Two inputs of a graph have the handle by which a run names one."""
+    """Two inputs of a graph have the same handle."""
 
 
 class TrainingGraphWarning(UserWarning):
-    """A training graph is built in a way that is seldom meant."""
+    """The structure of a training graph is probably unintended."""
 
 
 class SharedDataSourceWarning(UserWarning):
-    """Several nodes of a graph share a data source, which is then updated once for each."""
+    """Several nodes of a graph share a data source, which is updated once for each of them."""
 
 
 def needs(what: str, package: str, extra: str, error: ImportError) -> UnsupportedError:
-    """Return the error for an optional package that is missing: ``what`` needs ``package``, which ``extra`` brings."""
+    """Return the error for a missing optional package that ``what`` needs and the extra ``extra`` installs."""
     return UnsupportedError(f'{what} need {package} ({error}): pip install "mpsref[{extra}]"')

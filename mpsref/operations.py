@@ -1,9 +1,9 @@
-"""Operations: the parameters of a kernel, one call of one of its methods, and the formula that defines the result.
+"""Operations: the parameters of a kernel, a call of one of its methods, and the formula that defines the result.
 
-A :class:`Spec` has the parameters of a kernel and no arrays, a :class:`Problem` is one call of one of its methods
-without the values of the arrays: shapes and geometry. The decorator :func:`operation` declares a method once, at its
-formula. From the declaration come the shapes and dtypes of inputs and results, the checks of the arrays that users
-pass, the reference backend, and what the conformance suite compares with.
+A :class:`Spec` holds the parameters of a kernel and no arrays. A :class:`Problem` describes a call of one of its
+methods by shapes and geometry, without the values of the arrays. The decorator :func:`operation` declares a method at
+its formula. The declaration determines the shapes and dtypes of inputs and results, the checks of arguments, the
+reference backend, and the expected results in the conformance suite.
 
 >>> from mpsref import SoftMax
 >>> problem = SoftMax.problems["gradient"](SoftMax(), (1, 4, 4, 2))
@@ -35,13 +35,13 @@ Formula: TypeAlias = Callable[..., Any]
 """``formula(problem, *inputs)`` returns one result or a tuple of them, computed in the dtype of the inputs."""
 
 OperationKey: TypeAlias = tuple[type[Any], str]
-"""An :class:`Operation`, or the plain tuple that equals it."""
+"""An :class:`Operation`, or an equal tuple."""
 
 Value = TypeVar("Value")
 AnyFormula = TypeVar("AnyFormula", bound=Formula)
 
 KERNELS_GROUP = "mpsref.kernels"
-"""The group of entry points that name modules with kernels of other packages."""
+"""Entry point group of the modules that declare kernels of other packages."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(parameter, field))
@@ -63,21 +63,21 @@ class _Record:
         self._check()
 
     def _check(self) -> None:
-        """Check what concerns several fields; fields are converted."""
+        """Check conditions on several fields, after the conversion of all fields."""
 
     def _set(self, **values: Any) -> None:
-        """Set fields to values that depend on others; for :meth:`_check` alone."""
+        """Set fields to values derived from other fields; only for :meth:`_check`."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _fill(self, **defaults: Callable[[], Any]) -> None:
-        """Set fields that are ``None`` to a default that depends on others; for :meth:`_check` alone."""
+        """Set fields that are ``None`` to defaults derived from other fields; only for :meth:`_check`."""
         for name, default in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs: the fields, without cached values."""
+        """Return the fields without cached values, for copies and pickles."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
@@ -98,7 +98,7 @@ class Spec(_Record):
 
 
 class Operation(NamedTuple):
-    """A kernel and the name of one of its methods: what backends implement, tests compare and reports list."""
+    """A kernel and the name of one of its methods."""
 
     spec_type: type[Spec]
     method: str
@@ -118,7 +118,7 @@ class Operation(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What :func:`operation` declares."""
+    """The functions that :func:`operation` declares."""
 
     formula: Formula
     bound: Formula
@@ -127,17 +127,17 @@ class Declaration(NamedTuple):
 class Argument(NamedTuple):
     """An array that an operation reads or returns.
 
-    ``dims`` are words: ``n h w c`` for the axes of the source image, and names of attributes of the problem, integers
-    or tuples of them. ``"n output_size c"`` is the shape (N, OH, OW, C).
+    ``dims`` is a shape as a list of words: ``n h w c`` are the axes of the source image, and other words are names of
+    attributes of the problem (an integer or a tuple of integers). ``"n output_size c"`` is the shape (N, OH, OW, C).
     """
 
     dims: str
     dtype: Literal["image", "weights", "real", "uint8", "shape"] = "image"
-    """"image" and "weights": that of the images; "real": float32, or float64 with float64 images; "shape": only the
-    shape of the array counts, which may be passed in its place."""
+    """"image" and "weights": the dtype of the images; "real": float32, or float64 with float64 images; "shape": only
+    the shape of the array is read, and a shape is accepted instead of the array."""
     when: str = ""
-    """An attribute of the problem that is true where the array is read. If it is a field, the array is optional, and
-    ``None`` where the field is false; else only its shape counts where the attribute is false."""
+    """Name of an attribute of the problem: the array is read if the attribute is true. If it is a field, the array is
+    optional, and ``None`` if the field is false; otherwise only its shape is read if the attribute is false."""
 
 
 def _arguments(declared: Arguments) -> dict[str, Argument]:
@@ -145,12 +145,12 @@ def _arguments(declared: Arguments) -> dict[str, Argument]:
 
 
 def vector(dims: str = "c", when: str = "") -> Argument:
-    """Return the argument of a statistic or a parameter, ``float32`` next to ``float16`` images."""
+    """Return the argument of a statistic or a parameter: ``float32`` with ``float16`` images."""
     return Argument(dims, "real", when)
 
 
 def shape_only(dims: str = "n h w c") -> Argument:
-    """Return the argument of an image whose pixels are not read."""
+    """Return the argument of an image of which only the shape is read."""
     return Argument(dims, "shape")
 
 
@@ -158,12 +158,12 @@ Arguments: TypeAlias = Mapping[str, "str | Argument"]
 
 
 class Problem(_Record):
-    """One call of an operation without the values of its arrays: hashable, and enough to compute every index."""
+    """One call of an operation without the values of its arrays: hashable, and sufficient to compute all indices."""
 
     spec: Spec
     method: ClassVar[str] = ""
     inputs: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
-    """The arrays that the operation reads, in the order of its implementation's arguments."""
+    """The arrays that the operation reads, in the order of the arguments of its implementations."""
     results: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The results."""
 
@@ -181,7 +181,7 @@ class Problem(_Record):
 
     @property
     def operation(self) -> Operation:
-        """The operation that this is a problem of."""
+        """The operation of this problem."""
         return Operation(type(self.spec), self.method)
 
     @functools.cached_property
@@ -195,7 +195,7 @@ class Problem(_Record):
 
     @property
     def input_shapes(self) -> Mapping[str, Shape]:
-        """Name and shape of each array that the operation reads, in the order of its implementation's arguments."""
+        """Name and shape of each array that the operation reads, in the order of :attr:`inputs`."""
         return {name: self.shape_of(one.dims) for name, one in self.arguments.items()}
 
     @property
@@ -207,7 +207,7 @@ class Problem(_Record):
         return (one for one in self.results.values() if not one.when or getattr(self, one.when))
 
     def shape_of(self, dims: str) -> Shape:
-        """Return the shape that the words of :class:`Argument` describe."""
+        """Return the shape that ``dims`` describes, see :class:`Argument`."""
         shape: Shape = ()
         for word in dims.split():
             length = self.axis(word) if len(word) == 1 else getattr(self, word)
@@ -215,20 +215,20 @@ class Problem(_Record):
         return shape
 
     def axis(self, letter: str) -> int:
-        """Return the length of the axis n, h, w or c of the source."""
+        """Return the length of the axis n, h, w or c of the source image."""
         raise NotImplementedError
 
     @property
     def flops(self) -> int:
-        """Number of multiplications and additions where these dominate the cost, else 0."""
+        """Number of multiplications and additions if these dominate the cost, else 0."""
         return 0
 
     def where(self, index: tuple[int, ...]) -> str:
-        """Describe one element of the (first) result for a message: the window or windows that it belongs to."""
+        """Return the windows of one element of the first result as text for a message."""
         return ""
 
     def input_dtypes(self, image: np.dtype[Any]) -> Mapping[str, np.dtype[Any]]:
-        """Dtype of each input where the images have dtype ``image``."""
+        """Return the dtype of each input for images of dtype ``image``."""
         kinds = {
             "image": image,
             "weights": image,
@@ -238,7 +238,7 @@ class Problem(_Record):
         return {name: kinds[one.dtype] for name, one in self.arguments.items()}
 
     def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """Dtype of each result: an image has that of the first input, a parameter that of all images, and float32."""
+        """Return the dtype of each result: for an image that of the first input, for "real" at least float32."""
         images = [dtype for dtype, one in zip(inputs, self.arguments.values(), strict=True) if one.dtype == "image"]
         kinds: dict[str, np.dtype[Any]] = {
             "real": np.result_type(np.float32, *(images or inputs)),
@@ -249,15 +249,15 @@ class Problem(_Record):
         return tuple(kinds[one.dtype] for one in self._returned())
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Turn random numbers, an array for each input, into inputs that the operation accepts; in the same order."""
+        """Return legal inputs of the operation, computed from an array of random numbers for each input."""
         return drawn
 
     def shape_hint(self, name: str, shape: Shape) -> str:
-        """Return what to add to the message about an array of a wrong shape."""
+        """Return a text to append to the error message about an array of a wrong shape."""
         return ""
 
     def varied(self, changes: Mapping[str, Any]) -> Self:
-        """Return this problem with other values of fields on which nothing depends that :func:`planned` keeps."""
+        """Return a copy with other values of fields that do not affect the values cached by :func:`planned`."""
         self.__dict__.setdefault("_plans", {})  # shared with the copy
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
@@ -268,9 +268,9 @@ class Problem(_Record):
 
     @classmethod
     def from_call(cls, spec: Any, given: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Self, dict[int, Array]]:
-        """Return the problem of a call and the arrays that it reads, by their positions in ``given``; all are checked.
+        """Check a call; return its problem and the arrays that it reads, by their positions in ``given``.
 
-        ``given`` has a value for each of :attr:`inputs`, ``options`` the fields that no shape determines.
+        ``given`` has a value for each of :attr:`inputs`, ``options`` the fields that are not determined by shapes.
         """
         return _from_call(cls, spec, given, options)
 
@@ -300,11 +300,11 @@ def operation(
     *spec_types : type[Spec]
         The kernels that have this operation.
     method : str
-        The method's name; default: that of ``problem``.
+        Name of the method; default: that of ``problem``.
     problem : type[Problem]
-        The class of its problems; one of its own is needed for fields and geometry that the shapes do not determine.
+        The class of its problems. A subclass adds fields and geometry that the shapes do not determine.
     inputs, results : mapping of str to str or Argument
-        The arrays in order, with ``method``; default: those that the class of the problem declares.
+        The arrays in order, only together with ``method``; default: those declared in ``problem``.
     bound : callable
         ``bound(problem, *inputs)`` returns the error bound of each result.
     """
@@ -323,9 +323,9 @@ def operation(
 
 
 def operations() -> list[Operation]:
-    """List every operation: those of mpsref, of installed packages, and those declared in this process.
+    """List all operations: those of mpsref, of installed packages, and those declared in this process.
 
-    A package names the modules that declare its kernels in the entry point group ``mpsref.kernels``.
+    Other packages declare kernels in modules that are entry points of the group ``mpsref.kernels``.
 
     >>> [str(operation) for operation in operations()][:2]
     ['Adam.step', 'Arithmetic.forward']
@@ -338,7 +338,7 @@ def operations() -> list[Operation]:
 @functools.cache
 def _import_kernels() -> None:
     """Import every module that declares operations."""
-    from importlib import metadata  # takes as long as the rest of mpsref
+    from importlib import metadata  # as slow to import as the rest of mpsref
 
     package = import_module("mpsref.kernels")
     for module in iter_modules(package.__path__, "mpsref.kernels."):
@@ -348,7 +348,7 @@ def _import_kernels() -> None:
 
 
 def _declared_specs() -> Iterator[type[Spec]]:
-    """Yield every kernel whose operations are declared so far."""
+    """Yield all kernels with declared operations."""
     found = [Spec]
     for kind in found:
         found += kind.__subclasses__()
@@ -359,7 +359,7 @@ def _declared_specs() -> Iterator[type[Spec]]:
 def _from_call(
     kind: type[Any], spec: Spec, given: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Any, dict[int, Array]]:
-    """Check the arrays of a call, infer the fields of its problem from their shapes, and compare all shapes."""
+    """Check the arrays of a call, infer the fields of its problem from the shapes, and check all shapes."""
     codec_of = {one.name: one.metadata.get("codec") for one in fields(kind)}
     listed = list(zip(kind.inputs.items(), given, strict=True))
     values: dict[str, Any] = {}
@@ -417,7 +417,7 @@ _CONVERTED = {"image": arrays.as_image, "shape": arrays.as_image, "weights": _as
 
 
 def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred: dict[str, Any]) -> None:
-    """Bind the source shape and fields of a problem to the axes of ``shape`` whose position in it is certain."""
+    """Infer the source shape and fields of a problem from the axes of ``shape`` whose positions are determined."""
     if words == ["n", "h", "w", "c"]:
         inferred.setdefault("source_shape", shape)
         return
@@ -437,9 +437,10 @@ def _infer(words: list[str], shape: Shape, codec_of: Mapping[str, Any], inferred
 
 
 def planned(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
-    """Decorate a function of a problem, or of a spec, so that its value is computed once and kept with that object.
+    """Cache the value of a function of a problem or a spec in that object.
 
-    Nothing is hashed, and the value lives as long as the object. Backends keep what they derive from a problem so.
+    The object is not hashed, and the value is released with the object. Backends use it for values derived from a
+    problem, such as index tables.
 
     >>> @planned
     ... def name(spec):

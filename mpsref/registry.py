@@ -1,9 +1,9 @@
-"""Backends by name, and the one place where operations and backends meet.
+"""The registry of backends, and the dispatch of operations to them.
 
-:func:`call` checks what a user passes once and calls the implementation of a backend, which never sees an illegal
-problem, a non-contiguous array or an empty one. Backends are entry points of the group ``mpsref.backends``, the
-built-in ones too. What a backend lacks is an error with its reason; nothing ever runs on another backend than the one
-that was named.
+:func:`call` validates the arguments of a call and runs the implementation of a backend. Implementations receive only
+legal problems and non-empty C-contiguous arrays. Backends are entry points of the group ``mpsref.backends``, including
+those that ship with mpsref. An operation that a backend does not implement is an error that states the reason; there is
+no fallback to another backend.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 ENTRY_POINT_GROUP = "mpsref.backends"
 
 BUILT_IN = ("reference", "reference:input-dtype")
-"""The backends that are no entry points: the formulas in float64, and in the dtype of the inputs."""
+"""The reference backends: the formulas evaluated in float64, and in the dtype of the inputs."""
 
 
 _registered: dict[str, Backend] = {}
@@ -66,7 +66,7 @@ _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", defau
 
 @functools.cache
 def _installed() -> tuple[metadata.EntryPoint, ...]:
-    from importlib import metadata  # takes as long as all of mpsref, and is needed at the first use of a backend
+    from importlib import metadata  # as slow to import as all of mpsref; needed only at the first use of a backend
 
     return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
 
@@ -81,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _load(name: str) -> Backend:
-    """Import an installed backend; in place of one that cannot be imported return one that is not available."""
+    """Import an installed backend; return an unavailable backend if the import fails."""
     point = _entry_points()[name]
     claims = sorted({other.value for other in _installed() if other.name == name})
     if len(claims) > 1:
@@ -91,23 +91,23 @@ def _load(name: str) -> Backend:
         loaded = point.load()
         if not isinstance(loaded, Backend):
             raise TypeError(f"{point.value} is a {type(loaded).__name__}, not an mpsref.Backend")
-    except Exception as error:  # whatever a third party's import may raise, the other backends stay usable
+    except Exception as error:  # an import may raise anything; the other backends stay usable
         reason = f"backend {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
         return Backend(point.name, {}, unavailable=lambda: reason)
     return loaded
 
 
 def is_installed(name: str) -> bool:
-    """Tell whether other processes know the backend, too: the reference, and what is not registered at run time.
+    """Return whether a backend is available by this name in every process, without a call of :func:`register`.
 
-    >>> is_installed("reference"), is_installed("unheard of")
+    >>> is_installed("reference"), is_installed("unknown")
     (True, False)
     """
     return name in _entry_points() or name in BUILT_IN
 
 
 def register(backend: Backend) -> Backend:
-    """Make ``backend`` known by its name in this process, beside those that are installed; return it."""
+    """Register ``backend`` under its name in this process, in addition to the installed backends; return it."""
     if not isinstance(backend, Backend):
         raise TypeError(f"backend is of type {type(backend).__name__}; it must be an mpsref.Backend")
     if backend.name in _names():
@@ -117,10 +117,10 @@ def register(backend: Backend) -> Backend:
 
 
 def get_backend(backend: str | Backend | None = None) -> Backend:
-    """Return the backend of this name; ``None`` is the one set by :func:`use_backend` or :func:`set_backend`.
+    """Return the backend of this name; ``None`` selects the one set by :func:`use_backend` or :func:`set_backend`.
 
-    Raises ``ValueError`` for an unknown name. A known backend that cannot run here is returned all the same: its
-    ``unavailable()`` says why.
+    Raises ``ValueError`` for an unknown name. A backend that cannot run on this machine is returned as well; its
+    ``unavailable()`` returns the reason.
 
     >>> get_backend().name
     'reference'
@@ -141,13 +141,13 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
 
 
 def get_backends(backends: str | Backend | Iterable[str | Backend]) -> list[Backend]:
-    """Return all of ``backends``, which may be a single one."""
+    """Return a list of backends from names and backends, or from a single one."""
     several = [backends] if isinstance(backends, (str, Backend)) else backends
     return [get_backend(backend) for backend in several]
 
 
 def get_available(backends: str | Backend | Iterable[str | Backend]) -> list[Backend]:
-    """Return all of ``backends``; ``UnsupportedError`` names one that cannot run here, and why."""
+    """Return a list of backends as :func:`get_backends` does; raise ``UnsupportedError`` if one is unavailable."""
     chosen = get_backends(backends)
     for backend in chosen:
         if (reason := backend.unavailable()) is not None:
@@ -156,14 +156,14 @@ def get_available(backends: str | Backend | Iterable[str | Backend]) -> list[Bac
 
 
 def set_backend(backend: str | Backend) -> None:
-    """Set what ``backend=None`` means in this process; at the start it is "reference"."""
+    """Set the default backend of this process, initially "reference"."""
     global _default
     _default = _known(backend)
 
 
 @contextlib.contextmanager
 def use_backend(backend: str | Backend) -> Iterator[None]:
-    """Set what ``backend=None`` means inside a ``with`` block, for this thread or task alone.
+    """Set the default backend inside a ``with`` block, for the current thread or task only.
 
     >>> with use_backend("reference"):
     ...     get_backend().name
@@ -177,7 +177,7 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
 
 
 def backends() -> list[BackendInfo]:
-    """List the reference and every installed backend: name, available, device, or the sentence why not."""
+    """List the name, availability, and device (or the reason for unavailability) of all backends."""
     return [_describe(name) for name in _names()]
 
 
@@ -186,7 +186,7 @@ def _describe(name: str) -> BackendInfo:
         backend = get_backend(name)
         reason = backend.unavailable()
         device = "" if reason else backend.device()
-    except Exception as error:  # one broken plug-in must not hide the others
+    except Exception as error:  # a broken plug-in must not hide the others
         reason, device = f"backend {name!r} failed to describe itself: {type(error).__name__}: {error}", ""
     return BackendInfo(name, reason is None, device, reason or "")
 
@@ -199,13 +199,13 @@ class _Prepared(NamedTuple):
     results: list[tuple[Shape, np.dtype[Any]]]
     """Shape and dtype of each result."""
     positions: tuple[int, ...]
-    """Which of the arrays of the call the implementation reads."""
+    """Positions in the call of the arrays that the implementation reads."""
     is_empty: bool
-    """Whether an input has no elements; then results are zeros."""
+    """Whether an input has no elements; the results are then zeros."""
 
 
 CALLS = 64
-"""The number of prepared calls that a spec or a problem keeps."""
+"""Maximum number of prepared calls cached for a spec or a problem."""
 
 
 def call(
@@ -218,33 +218,35 @@ def call(
     varying: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Array:
-    """Check a call of a method of ``spec`` and run it; return its result, or a tuple of them where there are several.
+    """Check a call of a method of ``spec`` and run it; return its result, or a tuple of several results.
 
-    A call that differs from an earlier one in the values of its arrays alone is not checked again: the prepared call
-    is kept with the spec, under the method, the backend, the options, and the shapes and dtypes of the arrays.
+    Prepared calls are cached in the spec. The cache key consists of the method, the backend, the options, and the
+    shapes and dtypes of the arrays; a call with the key of an earlier call is not checked again.
 
     Parameters
     ----------
     given : tuple
-        A value for each array that the operation is declared to read: anything that can be read as an array, ``None``
-        for an optional one, or a shape where the values are not read.
+        A value for each declared input of the operation: an array-like, ``None`` for an optional input, or a shape for
+        an input whose values are not read.
     out : ndarray or tuple of ndarray, optional
-        Arrays for the results, which overlap no input.
+        Arrays for the results; they must not overlap the inputs.
     varying : mapping, optional
-        Fields of the problem that change from call to call, such as a time step.
+        Fields of the problem that are not part of the cache key, such as a time step.
     **options
         Fields of the problem that the shapes of the arrays do not determine.
 
     Raises
     ------
     ValueError, TypeError
-        For what does not fit; ``UnsupportedError`` says why a backend does not run the operation.
+        If an argument is illegal.
+    UnsupportedError
+        If the backend does not run the operation.
     """
     if type(backend) is Backend:
         chosen = backend
     else:
         chosen = (_loaded.get(backend) if type(backend) is str else None) or get_backend(backend)
-    # The text of the options differs for 2, 2.0 and True, which are equal as keys.
+    # repr distinguishes 2, 2.0 and True, which are equal as keys.
     key: list[Any] = [method, chosen, repr(tuple(options.values())) if options else None]
     for value in given:
         if type(value) is np.ndarray and value.flags.c_contiguous:
@@ -256,7 +258,7 @@ def call(
         ):
             key.append(value)
         else:
-            key.clear()  # to be converted each time
+            key.clear()  # needs a conversion in each call: not cached
             break
     if chosen.arrays is not None and (not key or out is not None) and _is_on_device(chosen.arrays, given, out):
         return cast(Array, _call_on_device(spec, method, chosen, given, out, varying, options))
@@ -314,7 +316,7 @@ def _call_on_device(
 def _prepare_call(
     spec: Spec, method: str, backend: Backend, given: tuple[Any, ...], options: Mapping[str, Any], key: list[Any]
 ) -> tuple[_Prepared, list[Array], list[Array]]:
-    """Check a call; return it prepared, and its arrays as the backend reads them and as they were passed."""
+    """Check a call; return it prepared, its arrays as the backend reads them, and its arrays as they were passed."""
     problem, inputs = spec.problems[method].from_call(spec, given, options)
     sources = [arrays.native(array) for array in inputs.values()]
     prepared = _prepare(problem, backend, sources)
@@ -326,22 +328,22 @@ def _prepare_call(
 
 
 def _keep(owner: Spec | Problem, key: tuple[Any, ...], prepared: _Prepared) -> None:
-    """Keep a prepared call with its spec or problem; where there are too many, start anew."""
+    """Cache a prepared call in its spec or problem; clear the cache if it is full."""
     calls = owner.__dict__.setdefault("_calls", {})
     if len(calls) >= CALLS:
         calls.clear()
     calls[key] = prepared
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether the text of a value determines it."""
+def _is_plain(value: object) -> bool:
+    """Return whether the repr of a value determines the value."""
     if type(value) is tuple:
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)
 
 
 def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _Prepared:
-    """Check that a backend runs a problem on arrays of these dtypes."""
+    """Check that a backend runs a problem on arrays of these dtypes; return the prepared call."""
     operation = type(problem.spec), problem.method
     reason = backend.why_not(operation, problem.spec)
     if reason is not None:
@@ -360,15 +362,15 @@ def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _P
             )
     results = list(zip(problem.result_shapes, problem.result_dtypes(*dtypes), strict=True))
     for one in results:
-        arrays.empty("the result", *one)  # raises for one that is too large
+        arrays.empty("the result", *one)  # raises if it is too large
     is_empty = not all(array.size for array in sources)
     return _Prepared(problem, backend.implementations[operation], results, (), is_empty)
 
 
 def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Any:
-    """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of them where there are several.
+    """Run ``problem`` on ``inputs`` with a backend; return its result, or a tuple of several results.
 
-    ``inputs`` are arrays that fit the problem's ``input_shapes``; ``out`` and errors as in :func:`call`.
+    ``inputs`` have the shapes ``problem.input_shapes``; ``out`` and errors as in :func:`call`.
     """
     chosen = backend if type(backend) is Backend else get_backend(backend)
     if chosen.arrays is not None and _is_on_device(chosen.arrays, inputs, out):
@@ -398,16 +400,16 @@ def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend:
 
 
 run_one = cast("Callable[..., Array]", run)
-"""The same, for an operation with a single result."""
+""":func:`run` for an operation with a single result."""
 
 
 def _execute(prepared: _Prepared, problem: Problem, sources: Sequence[Array], inputs: Sequence[Array], out: Any) -> Any:
-    """Run a prepared call on ``sources``, which the backend reads in place of the ``inputs`` that were passed."""
+    """Run a prepared call on ``sources``, the ``inputs`` in the layout that the backend reads."""
     if out is None and not prepared.is_empty and len(prepared.results) == 1:
         try:
             result = np.empty(*prepared.results[0])
         except MemoryError:
-            result = arrays.empty("the result", *prepared.results[0])  # an error that names the size
+            result = arrays.empty("the result", *prepared.results[0])  # raises an error with the size
         prepared.implementation(problem, *sources, out=result)
         return result
     if out is None:
@@ -438,8 +440,8 @@ def _execute_on_device(
 def _fill(
     prepared: _Prepared, problem: Problem, sources: Sequence[Any], results: tuple[Any, ...], empty: Callable[..., Any]
 ) -> Any:
-    """Let a backend fill ``results``; ``empty`` allocates where one of them is strided."""
-    # A backend writes into contiguous memory; a caller's strided array is filled from a copy.
+    """Run the implementation into ``results``; ``empty`` allocates a contiguous target for a strided one."""
+    # Implementations write into contiguous memory; a strided array of the caller is filled from a copy.
     targets = tuple([r if arrays.is_contiguous(r) else empty(r.shape, r.dtype) for r in results])
     single = len(targets) == 1
     if prepared.is_empty:
@@ -454,7 +456,7 @@ def _fill(
 
 
 def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Array], out: Any) -> tuple[Array, ...]:
-    """Return the caller's arrays if the results may be written into them."""
+    """Check that the results may be written into the caller's arrays; return these as a tuple."""
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(wanted):
         raise TypeError(f"out has {len(outs)} arrays; the operation has {len(wanted)} results: pass one for each")
@@ -465,8 +467,8 @@ def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Arr
     )
 
 
-def _known(backend: Any) -> str | Backend:
+def _known(backend: str | Backend | None) -> str | Backend:
     if backend is None:
         raise TypeError("backend is None; it must be a name or an mpsref.Backend")
     get_backend(backend)
-    return backend  # type: ignore[no-any-return]
+    return backend

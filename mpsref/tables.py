@@ -1,8 +1,8 @@
-"""Per-axis tables: what a backend needs to know of the geometry, as short vectors of integers.
+"""Index tables of one axis: the geometry of a kernel as short vectors of integers, for use in backends.
 
-A backend walks over its destination and looks up, on each axis, a run of pixels or windows. No backend decides what
-an edge mode, a padding or a clip means. Tables are computed exactly for offsets and sizes of any magnitude, clipped to
-the arrays, and only then stored as int32.
+A backend iterates over the destination and reads, for each axis, a run of pixels or windows from a table. Edge modes,
+padding and clip rectangles are resolved in the tables, not in backends. Tables are computed exactly for offsets and
+sizes of any magnitude, clipped to the arrays, and then stored as int32.
 """
 
 from __future__ import annotations
@@ -16,19 +16,6 @@ import numpy.typing as npt
 
 from mpsref.geometry import EdgeMode, Window, clip, included_windows
 
-__all__ = [
-    "IntVector",
-    "Reads",
-    "Runs",
-    "Touching",
-    "divisors",
-    "gather_runs",
-    "reads",
-    "reciprocals",
-    "tap_runs",
-    "touching",
-]
-
 IntVector = npt.NDArray[np.int32]
 
 LARGEST = 2**31 - 1
@@ -38,9 +25,9 @@ LARGEST = 2**31 - 1
 class Runs:
     """For each destination pixel ``count`` source indices ``first, first + step, ...``, and the tap of the first.
 
-    In a forward table the indices are source pixels and the taps go up by one; in a gradient table they are pixels of
-    the source gradient, ``window_step`` apart, and the taps go down by ``tap_step``. All indices of a run are inside
-    the array; where ``count`` is 0, ``first`` is 0 too.
+    In a forward table the indices are source pixels, and the tap increases by one. In a gradient table they are pixels
+    of the source gradient with distance ``window_step``, and the tap decreases by ``tap_step``. All indices of a run
+    are inside the array; if ``count`` is 0, ``first`` is 0.
     """
 
     first: IntVector
@@ -52,10 +39,10 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reads:
-    """What each window of an axis reads, tap after tap: ``before`` times one thing, a run, ``after`` times one thing.
+    """The pixels that the taps of each window of an axis read, in the order of the taps.
 
-    The run is the ``count`` pixels ``first, first + step, ...``. The taps before it all read the pixel ``low``, those
-    after it the pixel ``high``; -1 stands for the value 0.
+    The first ``before`` taps read the pixel ``low``, the next ``count`` taps the pixels ``first, first + step, ...``,
+    and the last ``after`` taps the pixel ``high``. If ``low`` or ``high`` is -1, these taps read the value 0.
     """
 
     before: npt.NDArray[np.int64]
@@ -69,10 +56,11 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touching:
-    """For each destination pixel the source pixel it stands for, and the gradient pixels whose windows may read that.
+    """For each destination pixel its source pixel, and the gradient pixels whose windows may read this source pixel.
 
-    These are ``count`` consecutive ones from ``first`` on. With dilation some of their windows step over the pixel;
-    with "clamp", windows that are clamped to it are among them. ``pixel`` is -1 where nothing is to be computed.
+    These are the ``count`` consecutive gradient pixels from ``first`` on. With dilation, the taps of some of their
+    windows skip the source pixel; with "clamp", windows outside the image that are clamped to it are included.
+    ``pixel`` is -1 if the destination pixel is not computed.
     """
 
     pixel: IntVector
@@ -82,7 +70,7 @@ class Touching:
 
 @lru_cache(maxsize=256)
 def tap_runs(window: Window, outputs: int, length: int) -> Runs:
-    """Return, for each of the windows 0 ... outputs - 1, the source pixels inside an image of ``length`` pixels.
+    """Return the source pixels inside an image of ``length`` pixels for each of the windows 0 ... outputs - 1.
 
     >>> runs = tap_runs(Window(kernel=3, stride=2), outputs=3, length=5)
     >>> runs.first.tolist(), runs.count.tolist(), runs.tap.tolist()
@@ -95,7 +83,7 @@ def tap_runs(window: Window, outputs: int, length: int) -> Runs:
 
 @lru_cache(maxsize=256)
 def reads(window: Window, first: int, n: int, length: int, edge_mode: EdgeMode) -> Reads:
-    """Return what the windows ``first ... first + n - 1`` read of an image of ``length`` pixels.
+    """Return the pixels of an image of ``length`` pixels that the windows ``first ... first + n - 1`` read.
 
     >>> table = reads(Window(kernel=4, stride=3), 0, 3, length=5, edge_mode="clamp")
     >>> table.before.tolist(), table.first.tolist(), table.count.tolist(), table.after.tolist(), table.low, table.high
@@ -120,10 +108,10 @@ def gather_runs(
     clip_origin: int = 0,
     clip_size: int | None = None,
 ) -> Runs:
-    """Return, for each destination pixel of an axis as long as the source, the gradient pixels it sums over.
+    """Return the gradient pixels that each destination pixel sums, for a destination of the length of the source.
 
-    Pixels outside the clip, pixels that represent nothing inside the source, and pixels that no window reads have an
-    empty run. ``kernel_offset=None`` is the canonical one: destination pixel = source pixel.
+    The run is empty for pixels outside the clip, pixels that represent no pixel inside the source, and pixels that no
+    window reads. ``kernel_offset=None`` is the canonical offset: destination pixel = source pixel.
 
     >>> runs = gather_runs(Window(kernel=3, stride=2), length=5, gradient_length=3)
     >>> runs.first.tolist(), runs.count.tolist()
@@ -156,7 +144,7 @@ def touching(
     clip_origin: int = 0,
     clip_size: int | None = None,
 ) -> Touching:
-    """Return, for each destination pixel, its source pixel and the gradient pixels whose windows may read that.
+    """Return, for each destination pixel, its source pixel and the gradient pixels whose windows may read it.
 
     >>> table = touching(Window(kernel=3, stride=2, offset=-2), 4, gradient_length=4, edge_mode="clamp")
     >>> table.pixel.tolist(), table.first.tolist(), table.count.tolist()
@@ -168,7 +156,7 @@ def touching(
     reach = j - window.offset + window.center
     low = np.maximum(included.start, -((window.extent - 1 - reach) // s))
     high = np.minimum(included.stop - 1, reach // s)
-    if edge_mode == "clamp":  # the pixels at the ends are read by every window beyond them too
+    if edge_mode == "clamp":  # windows outside the image read the first or the last pixel
         low = np.where(j == 0, included.start, low)
         high = np.where(j == length - 1, included.stop - 1, high)
     count = np.where(legal, np.maximum(high - low + 1, 0), 0)
@@ -180,7 +168,7 @@ def touching(
 def reciprocals(
     window: Window, first: int, n: int, length: int, edge_mode: EdgeMode, zero_pad: int = 0
 ) -> npt.NDArray[np.float64]:
-    """Return 1/N of the windows ``first ... first + n - 1``, and 0 where N is 0: no tap of it is inside the image.
+    """Return 1/N of the windows ``first ... first + n - 1``, and 0 if N is 0 (no tap inside the image).
 
     >>> reciprocals(Window(kernel=2, stride=3, offset=-1), 0, 3, length=2, edge_mode="clamp").tolist()
     [0.0, 1.0, 0.0]
@@ -192,7 +180,7 @@ def reciprocals(
 def divisors(
     window: Window, first: int, n: int, length: int, edge_mode: EdgeMode, zero_pad: int = 0
 ) -> npt.NDArray[Any]:
-    """Return N of the windows ``first ... first + n - 1`` as integers (Python integers where they are huge).
+    """Return N of the windows ``first ... first + n - 1`` as int64, or as Python integers where int64 might overflow.
 
     >>> divisors(Window(kernel=4, stride=3), 0, 3, length=5, edge_mode="clamp", zero_pad=1).tolist()
     [3, 4, 2]
@@ -220,7 +208,7 @@ def _starts(window: Window, first: int, n: int, *magnitudes: int) -> npt.NDArray
 def _taps_between(
     window: Window, start: npt.NDArray[Any], low: int, high: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return of each window the first tap that reads a pixel in ``[low, high)``, and how many do."""
+    """Return, for each window, the first tap that reads a pixel in ``[low, high)``, and the number of these taps."""
     begin, end = (
         np.clip(-((start - bound) // window.dilation), 0, window.kernel)  # taps before the bound
         for bound in (low, high)
@@ -231,7 +219,7 @@ def _taps_between(
 def _represented(
     window: Window, length: int, kernel_offset: int | None, clip_origin: int, clip_size: int | None, *magnitudes: int
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the source pixel J(q) of each destination pixel, and whether it is in the clip and in the image."""
+    """Return the source pixel J(q) of each destination pixel q, and whether it is inside the clip and the image."""
     origin, n = clip(clip_origin, clip_size, length)
     if kernel_offset is None:
         kernel_offset = window.kernel_offset(clip_origin)
@@ -242,17 +230,17 @@ def _represented(
 
 
 def _runs(first: npt.NDArray[Any], count: npt.NDArray[Any], tap: npt.NDArray[Any], step: int, tap_step: int) -> Runs:
-    """Store the table as int32, zeros where a run is empty."""
+    """Store the table as int32, with zeros for empty runs."""
     count = np.maximum(count, 0)
-    # Taps (and tap steps) of 2**31 or more belong to kernels without weights, where nobody asks; a step of 2**31 or
-    # more has no second element inside an array. They need only fit.
+    # Taps and tap steps of 2**31 or more occur only in kernels without weights, which do not read them. A run with a
+    # step of 2**31 or more has a single element. Both are limited to the range of int32.
     tap = np.minimum(tap, LARGEST)
     first, count, tap = (_frozen(np.where(count > 0, column, 0)) for column in (first, count, tap))
     return Runs(first, count, tap, min(step, LARGEST), min(tap_step, LARGEST))
 
 
 def _frozen(values: npt.NDArray[Any], dtype: type[np.generic] = np.int32) -> npt.NDArray[Any]:
-    """Return a read-only copy in a dtype of fixed size: tables are shared."""
+    """Return a read-only copy in a dtype of fixed size; tables are shared."""
     copy = values.astype(dtype)
     copy.flags.writeable = False
     return copy

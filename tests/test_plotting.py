@@ -162,7 +162,7 @@ def test_bad_arguments(tmp_path: Path) -> None:
         plot(gradient, pixel=(-1, 0))
     with pytest.raises(TypeError, match=r"pixel\[1\] is 1\.0 of type float"):
         plot(gradient, pixel=(1, 1.0))
-    with pytest.raises(ValueError, match="only the picture of a gradient has one"):
+    with pytest.raises(ValueError, match="only legal for a gradient problem: omit it"):
         plot(problem_of(FORWARD[0]), pixel=(0, 0))
     with pytest.raises(ValueError, match="bad"):
         plot(gradient, tmp_path / "picture.bad")

@@ -391,7 +391,7 @@ def test_a_backend_that_cannot_describe_itself_does_not_hide_the_others(monkeypa
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ((5, {}), TypeError, "name is 5; it must be a text"),
+        ((5, {}), TypeError, "name is 5; it must be a non-empty str"),
         (("", {}), TypeError, "name is ''"),
         (("mine", None), TypeError, "implementations is of type NoneType; it must be a mapping"),
         (("mine", {"PoolingAverage.forward": max}), TypeError, r"the key 'PoolingAverage.forward'; a key is a kernel"),

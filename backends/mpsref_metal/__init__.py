@@ -1,12 +1,12 @@
 """The kernels in Metal Shading Language, on Apple GPUs (metal), processors (metal:clang) and NVIDIA GPUs (metal:cuda).
 
-All run the same MSL text and the same Python; only the runtime differs. None falls back to another.
+All run the same MSL sources and the same Python code; only the runtime differs. There is no fallback between them.
 """
 
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import Any
+from types import ModuleType
 
 import mpsref
 from mpsref.arguments.device import DeviceArray
@@ -22,7 +22,7 @@ __all__ = ["backend_on", "clang", "cuda", "metal"]
 DeviceArray.register(cuda_runtime.Array)
 
 
-def backend_on(name: str, runtime: Any) -> mpsref.Backend:
+def backend_on(name: str, runtime: ModuleType) -> mpsref.Backend:
     """Return the backend that runs the MSL kernels on ``runtime``."""
     launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device))
     return mpsref.Backend(

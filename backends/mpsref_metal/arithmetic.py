@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
 from mpsref.kernels.broadcasting import Operand
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.broadcasting import fold_rows, pairing, types_of
 from mpsref_metal.launch import Launcher, typedef
 
@@ -24,7 +22,7 @@ def _scales(spec: Arithmetic) -> tuple[float, float]:
 
 
 def _numbers(spec: Arithmetic) -> Array:
-    """Return the struct ``Numbers``."""
+    """Return the struct ``Numbers``; infinite bounds are replaced, since fast math has no infinity."""
     bounds = np.clip([spec.minimum_value, spec.maximum_value], -LARGEST, LARGEST)
     return np.array([*_scales(spec), spec.bias, *bounds]).astype(np.float32)
 
@@ -43,8 +41,10 @@ def forward(launch: Launcher, problem: ArithmeticForward, x: Array, y: Array, ou
     launch.into(PARTS, "forward", buffers, out, known)
 
 
-def gradient(launch: Launcher, problem: ArithmeticGradient, g: Array, *operands: Array, out: Any) -> None:
-    """Fill ``out`` with dx and dy, or with the one that is wanted: sums within rows, over rows, then to their place."""
+def gradient(
+    launch: Launcher, problem: ArithmeticGradient, g: Array, *operands: Array, out: Array | tuple[Array, ...]
+) -> None:
+    """Fill ``out`` with dx, dy or both: sum within rows, sum over rows, and scatter into the operand's region."""
     scales = _scales(problem.spec)
     x, y = problem.sources(operands, g)
     for k, target in zip(problem.of, out if isinstance(out, tuple) else (out,), strict=True):
@@ -60,7 +60,7 @@ def gradient(launch: Launcher, problem: ArithmeticGradient, g: Array, *operands:
 def _within_rows(
     launch: Launcher,
     problem: ArithmeticGradient,
-    slope: tuple[Any, ...],
+    slope: tuple[float, float, int],
     operand: Operand,
     *images: Array,
 ) -> Array:
@@ -74,7 +74,7 @@ def _within_rows(
     return launch.run(PARTS, "gradient", buffers, [(shape, np.float32)], known)[0]
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
     (Arithmetic, "forward"): forward,
     (Arithmetic, "gradient"): gradient,
 }

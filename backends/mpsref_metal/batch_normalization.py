@@ -1,4 +1,4 @@
-"""Batch normalization through ``msl/batch_normalization.metal``: the reductions are two launches, the rest is one."""
+"""Batch normalization through ``msl/batch_normalization.metal``: two launches for a reduction, one otherwise."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from mpsref_metal.neuron import neuron_parameters
 SOURCE = "neuron", "batch_normalization"
 
 GROUP = 64
-"""Threads of a threadgroup that joins the parts of a channel, as in the MSL."""
+"""Threads of the threadgroup that adds up the chunks of a channel, as in the MSL source."""
 
 LEAST, PARTS = 64, 512
-"""A thread adds up at least so many pixels, and there are at most so many parts."""
+"""Minimum number of pixels of a chunk, which one thread adds up, and maximum number of chunks."""
 
 BATCH = np.dtype(
     [(name, "u4") for name in ("count", "channels", "pixels", "in_a_part", "parts", "before")] + [("epsilon", "f4")]
@@ -73,7 +73,7 @@ def _reduce(
     known: tuple[str, ...],
     out: tuple[Array, Array],
 ) -> None:
-    """Reduce parts of the pixels, then the parts, which the state goes with; fill ``out``."""
+    """Reduce chunks of pixels, then reduce the chunks together with the state; fill ``out``."""
     channels = problem.channels
     batch = _batch(problem, _parts(problem)[1] * channels, problem.count)
     of_parts = [((int(batch["parts"][0]), channels), np.float32)] * 2
@@ -86,7 +86,7 @@ def _reduce(
 
 
 def _parts(problem: BatchProblem) -> tuple[int, int]:
-    """Return how many pixels a part has, and how many parts there are."""
+    """Return the number of pixels of a chunk, and the number of chunks."""
     in_a_part = max(LEAST, -(-problem.pixels // PARTS))
     return in_a_part, -(-problem.pixels // in_a_part)
 
@@ -100,13 +100,13 @@ def _batch(problem: BatchProblem, count: int, before: int = 0) -> Array:
 
 
 def _known(problem: BatchProblem, given: Inputs) -> tuple[str, ...]:
-    """Return what is known when the MSL is compiled: the types of pixels."""
+    """Return the compile-time constants: the types of pixels."""
     g = given.x if given.g is None else given.g
     return typedef("Storage", given.x), typedef("Gradient", g)
 
 
 def _scale(given: Inputs) -> tuple[Array, Array]:
-    """Return gamma and beta, 1 and 0 where they are not given."""
+    """Return gamma and beta, which default to 1 and 0."""
     gamma = np.ones(given.mean.shape, np.float32) if given.gamma is None else given.gamma
     return gamma, np.zeros(given.mean.shape, np.float32) if given.beta is None else given.beta
 

@@ -1,4 +1,4 @@
-"""What ``msl/operands.metal`` and ``msl/fold_rows.metal`` need to know of a problem with two operands."""
+"""Arguments of ``msl/operands.metal`` and ``msl/fold_rows.metal`` for a problem with two operands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pairing(problem: BroadcastProblem, count: int) -> Array:
 
 
 def types_of(x: Array, y: Array) -> tuple[str, str]:
-    """Return the lines of MSL that name the types of both operands."""
+    """Return the typedefs of both operands."""
     return typedef("Primary", x), typedef("Secondary", y)
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.compare import COMPARISONS, Compare, CompareForward
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.broadcasting import pairing, types_of
 from mpsref_metal.launch import Launcher
 
@@ -16,7 +14,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def forward(launch: Launcher, problem: CompareForward, x: Array, y: Array, out: Array) -> None:
-    """Fill ``out`` with r; fast math has no infinity, so an infinite threshold is the largest number."""
+    """Fill ``out`` with r; fast math has no infinity, so an infinite threshold becomes the largest float32."""
     spec = problem.spec
     threshold = np.array([min(spec.threshold, LARGEST)], np.float32)
     known = (*types_of(x, y), f"constant int COMPARISON = {COMPARISONS.index(spec.comparison_type)};")
@@ -24,4 +22,4 @@ def forward(launch: Launcher, problem: CompareForward, x: Array, y: Array, out: 
     launch.into(("operands", "compare"), "forward", buffers, out, known)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {(Compare, "forward"): forward}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Compare, "forward"): forward}

@@ -1,20 +1,18 @@
-"""Concatenation through ``msl/concatenation.metal``; its slices are gathers."""
+"""Concatenation through ``msl/concatenation.metal``; the gradients are gathers."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.launch import Launcher, typedef
 from mpsref_metal.movement import gather
 
 
 def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Array) -> None:
-    """Fill ``out`` with all sources, which travel in one buffer."""
+    """Fill ``out`` with all sources, which are passed in one buffer."""
     sources = launch.joined(xs, out.dtype)
     parts = np.zeros(out.shape[3], [("start", "i8"), ("channels", "i4"), ("channel", "i4")])
     parts["channel"] = -1
@@ -28,7 +26,7 @@ def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Ar
     launch.into(("concatenation",), "concatenate", [sources, parts, joined], out, known)
 
 
-def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: Any) -> None:
+def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: Array | tuple[Array, ...]) -> None:
     """Fill each array of ``out`` with its slice of g."""
     outs = out if isinstance(out, tuple) else (out,)
     for offset, dx in zip(problem.offsets, outs, strict=True):
@@ -36,7 +34,7 @@ def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: An
         gather(launch, (rows, columns, channels + np.int32(offset)), np.zeros(dx.shape[3]), g, dx)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
     (Concatenation, "forward"): forward,
     (Concatenation, "gradient"): gradient,
 }

@@ -15,25 +15,25 @@ from mpsref_metal.neuron import neuron_parameters
 SUMS = ("convolution_sums",)
 
 TILE = 4
-"""Pixels in the tile of a thread, and channels where a group has more than one."""
+"""Number of pixels in the tile of a thread, and of channels if a group has more than one."""
 
 THREADS = 2**16
-"""How many threads the sums over pixels are split into."""
+"""Approximate number of threads of a sum over pixels."""
 
 CHUNKS = 1024
-"""The most chunks of pixels: their sums are added up in sequence."""
+"""Maximum number of chunks of pixels; the sums of the chunks are added sequentially."""
 
 
 def forward(
     launch: Launcher, problem: ConvolutionForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array
 ) -> None:
-    """Run ``filtered`` on the pixels that the taps of each window read."""
+    """Convolve the source: ``filtered`` with the table of pixels that the taps of each window read."""
     taps, spec = by_inputs(weights), problem.spec
     filtered(launch, x, taps, problem.pixels(), out, spec.groups, biases, spec.neuron)
 
 
 def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, weights: Array, out: Array) -> None:
-    """Run ``filtered`` on the windows whose taps read each pixel; pixels a stride apart share their taps."""
+    """Run ``filtered`` with the table of windows whose taps read each pixel; pixels a stride apart share their taps."""
     taps = by_outputs(weights, problem.spec.groups)
     stride = problem.spec.windows[1].stride
     filtered(launch, g, taps, problem.windows(), out, problem.spec.groups, spread=stride)
@@ -42,19 +42,19 @@ def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, 
 def gradient_weights(
     launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array, out: tuple[Array, Array]
 ) -> None:
-    """Add up chunks of the lines of ``g``, and then the chunks."""
+    """Sum chunks of the rows of ``g``, then sum the chunks."""
     dw, db = out
     store(weight_sums(launch, problem, g, x), dw)
     store(bias_sums(launch, g), db)
 
 
 def by_inputs(weights: Array) -> Array:
-    """Return OHWI weights as ``filtered`` reads them in the forward pass: (Ci / G, kH, kW, Co)."""
+    """Return OHWI weights in the layout of ``filtered`` for the forward pass: (Ci / G, kH, kW, Co)."""
     return weights.transpose(3, 1, 2, 0).copy()
 
 
 def by_outputs(weights: Array, groups: int) -> Array:
-    """Return OHWI weights as ``filtered`` reads them in the data gradient: (Co / G, kH, kW, Ci)."""
+    """Return OHWI weights in the layout of ``filtered`` for the data gradient: (Co / G, kH, kW, Ci)."""
     outputs, height, width, inputs = weights.shape
     grouped = weights.reshape(groups, outputs // groups, height, width, inputs).transpose(1, 2, 3, 0, 4)
     return grouped.copy().reshape(outputs // groups, height, width, groups * inputs)
@@ -71,10 +71,10 @@ def filtered(
     neuron: Neuron | None = None,
     spread: int = 1,
 ) -> None:
-    """Fill ``out`` with the sums of what each tap reads times its weights.
+    """Fill ``out`` with the sums over all taps of source pixel times weight.
 
-    ``taps`` hold, for the rows and the columns of ``out``, what each tap reads of the source; ``weights`` are
-    (source channels / G, kH, kW, result channels). Pixels that are ``spread`` apart in a row share their taps.
+    ``taps`` are tables of the source index of each tap, for the rows and the columns of ``out``; ``weights`` has the
+    shape (source channels / G, kH, kW, result channels). Pixels at a distance of ``spread`` in a row share their taps.
     """
     n, height, width, channels = out.shape
     spread = min(spread, width)
@@ -96,7 +96,9 @@ def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array,
     outputs, inputs, kernel = shape[0] // groups, shape[3], shape[1:3]
     tile = _tile(outputs), _tile(inputs)
     tiles = math.prod(kernel) * groups * math.ceil(outputs / tile[0]) * math.ceil(inputs / tile[1])
-    chunk = _chunk(g, tiles, most=max(g.size, x.size) // math.prod(shape))  # the workspace is no larger than an image
+    chunk = _chunk(
+        g, tiles, most=max(g.size, x.size) // math.prod(shape)
+    )  # limits the workspace to the size of an image
     chunks = math.ceil(g.shape[0] * g.shape[1] / chunk)
     scalars = _sums(chunks * tiles, g, groups, inputs, (*x.shape[1:3], *kernel), chunk)
     known = _known(x, g, *tile)
@@ -126,9 +128,9 @@ def _total(launch: Launcher, partial: Array, known: tuple[str, ...]) -> Array:
 
 
 def _chunk(g: Array, tiles: int, most: int) -> int:
-    """Return how many lines of ``g`` one thread adds up, so that there are about ``THREADS`` threads for ``tiles``.
+    """Return the number of rows of ``g`` per thread, such that ``tiles`` result in about ``THREADS`` threads.
 
-    The answer depends on the shapes alone, and so does the order of the additions.
+    It depends only on the shapes, and so does the order of the additions.
     """
     lines = int(g.shape[0] * g.shape[1])
     chunks = max(1, min(-(-THREADS // tiles), lines, most, CHUNKS))
@@ -144,12 +146,12 @@ def _sums(count: int, g: Array, groups: int, inputs: int, source_and_kernel: Sha
 
 
 def _tile(channels: int) -> int:
-    """Return how many of a group's channels a tile has."""
+    """Return the number of channels of a tile."""
     return TILE if channels > 1 else 1
 
 
 def _known(source: Array, gradient: Array, outputs: int, inputs: int) -> tuple[str, ...]:
-    """Return the lines of MSL that say what is known when the sums are compiled."""
+    """Return the compile-time constants of the sums as lines of MSL."""
     tile = _constant("OUTPUTS", outputs), _constant("INPUTS", inputs)
     return typedef("Storage", source), typedef("Gradient", gradient), *tile
 

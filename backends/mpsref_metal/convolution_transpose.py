@@ -1,4 +1,4 @@
-"""Transposed convolution through the kernels of the convolution that it is the data gradient of."""
+"""Transposed convolution: the data gradient of a convolution, through the MSL functions of that convolution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpsref_metal.launch import Launcher, store
 def forward(
     launch: Launcher, problem: TransposeForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array
 ) -> None:
-    """Run that convolution's data gradient, with biases and neuron."""
+    """Run the data gradient of the convolution, with biases and activation."""
     taken, groups = problem.convolution, problem.spec.groups
     taps = by_outputs(exchanged(weights, groups), groups)
     stride = taken.spec.windows[1].stride
@@ -26,7 +26,7 @@ def forward(
 
 
 def gradient_data(launch: Launcher, problem: TransposeGradientData, g: Array, weights: Array, out: Array) -> None:
-    """Run that convolution's forward pass."""
+    """Run the forward pass of the convolution."""
     groups = problem.spec.groups
     taps = by_inputs(exchanged(weights, groups))
     filtered(launch, g, taps, problem.convolution.pixels(), out, groups)
@@ -35,7 +35,7 @@ def gradient_data(launch: Launcher, problem: TransposeGradientData, g: Array, we
 def gradient_weights(
     launch: Launcher, problem: TransposeGradientWeights, g: Array, x: Array, out: tuple[Array, Array]
 ) -> None:
-    """Run that convolution's weight gradient with the two images in each other's place."""
+    """Run the weight gradient of the convolution with the two images exchanged."""
     dw, db = out
     store(exchanged(weight_sums(launch, problem.convolution, x, g), problem.spec.groups), dw)
     store(bias_sums(launch, g), db)

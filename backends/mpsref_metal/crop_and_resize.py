@@ -1,12 +1,10 @@
-"""Bilinear resize of a box through ``msl/interpolation.metal``; outputs beside the image read nothing."""
+"""Bilinear resize of a box through ``msl/interpolation.metal``; outputs outside the image are zero."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.crop_and_resize import CropAndResizeBilinear, CropAndResizeForward
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.interpolation import resample
 from mpsref_metal.launch import Launcher
 
@@ -16,4 +14,4 @@ def forward(launch: Launcher, problem: CropAndResizeForward, x: Array, out: Arra
     resample(launch, problem.axes, False, x, out)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {(CropAndResizeBilinear, "forward"): forward}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(CropAndResizeBilinear, "forward"): forward}

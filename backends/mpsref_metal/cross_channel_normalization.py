@@ -24,7 +24,7 @@ def forward(launch: Launcher, problem: CrossChannelForward, x: Array, out: Array
 
 
 def gradient(launch: Launcher, problem: CrossChannelGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``gradient``: what each channel hands on, then dx."""
+    """Run ``shares``, the contribution of each channel, then ``gradient``: dx."""
     known = typedef("Storage", x), typedef("Gradient", g)
     windows, adjoint, *scalars = _constants(problem)
     result = out.shape, np.float32

@@ -1,4 +1,4 @@
-"""Fully connected layers through the kernels of convolution: each image is one pixel, and the batch is one row."""
+"""Fully connected layers through the MSL functions of convolution: an image is a pixel, and the batch a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def forward(
 
 
 def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, weights: Array, out: Array) -> None:
-    """Run its data gradient."""
+    """Run the data gradient of the 1 x 1 convolution."""
     row = ConvolutionGradientData(Convolution(1), _row(out).shape, len(weights))
     convolution.gradient_data(launch, row, _row(g), _row(weights).swapaxes(0, 2), out=_row(out))
 
@@ -27,7 +27,7 @@ def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, 
 def gradient_weights(
     launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array, out: tuple[Array, Array]
 ) -> None:
-    """Run its weight gradient."""
+    """Run the weight gradient of the 1 x 1 convolution."""
     dw, db = out
     row = ConvolutionGradientWeights(Convolution(1), _row(x).shape, len(dw))
     convolution.gradient_weights(launch, row, _row(g), _row(x), out=(_row(dw).swapaxes(0, 2), db))

@@ -17,7 +17,7 @@ from mpsref.kernels.group_normalization import (
 from mpsref_metal.launch import Launcher, typedef
 
 FEW = 4096
-"""Up to so many values of a group one simdgroup adds them up; eight otherwise."""
+"""Maximum number of values of a group that is reduced by one simdgroup; larger groups use eight."""
 
 GROUPS = np.dtype(
     [
@@ -44,7 +44,7 @@ def gradient(
     *vectors: Array,
     out: tuple[Array, Array, Array],
 ) -> None:
-    """Run ``gradient``: statistics, dgamma and dbeta, what they come to in each group, then dx."""
+    """Run ``gradient``: statistics, dgamma and dbeta, their means over each group, then dx."""
     dx, dgamma, dbeta = out
     gamma = problem.parameters(vectors, np.float32)
     statistics, groups, known = _statistics(launch, problem, x, g)
@@ -61,7 +61,7 @@ def gradient(
 def _statistics(
     launch: Launcher, problem: GroupsProblem, x: Array, *g: Array
 ) -> tuple[list[Array], Array, tuple[str, ...]]:
-    """Run ``statistics``; return mean and r, the struct, and what is known when the text is compiled."""
+    """Run ``statistics``; return mean and r, the struct ``Groups``, and the compile-time constants."""
     threads, per_group = _threads(problem), _per_group(problem)
     known = typedef("Storage", x), typedef("Gradient", (*g, x)[0]), f"#define THREADS {threads}"
     _, height, width, channels = problem.source_shape

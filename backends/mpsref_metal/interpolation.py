@@ -10,7 +10,7 @@ from mpsref_metal.launch import Launcher
 
 
 def resample(launch: Launcher, axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out: Array) -> None:
-    """Fill ``out`` with ``source`` sampled along y and x, or with the gradient of that."""
+    """Fill ``out`` with ``source`` interpolated along y and x, or with the gradient of the interpolation."""
     buffers = []
     for axis in axes:
         first, number, start, weights = axis.gradient() if gradient else axis.forward()

@@ -1,8 +1,8 @@
-"""From a problem to a launch: source text, buffers in, one float32 buffer out.
+"""Launches of MSL functions: source text, input buffers, and float32 result buffers.
 
-A family's kernels are one ``.metal`` file; the parts that it names (the prelude, what windows read) and what is known
-when it is compiled go in front of it. The rest travels in buffers, the scalars in one ``constant`` struct. Results
-come back as float32 and are rounded by NumPy, so that all backends round alike.
+The MSL functions of a family are in one ``.metal`` file, which is preceded by compile-time constants, the prelude and
+shared files. Other values are passed in buffers, scalars in one ``constant`` struct. Results are float32 and are
+rounded by NumPy, as in all backends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArray
@@ -23,14 +24,14 @@ from mpsref_metal.runtimes import ArrayDevice, Device
 STORAGE = {"float32": "float", "float16": "half"}
 
 MOST_THREADS = 2**32 - 2**12
-"""Thread positions are 32 bits wide, and the grid is rounded up."""
+"""Maximum number of threads: positions have 32 bits, and the grid is rounded up to whole threadgroups."""
 
 
 class Launcher:
-    """Runs functions of the MSL families on a device that is opened at the first launch."""
+    """Runs MSL functions on a device, which is opened at the first launch."""
 
     def __init__(self, device: Callable[[], Device]) -> None:
-        """Keep what returns the device of a call."""
+        """Store ``device``, which returns the device of a call."""
         self.device = device
         self._function: Callable[..., Any] = cache(self._compile)
 
@@ -39,16 +40,32 @@ class Launcher:
         parts: tuple[str, ...],
         function: str,
         buffers: Sequence[Array],
-        results: Sequence[tuple[Shape, Any]],
+        results: Sequence[tuple[Shape, DTypeLike]],
         known: tuple[str, ...] = (),
         count: int | None = None,
     ) -> list[Array]:
-        """Run ``count`` threads (default: one for each element of the first result); return the results.
+        """Run a function and return its results.
 
-        ``parts`` are the files of the source after the prelude, ``known`` lines of MSL before it: what is known when it
-        is compiled. The function's buffers are ``buffers``, C-contiguous, then one for each of ``results``, (shape,
-        dtype). Results of floats start as NaN: a fault on the GPU is not reported, and must not look like a result.
-        A device with arrays of its own returns such arrays; NumPy's functions read them, and copy them to the host.
+        Parameters
+        ----------
+        parts : tuple of str
+            The files of the source after the prelude.
+        function : str
+            The name of the function.
+        buffers : sequence of ndarray
+            The input buffers, C-contiguous.
+        results : sequence of (shape, dtype)
+            The result buffers, which follow the input buffers. Float results are initialized with NaN, because a fault
+            on a GPU may not be reported.
+        known : tuple of str, optional
+            Lines of MSL before the prelude: compile-time constants.
+        count : int, optional
+            Number of threads; default: one for each element of the first result.
+
+        Returns
+        -------
+        list of ndarray
+            On an ``ArrayDevice``, arrays on the device, which NumPy functions copy to the host.
         """
         sizes = [math.prod(shape) for shape, _ in results]
         threads = _checked(sizes[0] if count is None else count, *sizes)
@@ -80,10 +97,10 @@ class Launcher:
         known: tuple[str, ...] = (),
         count: int | None = None,
     ) -> None:
-        """Run a function with one result of the shape of ``out``, float32, and round it into ``out``.
+        """Run a function with one float32 result of the shape of ``out``, and round it into ``out``.
 
-        ``count`` threads run, by default one for each element of ``out``. Memory of the device is written directly
-        where it needs no rounding.
+        ``count`` is the number of threads, by default one for each element of ``out``. A float32 array on the device
+        is written directly.
         """
         device = self.device()
         if isinstance(device, ArrayDevice) and device.is_result(out):
@@ -93,7 +110,7 @@ class Launcher:
             store(self.run(parts, function, buffers, [(out.shape, np.float32)], known, count)[0], out)
 
     def joined(self, arrays: Sequence[Array], dtype: np.dtype[Any]) -> Array:
-        """Return the elements of all arrays in one, on the device if one of them is there."""
+        """Return the concatenated elements of all arrays, on the device if one of the arrays is on it."""
         if not any(isinstance(array, DeviceArray) for array in arrays):
             return np.concatenate([array.reshape(-1).astype(dtype, copy=False) for array in arrays])
         device = self.device()
@@ -108,10 +125,10 @@ class Launcher:
     def __call__(
         self, parts: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
     ) -> None:
-        """Run one thread for each element of ``out``, a gather over windows, and write their float32 results there.
+        """Run a gather over windows with one thread for each element of ``out``, and round the results into ``out``.
 
-        Buffers are the ``images`` (the source image last, a source gradient before it), the ``tables``, the struct
-        ``Problem``, the result.
+        The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
+        ``Problem``, and the result.
         """
         known = typedef("Storage", images[-1]), typedef("Gradient", images[0])
         buffers = [*images, *tables, _problem(images[0], out)]
@@ -121,14 +138,14 @@ class Launcher:
     def _compile(device: Device, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
         folder = resources.files("mpsref_metal").joinpath("msl")
         texts = [folder.joinpath(f"{part}.metal").read_text("utf-8") for part in ("prelude", *parts)]
-        # A source that begins with the library's header is checked with the one that clang has parsed already.
+        # The check of a source that begins with the library's header uses the precompiled header.
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])
         return device.kernel(source).function(function)
 
 
 def _checked(threads: int, *sizes: int) -> int:
-    """Return the number of threads, if 32 bits hold their positions and those of the results' elements."""
+    """Check that 32 bits suffice for thread positions and result elements; return the number of threads."""
     if max(threads, *sizes) > MOST_THREADS:
         raise UnsupportedError(
             f"the result has {max(threads, *sizes)} elements; a launch has at most {MOST_THREADS}: split the batch"
@@ -137,7 +154,7 @@ def _checked(threads: int, *sizes: int) -> int:
 
 
 def typedef(name: str, image: Array) -> str:
-    """Return the line of MSL that calls the type of an image's pixels ``name``."""
+    """Return the MSL typedef ``name`` for the type of the pixels of an image."""
     return f"typedef {STORAGE[image.dtype.name]} {name};"
 
 
@@ -148,6 +165,6 @@ def store(result: Array, out: Array) -> None:
 
 
 def _problem(gathered: Array, out: Array) -> Array:
-    """Return the struct ``Problem`` of the prelude: ``gathered`` is the image whose pixels are added up."""
+    """Return the struct ``Problem`` of the prelude; ``gathered`` is the image whose pixels are summed."""
     _, height, width, channels = out.shape
     return np.array([out.size, channels, height, width, *gathered.shape[1:3]], np.uint32)

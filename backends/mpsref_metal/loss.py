@@ -1,4 +1,4 @@
-"""Losses through ``msl/loss.metal``; the sums of parts of an image are added up here, in float64."""
+"""Losses through ``msl/loss.metal``; the sums of chunks of an image are added here in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, Los
 from mpsref_metal.launch import Launcher, typedef
 
 IN_A_RUN = 256
-"""Elements that one thread adds up."""
+"""Number of elements of a chunk, which one thread adds up."""
 
 COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run", "runs"
 CHOICES = "loss_type", "wanted", "has_weights", "has_gradients"
@@ -75,7 +75,7 @@ def _values(
 
 
 def _arrays(g: Array | None, y: Array, t: Array, weights: Array | None) -> tuple[list[Array], tuple[str, ...]]:
-    """Return the images, one value for what is not there, and their types."""
+    """Return the images, with a single zero for an absent one, and their typedefs."""
     nothing = np.zeros(1, np.float32)
     arrays = {
         "Prediction": y,
@@ -87,7 +87,7 @@ def _arrays(g: Array | None, y: Array, t: Array, weights: Array | None) -> tuple
 
 
 def _sizes(problem: LossProblem, counts: tuple[int, ...], choices: tuple[int, bool, bool]) -> Array:
-    """Return the struct ``Sizes``; ``choices`` are what is wanted, and whether there are weights and gradients."""
+    """Return the struct ``Sizes``; ``choices`` are the result, and whether there are weights and gradients."""
     spec = problem.spec
     type_number = LOSS_TYPES.index(spec.type)
     return np.array([(*counts, type_number, *choices, *spec.smoothing, spec.epsilon, spec.delta)], SIZES)

@@ -10,13 +10,13 @@ from mpsref_metal.launch import Launcher, typedef
 
 
 def gather(launch: Launcher, table: Gather, fills: Array, source: Array, out: Array) -> None:
-    """Fill ``out`` with the elements of ``source`` that ``table`` names, and with ``fills`` where it names none."""
+    """Fill ``out`` with the elements of ``source`` in ``table``, and with ``fills`` where ``table`` has no element."""
     buffers = [source, *table, fills.astype(np.float32), _layout(source, out)]
     _run(launch, "gather", buffers, source, out)
 
 
 def gather_sums(launch: Launcher, table: tuple[Readers, Readers, Readers], source: Array, out: Array) -> None:
-    """Fill each element of ``out`` with the sum of the elements of ``source`` that ``table`` names."""
+    """Fill each element of ``out`` with the sum of its elements of ``source`` in ``table``."""
     buffers = [source, *(column for axis in table for column in axis), _layout(source, out)]
     _run(launch, "gather_sums", buffers, source, out)
 

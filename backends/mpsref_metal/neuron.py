@@ -1,4 +1,4 @@
-"""Neurons through ``msl/neuron.metal``, and what other kernels pass to use the functions there."""
+"""Activations through ``msl/neuron.metal``, and the parameters of activations in other kernels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mpsref_metal.launch import Launcher, typedef
 PARTS = "neuron", "neuron_kernels"
 
 IN_A_PART = 1024
-"""Pixels that one thread adds up."""
+"""Number of pixels of a chunk, which one thread adds up."""
 
 
 def neuron_parameters(neuron: Neuron | None) -> Array:
-    """Return the buffer that ``neuron_value`` and ``neuron_slope`` take, float32; ``None`` is the identity."""
+    """Return the float32 buffer of ``neuron_value`` and ``neuron_slope``; ``None`` is the identity."""
     if neuron is None:
         return np.zeros(6, np.float32)
     a, b, c = neuron.a, neuron.b, neuron.c
@@ -41,7 +41,7 @@ def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out:
 
 
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``parameter_gradient``, sums over parts of g*x, and add them up in float64."""
+    """Run ``parameter_gradient``, sums of g*x over chunks, and add these in float64."""
     known = typedef("Storage", x), typedef("Gradient", g)
     parts = -(-x.size // out.size // IN_A_PART)
     buffers = [g, x, _sizes(problem, parts * out.size)]

@@ -1,4 +1,4 @@
-"""Spatial and local contrast normalization: which buffers go to which function of their MSL text."""
+"""Spatial and local contrast normalization: the buffers of their MSL functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Parameters = Callable[[WindowedProblem], Array]
 
 
 def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
-    """Return the implementation of ``forward`` of the kernel whose text is ``family``."""
+    """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
 
     def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
         parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", x))
@@ -26,7 +26,7 @@ def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
 
 
 def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..., None]:
-    """Return the implementation of ``gradient``: ``planes`` numbers for each output, then their sums."""
+    """Return the implementation of ``gradient``: ``planes`` values for each output, then their sums."""
 
     def gradient(launch: Launcher, problem: WindowedGradient, g: Array, x: Array, out: Array) -> None:
         parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", g))

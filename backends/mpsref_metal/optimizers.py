@@ -59,13 +59,13 @@ def _run(
     outs: tuple[Array, ...],
     **constants: float,
 ) -> None:
-    """Run a function of the family; constants that it does not use are 0."""
+    """Run a function of the family; unused constants are 0."""
     optimizer: Optimizer = problem.spec
     known = (
         f"constant bool clipped = {str(optimizer.apply_gradient_clipping).lower()};",
         f"constant int penalty = {REGULARIZATIONS.index(optimizer.regularization_type)};",
     )
-    # Fast math knows no infinities; no gradient is beyond the largest number.
+    # Fast math has no infinity; finite gradients are within the limits of float32.
     bounds = np.clip([optimizer.gradient_clip_min, optimizer.gradient_clip_max], -FLT_MAX, FLT_MAX)
     shared = *bounds, optimizer.gradient_rescale, optimizer.regularization_scale
     numbers = np.array([(outs[0].size, *shared, *(constants.get(name, 0.0) for name in CONSTANTS))], NUMBERS)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pad import Pad, PadForward, PadGradient
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.launch import Launcher
 from mpsref_metal.movement import gather, gather_sums
 
@@ -21,4 +19,4 @@ def gradient(launch: Launcher, problem: PadGradient, g: Array, out: Array) -> No
     gather_sums(launch, problem.readers(), g, out)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {(Pad, "forward"): forward, (Pad, "gradient"): gradient}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Pad, "forward"): forward, (Pad, "gradient"): gradient}

@@ -1,4 +1,4 @@
-"""The tables of max and L2-norm pooling as ``msl/windows.metal`` reads them, and their launches."""
+"""Max and L2-norm pooling: tables in the layout of ``msl/windows.metal``, and launches."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _structs(table: Reads | Touching, dtype: np.dtype[np.void]) -> Array:
 
 
 def _windows(problem: PoolingForward | PoolingGradient) -> tuple[list[Array], Array]:
-    """Return the windows of both axes, and what is the same for all windows of each."""
+    """Return the windows of both axes, and the values common to all windows of an axis."""
     reads = problem.reads()
     axes = np.array([[axis.step, axis.low, axis.high] for axis in reads], np.int32)
     return [_structs(axis, WINDOW) for axis in reads], axes
 
 
 def forward_of(family: str) -> Callable[..., None]:
-    """Return the forward implementation of the family ``msl/FAMILY.metal``."""
+    """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
 
     def forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
         windows, axes = _windows(problem)
@@ -43,7 +43,7 @@ def forward_of(family: str) -> Callable[..., None]:
 
 
 def gradient_of(family: str) -> Callable[..., None]:
-    """Return the gradient of the family ``msl/FAMILY.metal``."""
+    """Return the implementation of ``gradient`` with ``msl/FAMILY.metal``."""
 
     def gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
         windows, axes = _windows(problem)

@@ -11,7 +11,7 @@ from mpsref_metal.launch import Launcher
 
 
 def average(launch: Launcher, problem: AverageForward | AverageGradient, source: Array, out: Array) -> None:
-    """Run ``forward``, y from x, or ``gradient``, dx from g: the same gather with other tables."""
+    """Run ``forward`` (y from x) or ``gradient`` (dx from g): the same gather with different tables."""
     runs = [np.stack([axis.first, axis.count], axis=1) for axis in problem.runs()]
     factors = [inverse.astype(np.float32) for inverse in problem.reciprocals()]
     launch(("pooling_average",), problem.method, [source], [*runs, *factors], out)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.launch import Launcher, typedef
 
 OPERATIONS = {"sum": 0, "mean": 0, "min": 1, "max": 2, "argumentmin": 3, "argumentmax": 4}
 
 
 def _struct(scale: float, *numbers: int) -> Array:
-    """Return a struct of unsigned integers and a float at its end."""
+    """Return a struct of unsigned integers followed by a float."""
     return np.frombuffer(np.array(numbers, np.uint32).tobytes() + np.float32(scale).tobytes(), np.uint32)
 
 
@@ -37,4 +35,4 @@ def gradient(launch: Launcher, problem: ReduceGradient, g: Array, out: Array) ->
     _run(launch, "spread", g, _struct(problem.scale, out.size, *out.shape[1:], *origin, *size), out, 0)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}

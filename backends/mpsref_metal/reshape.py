@@ -1,19 +1,17 @@
-"""Reshape: plain memory keeps its order; the order CHW goes through ``msl/reshape.metal``."""
+"""Reshape: a copy for the order HWC; the order CHW through ``msl/reshape.metal``."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.reshape import Reshape, ReshapeProblem
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.launch import Launcher, typedef
 
 
 def reshape(launch: Launcher, problem: ReshapeProblem, source: Array, out: Array) -> None:
-    """Fill ``out`` with the elements of ``source`` in their order."""
+    """Fill ``out`` with the elements of ``source`` in the element order of the spec."""
     if problem.spec.element_order == "HWC":
         out[...] = source.reshape(out.shape)
         return
@@ -23,4 +21,4 @@ def reshape(launch: Launcher, problem: ReshapeProblem, source: Array, out: Array
     launch.into(("reshape",), "reshape", [source, sizes], out, known)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {(Reshape, "forward"): reshape, (Reshape, "gradient"): reshape}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reshape, "forward"): reshape, (Reshape, "gradient"): reshape}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.resize import ResizeBilinear, ResizeForward
-from mpsref.registry import OperationKey
+from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.interpolation import resample
 from mpsref_metal.launch import Launcher
 
@@ -16,4 +14,4 @@ def forward(launch: Launcher, problem: ResizeForward, x: Array, out: Array) -> N
     resample(launch, problem.axes, False, x, out)
 
 
-IMPLEMENTATIONS: dict[OperationKey, Any] = {(ResizeBilinear, "forward"): forward}
+IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(ResizeBilinear, "forward"): forward}

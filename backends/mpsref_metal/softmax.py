@@ -12,7 +12,7 @@ from mpsref_metal.launch import Launcher, typedef
 
 
 def implementation(function: str) -> Callable[..., None]:
-    """Return what runs a function of the MSL text, one thread a pixel."""
+    """Return the implementation that runs an MSL function with one thread per pixel."""
 
     def run(launch: Launcher, problem: ForwardProblem, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]

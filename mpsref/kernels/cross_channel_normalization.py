@@ -1,14 +1,15 @@
-"""Cross-channel normalization (local response normalization): each value over a power of its neighbours' squares.
+"""Cross-channel normalization (local response normalization): division by a power of a local mean square.
 
-Every pixel by itself. Channel ``k`` of ``D`` has the window ``Q(k) = k - K // 2 ... k + (K - 1) // 2`` of channels,
-clipped to ``0 ... D - 1``, and ``L(k) = delta + alpha / K * (sum of x**2 over Q(k))``: K stays where it is clipped.
+Each pixel is normalized independently. Channel ``k`` of ``D`` has the window ``Q(k) = k - K // 2 ... k + (K - 1) // 2``
+of channels, clipped to ``0 ... D - 1``, and ``L(k) = delta + alpha / K * (sum of x**2 over Q(k))``. The divisor K is
+independent of the clipping.
 
 Forward   ``y(k) = x(k) / L(k)**beta``
 Gradient  ``dx(k) = g(k) L(k)**-beta
           - 2 alpha beta / K * x(k) * sum over the q whose window has k of  g(q) x(q) L(q)**(-beta - 1)``
 
-The gradient is the exact derivative of the forward pass. Apple prints it next to its gradient kernel with a factor of
-``2 alpha beta``, without 1 / K, so that it is no derivative for any window of more than one channel [choice].
+The gradient is the exact derivative of the forward pass. The header of Apple's gradient kernel has the factor
+``2 alpha beta`` without 1 / K, which is not the derivative for windows of more than one channel [choice].
 
 Source: MPSCNNCrossChannelNormalization, MPSCNNCrossChannelNormalizationGradient in ``MPSCNNNormalization.h``; forward,
 windows, divisor, parameters and defaults [doc, obs], gradient [math].
@@ -39,10 +40,10 @@ class CrossChannelNormalization(Spec):
     Parameters
     ----------
     kernel_size : int, optional
-        Number of channels of the window, at least 1; may be more than the image has.
+        Number of channels of the window, at least 1; may exceed the number of channels of the image.
     alpha, beta, delta : float, optional
-        Weight of the mean of squares, at least 0; exponent; added to the base. A base of the power that is 0 or
-        negative gives what IEEE 754 defines.
+        Weight of the mean of squares, at least 0; exponent; constant added to the base. For a base that is 0 or
+        negative, the power is that of IEEE 754.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class CrossChannelNormalization(Spec):
         out : ndarray, optional
             Array for the result.
         backend : str or Backend, optional
-            Where to compute; default: see :func:`mpsref.use_backend`.
+            Backend that computes the result; default: see :func:`mpsref.use_backend`.
 
         Returns
         -------
@@ -121,11 +122,11 @@ class CrossChannelProblem(RangedProblem):
         return ((k, self.spec.window.inside(k, channels)) for k in range(channels))
 
     def reads(self) -> Array:
-        """Return, of each channel, the first channel of its window, and how many there are: int32 (C, 2)."""
+        """Return the first channel and the number of channels of the window of each channel: int32 (C, 2)."""
         return self._runs(self.spec.window.center)
 
     def readers(self) -> Array:
-        """Return, of each channel, the first channel whose window has it, and how many there are: int32 (C, 2)."""
+        """Return the first channel and the number of channels whose windows contain each channel: int32 (C, 2)."""
         return self._runs(self.spec.kernel_size - 1 - self.spec.window.center)
 
     def _runs(self, before: int) -> Array:
@@ -155,14 +156,14 @@ def bases(problem: CrossChannelProblem, x: Array) -> Array:
 
 
 def base_error(problem: CrossChannelProblem, x: Array) -> tuple[Array, Array]:
-    """Return L, and its relative error: a sum of K squares, a product and an addition, and the powers' start."""
+    """Return L and its relative error e: a sum of K squares, a product, an addition, and the start of the power."""
     spec, base = problem.spec, bases(problem, x)
     squares = base - spec.delta
     return base, growth(spec.kernel_size + 16) * (abs(spec.delta) + np.abs(squares)) / np.abs(base)
 
 
 def forward_bound(problem: CrossChannelForward, x: Array) -> ErrorBound:
-    """|y| (|beta| e + 48 u): the error of L through the power; 16 ulp for that, 3 for the division."""
+    """|y| (|beta| e + 48 u): the propagated error of L, 16 ulp for the power, and 3 for the division."""
     beta = problem.spec.beta
     base, e = base_error(problem, x)
     return ErrorBound.of_error(np.abs(x * over_power(base, beta)) * (abs(beta) * e + 48 * UNIT_ROUNDOFF))
@@ -175,7 +176,7 @@ def forward(problem: CrossChannelForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: CrossChannelGradient, g: Array, x: Array) -> ErrorBound:
-    """(Sum of |terms|) (G(K + 64) + (|beta| + 1) e), with the largest e of the outputs that an element depends on."""
+    """(Sum of |terms|) (G(K + 64) + (|beta| + 1) e), e being the maximum over the outputs involved."""
     spec = problem.spec
     base, e = base_error(problem, x)
     g, x = np.abs(g), np.abs(x)

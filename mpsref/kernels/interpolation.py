@@ -1,12 +1,12 @@
-"""One axis of a kernel that samples between pixels: what each output reads, with which weights, and the reverse.
+"""Linear and nearest interpolation along one axis: the pixels and weights of each output, and the adjoint.
 
-Output i reads the position ``p = (start + i * numerator) / denominator`` of an axis of L pixels: pixel ``j0 =
-floor(p)`` with the weight ``1 - f`` and its right neighbour with ``f = p - j0``. The neighbour behind the last pixel is
-0 with edge mode "zero" and the last pixel with "clamp". A neighbour with the weight 0 is not read, so that an output
-that lies on a pixel is a copy of it, even next to NaN or infinity [choice]. Positions are fractions of integers: all
-backends agree on the pixels, and their weights come from one division.
+Output i is sampled at the position ``p = (start + i * numerator) / denominator`` of an axis of L pixels: it reads the
+pixel ``j0 = floor(p)`` with weight ``1 - f`` and its right neighbour with weight ``f = p - j0``. The right neighbour of
+the last pixel is 0 with edge mode "zero" and the last pixel with "clamp". A neighbour with weight 0 is not read: an
+output at the position of a pixel is a copy of this pixel, even next to NaN or infinity [choice]. Positions are
+fractions of integers, so that all backends read the same pixels; each weight is computed by one division.
 
-The nearest pixel is the same with ``f = 0``.
+Nearest interpolation is the case ``f = 0``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mpsref.tables import IntVector
 
 
 class WeightTable(NamedTuple):
-    """For each element of an axis a run of the other side, ``number`` elements from ``first`` on, and its weights.
+    """For each output of a table the ``number`` consecutive elements that it sums, from ``first`` on, with weights.
 
-    Those of element k begin at ``weights[start[k]]``; they are float64, each from one division.
+    The weights of output k begin at ``weights[start[k]]``; they are float64, each computed by one division.
     """
 
     first: IntVector
@@ -37,7 +37,7 @@ class WeightTable(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampling:
-    """One axis: ``length`` pixels, ``outputs`` outputs, and integers for their positions."""
+    """Interpolation along an axis of ``length`` pixels: the number of outputs, and integers for their positions."""
 
     length: int
     outputs: int
@@ -47,10 +47,10 @@ class Sampling:
     nearest: bool = False
     start: int = 0
     bounded: bool = False
-    """Whether outputs at positions before the first pixel or behind the last one read nothing."""
+    """Whether outputs at positions before the first or after the last pixel read no pixels."""
 
     def reads(self, i: int) -> list[tuple[int, float]]:
-        """Return the pixels that output i reads, with their weights; the definition.
+        """Return the pixels that output i reads and their weights, by definition.
 
         >>> Sampling(length=3, outputs=6, numerator=1, denominator=2).reads(3)
         [(1, 0.5), (2, 0.5)]
@@ -68,13 +68,13 @@ class Sampling:
         return [(j, 1.0)] if self.edge_mode == "clamp" else [near]
 
     def forward(self) -> WeightTable:
-        """Return what each output reads, as a table."""
+        """Return the table of the pixels that each output reads."""
         return _forward(self)
 
     def inside(self) -> tuple[int, Sampling] | None:
-        """Return the first output that reads something, and the axis with those alone; ``None`` where there are none.
+        """Return the first output that reads pixels, and the axis with only these outputs; ``None`` if there are none.
 
-        They follow each other if no position lies before the one of the output before.
+        Requires positions in ascending order: the outputs that read pixels are then consecutive.
         """
         reading = [i for i in range(self.outputs) if self.reads(i)]
         if not reading:
@@ -83,14 +83,14 @@ class Sampling:
         return reading[0], replace(self, outputs=len(reading), start=start, bounded=False)
 
     def gradient(self) -> WeightTable:
-        """Return which outputs read each pixel, as a table: always consecutive ones; for axes with positions from 0."""
+        """Return the table of the outputs, always consecutive, that read each pixel; requires ``start == 0``."""
         return _gradient(self)
 
 
 @lru_cache(maxsize=256)
 def _forward(axis: Sampling) -> WeightTable:
     largest = max(axis.outputs * axis.numerator, axis.denominator)
-    if axis.start or axis.bounded or largest >= 2**63:  # fractions of integers of any size
+    if axis.start or axis.bounded or largest >= 2**63:  # integers of any size
         reads = [axis.reads(i) for i in range(axis.outputs)]
         count = np.array([len(read) for read in reads])
         weights = np.array([weight for read in reads for _, weight in read] or [0.0])
@@ -107,11 +107,11 @@ def _forward(axis: Sampling) -> WeightTable:
 
 @lru_cache(maxsize=256)
 def _gradient(axis: Sampling) -> WeightTable:
-    """Output i reads j if ``|t| < denominator``, ``t = i * numerator - j * denominator``: a triangle of weights."""
+    """Output i reads pixel j if ``|t| < denominator`` with ``t = i * numerator - j * denominator``."""
     num, den, length, outputs = axis.numerator, axis.denominator, axis.length, axis.outputs
     first, count, weights = [], [], []
     for j in range(length):
-        low = j * den if axis.nearest else (j - 1) * den + 1  # of the numerators of positions that read j
+        low = j * den if axis.nearest else (j - 1) * den + 1  # range of the numerators of positions that read j
         high = (j + 1) * den - 1
         if j == length - 1 and (axis.edge_mode == "clamp" or axis.nearest):
             high = max(high, (outputs - 1) * num)
@@ -137,7 +137,7 @@ def _table(first: Array, count: Array, start: Array, weights: Array) -> WeightTa
 
 
 def sampled(axis: int, sampling: Sampling, image: Array) -> Array:
-    """y[i] = sum of weight * x[j] over what output i reads, on one axis of an image."""
+    """y[i] = sum of weight * x[j] over the pixels j that output i reads, along one axis of an image."""
     y = np.zeros((*image.shape[:axis], sampling.outputs, *image.shape[axis + 1 :]), image.dtype)
     x, along = np.moveaxis(image, axis, 0), np.moveaxis(y, axis, 0)
     for i in range(sampling.outputs):
@@ -147,7 +147,7 @@ def sampled(axis: int, sampling: Sampling, image: Array) -> Array:
 
 
 def spread_back(axis: int, sampling: Sampling, gradient: Array) -> Array:
-    """dx[j] += weight * g[i] over what output i reads, on one axis: the same with the arrow reversed."""
+    """dx[j] += weight * g[i] over the pixels j that output i reads, along one axis: the adjoint of :func:`sampled`."""
     dx = np.zeros((*gradient.shape[:axis], sampling.length, *gradient.shape[axis + 1 :]), gradient.dtype)
     g, along = np.moveaxis(gradient, axis, 0), np.moveaxis(dx, axis, 0)
     for i in range(sampling.outputs):

@@ -1,18 +1,18 @@
-"""Local contrast normalization: each pixel less the mean around it, over a power of the variance there; the gradient.
+"""Local contrast normalization: subtraction of a local mean, division by a power of a local variance; the gradient.
 
-With ``M`` and ``V`` the mean and the variance over the window of output (a, b), c its centre, ``T = delta + alpha V``:
+With the mean ``M`` and the variance ``V`` over the window of output (a, b), its centre ``c``, ``T = delta + alpha V``:
 
 Forward   ``y(a, b) = pm + ps (x(c) - p0 M) / T**beta``
 Gradient  ``dx(j) = ps (g(j - o) T(j - o)**-beta - sum over the windows that read j of g(a, b) (p0 / N * T**-beta
           + 2 alpha beta / N * (x(c) - p0 M) T**(-beta - 1) (x(j) - M)))``
 
-Windows are those of :mod:`mpsref.kernels.normalization_windows`: outside the image are zeros, which count in M, in V
-(each adds M**2) and in N. V is computed from centred values, so that it cannot be negative [choice].
+Windows are those of :mod:`mpsref.kernels.normalization_windows`: pixels outside the image are zeros, which are
+included in M, in V (each adds M**2) and in N. V is computed from centred values and cannot be negative [choice].
 
-The gradient is the exact derivative of the forward pass. Apple prints another expression at its gradient kernel,
-``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N * (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``: there T of the
-centre stands in front of the sum, the two factors have changed their places, and 1 stands where a mean belongs, so that
-it is no derivative for any window of more than one pixel [choice].
+The gradient is the exact derivative of the forward pass. The header of Apple's gradient kernel has another expression,
+``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N * (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``, with T of the
+centre as a factor of the sum, j and k exchanged in the last two factors, and 1 in place of the mean, which is not the
+derivative for windows of more than one pixel [choice].
 
 Source: MPSCNNLocalContrastNormalization, MPSCNNLocalContrastNormalizationGradient in ``MPSCNNNormalization.h``;
 forward, parameters and defaults [doc], mean and variance at the border [obs], gradient [math].
@@ -39,17 +39,17 @@ u = UNIT_ROUNDOFF
 
 
 class LocalContrastNormalization(WindowedNormalization):
-    """Local contrast normalization. With the default ``alpha=0`` it subtracts a local mean, and scales.
+    """Local contrast normalization. With the default ``alpha=0`` it subtracts a local mean and scales.
 
     Parameters
     ----------
     kernel_size : int or tuple of int
         Size of the window, at least 1.
     alpha, beta, delta : float, optional
-        Weight of the variance; exponent; added to the base. A base of the power that is 0 or negative gives what
-        IEEE 754 defines.
+        Weight of the variance; exponent; constant added to the base. For a base that is 0 or negative, the power is
+        that of IEEE 754.
     p0, pm, ps : float, optional
-        Weight of the mean that is subtracted; added to the result; factor of the result.
+        Weight of the subtracted mean; constant added to the result; factor of the result.
     offset : int or tuple of int, optional
         Source pixel of the first output.
 
@@ -107,7 +107,7 @@ def contrast(problem: LocalContrastForward | LocalContrastGradient, x: Array) ->
 
 
 class ContrastErrors(NamedTuple):
-    """Bounds of the errors of each output's mean and base, and of the difference in the numerator."""
+    """Error bounds of the mean and the base of each output, and of the difference in the numerator."""
 
     mean: Array
     base: Array
@@ -116,7 +116,7 @@ class ContrastErrors(NamedTuple):
 
 
 def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, known: Contrast) -> ContrastErrors:
-    """Follow the rounding errors through mean, variance and base [math]."""
+    """Propagate the rounding errors through mean, variance and base [math]."""
     spec, (mean, variance, t) = problem.spec, known
     of_mean = growth(spec.taps + 8) * contrast(problem, np.abs(x)).mean
     of_base = abs(spec.alpha) * (growth(spec.taps + 16) * variance + of_mean**2)
@@ -126,7 +126,7 @@ def errors(problem: LocalContrastForward | LocalContrastGradient, x: Array, know
 
 
 def forward_bound(problem: LocalContrastForward, x: Array) -> ErrorBound:
-    """The error of the difference, that of T through the power (16 ulp), and of the last two operations."""
+    """The error of the difference, the propagated error of T, 16 ulp of the power, and the last two operations."""
     spec, known = problem.spec, contrast(problem, x)
     difference = problem.centres(x) - spec.p0 * known.mean
     _, e, a = errors(problem, x, known)
@@ -143,7 +143,7 @@ def forward(problem: LocalContrastForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: LocalContrastGradient, g: Array, x: Array) -> ErrorBound:
-    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), and what the errors of both differences do to their product."""
+    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), and the propagated errors of both differences."""
     spec, known = problem.spec, contrast(problem, x)
     of_mean, e, a = errors(problem, x, known)
     mean, _, t = known

@@ -1,16 +1,17 @@
-"""Spatial normalization: each pixel over a power of the mean square around it, in its own channel, and the gradient.
+"""Spatial normalization: division by a power of the mean square over a spatial window, and the gradient.
 
-With ``T(a, b) = delta + alpha / N * (sum of x**2 over the window of output (a, b))`` and ``c`` its centre:
+With ``T(a, b) = delta + alpha / N * (sum of x**2 over the window of output (a, b))`` and the window centre ``c``:
 
 Forward   ``y(a, b) = x(c) / T(a, b)**beta``
 Gradient  ``dx(j) = g(j - o) T(j - o)**-beta
           - 2 alpha beta / N * x(j) * sum over the windows that read j of  g(a, b) x(c) T(a, b)**(-beta - 1)``
 
-Windows are those of :mod:`mpsref.kernels.normalization_windows`: outside the image are zeros, and N counts them.
+Windows are those of :mod:`mpsref.kernels.normalization_windows`: pixels outside the image are zeros, and N
+includes them.
 
-The gradient is the exact derivative of the forward pass. Apple prints another expression at its gradient kernel,
-``T(j)**-beta (g(j) - 2 alpha beta x(j) / T(j) * sum of g x)``: there T of the centre stands in front of the sum, and
-the factor 1 / N is missing, so that it is no derivative for any window of more than one pixel [choice].
+The gradient is the exact derivative of the forward pass. The header of Apple's gradient kernel has another expression,
+``T(j)**-beta (g(j) - 2 alpha beta x(j) / T(j) * sum of g x)``, with T of the centre as a factor of the sum and without
+the factor 1 / N, which is not the derivative for windows of more than one pixel [choice].
 
 Source: MPSCNNSpatialNormalization, MPSCNNSpatialNormalizationGradient in ``MPSCNNNormalization.h``; forward, parameters
 and defaults [doc], the divisor at the border and even windows [obs], gradient [math].
@@ -44,8 +45,8 @@ class SpatialNormalization(WindowedNormalization):
     kernel_size : int or tuple of int
         Size of the window, at least 1.
     alpha, beta, delta : float, optional
-        Weight of the mean of squares, at least 0; exponent; added to the base. A base of the power that is 0 or
-        negative gives what IEEE 754 defines.
+        Weight of the mean of squares, at least 0; exponent; constant added to the base. For a base that is 0 or
+        negative, the power is that of IEEE 754.
     offset : int or tuple of int, optional
         Source pixel of the first output.
 
@@ -86,14 +87,14 @@ def bases(problem: SpatialForward | SpatialGradient, x: Array) -> Array:
 
 
 def base_error(problem: SpatialForward | SpatialGradient, x: Array) -> tuple[Array, Array]:
-    """Return T, and the relative error e of T: a sum of N squares, a product and an addition, and the powers' start."""
+    """Return T and its relative error e: a sum of N squares, a product, an addition, and the start of the power."""
     spec, t = problem.spec, bases(problem, x)
     squares = t - spec.delta
     return t, growth(spec.taps + 16) * (abs(spec.delta) + np.abs(squares)) / np.abs(t)
 
 
 def forward_bound(problem: SpatialForward, x: Array) -> ErrorBound:
-    """|y| (|beta| e + 48 u): the error of T through the power; 16 ulp for that, 3 for the division."""
+    """|y| (|beta| e + 48 u): the propagated error of T, 16 ulp for the power, and 3 for the division."""
     beta = problem.spec.beta
     t, e = base_error(problem, x)
     y = np.abs(problem.centres(x) * over_power(t, beta))
@@ -107,7 +108,7 @@ def forward(problem: SpatialForward, x: Array) -> Array:
 
 
 def gradient_bound(problem: SpatialGradient, g: Array, x: Array) -> ErrorBound:
-    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), with the largest e of the outputs that an element depends on."""
+    """(Sum of |terms|) (G(N + 64) + (|beta| + 1) e), e being the maximum over the outputs involved."""
     spec = problem.spec
     t, e = base_error(problem, x)
     g, x = np.abs(g), np.abs(x)
@@ -130,7 +131,7 @@ def gradient(problem: SpatialGradient, g: Array, x: Array) -> Array:
 
 
 def largest_around(problem: WindowedProblem, values: Array) -> Array:
-    """Return, for each source pixel, the largest of the ``values`` of the outputs that its gradient depends on."""
+    """Return, for each source pixel, the maximum of ``values`` over the outputs that its gradient depends on."""
     largest = problem.at_centres(values)
     for window in problem.windows():
         part = window.of(largest)

@@ -1,4 +1,4 @@
-"""The windows of a problem as text: their positions, divisors, and the gradient pixels that each result pixel sums."""
+"""Textual description of the windows of a problem: positions, divisors, and the terms of each gradient pixel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AXES = ("y", "x")
 WIDEST_CHART = 28
 """Maximum number of coordinates in a chart; wider windows are listed without one."""
 LONGEST_LIST = 16
-"""Maximum number of lines for an axis; of a longer list the first and last are shown."""
+"""Maximum number of lines for an axis; only the first and last lines of a longer list are shown."""
 
 
 def explain(problem: Problem) -> str:

@@ -1,6 +1,7 @@
 """Figure of a compiled graph: each step below its inputs, gradient steps to the right of the forward steps.
 
-Forward steps are white, gradient steps grey, additions that the training graph inserted round. Dotted lines are states.
+Forward steps are white, gradient steps are grey, and additions inserted by the training graph have rounded corners.
+Dotted lines are states.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ HEADING, TITLE, TEXT = 17.0, 13.0, 11.5
 
 
 class Style(NamedTuple):
-    """Colours of a cell and its entry in the key; without a key text it has none."""
+    """Colours of a cell, and the text of its entry in the key; a style without a text has no entry."""
 
     face: str
     edge: str

@@ -40,7 +40,7 @@ UNTOUCHED = Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="0: outside the 
 MARKS = (Mark("#C44E00"), Mark("#00785A", (0, (4, 1.4))), Mark("#8A4B9E", (0, (1.2, 1.0))))
 
 Place = Literal["inside", "zero", "outside", "edge"]
-"""Class of a coordinate: image, zero that counts, outside and not counted, copy of the edge pixel."""
+"""Class of a coordinate: in the image, zero included in N, outside and not included in N, copy of the edge pixel."""
 
 OUTSIDE: dict[Place, tuple[Style, Style]] = {
     "zero": (
@@ -90,7 +90,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
     drawn = of_windows(problem)
     if isinstance(drawn, PoolingForward):
         if pixel is not None:
-            raise ValueError(f"pixel is {pixel!r}; only the picture of a gradient has one: leave it out")
+            raise ValueError(f"pixel is {pixel!r}; it is only legal for a gradient problem: omit it")
         rows = _forward(drawn)
     elif isinstance(drawn, PoolingGradient):
         rows = _gradient(drawn, _pixel(drawn, pixel))
@@ -328,7 +328,7 @@ class _Inserted:
 
 
 def _sum(problem: PoolingGradient, pixel: Pair) -> str:
-    """Return the terms of one result pixel; only their number if they are many."""
+    """Return the terms of one result pixel, or only their number if there are more than four."""
     (py, px), name = problem.primary_offset, f"dx[{pixel[0]}, {pixel[1]}]"
     rows, columns = (
         [int(runs.first[q]) + runs.step * k for k in range(runs.count[q])]
@@ -355,8 +355,8 @@ def _averages(problem: PoolingForward | PoolingGradient) -> bool:
 def _count(problem: PoolingForward | PoolingGradient, axis: int, i: int) -> int:
     """Return N of window ``i``; for a kernel that does not average, the number of its taps inside the image."""
     spec, length = problem.spec, problem.source_shape[1 + axis]
-    mode, ring = (spec.edge_mode, spec.zero_pad[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
-    return spec.windows[axis].divisor(i, length, mode, ring)
+    mode, zero_pad = (spec.edge_mode, spec.zero_pad[axis]) if isinstance(spec, PoolingAverage) else ("clamp", 0)
+    return spec.windows[axis].divisor(i, length, mode, zero_pad)
 
 
 def _counts(problem: PoolingForward | PoolingGradient) -> Panel:

@@ -138,7 +138,7 @@ def test_wrong_number_of_arguments(device, copy):
         (0, ValueError, "a buffer of 0 bytes"),
         (-4, ValueError, "a buffer of -4 bytes"),
         (2**45, ValueError, "no memory for a buffer of 35184372088832 bytes"),
-        (2**70, ValueError, "a buffer of 1180591620717411303424 bytes: legal are"),
+        (2**70, ValueError, "a buffer of 1180591620717411303424 bytes: legal sizes are"),
         (1.5, TypeError, r"buffer protocol.* not 1\.5"),
         ("24", TypeError, "buffer protocol"),
         (None, TypeError, "buffer protocol"),

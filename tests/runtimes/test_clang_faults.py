@@ -294,10 +294,10 @@ REJECTED_SOURCES = {
     "buffer index twice": (kernel("out[i] = x[i];", "device const float* x [[buffer(0)]], "), "twice"),
     "threadgroup parameter": (
         kernel("out[i] = x[i];", "threadgroup float* x [[threadgroup(0)]], "),
-        r"\[\[threadgroup\]\] cannot be bound here",
+        r"\[\[threadgroup\]\] is not supported",
     ),
     "value without attribute": (kernel("out[i] = n;", "uint n, "), r"needs an attribute such as \[\[buffer\(0\)\]\]"),
-    "float position": (kernel("out[i] = p;", "float p [[threads_per_grid]], "), "is one of uint"),
+    "float position": (kernel("out[i] = p;", "float p [[threads_per_grid]], "), "must have one of the types uint"),
     "no kernel": (HEADER + "float f(float x) { return x; }", "no kernel function"),
     "nothing": ("", "no kernel function"),
     "unclosed": (HEADER + "kernel void f(device int* x [[buffer(0)]]) {", "expected '}'"),
@@ -357,13 +357,13 @@ def test_what_is_legal_beside_what_is_not(device):
 
 
 def test_threadgroup_memory_has_a_limit(device):
-    with pytest.raises(LaunchError, match="36864 bytes of threadgroup memory; a threadgroup has 32768"):
+    with pytest.raises(LaunchError, match="36864 bytes of threadgroup memory; the maximum is 32768"):
         device.kernel(kernel("threadgroup float t1[9216]; t1[t] = 1; out[i] = t1[t];")).function("f")
 
 
 @pytest.mark.parametrize("threads", [0, 16, 100, 1025, 1056])
 def test_threads_per_threadgroup_have_a_limit(device, threads):
     with pytest.raises(
-        LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal are the multiples of 32"
+        LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal values are the multiples of 32"
     ):
         device.kernel(kernel("out[i] = 1;", threads=threads)).function("f")

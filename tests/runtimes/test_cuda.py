@@ -139,8 +139,8 @@ def test_no_driver(fake_cuda, monkeypatch):
 
     monkeypatch.setattr(fake_cuda.Device, "get_all_devices", raising)
     reason = str(cuda.unavailable())
-    assert reason.startswith('no NVIDIA driver that works ("cuda" is an NVIDIA driver library): install one for Linux')
-    with pytest.raises(LaunchError, match="no NVIDIA driver"):
+    assert reason.startswith('no working NVIDIA driver ("cuda" is an NVIDIA driver library): install one for Linux')
+    with pytest.raises(LaunchError, match="no working NVIDIA driver"):
         cuda.Device()
 
 
@@ -167,7 +167,7 @@ def test_no_clang(fake_cuda, monkeypatch):
 
 def test_no_libdevice(fake_cuda, monkeypatch):
     monkeypatch.setenv("MPSREF_LIBDEVICE", "/no/such/file")
-    assert "MPSREF_LIBDEVICE='/no/such/file' is no file" in str(cuda.unavailable())
+    assert "MPSREF_LIBDEVICE='/no/such/file' is not a file" in str(cuda.unavailable())
     monkeypatch.delenv("MPSREF_LIBDEVICE")
     monkeypatch.setattr(ptx, "_installed_libdevice", lambda: None)
     assert "no libdevice.10.bc" in str(cuda.unavailable())
@@ -267,7 +267,7 @@ def test_small_tables_go_up_once(device, copy, fake_cuda):
         (np.zeros((6, 2), "f")[:, 0], ValueError, r"buffer\(0\) of kernel `copy`: the array is not C-contiguous"),
         (np.zeros(0, "f"), ValueError, "a buffer of 0 bytes"),
         (0, ValueError, "a buffer of 0 bytes"),
-        (2**70, ValueError, "a buffer of 1180591620717411303424 bytes: legal are"),
+        (2**70, ValueError, "a buffer of 1180591620717411303424 bytes: legal sizes are"),
         ("text", TypeError, r"buffer\(0\) of kernel `copy`: an argument is an object with the buffer protocol"),
         (None, TypeError, "not None"),
     ],
@@ -329,7 +329,7 @@ def test_threads_that_registers_do_not_allow(device, fake_cuda):
     fake_cuda.registers.update(copy=200, sums=96)
     copy = device.kernel(COPY).function("copy")
     assert copy.threads == 192
-    with pytest.raises(LaunchError, match=r"`sums` asks for max_total_threads_per_threadgroup\(128\); .* allow 96"):
+    with pytest.raises(LaunchError, match=r"`sums` has max_total_threads_per_threadgroup\(128\); .* allow 96"):
         device.kernel(SUMS).function("sums")
     fake_cuda.faults["launch"] = driver.NO_RESOURCES
     out = device.buffer(24)

@@ -1,42 +1,44 @@
-"""Ways to run a Metal Shading Language source string, behind one interface: that of ``metalcompute.Device``.
+"""Runtimes for Metal Shading Language (MSL) source, with the interface of ``metalcompute.Device``.
 
-- ``metalcompute`` runs it on an Apple GPU.
-- ``clang`` compiles it for the processor at hand, and finds faults that stay hidden elsewhere.
-- ``cuda`` compiles it for an NVIDIA GPU.
-- ``frontend`` is what the last two share.
+- ``metalcompute`` runs MSL on an Apple GPU.
+- ``clang`` compiles MSL for the CPU, with checks for memory errors, races and divergent barriers.
+- ``cuda`` compiles MSL for an NVIDIA GPU.
+- ``frontend`` is the compiler front end of ``clang`` and ``cuda``.
 
-The interface, in the terms of the protocols below::
+Example::
 
     device = Device()
-    function = device.kernel(source).function("name")  # CompileError when the source is wrong
+    function = device.kernel(source).function("name")  # raises CompileError
     out = device.buffer(nbytes)                        # zeroed; supports the buffer protocol
-    handle = function(count, array, out)               # buffers 0, 1, ...; anything but a Buffer is copied
-    del handle                                         # the results are there from here on
+    handle = function(count, array, out)               # buffers 0, 1, ...; only a Buffer is used in place
+    del handle                                         # waits for the results
 """
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from numpy.typing import DTypeLike
+
 __all__ = ["ArrayDevice", "Buffer", "CompileError", "Device", "Function", "Handle", "Kernel", "LaunchError"]
 
 Buffer: TypeAlias = Any
-"""Device memory: any object with the buffer protocol that ``Device.buffer`` returned."""
+"""Device memory with the buffer protocol, returned by ``Device.buffer``."""
 
 Handle: TypeAlias = object
-"""A launch that may still be running. It is over when the handle is gone."""
+"""A launch that may still be running. Deleting the handle waits for its end."""
 
 
 class CompileError(ValueError):
-    """The MSL source is wrong. The message is the compiler's, with the line numbers of the source."""
+    """The MSL source is illegal. The message is that of the compiler, with line numbers of the source."""
 
 
 class LaunchError(ValueError):
-    """A kernel cannot be launched, or did something while it ran that Metal leaves undefined."""
+    """A kernel cannot be launched, or had undefined behaviour at run time."""
 
 
 class Function(Protocol):
-    """A kernel function that can be launched."""
+    """A function of a compiled source."""
 
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ..."""
@@ -46,28 +48,28 @@ class Kernel(Protocol):
     """A compiled source."""
 
     def function(self, name: str, /) -> Function:
-        """The kernel of this name."""
+        """Return the function of this name."""
 
 
 class Device(Protocol):
-    """What can compile a source, hold buffers and run functions."""
+    """A device that compiles sources, allocates buffers and runs functions."""
 
     def kernel(self, source: str, /) -> Kernel:
-        """Compile MSL; :class:`CompileError` when the source is wrong."""
+        """Compile MSL; raise :class:`CompileError` if the source is illegal."""
 
     def buffer(self, length_or_data: Any, /) -> Buffer:
-        """Zeroed device memory of so many bytes, or device memory with a copy of this object's bytes."""
+        """Allocate zeroed memory of a length in bytes, or memory with a copy of the bytes of an object."""
 
 
 @runtime_checkable
 class ArrayDevice(Device, Protocol):
-    """A device with memory of its own, whose arrays stay there until NumPy reads them."""
+    """A device with its own memory and arrays, which are copied to the host when NumPy reads them."""
 
-    def result(self, shape: tuple[int, ...], dtype: Any, /) -> Any:
-        """An array for the results of a kernel: NaN where they are floats, else zeros; a ``Buffer``, too."""
+    def result(self, shape: tuple[int, ...], dtype: DTypeLike, /) -> Any:
+        """Allocate an array for the results of a kernel, filled with NaN (float dtypes) or 0; it is a ``Buffer``."""
 
     def is_result(self, array: Any, /) -> bool:
-        """Whether a kernel may write its float32 results into an array: it is one of this device, in C order."""
+        """Return whether a kernel can write float32 results into an array: a C-contiguous array of this device."""
 
     def cleared(self, array: Any, /) -> Any:
-        """The array, filled as :meth:`result` fills a new one."""
+        """Fill an array as in :meth:`result`, and return it."""

@@ -1,4 +1,4 @@
-"""Runs Metal Shading Language on the GPU of a Mac with Apple silicon, through the package `metalcompute`::
+"""Run MSL kernels on the GPU of a Mac with Apple silicon, with the package `metalcompute`::
 
     dev = Device()
     f = dev.kernel(source).function("name")
@@ -6,33 +6,32 @@
     f(count, in_array, out)                 # blocks until the GPU has finished
     result = numpy.frombuffer(out, "float32")
 
-Arguments are bound to `[[buffer(0)]]`, `[[buffer(1)]]`, ... in order. An input may be anything that exports
-C-contiguous memory (it is copied); whatever the kernel writes must come from `dev.buffer`. Scalars travel in
-such memory too: as a NumPy scalar, or in a structured array that the kernel reads as a `constant` struct.
+Arguments are bound to `[[buffer(0)]]`, `[[buffer(1)]]`, ... in order. An input is any object with C-contiguous
+memory (it is copied); an output must be a buffer returned by `dev.buffer`. Scalars are passed as NumPy scalars, or in
+a structured array that the kernel reads as a `constant` struct.
 
-The grid has one dimension. It is rounded up to whole threadgroups, so **threads with an index of `count` and
-above do run**, and the kernel is not told `count`: pass it in the struct and compare. A threadgroup is as
-large as the compiled kernel allows, rounded down to a multiple of the SIMD width (32);
-`[[max_total_threads_per_threadgroup(N)]]` on the kernel fixes it, where N must be a multiple of 32.
-The language version is 2.3, and fast math is on; the package has no switch for either.
+The grid has one dimension and is rounded up to whole threadgroups. **Threads with an index >= `count` run as well**,
+and `count` is not available in the kernel: pass it in the struct and compare. The size of a threadgroup is the maximum
+of the compiled kernel, rounded down to a multiple of the SIMD width (32), or N with
+`[[max_total_threads_per_threadgroup(N)]]`, where N must be a multiple of 32. The language version is 2.3, and fast
+math is enabled; the package has no option for either.
 
-What this module adds to the package (0.2.9), and why:
+This module adds to the package (version 0.2.9):
 
-- A call returns when the GPU has finished, and no second one starts before. The package waits only when its
-  handle is dropped, and its list of running launches is not protected against two of them.
-- One device object serves the process, since buffers of one are not known to another. Kernels and functions
-  are cached by source and name. (The pipeline is built at every launch in any case.)
-- Python numbers are refused as arguments: the package takes one for a length and binds that many zero bytes.
-  NumPy integers are refused as lengths: the package takes one for memory and makes a buffer of 8 bytes.
-- Empty buffers and a count of zero are refused. All errors are `CompileError`, `LaunchError` (both ValueError)
-  or TypeError.
+- A call returns when the GPU has finished, and launches are serialized. The package waits only in the destructor of
+  its handle, and its list of running launches is not thread-safe.
+- A process has one device object, because buffers cannot be used with another device object. Kernels and functions
+  are cached by source and name. (The package builds the pipeline in each launch.)
+- Python numbers are not accepted as arguments: the package reads one as a length and binds a buffer of zeros.
+  NumPy integers are not accepted as lengths: the package reads one as memory and creates a buffer of 8 bytes.
+- Empty buffers and a count of zero are errors. All errors are `CompileError`, `LaunchError` (both ValueError) or
+  TypeError.
 
-What it does not add: the package never looks at the status of a launch, so after a fault on the GPU an output
-buffer holds what it held before. Fill outputs with NaN before the launch where that must not pass for a result;
-new buffers are zero. While a call waits it holds Python's global lock, so other threads wait too; and each call
-leaves a small record of its launch behind for the life of the process.
+Limitations: the package does not check the status of a launch, so that after a fault on the GPU an output buffer is
+unchanged. Fill outputs with NaN before a launch to detect this; new buffers are zero. A waiting call holds Python's
+global interpreter lock, and each call leaks a small record of its launch.
 
-Importing this module imports nothing of the package; `unavailable()` says whether it can be used.
+Importing this module does not import the package; `unavailable()` returns whether it can be used.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ MAX_BUFFERS = 31
 """Entries of Metal's buffer argument table."""
 
 MAX_COUNT = 2**32 - 1024
-"""Largest count whose grid, rounded up to whole threadgroups, still has 32-bit thread positions."""
+"""Largest count with 32-bit thread positions after rounding up to whole threadgroups."""
 
 _INSTEAD = 'backend="metal:clang" runs the same kernels on this machine\'s CPU'
 _one_launch_at_a_time = threading.Lock()
 
 
 def unavailable() -> str | None:
-    """None if there is an Apple GPU to use, else one sentence: what is missing, and what to do instead."""
+    """Return None if an Apple GPU can be used, else a sentence with the missing component and a remedy."""
     if _machine() != "darwin arm64":
         return f"the metal runtime needs macOS on Apple silicon, and this is {_machine()}; {_INSTEAD}"
     try:
@@ -74,13 +73,13 @@ def unavailable() -> str | None:
 
 
 class Device:
-    """The default Metal device; all objects of this class stand for the same one.
+    """The default Metal device; all objects of this class refer to the same device.
 
-    Raises LaunchError with the sentence of `unavailable` where there is none.
+    Raises LaunchError with the message of `unavailable` if there is none.
     """
 
     def __init__(self) -> None:
-        """Open the device, or return to it."""
+        """Open the device, once per process."""
         reason = unavailable()
         if reason is not None:
             raise LaunchError(reason)
@@ -88,11 +87,11 @@ class Device:
         self._native = _open(self._package)
 
     def __str__(self) -> str:
-        """Name of the GPU, as in `metalcompute.Device(Apple M1)`."""
+        """Return the name of the GPU, such as `metalcompute.Device(Apple M1)`."""
         return str(self._native)
 
     def kernel(self, source: str) -> Kernel:
-        """Compile MSL text. Raises CompileError with the compiler's messages."""
+        """Compile MSL text; raise CompileError with the messages of the compiler."""
         if not isinstance(source, str):
             raise TypeError(f"source is MSL text, a str; got {type(source).__name__}")
         try:
@@ -101,10 +100,10 @@ class Device:
             raise CompileError(str(problem)) from problem
 
     def buffer(self, length_or_data: Any, /) -> Any:
-        """Memory that CPU and GPU share: so many bytes, or a copy of the bytes of an array or the like.
+        """Allocate zeroed memory shared by CPU and GPU, or memory with a copy of the bytes of an object.
 
-        New bytes are zero. The object that comes back exports its memory (`memoryview`, `numpy.frombuffer`) and
-        does nothing else. Raises LaunchError for what is empty, not C-contiguous, or more than the device has.
+        The result supports only the buffer protocol (`memoryview`, `numpy.frombuffer`). Raises LaunchError if the data
+        is empty or not C-contiguous, or if the allocation fails.
         """
         if isinstance(length_or_data, np.integer):
             raise TypeError(
@@ -128,12 +127,12 @@ class Kernel:
     """Compiled MSL text: a library of functions."""
 
     def __init__(self, device: Device, native: Any) -> None:
-        """What `Device.kernel` returns; not made otherwise."""
+        """Returned by `Device.kernel`."""
         self._device = device
         self._native = native
 
     def function(self, name: str) -> Function:
-        """The `kernel` function of that name. Raises LaunchError where there is none."""
+        """Return the `kernel` function of this name; raise LaunchError if there is none."""
         if not isinstance(name, str):
             raise TypeError(f"name is the name of a kernel function, a str; got {type(name).__name__}")
         try:
@@ -143,41 +142,38 @@ class Kernel:
 
 
 class Function:
-    """A kernel function; calling it runs it."""
+    """A kernel function; a call launches it."""
 
     def __init__(self, device: Device, name: str, native: Any) -> None:
-        """What `Kernel.function` returns; not made otherwise."""
+        """Returned by `Kernel.function`."""
         self._device = device
         self._name = name
         self._native = native
 
     def __call__(self, count: SupportsIndex, *buffers: Any) -> None:
-        """Run at least `count` threads and wait; the grid is rounded up to whole threadgroups."""
+        """Run `count` threads, rounded up to whole threadgroups, and wait."""
         threads = _whole("count", count, "number of threads", MAX_COUNT)
         if not 1 <= len(buffers) <= MAX_BUFFERS:
             raise LaunchError(f"{self._name} got {len(buffers)} buffers; Metal takes 1 to {MAX_BUFFERS}")
         arguments = [self._argument(position, value) for position, value in enumerate(buffers)]
         with _one_launch_at_a_time:
             try:
-                self._native(threads, *arguments)  # the handle is dropped, which waits
+                self._native(threads, *arguments)  # the destructor of the handle waits
             except self._device._package.error as problem:
-                # The package's texts for launch errors are one off: a pipeline that cannot be built, say
-                # for want of threadgroup memory, is reported as "Cannot create command encoder".
+                # The messages of the package are off by one: a pipeline that cannot be built, for example
+                # because of too much threadgroup memory, is reported as "Cannot create command encoder".
                 raise LaunchError(f"{self._device} did not accept a launch of {self._name}: {problem}") from problem
 
     def _argument(self, position: int, value: Any) -> Any:
-        """What to hand to the package for `[[buffer(position)]]`."""
+        """Return the argument of the package for `[[buffer(position)]]`."""
         if type(value) is _buffer_type(self._device._native):
             return value
         return _exported(f"buffer({position}) of {self._name}", value)
 
 
 def _exported(what: str, value: Any) -> NDArray[np.uint8]:
-    """The bytes of an object that exports C-contiguous memory.
-
-    As an array, since the package first tries `int()` on whatever it gets: that copies and parses all of a
-    `bytes` or `memoryview` object, but fails at once for an array.
-    """
+    """Return the bytes of an object with C-contiguous memory, as an array."""
+    # The package first calls int(), which parses a bytes or memoryview object, but fails fast for an array.
     try:
         view = memoryview(value)
     except (TypeError, ValueError):  # ValueError: an array of a dtype that has no format code
@@ -188,12 +184,12 @@ def _exported(what: str, value: Any) -> NDArray[np.uint8]:
     if not view.c_contiguous:
         raise LaunchError(f"{what} is not C-contiguous; use numpy.ascontiguousarray")
     if view.nbytes == 0:
-        raise LaunchError(f"{what} is empty, and Metal has no empty buffers; answer without a launch")
+        raise LaunchError(f"{what} is empty, and Metal has no empty buffers; handle the empty problem without a launch")
     return np.frombuffer(value, np.uint8)
 
 
 def _whole(parameter: str, value: SupportsIndex, meaning: str, maximum: int) -> int:
-    """An integer from 1 to maximum; NumPy integers become Python's, since the package reads them as memory."""
+    """Return a Python integer in [1, maximum]; the package reads NumPy integers as memory."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -202,7 +198,7 @@ def _whole(parameter: str, value: SupportsIndex, meaning: str, maximum: int) -> 
         raise TypeError(f"{parameter} is a {meaning}, an integer; got {value!r}") from None
     if not 1 <= whole <= maximum:
         raise LaunchError(
-            f"{parameter}={whole}: a {meaning} lies in [1, {maximum}]; answer empty problems without a launch"
+            f"{parameter}={whole}: a {meaning} lies in [1, {maximum}]; handle empty problems without a launch"
         )
     return whole
 
@@ -224,7 +220,7 @@ def _open(package: Any) -> Any:
 
 @cache
 def _buffer_type(native_device: Any) -> type:
-    return type(native_device.buffer(1))  # the package does not export it by name
+    return type(native_device.buffer(1))  # not exported by the package
 
 
 @lru_cache(maxsize=256)

@@ -1,26 +1,26 @@
-"""Run MSL kernels on the processor, compiled with clang: no Mac, no GPU, and nothing is forgiven.
+"""Run MSL kernels on the CPU, compiled with clang, with checks for undefined behaviour.
 
-See :class:`Device` for an example. What a launch does, beside running the kernel:
+See :class:`Device` for an example. A launch has these properties:
 
 - The grid is rounded up to whole threadgroups and the surplus threads run. The size of a threadgroup is the kernel's
   ``[[max_total_threads_per_threadgroup(N)]]``, else 1024.
-- Threadgroups, and threads between two barriers, take their turns in a shuffled order, and then, from the same buffer
-  contents, in the opposite one; results that differ in a bit are an error (``Device(check_order=False)`` runs once).
-- A read or write outside a buffer is an error that names the buffer and the offset. An access that stays within the
-  15 bytes (31 at most) that alignment leaves over at the end reads NaN, and a write there is found after the launch.
-- An index outside an array of known size is an error with its line. Threadgroup memory starts as NaN.
-- Barriers and simdgroup functions (32 lanes) are real: threads wait for each other. A barrier that some threads of a
-  threadgroup do not reach is an error.
-- Sources are checked as Apple's compiler would: address spaces, no ``double``, no atomic floats, no lambdas.
+- Threadgroups, and threads between two barriers, run in a shuffled order, and again in the reverse order with the same
+  buffer contents. Results that are not bitwise equal are an error (``Device(check_order=False)`` runs once).
+- An access outside a buffer is an error with the buffer and the offset. In the padding at the end of a buffer (usually
+  up to 15 bytes, at most 31), reads return NaN, and writes are detected after the launch.
+- An index outside an array of known size is an error with its line. Threadgroup memory is initialized with NaN.
+- Barriers and simdgroup functions (32 threads) synchronize threads. A barrier that some threads of a threadgroup do not
+  reach is an error.
+- Sources are checked for rules of Apple's compiler: address spaces, no ``double``, no atomic floats, no lambdas.
 
-Not found: writes that cancel out, races between launches, an endless loop (it does not return). Not supported:
+Not detected: writes that cancel out, races between launches, endless loops (the launch does not return). Not supported:
 textures, matrices, kernel templates, threadgroup memory as a parameter, function constants.
 
-Launches may run in several Python threads at once; those of kernels with threadgroup memory take turns when they are of
-the same source. Buffers are shared as on a GPU: two launches that write the same one race. A forked child may launch.
-Compiled kernels are kept on disk: ``MPSREF_CACHE_DIR`` says where, ``MPSREF_CLANG`` which clang.
+Launches from several Python threads run concurrently, except those of kernels with threadgroup memory of the same
+source. Concurrent launches that write the same buffer race, as on a GPU. A child of fork can launch kernels. Compiled
+kernels are cached in ``MPSREF_CACHE_DIR``; ``MPSREF_CLANG`` selects the clang.
 
-Tried on Linux on x86-64; written for macOS and for arm64 too.
+Tested on Linux on x86-64; intended for macOS and arm64 as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The objects of ``metalcompute``, over the launcher: Device, Kernel, Function, Handle and Buffer."""
+"""The classes of ``metalcompute`` on the launcher: Device, Kernel, Function, Handle and Buffer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .flags import unavailable
 from .launcher import BufferRecord, Launcher, LaunchRecord, Library, Report, compile_source, launcher
 from .report import explain
 
-MAX_BYTES = 1 << 46  # beyond what a process can map anyway
+MAX_BYTES = 1 << 46  # larger than the address space of a process
 
 
 class Memory:
-    """Guarded memory, as NumPy's array interface; released when the last array over it is gone."""
+    """Guarded memory with the array interface of NumPy; released with the last array that uses it."""
 
     def __init__(self, runtime: Launcher, nbytes: int) -> None:
         """Allocate; the bytes are zero."""
@@ -34,12 +34,12 @@ class Memory:
 
 
 class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Device memory: bytes that the kernel and Python share.
+    """Device memory as bytes, returned by :meth:`Device.buffer` and shared by kernels and Python.
 
-    Made by :meth:`Device.buffer`. ``memoryview(buffer)`` and ``numpy.frombuffer(buffer, dtype)`` see the same memory.
+    ``memoryview(buffer)`` and ``numpy.frombuffer(buffer, dtype)`` are views of the same memory.
     """
 
-    memory: Memory | None = None  # only a whole buffer has it; a slice is an array like any other
+    memory: Memory | None = None  # None for a slice, which is an ordinary array
 
     def __str__(self) -> str:
         return f"clang.Buffer(length={self.nbytes})"
@@ -48,11 +48,11 @@ class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 class Handle:
-    """A launch. It is over already: the results are in the buffers."""
+    """A completed launch: the results are in the buffers."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
-        """Made by a call of a :class:`Function`."""
-        self._buffers = buffers  # alive as long as the launch, as metalcompute keeps them
+        """Returned by a call of a :class:`Function`."""
+        self._buffers = buffers  # kept alive by the handle, as in metalcompute
 
     def __repr__(self) -> str:
         return "clang.Handle"
@@ -62,7 +62,7 @@ class Function:
     """A kernel function of a compiled source, bound to its device."""
 
     def __init__(self, device: Device, library: Library, name: str) -> None:
-        """Made by :meth:`Kernel.function`."""
+        """Returned by :meth:`Kernel.function`."""
         number, about = library.kernels[name]
         buffers = sum(parameter["index"] is not None for parameter in about["parameters"])
         known = library.numbers(f"mpsref_about_{number}", 1 + 2 * buffers)
@@ -85,7 +85,7 @@ class Function:
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
 
-        Raises :class:`LaunchError` for arguments that do not fit and for what the kernel did wrong.
+        Raises :class:`LaunchError` for illegal arguments and for undefined behaviour of the kernel.
         """
         groups = self._signature.groups(count, self._threads)
         self._signature.check_arguments(len(arguments))
@@ -127,11 +127,11 @@ class Kernel:
     """A compiled source."""
 
     def __init__(self, device: Device, library: Library) -> None:
-        """Made by :meth:`Device.kernel`."""
+        """Returned by :meth:`Device.kernel`."""
         self._device, self._library = device, library
 
     def function(self, name: str, /) -> Function:
-        """The kernel function of this name; :class:`LaunchError` when there is none."""
+        """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
         if name not in self._library.kernels:
             raise LaunchError(f"no kernel {name!r} in this source; it has {', '.join(self._library.kernels)}")
         return Function(self._device, self._library, name)
@@ -141,13 +141,21 @@ class Kernel:
 
 
 class Device:
-    """This machine's processor as a device for MSL kernels.
+    """The CPU as a device for MSL kernels.
 
-    ``index`` is there for metalcompute's sake: there is one device, 0. With ``check_order`` each launch runs twice,
-    with threads and threadgroups in an order and in the opposite one, from the same buffer contents, and must give
-    the same bits; turn it off for kernels whose result may depend on the order (say, slots handed out by an atomic
-    counter) and to halve the time. ``seed`` selects the order.
+    Parameters
+    ----------
+    index : int, optional
+        Index of the device as in metalcompute: -1 (default) or 0, the only device.
+    check_order : bool, optional
+        Whether each launch runs twice, with threads and threadgroups in an order and in the reverse order, from the
+        same buffer contents, with results that must be bitwise equal. Disable it for kernels with a result that
+        depends on the order (for example, slots allocated with an atomic counter), or to halve the time.
+    seed : int, optional
+        Selects the order.
 
+    Examples
+    --------
     >>> device = Device()
     >>> square = device.kernel('''
     ... #include <metal_stdlib>
@@ -164,7 +172,7 @@ class Device:
     """
 
     def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0) -> None:
-        """Open the device; :class:`LaunchError` with the reason when there is no clang."""
+        """Open the device; raise :class:`LaunchError` if there is no clang."""
         if index not in (-1, 0):
             raise LaunchError(f"index={index!r}: there is one device, 0")
         reason = unavailable()
@@ -178,7 +186,7 @@ class Device:
         self._kernels: dict[str, Kernel] = {}
 
     def kernel(self, source: str, /) -> Kernel:
-        """Compile MSL; :class:`CompileError` when the source is wrong. Kept: the same text compiles once."""
+        """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal."""
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
         kernel = self._kernels.get(source)
@@ -187,14 +195,14 @@ class Device:
         return kernel
 
     def buffer(self, length_or_data: Any, /) -> Buffer:
-        """Zeroed memory of so many bytes, or memory with a copy of the bytes of an object with the buffer protocol.
+        """Allocate zeroed memory of a length in bytes, or memory with a copy of the bytes of an object.
 
-        An object that has both a buffer and an integer value (a NumPy scalar) counts as a buffer.
+        A NumPy scalar, which has the buffer protocol and an integer value, is copied.
         """
         source = bytes_of(length_or_data)
         nbytes = length_or_data.__index__() if source is None else source.nbytes
         if not 0 < nbytes < MAX_BYTES:
-            raise LaunchError(f"a buffer of {nbytes} bytes: legal are 1 to {MAX_BYTES - 1} bytes")
+            raise LaunchError(f"a buffer of {nbytes} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
         try:
             memory = Memory(self.runtime, nbytes)
         except MemoryError as error:

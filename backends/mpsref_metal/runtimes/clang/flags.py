@@ -1,4 +1,4 @@
-"""How kernels and the launcher are compiled for this processor."""
+"""Compiler flags of kernels and the launcher for this CPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..frontend.toolchain import SHIM, Toolchain
 
 MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 
-# On Linux the C library that Python itself uses is found at load time: nothing to link, which spares zig the 5 seconds
-# in which it builds a C library's start-up files the first time ever.
+# On Linux the symbols of the C library are resolved at load time by the one of the Python process. Linking one would
+# make zig build its start-up files at the first use, which takes 5 seconds.
 LIBRARIES = ("-nostdlib",) if sys.platform == "linux" else ("-lm",)
-# The parts of -ffast-math, one by one: the option itself makes some clangs link start-up code that turns subnormal
-# numbers off for the whole process.
+# The components of -ffast-math; the option itself links start-up code in some versions of clang that flushes subnormal
+# numbers to zero in the whole process.
 RUNNING_FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w", "-Wno-error=reserved-user-defined-literal"),
     *("-fno-math-errno", "-fno-signed-zeros", "-fno-trapping-math", "-fassociative-math", "-freciprocal-math"),
@@ -30,21 +30,21 @@ LAUNCHER_FLAGS = ("-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-w", "-I", 
 
 
 def fingerprint(compiler: Toolchain) -> str:
-    """Changes with the compiler, the flags, this runtime and the processor."""
+    """Return a hash of the compiler, the flags, this runtime and the CPU."""
     return compiler.fingerprint(KERNEL_FLAGS, HEADER_FLAGS, LAUNCHER_FLAGS, processor(), runtime=Path(__file__).parent)
 
 
 def unavailable() -> str | None:
-    """None when kernels can be compiled here, else the reason and what to do."""
+    """Return None if kernels can be compiled on this machine, else the reason and a remedy."""
     if sys.platform == "win32":
         return "the clang runtime needs Linux or macOS (its barriers and guards use POSIX): use WSL on Windows"
     if platform.machine().lower() not in MACHINES:
-        return f"the clang runtime knows the processors x86-64 and arm64, not {platform.machine()!r}"
+        return f"the clang runtime supports x86-64 and arm64 processors, not {platform.machine()!r}"
     return toolchain.missing()
 
 
 def processor() -> str:
-    """What -march=native depends on."""
+    """Return the properties of the CPU that -march=native depends on."""
     try:
         with open("/proc/cpuinfo") as lines:
             first = "".join(iter(lines.readline, "\n"))

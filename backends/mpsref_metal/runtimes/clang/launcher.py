@@ -1,4 +1,4 @@
-"""The launcher library (``native/runtime.c``) and the libraries of kernels, as Python sees them."""
+"""Python interface of the launcher library (``native/runtime.c``) and of the libraries of kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .flags import HEADER_FLAGS, KERNEL_FLAGS, LAUNCHER_FLAGS, fingerprint
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
-IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # how many blocks of a size wait for reuse, and up to which size
+IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # maximum number of free blocks of a size, and maximum size of a free block
 
 
 class BufferRecord(ctypes.Structure):
@@ -66,10 +66,10 @@ class Launcher:
     """The functions of the launcher library."""
 
     def __init__(self, path: Path) -> None:
-        """Load it."""
+        """Load the library."""
         if sys.platform == "linux":
-            with contextlib.suppress(OSError):  # musl has no separate one
-                ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # what kernels call, see flags.LIBRARIES
+            with contextlib.suppress(OSError):  # musl has no separate libm
+                ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # functions that kernels call, see flags.LIBRARIES
         library = ctypes.CDLL(str(path))
         self.run = library.mpsref_run
         self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(Report))
@@ -87,10 +87,9 @@ class Launcher:
         self.sync_functions = ctypes.addressof(ctypes.c_char.in_dll(library, "mpsref_sync_functions"))
 
     def allocate(self, nbytes: int) -> tuple[int, int]:
-        """Guarded memory for a buffer: the address of its pages, to be handed back to ``release``, and its own.
+        """Allocate zeroed guarded memory; return the address of its pages, for ``release``, and its own address.
 
-        Its bytes are zero. Small ones are reused, because mapping pages costs more than a small launch.
-        Raises MemoryError.
+        Small blocks are reused, because mapping pages takes longer than a small launch. Raises MemoryError.
         """
         accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
@@ -105,7 +104,7 @@ class Launcher:
         return pages, address
 
     def release(self, pages: int, nbytes: int) -> None:
-        """Take back what ``allocate`` gave."""
+        """Free memory returned by ``allocate``."""
         accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         idle = self._idle.setdefault(accessible, [])
         if len(idle) < IDLE_BLOCKS and accessible <= IDLE_BYTES:
@@ -118,7 +117,7 @@ _loading = threading.RLock()
 
 
 def _renew_locks() -> None:
-    """A child of fork has one thread, and locks that another thread held would stay locked in it."""
+    """Replace the locks in a child of fork: one held by another thread would stay locked."""
     global _loading
     _loading = threading.RLock()
     for library in _libraries.values():
@@ -131,7 +130,7 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def launcher(toolchain: Toolchain) -> Launcher:
-    """The launcher library, compiled when it is not in the cache."""
+    """Return the launcher library, compiled if it is not in the cache."""
 
     def build(output: Path) -> None:
         toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
@@ -148,22 +147,22 @@ class Library:
     """
 
     def __init__(self, path: Path, about: list[dict[str, Any]], sync_functions: int) -> None:
-        """Load it; ``about`` are its kernels as ``KernelSource.describe`` gives them."""
+        """Load the library; ``about`` are the results of ``KernelSource.describe`` of its kernels."""
         self.kernels = {kernel["name"]: (number, kernel) for number, kernel in enumerate(about)}
         self.lock = threading.Lock()
         self._library = ctypes.CDLL(str(path))
         ctypes.c_void_p.in_dll(self._library, "mpsref_sync").value = sync_functions
 
     def address(self, name: str) -> int:
-        """Where a function of the library is."""
+        """Return the address of a function of the library."""
         return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
 
     def numbers(self, name: str, count: int) -> list[int]:
-        """An array of ``uint32_t``."""
+        """Return the elements of an array of ``uint32_t``."""
         return list((ctypes.c_uint32 * count).in_dll(self._library, name))
 
     def addresses(self, name: str, count: int) -> list[int]:
-        """An array of pointers."""
+        """Return the elements of an array of pointers."""
         return list((ctypes.c_uint64 * count).in_dll(self._library, name))
 
 
@@ -171,7 +170,7 @@ _libraries: dict[str, Library] = {}
 
 
 def compile_source(toolchain: Toolchain, source: str) -> Library:
-    """The library of an MSL source: from this process, from the disk, or from the compiler."""
+    """Return the library of an MSL source: from memory, from the disk cache, or from the compiler."""
 
     def build(output: Path) -> list[dict[str, Any]]:
         cpp, found = translated(toolchain, source, entry)
@@ -192,9 +191,9 @@ def compile_source(toolchain: Toolchain, source: str) -> Library:
 
 
 def entry(number: int, kernel: KernelSource) -> str:
-    """The C++ that lets the launcher call a kernel, and what the compiler knows of it.
+    """Return the C++ of the entry point of a kernel, and of its description.
 
-    ``mpsref_group_N`` runs all threads of a group, ``mpsref_thread_N`` one, where threads wait for each other.
+    ``mpsref_group_N`` runs all threads of a threadgroup, ``mpsref_thread_N`` one thread of a kernel with barriers.
     """
     form = "THREAD" if kernel.synchronizes else "GROUP"
     lines = [f"MPSREF_{form}_ENTRY({number}, {call(kernel)})", about(number, kernel)]

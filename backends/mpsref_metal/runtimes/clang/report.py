@@ -1,10 +1,12 @@
-"""What a launch did wrong, in words."""
+"""Error messages for the undefined behaviour of a launch."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .launcher import Report
 
@@ -12,9 +14,14 @@ FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, UNEXPECTED = range(1, 8)
 
 
 def explain(
-    report: Report, kernel: str, size: int, count: int, parameters: Mapping[int, str], buffers: Sequence[Any]
+    report: Report,
+    kernel: str,
+    size: int,
+    count: int,
+    parameters: Mapping[int, str],
+    buffers: Sequence[NDArray[np.uint8]],
 ) -> str:
-    """The message for a report that is not empty."""
+    """Return the message for a report that is not empty."""
     groups = -(-count // size)
     grid = f"count={count} runs {groups * size} threads, {groups} threadgroups of {size}"
 
@@ -54,7 +61,7 @@ def explain(
         return (
             f"{start}gives a result that depends on the order of its threads: the first difference is at byte offset "
             f"{report.offset} of {buffer(report.buffer)}. A barrier is missing, or threads write the same place; if "
-            f"that is meant, use Device(check_order=False) ({grid})"
+            f"this is intended, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
         return (
@@ -62,5 +69,5 @@ def explain(
             f"at line {report.line}, column {report.column} ({grid})"
         )
     if report.kind == UNEXPECTED:
-        return f"{start}synchronizes in a way that this runtime cannot see: call the barrier from a plain function"
+        return f"{start}synchronizes in a way that this runtime cannot detect: call the barrier from a plain function"
     return f"{start}could not run: no memory ({grid})"

@@ -1,24 +1,25 @@
-"""Run MSL kernels on an NVIDIA GPU: clang writes PTX, the driver runs it, and no CUDA toolkit takes part.
+"""Run MSL kernels on an NVIDIA GPU, compiled to PTX with clang, without a CUDA toolkit.
 
-See :class:`Device` for an example. What a launch does, in addition to running the kernel:
+See :class:`Device` for an example. A launch has these properties:
 
 - The grid is rounded up to whole threadgroups and the surplus threads run. The size of a threadgroup is the kernel's
-  ``[[max_total_threads_per_threadgroup(N)]]``, else 256, or fewer where the kernel's registers do not allow so many.
-- Buffers are :class:`Array`, C-contiguous memory of the device; anything else with the buffer protocol is copied there,
-  a small one only once. Arrays of CuPy, PyTorch and JAX are used in place (:meth:`Device.adopt`).
-- Sources are checked as Apple's compiler would, as the clang runtime does.
-- Launches and copies of a thread follow each other in its stream and return at once. A fault of a kernel (an access
-  outside all memory, say) is an error of the first call that waits: it names the kernel, or the kernels that ran since
-  the wait before, and the CUDA context of the process is lost with it.
-- A SIMD group is a warp. All its threads that have not returned must take part in a simdgroup function; the clang
-  runtime allows a part of them.
+  ``[[max_total_threads_per_threadgroup(N)]]``, else 256, or fewer if the registers of the kernel require it.
+- Buffers are C-contiguous arrays of class :class:`Array`. Other objects with the buffer protocol are copied to the
+  device; copies of small read-only ones are cached. Arrays of CuPy, PyTorch and JAX are used in place
+  (:meth:`Device.adopt`).
+- Sources are checked for rules of Apple's compiler, as in the clang runtime.
+- Launches and copies of a thread are asynchronous and ordered in the stream of the thread. A fault of a kernel (such as
+  an illegal address) raises in the first call that waits, with the kernel or the kernels that were launched since the
+  previous wait; the CUDA context of the process is lost.
+- A SIMD group is a warp. All of its active threads must execute a simdgroup function, which the clang runtime does not
+  require.
 
-Not found, where the clang runtime finds it: accesses outside a buffer that stay inside other memory, races, barriers
-that only some threads reach (which do not return). Run kernels there first.
+Not detected, in contrast to the clang runtime: accesses outside a buffer but inside other allocated memory, races, and
+divergent barriers (which do not return). Run kernels in the clang runtime first.
 
-Threads may launch at once. A child of fork may use CUDA if its parent had not; the error says so where it had.
-Compiled kernels are kept on disk, next to those of the clang runtime: ``MPSREF_CACHE_DIR`` says where, ``MPSREF_CLANG``
-which clang, ``MPSREF_LIBDEVICE`` which library of device functions.
+Threads can launch concurrently. A child of fork can use CUDA only if its parent has not used it; otherwise it raises.
+Compiled kernels are cached in ``MPSREF_CACHE_DIR``; ``MPSREF_CLANG`` selects the clang, ``MPSREF_LIBDEVICE`` the file
+of libdevice.
 """
 
 from __future__ import annotations

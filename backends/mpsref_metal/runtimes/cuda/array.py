@@ -19,7 +19,7 @@ CUDA = 2
 """The device type kDLCUDA of DLPack."""
 
 RANK = 6
-"""The most axes that a copy has."""
+"""Maximum number of axes of a copy."""
 
 TYPES = {
     "float16": "half",
@@ -77,10 +77,10 @@ STRUCT = np.dtype(
 
 
 class ArrayDevice(MemoryDevice, Protocol):
-    """What arrays need of their device."""
+    """The interface of a device for its arrays."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """Return an array with any contents."""
+        """Return an uninitialized array."""
         ...
 
     def array(self, values: NDArray[Any]) -> Array:
@@ -100,11 +100,11 @@ class ArrayDevice(MemoryDevice, Protocol):
         ...
 
     def active(self) -> AbstractContextManager[None]:
-        """Make it the current device of this thread."""
+        """Make this the current device of the thread."""
         ...
 
     def foreign_stream(self, handle: int) -> Any:
-        """Return the stream of an address."""
+        """Return the stream at an address."""
         ...
 
     def kernel(self, source: str, /) -> Any:
@@ -113,15 +113,14 @@ class ArrayDevice(MemoryDevice, Protocol):
 
 
 class Array:
-    """An array in the memory of an NVIDIA GPU: what ``Device.buffer`` returns, and results that stay on the device.
+    """An array in the memory of an NVIDIA GPU, returned by ``Device.buffer`` and by calls with arrays on the device.
 
-    Views (slices, ``transpose``, ``reshape`` where memory is in order) share the memory. Its contents come to the host
-    only where they are wanted there: ``numpy.asarray(array)``, which waits. ``torch.from_dlpack``,
-    ``cupy.from_dlpack`` and what reads ``__cuda_array_interface__`` take it without a copy, and are ordered after the
-    launches that write it.
+    Views (slices, ``transpose``, ``reshape`` of contiguous arrays) share the memory. ``numpy.asarray(array)`` waits and
+    copies the array to the host. ``torch.from_dlpack``, ``cupy.from_dlpack`` and consumers of
+    ``__cuda_array_interface__`` use it without a copy, ordered after the launches that write it.
     """
 
-    __array_ufunc__ = None  # an operator with a NumPy array is an error, not a download
+    __array_ufunc__ = None  # operators with NumPy arrays raise instead of copying to the host
     __slots__ = ("dtype", "memory", "offset", "shape", "strides")
 
     def __init__(
@@ -132,7 +131,7 @@ class Array:
         strides: tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> None:
-        """View ``memory`` from byte ``offset`` on; ``strides`` are in bytes, of C order where they are omitted."""
+        """View ``memory`` from byte ``offset`` on; ``strides`` are in bytes, default: C order."""
         self.memory, self.shape, self.dtype, self.offset = memory, shape, np.dtype(dtype), offset
         self.strides = self._in_order() if strides is None else strides
 
@@ -140,16 +139,16 @@ class Array:
         sizes = [max(length, 1) for length in self.shape]
         return tuple(self.dtype.itemsize * math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
 
-    # ------------------------------------------------------------------------------------------ what it is
+    # ------------------------------------------------------------------------------------------ properties
 
     @property
     def device(self) -> ArrayDevice:
-        """The device whose memory it is."""
+        """The device of the memory."""
         return cast(ArrayDevice, self.memory.device)
 
     @property
     def address(self) -> int:
-        """Of its first element."""
+        """The address of the first element."""
         return self.memory.address + self.offset
 
     @property
@@ -164,22 +163,22 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its elements."""
+        """The number of bytes of the elements."""
         return self.size * self.dtype.itemsize
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements lie in C order, without gaps."""
+        """Whether the array is C-contiguous."""
         ordered = zip(self.shape, self.strides, self._in_order(), strict=True)
         return self.size < 2 or all(length == 1 or stride == wanted for length, stride, wanted in ordered)
 
     @property
     def is_writable(self) -> bool:
-        """Whether its owner lets it be written."""
+        """Whether the owner of the memory allows writes."""
         return not getattr(self.memory.owner, "readonly", False)
 
     def overlaps(self, other: Any) -> bool:
-        """Whether it may share memory with ``other``: their first and last elements enclose common bytes."""
+        """Return whether the array may share memory with ``other``: their address ranges overlap."""
         if not isinstance(other, Array) or not self.size or not other.size:
             return False
         (first, end), (other_first, other_end) = self._extent(), other._extent()
@@ -199,7 +198,7 @@ class Array:
     # ------------------------------------------------------------------------------------------ views
 
     def _view(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Array:
-        """The view that NumPy makes of an array with such strides, which is never read."""
+        """Return the view that corresponds to ``change`` on a NumPy array of these strides, which is never read."""
         model = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
         seen = change(model)
         moved = seen.__array_interface__["data"][0] - model.__array_interface__["data"][0]
@@ -209,32 +208,32 @@ class Array:
         return self._view(lambda model: model[key] if isinstance(key, tuple) else model[key, ...])
 
     def transpose(self, *axes: int) -> Array:
-        """View it with its axes in another order."""
+        """Return a view with permuted axes."""
         return self._view(lambda model: model.transpose(*axes))
 
     def swapaxes(self, first: int, second: int) -> Array:
-        """View it with two axes exchanged."""
+        """Return a view with two axes exchanged."""
         return self._view(lambda model: model.swapaxes(first, second))
 
     def reshape(self, *shape: Any) -> Array:
-        """View it with another shape, or a copy of it where its elements are not in order."""
+        """Return a view with another shape, or a copy if the array is not C-contiguous."""
         if not self.is_contiguous:
             return self.copy().reshape(*shape)
         lengths = np.broadcast_to(np.uint8(0), self.shape).reshape(*shape).shape if self.size else shape[-1]
         return Array(self.memory, tuple(lengths), self.dtype, None, self.offset)
 
     def view(self, dtype: DTypeLike) -> Array:
-        """The bytes of one axis in order, as elements of another dtype."""
+        """Return a view of a contiguous array as a vector of another dtype."""
         return Array(self.memory, (self.nbytes // np.dtype(dtype).itemsize,), dtype, None, self.offset)
 
     # ------------------------------------------------------------------------------------------ copies on the device
 
     def copy(self) -> Array:
-        """A copy in C order."""
+        """Return a copy in C order."""
         return self.astype(self.dtype)
 
     def astype(self, dtype: DTypeLike, copy: bool = True) -> Array:
-        """A copy in C order with elements of another dtype; the array itself where ``copy`` is false and it is so."""
+        """Return a C-contiguous copy of a dtype, or the array itself if ``copy`` is false and no copy is needed."""
         if not copy and self.dtype == dtype and self.is_contiguous:
             return self
         made = self.device.empty(self.shape, dtype)
@@ -270,7 +269,7 @@ class Array:
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """The contents, copied to the host; NumPy reads it from Python 3.12 on."""
+        """Return the contents copied to the host; used by NumPy from Python 3.12 on."""
         return np.asarray(self).data
 
     @property
@@ -295,7 +294,7 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Export it; ``stream`` is the consumer's: None and 1 the legacy default stream, -1 none."""
+        """Export the array; the consumer's ``stream`` is None or 1 (legacy default stream), -1 (none) or an address."""
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("an array on the device is exported there, without a copy")
         if stream != -1:
@@ -309,7 +308,7 @@ class Array:
 
 
 def _copy_elements(source: Array, target: Array) -> None:
-    """Run the kernel ``copy``: any strides, and another dtype."""
+    """Copy arrays of any strides and dtypes with the kernel ``copy``."""
     types = [TYPES.get(array.dtype.name) for array in (source, target)]
     if None in types or target.ndim > RANK:
         raise LaunchError(

@@ -1,4 +1,4 @@
-"""The objects of the runtime: Device, Kernel, Function and Handle."""
+"""The classes of the runtime: Device, Kernel, Function and Handle."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from .ptx import Compiled, compile_source, libdevice
 
 MAX_BYTES = 1 << 46
 USUAL_THREADS = 256
-"""Threads of a threadgroup where a kernel names no number; fewer where its registers do not allow so many."""
+"""Default number of threads of a threadgroup; fewer if the registers of the kernel require it."""
 
 _contexts: dict[int, Context] = {}
 _compiling = threading.RLock()
 
 
 class Handle:
-    """A launch that may still be running. What reads its results is ordered after it."""
+    """A launch that may still be running. Reads of its results are ordered after it."""
 
     def __init__(self, device: Device, arrays: list[Array]) -> None:
-        """Made by a call of a :class:`Function`."""
+        """Returned by a call of a :class:`Function`."""
         self._device, self._arrays = device, arrays
 
     def wait(self) -> None:
-        """Wait for it; :class:`LaunchError` says what it did wrong."""
+        """Wait for the launch; raise :class:`LaunchError` for a fault."""
         self._device.finish()
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Function:
     """A kernel function of a compiled source, bound to its device."""
 
     def __init__(self, device: Device, name: str, loaded: Any, about: dict[str, Any]) -> None:
-        """Made by :meth:`Kernel.function`."""
+        """Returned by :meth:`Kernel.function`."""
         self._device, self._name = device, name
         self._signature = signature = Signature.of(about, about["numbers"])
         signature.check_threads()
@@ -62,15 +62,14 @@ class Function:
         self.threads = signature.threads if self._is_fixed else min(USUAL_THREADS, most // 32 * 32)
         if self.threads > most:
             raise LaunchError(
-                f"kernel `{name}` asks for max_total_threads_per_threadgroup({self.threads}); "
-                f"its registers allow {most}"
+                f"kernel `{name}` has max_total_threads_per_threadgroup({self.threads}); its registers allow {most}"
             )
 
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ...
 
         An argument is an :class:`Array` in C order, or an object with the buffer protocol, which is copied to the
-        device. The launch takes its place in the device's stream; :class:`LaunchError` for what does not fit.
+        device. The launch is ordered in the stream of the thread. Raises :class:`LaunchError` for illegal arguments.
         """
         device, signature = self._device, self._signature
         signature.groups(count, self.threads)
@@ -120,13 +119,13 @@ class Kernel:
     """A compiled source."""
 
     def __init__(self, device: Device, compiled: Compiled) -> None:
-        """Made by :meth:`Device.kernel`."""
+        """Returned by :meth:`Device.kernel`."""
         self._device, self._about = device, compiled.kernels
         self._loaded = driver.core().ObjectCode.from_ptx(compiled.text)
         self._functions: dict[str, Function] = {}
 
     def function(self, name: str, /) -> Function:
-        """The kernel function of this name; :class:`LaunchError` when there is none."""
+        """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
         if name not in self._about:
             raise LaunchError(f"no kernel {name!r} in this source; it has {', '.join(self._about)}")
         if name not in self._functions:
@@ -138,14 +137,14 @@ class Kernel:
 
 
 class Device:
-    """An NVIDIA GPU as a device for MSL kernels; ``index`` counts those that ``CUDA_VISIBLE_DEVICES`` shows.
+    """An NVIDIA GPU as a device for MSL kernels; ``index`` counts the devices in ``CUDA_VISIBLE_DEVICES``.
 
-    Each thread has a stream of its own, in which its copies and launches follow each other; inside :meth:`on` they
-    follow another one. An array that was used in one stream and is used in another makes the second wait.
+    Copies and launches of a thread are ordered in a stream of the thread, or in the stream of the innermost :meth:`on`.
+    If an array was last used in another stream, its next use waits for that stream.
 
     Examples
     --------
-    Without a GPU this cannot run::
+    Requires a GPU::
 
         device = Device()
         square = device.kernel('''
@@ -161,7 +160,7 @@ class Device:
     """
 
     def __init__(self, index: int = -1, /) -> None:
-        """Open the device; :class:`LaunchError` with the reason when there is none, or no compiler for it."""
+        """Open the device; raise :class:`LaunchError` if there is no device or no compiler."""
         reason = driver.unavailable()
         toolchain, library = find(), libdevice()
         if reason or toolchain is None or library is None:
@@ -181,14 +180,14 @@ class Device:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Make it the current device of this thread, and restore the one before."""
+        """Make this the current device of the thread inside a ``with`` block."""
         self.context.check()
         core = driver.core()
         if getattr(self._own, "depth", 0):
             yield
             return
         before = driver.current_index()
-        if before != self.index or not hasattr(self._own, "depth"):  # cuda.core wants it once, whoever made the context
+        if before != self.index or not hasattr(self._own, "depth"):  # cuda.core requires one call per thread
             core.Device(self.index).set_current()
         self._own.depth = 1
         try:
@@ -200,7 +199,7 @@ class Device:
 
     @property
     def stream(self) -> Any:
-        """The stream of this thread, or the one of the innermost :meth:`on`."""
+        """The stream of the innermost :meth:`on`, else that of the thread."""
         chosen = getattr(self._own, "chosen", None)
         if chosen is not None:
             return chosen
@@ -211,7 +210,7 @@ class Device:
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:
-        """Use another stream inside a ``with`` block, for this thread; ``None`` leaves it as it is."""
+        """Use another stream in this thread inside a ``with`` block; ``None`` keeps the current stream."""
         before = getattr(self._own, "chosen", None)
         self._own.chosen = before if stream is None else stream
         try:
@@ -220,14 +219,14 @@ class Device:
             self._own.chosen = before
 
     def foreign_stream(self, handle: int) -> Any:
-        """The stream of this address; 0 and 1 are the legacy default stream, 2 is the default stream of a thread."""
+        """Return the stream at an address; 0 and 1 are the legacy default stream, 2 the per-thread one."""
         core = driver.core()
         if handle in (0, 1):
             return core.LEGACY_DEFAULT_STREAM
         return core.PER_THREAD_DEFAULT_STREAM if handle == 2 else core.Stream.from_handle(handle)
 
     def finish(self) -> None:
-        """Wait for the stream; :class:`LaunchError` names the kernel that failed in it."""
+        """Wait for the stream; raise :class:`LaunchError` with the name of a kernel that failed."""
         with self.active(), explained(self.context, "waiting for the device failed"):
             self.stream.sync()
         self.context.synchronized()
@@ -235,7 +234,7 @@ class Device:
     # ------------------------------------------------------------------------------------------ memory
 
     def allocate(self, nbytes: int) -> Memory:
-        """Device memory with any contents; :class:`LaunchError` says how much is free where it is too little."""
+        """Allocate uninitialized device memory; raise :class:`LaunchError` with the free memory if it fails."""
         with self.active(), explained(self.context, f"{self} cannot allocate {nbytes} bytes"):
             stream = self.stream
             try:
@@ -247,7 +246,7 @@ class Device:
             return Memory(self, int(buffer.handle), nbytes, buffer, stream, True)
 
     def upload(self, contents: NDArray[np.uint8]) -> Memory:
-        """Device memory with these bytes; large ones go through pinned memory."""
+        """Allocate device memory with these bytes; large arrays are copied through pinned memory."""
         memory = self.allocate(contents.nbytes)
         with self.active(), explained(self.context, f"{contents.nbytes} bytes cannot be copied to {self}"):
             if contents.nbytes > SMALL:
@@ -260,14 +259,14 @@ class Device:
         return memory
 
     def _hold(self, block: Block) -> None:
-        """Keep a block until the copy from it has ended: up to the next wait, or the next but eight."""
+        """Keep a block alive until the copy from it has completed, which later calls check."""
         held = self._own.__dict__.setdefault("held", [])
         held.append((block, self.stream.record()))
         while held and held[0][1].is_done:
             held.pop(0)
 
     def download(self, array: Array) -> NDArray[np.uint8]:
-        """The bytes of an array in order; waits for them."""
+        """Copy the bytes of a contiguous array to the host, and wait."""
         block = self._pinned.take(array.nbytes)
         with self.active(), explained(self.context, f"{array.nbytes} bytes cannot be copied from {self}"):
             stream = self.stream
@@ -277,7 +276,7 @@ class Device:
         return block.array()
 
     def copy(self, source: Array, target: Array) -> None:
-        """Copy the bytes of one array to another, both in order."""
+        """Copy the bytes of a contiguous array to another one."""
         with self.active(), explained(self.context, f"{source.nbytes} bytes cannot be copied on {self}"):
             stream = self.stream
             source.memory.use_on(stream)
@@ -285,7 +284,7 @@ class Device:
             copy(source.address, target.address, source.nbytes, stream, (source.memory, target.memory))
 
     def set_bytes(self, array: Array, value: int) -> None:
-        """Set all bytes of an array in order."""
+        """Set all bytes of a contiguous array."""
         with self.active(), explained(self.context, f"{array.nbytes} bytes cannot be set on {self}"):
             stream = self.stream
             array.memory.use_on(stream)
@@ -293,27 +292,27 @@ class Device:
             target.fill(value, stream=stream)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """An array with any contents."""
+        """Return an uninitialized array."""
         nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return Array(self.allocate(nbytes), tuple(shape), dtype)
 
     def result(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-        """An array for results: NaN where they are floats, else zeros."""
+        """Return an array for results, filled with NaN (float dtypes) or 0."""
         return self.cleared(self.empty(shape, dtype))
 
     def is_result(self, array: Any) -> bool:
-        """Whether a kernel may write float32 results into an array: it is one of this device, in C order."""
+        """Return whether a kernel can write float32 results into an array: a C-contiguous array of this device."""
         is_ours = isinstance(array, Array) and array.device.index == self.index
         return is_ours and array.dtype == np.float32 and array.is_contiguous
 
     def cleared(self, array: Array) -> Array:
-        """The array, in C order, filled with NaN if it holds floats, else with zeros."""
+        """Fill a contiguous array with NaN (float dtypes) or 0, and return it."""
         if array.nbytes:
             self.set_bytes(array, 0xFF if array.dtype.kind == "f" else 0)
         return array
 
     def array(self, values: NDArray[Any], read_only: bool = False) -> Array:
-        """A copy of a NumPy array; a small one that kernels only read is copied once, and kept."""
+        """Return a copy of a NumPy array; copies of small arrays that are only read are cached."""
         values = np.ascontiguousarray(values)
         contents = values.reshape(-1).view(np.uint8)
         if not values.nbytes:
@@ -323,26 +322,26 @@ class Device:
         return Array(memory, values.shape, values.dtype)
 
     def buffer(self, length_or_data: Any, /, *, read_only: bool = False) -> Array:
-        """Zeroed memory of so many bytes, or memory with a copy of the bytes of an object with the buffer protocol.
+        """Allocate zeroed memory of a length in bytes, or memory with a copy of the bytes of an object.
 
-        An object that has both a buffer and an integer value (a NumPy scalar) counts as a buffer.
+        A NumPy scalar, which has the buffer protocol and an integer value, is copied.
         """
         source = bytes_of(length_or_data)
         nbytes = length_or_data.__index__() if source is None else source.nbytes
         if not 0 < nbytes < MAX_BYTES:
-            raise LaunchError(f"a buffer of {nbytes} bytes: legal are 1 to {MAX_BYTES - 1} bytes")
+            raise LaunchError(f"a buffer of {nbytes} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
         if source is not None:
             return self.array(source, read_only)
         made = self.empty((nbytes,), np.uint8)
         self.set_bytes(made, 0)
         return made
 
-    # ------------------------------------------------------------------------------------------ arrays of others
+    # ------------------------------------------------------------------------------------------ other libraries
 
     def adopt(self, value: Any) -> Array:
-        """View an array of another library that lies on this device, in the order of the current stream.
+        """View an array of another library on this device, ordered in the current stream.
 
-        Raises ``TypeError`` for what is no such array, or has elements that NumPy does not have.
+        Raises ``TypeError`` for other objects, and for dtypes that NumPy does not have.
         """
         if isinstance(value, Array):
             return value
@@ -352,7 +351,7 @@ class Device:
             try:
                 view = driver.core().utils.StridedMemoryView.from_any_interface(value, stream_ptr=handle)
                 dtype, shape, strides = view.dtype, tuple(view.shape), view.strides
-            except Exception as problem:  # other libraries raise anything
+            except Exception as problem:  # other libraries may raise anything
                 raise TypeError(
                     f"an array of type {type(value).__name__} cannot be read on {self}: {problem}"
                 ) from None
@@ -363,7 +362,7 @@ class Device:
     # ------------------------------------------------------------------------------------------ kernels
 
     def kernel(self, source: str, /) -> Kernel:
-        """Compile MSL; :class:`CompileError` when the source is wrong. Kept: the same text compiles once."""
+        """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal."""
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
         kernel = self._kernels.get(source)
@@ -379,7 +378,7 @@ class Device:
 
 
 def device_of(value: Any) -> int | None:
-    """The index of the device on which an array is, or None for what is no array on an NVIDIA GPU."""
+    """Return the index of the NVIDIA GPU of an array, or None for other objects."""
     if isinstance(value, Array):
         return value.device.index
     if type(value) is np.ndarray:
@@ -394,7 +393,7 @@ def device_of(value: Any) -> int | None:
 
 
 def stream_of(value: Any) -> int | None:
-    """The address of the stream in which an array on a device is in use, or None where it is not known."""
+    """Return the address of the stream in which an array on a device is used, or None if it is unknown."""
     if isinstance(value, Array):
         return int(value.memory.stream.handle)
     torch = sys.modules.get("torch")
@@ -406,7 +405,7 @@ def stream_of(value: Any) -> int | None:
 
 @functools.cache
 def open_device(index: int = 0) -> Device:
-    """The device of this index, opened once for the process."""
+    """Return the device of an index, opened once per process."""
     return Device(index)
 
 
@@ -414,13 +413,13 @@ _chosen = threading.local()
 
 
 def current_device() -> Device:
-    """The device of the innermost :func:`scope` of this thread, else device 0."""
+    """Return the device of the innermost :func:`scope` of this thread, else device 0."""
     return getattr(_chosen, "device", None) or open_device()
 
 
 @contextlib.contextmanager
 def scope(device: Device, stream: int | None) -> Iterator[None]:
-    """Run the calls inside a ``with`` block on a device, in the stream of this address if one is given."""
+    """Run calls inside a ``with`` block on a device, in the stream at the address ``stream`` unless it is None."""
     before = getattr(_chosen, "device", None)
     _chosen.device = device
     try:
@@ -431,19 +430,19 @@ def scope(device: Device, stream: int | None) -> Iterator[None]:
 
 
 class Arrays:
-    """How calls of operations take arrays on NVIDIA GPUs, and leave their results there (``Backend.arrays``)."""
+    """Arrays on NVIDIA GPUs as arguments and results of operations (``Backend.arrays``)."""
 
     def finds(self, values: Iterable[Any]) -> bool:
-        """Whether any of the values is an array on such a device."""
+        """Return whether any of the values is an array on an NVIDIA GPU."""
         return any(device_of(value) is not None for value in values)
 
     @contextlib.contextmanager
     def scope(self, values: Iterable[Any]) -> Iterator[Callable[[Any], Any]]:
-        """Run a call on the device of these arrays, in their stream; gives what adopts one.
+        """Run a call on the device of these arrays; yields a function that converts an array to :class:`Array`.
 
-        Raises ``ValueError`` where they are on several devices. The stream is that of the first array whose stream is
-        known: an :class:`Array`, a tensor of PyTorch, an array of CuPy. The call waits for the streams of the others,
-        and they for the call; where the stream of one is not known, the call ends when the device has finished it.
+        Raises ``ValueError`` for arrays on several devices. The stream is that of the first array with a known stream
+        (an :class:`Array`, a tensor of PyTorch, an array of CuPy). The call is ordered after the streams of the other
+        arrays, which are then ordered after the call. If the stream of an array is unknown, the call waits for its end.
         """
         found = [(value, index) for value in values if (index := device_of(value)) is not None]
         indices = sorted({index for _, index in found})
@@ -457,7 +456,7 @@ class Arrays:
             for stream in streams:
                 if stream is None:
                     device.finish()
-                elif stream != known:  # what follows there may write the inputs
+                elif stream != known:  # later work in that stream may write the inputs
                     device.foreign_stream(stream).wait(device.stream)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

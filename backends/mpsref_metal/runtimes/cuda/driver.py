@@ -1,4 +1,4 @@
-"""The CUDA driver, through NVIDIA's package ``cuda.core``: what is there, its errors, and processes that are forked."""
+"""The CUDA driver through the package ``cuda.core``: availability, errors, and forked processes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ EXTRA = 'pip install "mpsref[nvidia]"'
 
 LOST = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "accessed memory outside all of its buffers",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "accessed a vector at an address that is no multiple of its size",
-    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "used an address of another memory",
-    "CUDA_ERROR_INVALID_PC": "jumped to no instruction",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "accessed a vector at an address that is not a multiple of its size",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "used an address in a wrong address space",
+    "CUDA_ERROR_INVALID_PC": "jumped to an illegal address",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": "reached undefined behaviour",
     "CUDA_ERROR_HARDWARE_STACK_ERROR": "overran its stack",
     "CUDA_ERROR_ASSERT": "failed an assertion",
-    "CUDA_ERROR_LAUNCH_TIMEOUT": "ran longer than the driver allows on a card that drives a display",
+    "CUDA_ERROR_LAUNCH_TIMEOUT": "exceeded the time limit of a GPU with a display",
     "CUDA_ERROR_LAUNCH_FAILED": "failed while it ran",
-    "CUDA_ERROR_ECC_UNCORRECTABLE": "met an error of the card's memory that cannot be corrected",
+    "CUDA_ERROR_ECC_UNCORRECTABLE": "encountered an uncorrectable memory error of the GPU",
     "CUDA_ERROR_CONTEXT_IS_DESTROYED": "found its context destroyed",
 }
-"""The driver's errors after which no call of this process succeeds, and what the kernel did."""
+"""Errors of the driver that invalidate the CUDA context, with a description of the cause."""
 
 NO_RESOURCES = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
 NO_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
@@ -48,7 +48,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def core() -> Any:
-    """The package ``cuda.core``; :class:`LaunchError` in a child that was forked after the driver's first use."""
+    """Import ``cuda.core``; raise :class:`LaunchError` in a process forked after the first use of the driver."""
     if _process["forked"]:
         raise LaunchError(
             "this process was forked from one that had used CUDA, which the driver does not support: "
@@ -60,12 +60,12 @@ def core() -> Any:
 
 
 def bindings() -> Any:
-    """The functions of the driver, for what ``cuda.core`` has not."""
+    """Import the functions of the driver, for features that ``cuda.core`` lacks."""
     return importlib.import_module("cuda.bindings.driver")
 
 
 def current_index() -> int | None:
-    """The index of the current device of this thread, or None where it has none yet."""
+    """Return the index of the current device of this thread, or None."""
     functions = bindings()
     _, context = functions.cuCtxGetCurrent()
     if not int(context):
@@ -75,7 +75,7 @@ def current_index() -> int | None:
 
 
 def unavailable() -> str | None:
-    """None if there is a card to use, else one sentence: which part is missing, and what to install."""
+    """Return None if an NVIDIA GPU can be used, else a sentence with the missing component and a remedy."""
     reason = _no_card() or _too_old()
     if reason:
         return f"{reason}; {INSTEAD}"
@@ -85,7 +85,7 @@ def unavailable() -> str | None:
     if libdevice() is None:
         named = os.environ.get("MPSREF_LIBDEVICE")
         if named:
-            return f"MPSREF_LIBDEVICE={named!r} is no file: name libdevice.10.bc or unset the variable"
+            return f"MPSREF_LIBDEVICE={named!r} is not a file: name libdevice.10.bc or unset the variable"
         return (
             f"no libdevice.10.bc (NVIDIA's device functions) found: {EXTRA}, or set CUDA_HOME to an installed toolkit"
         )
@@ -104,7 +104,7 @@ def _no_card() -> str | None:
     except Exception as problem:
         if code_of(problem) == NO_DEVICE:
             return "the NVIDIA driver finds no device (nvidia-smi lists them, CUDA_VISIBLE_DEVICES may hide them)"
-        return f"no NVIDIA driver that works ({_first_line(problem)}): install one for Linux; nvidia-smi shows it"
+        return f"no working NVIDIA driver ({_first_line(problem)}): install one for Linux; nvidia-smi shows it"
     return None if devices else "the NVIDIA driver finds no device (CUDA_VISIBLE_DEVICES may hide them)"
 
 
@@ -118,7 +118,7 @@ def _too_old() -> str | None:
 
 
 def driver_version() -> str:
-    """The version that nvidia-smi shows, or the CUDA version of the driver where that cannot be read."""
+    """Return the driver version, or the CUDA version of the driver if the former is unavailable."""
     try:
         first, *rest = core().system.get_kernel_mode_driver_version()
         return ".".join([str(first), *(f"{number:02}" for number in rest)])
@@ -127,14 +127,14 @@ def driver_version() -> str:
 
 
 def code_of(problem: BaseException) -> str | None:
-    """The driver's name of an error, ``CUDA_ERROR_...``; None for what is no error of the driver."""
+    """Return the name ``CUDA_ERROR_...`` of an error of the driver; None for other exceptions."""
     found = re.match(r"CUDA_ERROR_\w+", str(problem))
     return found[0] if found else None
 
 
 @contextlib.contextmanager
 def explained(context: Context, doing: str) -> Iterator[None]:
-    """Raise the driver's errors as :class:`LaunchError`; ``doing`` begins the sentence, and names the kernel."""
+    """Raise errors of the driver as :class:`LaunchError` with a message that begins with ``doing``."""
     context.check()
     try:
         yield
@@ -145,35 +145,35 @@ def explained(context: Context, doing: str) -> Iterator[None]:
 
 
 class Context:
-    """The CUDA context of a device in this process: which kernels run in it, and whether it is lost."""
+    """The state of the CUDA context of a device in this process: running kernels, and whether it is lost."""
 
     def __init__(self) -> None:
-        """Start with no launch."""
+        """Create the state of a context without launches."""
         self._running: dict[str, None] = {}
         self._lost = ""
 
     def check(self) -> None:
-        """Raise what ended the context, or was broken by a fork."""
+        """Raise if the context is lost, or if the process was forked after the first use of CUDA."""
         if self._lost:
             raise LaunchError(self._lost)
         if _process["forked"]:
             core()
 
     def launched(self, kernel: str) -> None:
-        """Keep the name of a kernel whose faults the driver may report later."""
+        """Record a kernel, whose faults may be reported by later calls."""
         self._running[kernel] = None
 
     def synchronized(self) -> None:
-        """All kernels have ended well."""
+        """Record that all kernels have completed without error."""
         self._running.clear()
 
     def fail(self, problem: Exception, doing: str) -> NoReturn:
-        """Raise an error of the driver in words."""
+        """Raise an error of the driver as :class:`LaunchError`."""
         code = code_of(problem)
         if code not in LOST:
             raise LaunchError(f"{doing}: {_first_line(problem)}") from problem
         names = " or ".join(f"kernel `{name}`" for name in self._running) or "a kernel"
-        which = "; with CUDA_LAUNCH_BLOCKING=1 the error names the one" if len(self._running) > 1 else ""
+        which = "; with CUDA_LAUNCH_BLOCKING=1 the error has the name of the kernel" if len(self._running) > 1 else ""
         self._lost = (
             f"{names} {LOST[code]} ({code}). The CUDA context of this process is lost, and every later call fails: "
             f"start a new process{which}"

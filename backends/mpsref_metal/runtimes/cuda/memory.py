@@ -1,4 +1,4 @@
-"""Device memory, and pinned host memory for the way there and back."""
+"""Device memory, and pinned host memory for copies from and to the device."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from . import driver
 Bytes = NDArray[np.uint8]
 
 SMALL = 1 << 16
-"""Host arrays up to so many bytes are kept on the device by their contents, and travel without pinned memory."""
+"""Maximum number of bytes of host arrays that are cached on the device, and copied without pinned memory."""
 
 TABLES = 1024
-"""How many small arrays are kept."""
+"""Maximum number of cached arrays."""
 
 IDLE_BYTES = 1 << 30
-"""How much pinned memory waits for reuse; the system has less for others meanwhile."""
+"""Maximum number of bytes of free pinned memory that is kept for reuse."""
 
 
 class MemoryDevice(Protocol):
-    """What device memory needs of its device."""
+    """The interface of a device for its memory."""
 
     @property
     def index(self) -> int:
@@ -42,16 +42,16 @@ class MemoryDevice(Protocol):
 
 
 class Memory:
-    """A block of device memory, ours or another library's, and the stream of its last use."""
+    """A block of device memory, of this runtime or of another library, and the stream of its last use."""
 
     def __init__(self, device: MemoryDevice, address: int, nbytes: int, owner: Any, stream: Any, is_ours: bool) -> None:
-        """Keep ``owner``, which holds the memory; see ``Device.allocate``."""
+        """Store ``owner``, the owner of the memory; see ``Device.allocate``."""
         self.device, self.address, self.nbytes, self.owner = device, address, nbytes, owner
         self.stream, self._is_ours = stream, is_ours
         self._lock = threading.Lock()
 
     def use_on(self, stream: Any) -> None:
-        """Let ``stream`` wait for the last use; this one is the last from here on, and orders the release."""
+        """Order ``stream`` after the last use; it becomes the stream of the last use, which also orders the release."""
         with self._lock:
             if int(stream.handle) == int(self.stream.handle):
                 return
@@ -62,16 +62,16 @@ class Memory:
 
 
 class Pinned:
-    """Blocks of page-locked host memory, reused by size: copies from and to the card run at full speed and in order."""
+    """A pool of page-locked host memory, for asynchronous copies at full bandwidth; blocks are reused by size."""
 
     def __init__(self) -> None:
-        """Start with no block."""
+        """Create an empty pool."""
         self._idle: dict[int, list[Any]] = {}
         self._idle_bytes = 0
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Block:
-        """A block of at least so many bytes; ordinary memory where the system locks no more pages."""
+        """Return a block of at least ``nbytes`` bytes, in pageable memory if page-locked memory is exhausted."""
         size = 1 << max(nbytes - 1, 4095).bit_length()
         with self._lock:
             blocks = self._idle.get(size)
@@ -88,7 +88,7 @@ class Pinned:
             return Block(None, core.Buffer.from_handle(plain.ctypes.data, nbytes, owner=plain), nbytes, nbytes)
 
     def give(self, buffer: Any, size: int) -> None:
-        """Take a block back."""
+        """Return a block to the pool."""
         with self._lock:
             if self._idle_bytes + size <= IDLE_BYTES:
                 self._idle.setdefault(size, []).append(buffer)
@@ -96,10 +96,10 @@ class Pinned:
 
 
 class Block:
-    """Pinned memory that goes back to where it came from when the last array over it is gone."""
+    """Pinned memory that returns to its pool with the last array that uses it."""
 
     def __init__(self, home: Pinned | None, buffer: Any, size: int, nbytes: int) -> None:
-        """Made by :meth:`Pinned.take`."""
+        """Returned by :meth:`Pinned.take`."""
         self._home, self.buffer, self._size = home, buffer, size
         self.address = int(buffer.handle)
         self.__array_interface__ = {
@@ -110,7 +110,7 @@ class Block:
         }
 
     def array(self) -> Bytes:
-        """The bytes."""
+        """Return the bytes as an array."""
         return np.asarray(self)
 
     def __del__(self) -> None:
@@ -119,15 +119,15 @@ class Block:
 
 
 class Tables:
-    """Small host arrays that are on the device already, by their contents; the one used longest ago goes first."""
+    """LRU cache of small host arrays on the device, by contents."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Create an empty cache."""
         self._kept: OrderedDict[bytes, Memory] = OrderedDict()
         self._lock = threading.Lock()
 
     def find(self, device: MemoryDevice, contents: Bytes) -> Memory:
-        """The memory that holds these bytes; no kernel may write it."""
+        """Return device memory with these bytes; it is read-only."""
         key = contents.tobytes()
         with self._lock:
             found = self._kept.get(key)
@@ -135,7 +135,7 @@ class Tables:
                 self._kept.move_to_end(key)
                 return found
         memory = device.upload(contents)
-        memory.device.finish()  # from here on any stream may read it
+        memory.device.finish()  # all streams may read it now
         with self._lock:
             self._kept[key] = memory
             if len(self._kept) > TABLES:
@@ -144,16 +144,16 @@ class Tables:
 
 
 def copy(source: int, target: int, nbytes: int, stream: Any, keep: Any = None) -> None:
-    """Copy bytes between two addresses of either memory, in the order of ``stream``; ``keep`` holds host memory."""
+    """Copy bytes between addresses of host or device memory in ``stream``; ``keep`` is the owner of host memory."""
     buffer = driver.core().Buffer.from_handle
     buffer(source, nbytes, owner=keep).copy_to(buffer(target, nbytes, owner=keep), stream=stream)
 
 
 def out_of_memory(nbytes: int, device: MemoryDevice) -> LaunchError:
-    """The error for an allocation that failed, with what is free."""
+    """Return the error for a failed allocation, with the free memory."""
     try:
         _, free, total = driver.bindings().cuMemGetInfo()
         left = f"{free} of its {total} bytes are free"
-    except Exception:  # no figure is better than another error
+    except Exception:  # the size of free memory is optional
         left = "less is free"
     return LaunchError(f"{device} cannot allocate {nbytes} bytes: {left}; split the batch, or free arrays")

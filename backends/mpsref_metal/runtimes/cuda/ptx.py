@@ -1,8 +1,7 @@
-"""MSL to PTX, through clang and NVIDIA's library of device functions.
+"""Compilation of MSL to PTX with clang and libdevice.
 
-Clang parses what the clang runtime would compile for the processor as CUDA C++ and writes PTX, NVIDIA's portable
-assembly, which the driver compiles for the card. No part of the CUDA toolkit takes part, except libdevice: LLVM bitcode
-of the functions of the C library.
+Clang compiles the C++ of the front end as CUDA C++ to PTX, NVIDIA's portable assembly, which the driver compiles for
+the GPU. The only required component of the CUDA toolkit is libdevice, LLVM bitcode of the functions of the C library.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..frontend.program import translated
 from ..frontend.source import KernelSource, about, call
 from ..frontend.toolchain import SHIM, Toolchain
 
-ARCHITECTURES = {  # compute capability: the option of clang, the version of PTX that has all of its instructions
+ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX version with all of its instructions
     (7, 0): ("sm_70", "+ptx63"),
     (7, 5): ("sm_75", "+ptx63"),
     (8, 0): ("sm_80", "+ptx70"),
@@ -30,10 +29,10 @@ ARCHITECTURES = {  # compute capability: the option of clang, the version of PTX
     (8, 9): ("sm_89", "+ptx78"),
     (9, 0): ("sm_90", "+ptx78"),
 }
-"""PTX for one of them runs on every later card, too."""
+"""PTX for a compute capability runs on all later GPUs."""
 
 OLDEST = min(ARCHITECTURES)
-"""Older cards do not run the threads of a warp independently, as barriers of warps need."""
+"""Older GPUs lack independent thread scheduling, which warp barriers require."""
 
 FLAGS = (
     *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S", "-x", "cuda"),
@@ -48,13 +47,13 @@ class Compiled(NamedTuple):
 
     text: bytes
     kernels: dict[str, dict[str, Any]]
-    """By name: ``KernelSource.describe``, with ``entry`` and ``numbers``, what ``Signature.of`` reads."""
+    """By name: ``KernelSource.describe``, with ``entry`` and the ``numbers`` of ``Signature.of``."""
 
 
 def libdevice() -> Path | None:
-    """NVIDIA's device functions: from the wheel ``nvidia-nvvm``, or of an installed toolkit; None where there are none.
+    """Return the path of libdevice, from the wheel ``nvidia-nvvm`` or an installed toolkit, or None.
 
-    The order is fixed: the file that ``MPSREF_LIBDEVICE`` names, then what ``cuda-pathfinder`` finds in the wheels, in
+    The search order is: the file in ``MPSREF_LIBDEVICE``, then what ``cuda-pathfinder`` finds in the wheels, in
     Conda's folders and under ``CUDA_HOME``, then ``/usr/local/cuda``.
     """
     named = os.environ.get("MPSREF_LIBDEVICE")
@@ -74,12 +73,12 @@ def _installed_libdevice() -> Path | None:
 
 
 def architecture(capability: tuple[int, int]) -> tuple[int, int]:
-    """The newest of ``ARCHITECTURES`` whose PTX a card of this compute capability runs."""
+    """Return the newest of ``ARCHITECTURES`` that is not newer than a compute capability."""
     return max(known for known in ARCHITECTURES if known <= capability)
 
 
 def compile_source(toolchain: Toolchain, library: Path, source: str, capability: tuple[int, int]) -> Compiled:
-    """The PTX of an MSL source, from the disk or from clang; :class:`CompileError` has the lines of the source."""
+    """Return the PTX of an MSL source, from the disk cache or from clang; raise :class:`CompileError`."""
     processor, version = ARCHITECTURES[architecture(capability)]
     flags = (*FLAGS, "-target-cpu", processor, "-target-feature", version, "-mlink-builtin-bitcode")
 
@@ -100,7 +99,7 @@ def compile_source(toolchain: Toolchain, library: Path, source: str, capability:
 
 
 def entry(number: int, kernel: KernelSource) -> str:
-    """The C++ of the kernel that the driver launches, and what the compiler knows of it."""
+    """Return the C++ of the CUDA kernel of an MSL kernel, and of its description."""
     count = max((known.index for known in kernel.parameters if known.index is not None), default=-1) + 1
     names = [f"b{i}" for i in range(count)]
     bounds = f"__attribute__((launch_bounds({kernel.threads})))" if kernel.names_threads else ""
@@ -110,10 +109,10 @@ def entry(number: int, kernel: KernelSource) -> str:
 
 
 def numbers(ptx: str, number: int, kernel: KernelSource) -> list[int]:
-    """What ``MPSREF_ABOUT`` keeps of a kernel, from the bytes in the PTX, which omits zeros at the end."""
+    """Return the data of ``MPSREF_ABOUT`` from the bytes in the PTX, which omits trailing zeros."""
     count = 1 + 2 * sum(known.index is not None for known in kernel.parameters)
     found = re.search(rf"\.b8 mpsref_about_{number}\[\d+\] = \{{([\d, ]+)\}};", ptx)
     if found is None:
-        raise CompileError(f"the PTX has no mpsref_about_{number}: this clang writes constants in another form")
+        raise CompileError(f"the PTX has no mpsref_about_{number}: the format of constants of this clang is unknown")
     written = bytes(map(int, found[1].split(",")))
     return list(map(int, np.frombuffer(written.ljust(4 * count, b"\0"), "<u4")))

@@ -1,7 +1,7 @@
-"""MSL through clang: what the runtimes share that compile MSL themselves, for a processor and for an NVIDIA GPU.
+"""The MSL front end of the runtimes ``clang`` and ``cuda``.
 
-A source is checked as Apple's compiler would check it (:mod:`.strict`), its kernels and their parameters are found
-(:mod:`.source`), and it is compiled as C++ after the headers in ``shim``, which differ in a few lines by target: the
-processor's code compiles without a macro, NVIDIA's with ``MPSREF_CUDA``, the strict pass with ``MPSREF_STRICT``. What
-was compiled is kept on disk (:mod:`.cache`).
+The rules of MSL are checked (:mod:`.strict`), kernels and their parameters are parsed (:mod:`.source`), and the source
+is compiled as C++ after the headers in ``shim``. A few lines of these depend on the target: the macro ``MPSREF_CUDA``
+is defined for NVIDIA GPUs, ``MPSREF_STRICT`` for the strict pass, and none for the CPU. Compiled files are cached on
+disk (:mod:`.cache`).
 """

@@ -1,8 +1,9 @@
-"""What was compiled, on disk, for the next process.
+"""Disk cache of compiled files.
 
-A library is ``<key>.so``, PTX ``<key>.ptx``, parsed headers ``<key>.pch``, with ``<key>.json`` next to it: its SHA-256
-and what Python must know about it. Both are written to a temporary name and moved into place, the description last; a
-pair that does not fit together (two writers at once, a full disk, damage) counts as absent and is made again.
+An entry consists of a file (``<key>.so`` for a library, ``<key>.ptx`` for PTX, ``<key>.pch`` for precompiled headers)
+and its description ``<key>.json``: the SHA-256 of the file, and metadata. Both are written under temporary names and
+moved into place, the description last. An entry whose checksum does not match (concurrent writers, a full disk,
+corruption) is treated as absent and rebuilt.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 Build = Callable[[Path], Any]
-"""Makes the file at the given path and returns its description, which must survive JSON."""
+"""Writes a file at a path and returns its description, which must be representable in JSON."""
 
 
 def directory() -> Path:
-    """Where the files are kept: ``MPSREF_CACHE_DIR``, else the user's cache, else a temporary folder.
+    """Return the folder of the cache: ``MPSREF_CACHE_DIR``, else the user's cache folder.
 
-    A folder that cannot be written to is passed over.
+    If it is not writable, a temporary folder is used.
     """
     named = os.environ.get("MPSREF_CACHE_DIR")
     if named:
@@ -50,12 +51,12 @@ def _writable(folder: Path) -> Path:
 
 
 def key(*parts: str) -> str:
-    """The name of what these texts determine."""
+    """Return the key of an entry that these texts determine: their hash."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fetch(key: str, build: Build, suffix: str = ".so") -> tuple[Path, Any]:
-    """The file of this key and its description, from the disk or from ``build``."""
+    """Return the file of a key and its description; call ``build`` if they are not cached."""
     folder = directory()
     file, description = folder / f"{key}{suffix}", folder / f"{key}.json"
     try:

@@ -1,4 +1,4 @@
-"""From an MSL source to C++ for a runtime, through the strict pass."""
+"""Translation of an MSL source to C++ for a runtime, after the strict pass."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .toolchain import Toolchain
 def translated(
     toolchain: Toolchain, source: str, entry: Callable[[int, KernelSource], str]
 ) -> tuple[str, list[KernelSource]]:
-    """Check a source and translate it; :class:`CompileError` has the lines of the source.
+    """Check and translate a source; raise :class:`CompileError` with line numbers of the source.
 
     Parameters
     ----------
-    toolchain
-        The clang that checks and preprocesses.
-    source
+    toolchain : Toolchain
+        The clang for the check and for preprocessing.
+    source : str
         The MSL text.
-    entry
-        Writes the entry point of the kernel of a number, in C++.
+    entry : callable
+        ``entry(number, kernel)`` returns the entry point of a kernel in C++.
 
     Returns
     -------
     tuple
-        C++ to compile after the shim's headers, and the kernels in it, in order.
+        C++ to compile after the headers of the shim, and its kernels in order.
     """
     check(toolchain, source)
     status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}')

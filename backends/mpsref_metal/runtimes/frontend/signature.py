@@ -1,4 +1,4 @@
-"""What a launch must fit: the number of buffers, their sizes, the number of threads."""
+"""Signatures of kernels, and the check of the arguments of a launch: buffers, their sizes, number of threads."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ class Signature(NamedTuple):
 
     name: str
     threads: int
-    """Of ``max_total_threads_per_threadgroup``; what the runtime says where a kernel has none."""
+    """The attribute ``max_total_threads_per_threadgroup``, with a default defined by the runtime."""
     parameters: Mapping[int, str]
-    """The text of each buffer's declaration, by index."""
+    """The declaration of each buffer as text, by index."""
     needs: Mapping[int, tuple[int, int]]
-    """By index: how many bytes it needs at least, and whether it is written."""
+    """The minimum number of bytes of each buffer and whether it is written, by index."""
 
     @classmethod
     def of(cls, about: Mapping[str, Any], numbers: Sequence[int]) -> Signature:
-        """From ``KernelSource.describe`` and what ``MPSREF_ABOUT`` keeps: threads, then two numbers a buffer."""
+        """Create it from ``KernelSource.describe`` and ``MPSREF_ABOUT``: threads, then two numbers per buffer."""
         parameters = {p["index"]: p["text"] for p in about["parameters"] if p["index"] is not None}
         needs = dict(zip(parameters, zip(numbers[1::2], numbers[2::2], strict=True), strict=True))
         return cls(about["name"], numbers[0], parameters, needs)
 
     @property
     def buffers(self) -> int:
-        """How many buffers a launch has."""
+        """The number of buffers of a launch."""
         return max(self.parameters, default=-1) + 1
 
     def is_written(self, index: int) -> int:
-        """Whether the kernel may write a buffer."""
+        """Return whether the kernel may write a buffer."""
         return self.needs.get(index, (0, 0))[1]
 
     def check_threads(self) -> None:
-        """Refuse a size of threadgroups that metalcompute cannot launch: it divides by the number of simdgroups."""
+        """Raise for a threadgroup size that metalcompute cannot launch; it divides by the number of simdgroups."""
         if self.threads not in range(32, 1025, 32):
             raise LaunchError(
-                f"kernel `{self.name}` asks for max_total_threads_per_threadgroup({self.threads}); "
-                "legal are the multiples of 32 from 32 to 1024"
+                f"kernel `{self.name}` has max_total_threads_per_threadgroup({self.threads}); "
+                "legal values are the multiples of 32 from 32 to 1024"
             )
 
     def check_local(self, nbytes: int) -> None:
-        """Refuse more threadgroup memory than Metal has."""
+        """Raise if a kernel has more threadgroup memory than Metal provides."""
         if nbytes > MOST_LOCAL_BYTES:
             raise LaunchError(
-                f"kernel `{self.name}` has {nbytes} bytes of threadgroup memory; a threadgroup has {MOST_LOCAL_BYTES}"
+                f"kernel `{self.name}` has {nbytes} bytes of threadgroup memory; the maximum is {MOST_LOCAL_BYTES}"
             )
 
     def check_arguments(self, given: int) -> None:
-        """Refuse another number of buffers."""
+        """Raise for a wrong number of buffers."""
         if given != self.buffers:
             raise LaunchError(
                 f"kernel `{self.name}` takes {self.buffers} buffers, not {given}: "
@@ -65,7 +65,7 @@ class Signature(NamedTuple):
             )
 
     def check_size(self, index: int, nbytes: int) -> None:
-        """Refuse a buffer that is smaller than the struct it holds."""
+        """Raise for a buffer that is smaller than its struct."""
         needed = self.needs.get(index, (0, 0))[0]
         if nbytes < needed:
             raise LaunchError(
@@ -74,7 +74,7 @@ class Signature(NamedTuple):
             )
 
     def groups(self, count: Any, threads: int) -> int:
-        """How many threadgroups of so many threads run ``count`` threads."""
+        """Return the number of threadgroups of ``threads`` threads that run ``count`` threads."""
         try:
             wanted = operator.index(count)
         except TypeError:
@@ -86,7 +86,7 @@ class Signature(NamedTuple):
 
 
 def bytes_of(argument: Any) -> NDArray[np.uint8] | None:
-    """The bytes of an object with the buffer protocol; None for an integer."""
+    """Return the bytes of an object with the buffer protocol; None for an integer."""
     try:
         view = memoryview(argument)
     except TypeError:

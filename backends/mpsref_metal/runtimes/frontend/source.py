@@ -1,6 +1,6 @@
-"""What must be known of an MSL source beyond what clang tells: its kernels, and what binds to their parameters.
+"""Parser for the kernels of an MSL source and the bindings of their parameters.
 
-Works on preprocessed text, so that macros are gone, and on tokens, so that comments and strings do not matter.
+The input is preprocessed text without macros; it is parsed as tokens, which exclude comments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_THREADS = "MPSREF_MAX_THREADS"
 SCALARS = ("uint", "ushort")
 VECTORS = ("uint", "uint2", "uint3", "ushort", "ushort2", "ushort3")
 
-# attribute: (C++ value in terms of the group `g` and the thread `t`, what the other components are, legal types)
+# attribute: (C++ expression of the group `g` and the thread `t`, value of the other components, legal types)
 ATTRIBUTES: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "thread_position_in_grid": ("g->index * g->size + t", 0, VECTORS),
     "thread_position_in_threadgroup": ("t", 0, VECTORS),
@@ -48,8 +48,8 @@ ATTRIBUTES: dict[str, tuple[str, int, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Codec:
-    """A word of the source and where it starts."""
+class Token:
+    """A token of the source and its position."""
 
     text: str
     at: int
@@ -58,7 +58,7 @@ class Codec:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: a buffer (``index`` is its number) or an attribute of the thread (``value``)."""
+    """A parameter of a kernel: the buffer ``index``, or an attribute of the thread with the C++ value ``value``."""
 
     text: str
     index: int | None = None
@@ -78,11 +78,11 @@ class KernelSource:
 
     @property
     def names_threads(self) -> bool:
-        """Whether it has the attribute ``max_total_threads_per_threadgroup``."""
+        """Whether the kernel has the attribute ``max_total_threads_per_threadgroup``."""
         return self.threads != MOST_THREADS
 
     def describe(self) -> dict[str, Any]:
-        """This kernel in terms of JSON."""
+        """Return this kernel as JSON data."""
         return asdict(self)
 
 
@@ -90,22 +90,22 @@ class KernelSource:
 class Chunk:
     """A declaration at file scope: its tokens, up to the ``;`` or the ``}`` that ends it."""
 
-    tokens: tuple[Codec, ...]
+    tokens: tuple[Token, ...]
 
     @property
-    def header(self) -> tuple[Codec, ...]:
+    def header(self) -> tuple[Token, ...]:
         """The tokens before the body."""
         texts = [token.text for token in self.tokens]
         return self.tokens[: texts.index("{")] if "{" in texts else self.tokens
 
     @property
-    def body(self) -> tuple[Codec, ...]:
-        """The tokens from the brace on."""
+    def body(self) -> tuple[Token, ...]:
+        """The tokens of the body, including the braces."""
         return self.tokens[len(self.header) :]
 
     @property
     def names(self) -> set[str]:
-        """What other chunks call this one by."""
+        """The names by which other chunks refer to this one."""
         header, _ = attributes(self.header)
         for token, following in itertools.pairwise(header):
             if token.text in ("struct", "class", "enum", "union") and following.is_name:
@@ -115,16 +115,16 @@ class Chunk:
         return {token.text for token in self.tokens if token.is_name}
 
 
-def tokens(text: str) -> Iterator[Codec]:
-    """The words of a source, without spaces, comments and preprocessor lines."""
+def tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of a source, without spaces, comments and preprocessor lines."""
     for match in TOKEN.finditer(text):
         if match.lastgroup != "skip":
-            yield Codec(match.group(), match.start(), match.lastgroup == "name")
+            yield Token(match.group(), match.start(), match.lastgroup == "name")
 
 
 def chunks(text: str) -> Iterator[Chunk]:
-    """The declarations of a source at file scope."""
-    depth, found = 0, list[Codec]()
+    """Yield the declarations of a source at file scope."""
+    depth, found = 0, list[Token]()
     for token in tokens(text):
         found.append(token)
         depth += (token.text in "([{") - (token.text in ")]}")
@@ -135,8 +135,8 @@ def chunks(text: str) -> Iterator[Chunk]:
         yield Chunk(tuple(found))
 
 
-def closing(words: tuple[Codec, ...], opening: int) -> int:
-    """The position of the bracket that closes the one at ``opening``."""
+def closing(words: tuple[Token, ...], opening: int) -> int:
+    """Return the position of the bracket that closes the one at ``opening``."""
     depth = 0
     for position in range(opening, len(words)):
         depth += (words[position].text in "([{") - (words[position].text in ")]}")
@@ -145,9 +145,9 @@ def closing(words: tuple[Codec, ...], opening: int) -> int:
     raise CompileError(f"the bracket {words[opening].text!r} is never closed")
 
 
-def split(words: tuple[Codec, ...]) -> Iterator[tuple[Codec, ...]]:
-    """The parts between commas that are in no bracket."""
-    depth, part = 0, list[Codec]()
+def split(words: tuple[Token, ...]) -> Iterator[tuple[Token, ...]]:
+    """Yield the parts between commas outside of brackets."""
+    depth, part = 0, list[Token]()
     for token in words:
         depth += (token.text in "([{<") - (token.text in ")]}>")
         if token.text == "," and depth == 0:
@@ -159,9 +159,9 @@ def split(words: tuple[Codec, ...]) -> Iterator[tuple[Codec, ...]]:
         yield tuple(part)
 
 
-def attributes(words: tuple[Codec, ...]) -> tuple[tuple[Codec, ...], dict[str, str]]:
-    """The words outside ``[[...]]``, and the attributes inside with the text of their argument."""
-    plain, found, position = list[Codec](), dict[str, str](), 0
+def attributes(words: tuple[Token, ...]) -> tuple[tuple[Token, ...], dict[str, str]]:
+    """Return the tokens outside of ``[[...]]``, and the attributes inside with the text of their arguments."""
+    plain, found, position = list[Token](), dict[str, str](), 0
     while position < len(words):
         if [word.text for word in words[position : position + 2]] == ["[", "["]:
             end = closing(words, position)
@@ -174,25 +174,25 @@ def attributes(words: tuple[Codec, ...]) -> tuple[tuple[Codec, ...], dict[str, s
     return tuple(plain), found
 
 
-def spell(words: Iterable[Codec]) -> str:
-    """Words as a reader would write them: ``device const float *in``."""
+def spell(words: Iterable[Token]) -> str:
+    """Return tokens as text with usual spacing: ``device const float *in``."""
     text = " ".join(word.text for word in words)
     return re.sub(r" ?(::|<|>) ?", r"\1", re.sub(r"([*&]) (?=\w)", r"\1", text)).replace(">", "> ").strip()
 
 
-def parameter(words: tuple[Codec, ...], kernel: str, taken: set[int]) -> Parameter:
-    """Parse one parameter; ``taken`` are the buffer indices that others name or have got, and gets this one's."""
+def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Parameter:
+    """Parse one parameter; ``taken`` are the buffer indices in use, to which the index of this parameter is added."""
     declaration, marks = attributes(words)
     text = spell(declaration)
     where = f"parameter `{text}` of kernel `{kernel}`"
     texts = [word.text for word in declaration]
     for mark in marks:
         if mark != "buffer" and mark not in ATTRIBUTES:
-            raise CompileError(f"{where}: [[{mark}]] cannot be bound here; only buffers and thread positions can")
+            raise CompileError(f"{where}: [[{mark}]] is not supported; only buffers and thread positions are")
     if "*" in texts or "&" in texts or "[" in texts:
         if "threadgroup" in texts:
             raise CompileError(
-                f"{where}: threadgroup memory as a kernel parameter has no length here (metalcompute cannot set it): "
+                f"{where}: threadgroup memory as a kernel parameter is not supported (metalcompute sets no length): "
                 "declare an array of fixed size inside the kernel"
             )
         if "buffer" in marks and not marks["buffer"].isdigit():
@@ -207,13 +207,13 @@ def parameter(words: tuple[Codec, ...], kernel: str, taken: set[int]) -> Paramet
         if mark in ATTRIBUTES:
             value, rest, types = ATTRIBUTES[mark]
             if not set(texts) & set(types):
-                raise CompileError(f"{where}: [[{mark}]] is one of {', '.join(types)}")
+                raise CompileError(f"{where}: [[{mark}]] must have one of the types {', '.join(types)}")
             return Parameter(text, value=f"mpsref::index{{uint32_t({value}), {rest}}}")
     raise CompileError(f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]")
 
 
 def synchronizing(parts: list[Chunk]) -> set[str]:
-    """The names whose use may reach a barrier or a simdgroup function, through any number of calls."""
+    """Return the names whose use may execute a barrier or a simdgroup function, directly or indirectly."""
     inside = [(part.names, {token.text for token in part.tokens if token.is_name}) for part in parts]
     reached, before = set[str](), -1
     while len(reached) > before:
@@ -224,8 +224,8 @@ def synchronizing(parts: list[Chunk]) -> set[str]:
     return reached
 
 
-def is_local_declaration(words: tuple[Codec, ...], position: int) -> bool:
-    """Whether ``threadgroup`` at this position declares a variable, and not a pointer to one."""
+def is_local_declaration(words: tuple[Token, ...], position: int) -> bool:
+    """Return whether ``threadgroup`` at this position declares a variable rather than a pointer."""
     if words[position].text != "threadgroup":
         return False
     start = position
@@ -238,7 +238,7 @@ def is_local_declaration(words: tuple[Codec, ...], position: int) -> bool:
 
 
 def kernels(text: str) -> list[KernelSource]:
-    """The kernels of a preprocessed source, in order."""
+    """Return the kernels of a preprocessed source, in order."""
     parts = list(chunks(text))
     reached = synchronizing(parts)
     found = []
@@ -277,10 +277,10 @@ def kernels(text: str) -> list[KernelSource]:
 
 
 def translate(text: str, entry: Callable[[int, KernelSource], str]) -> tuple[str, list[KernelSource]]:
-    """C++ to stand after the shim's headers, from a preprocessed source, and the kernels in it.
+    """Translate a preprocessed source to C++ that follows the headers of the shim; return it and its kernels.
 
-    Threadgroup variables become static ones with the macro ``MPSREF_LOCAL`` of their kernel; ``entry`` writes the entry
-    point of each kernel for the machine that runs it.
+    Threadgroup variables become static variables with the macro ``MPSREF_LOCAL`` of their kernel. ``entry`` returns the
+    entry point of a kernel for the target.
     """
     found = kernels(text)
     edits = []
@@ -298,7 +298,7 @@ def translate(text: str, entry: Callable[[int, KernelSource], str]) -> tuple[str
 
 
 def call(kernel: KernelSource) -> str:
-    """The C++ that calls a kernel, in terms of the group ``g`` and the thread ``t`` (see abi.h)."""
+    """Return a C++ call of a kernel for the group ``g`` and the thread ``t`` (see abi.h)."""
     arguments = []
     for known in kernel.parameters:
         if known.index is None:
@@ -310,7 +310,7 @@ def call(kernel: KernelSource) -> str:
 
 
 def about(number: int, kernel: KernelSource) -> str:
-    """The C++ that keeps what the compiler knows of a kernel: its threads, and of each buffer bytes and writing."""
+    """Return the C++ that stores the threads of a kernel, and for each buffer its minimum size and if it is written."""
     buffers = [position for position, known in enumerate(kernel.parameters) if known.index is not None]
     known = [kernel.threads, *(f"MPSREF_PARAMETER({position}, ::{kernel.name})" for position in buffers)]
     return f"MPSREF_ABOUT({number}, {', '.join(known)})"

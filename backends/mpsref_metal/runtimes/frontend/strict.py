@@ -1,8 +1,8 @@
-"""The strict pass: what Apple's compiler would reject, clang rejects here.
+"""The strict pass: rejection of sources that Apple's compiler rejects.
 
-The source is read once more as C++ for OpenCL, which has Metal's address spaces under other names, no ``double``, no
-exceptions, no ``new``, no virtual functions, no mutable globals, and threadgroup variables in kernels alone. What is
-left is said here: a few things that it allows and MSL does not, and one the other way round.
+The source is compiled as C++ for OpenCL, which has Metal's address spaces under other names, no ``double``, no
+exceptions, no ``new``, no virtual functions, no mutable globals, and threadgroup variables only in kernels. This module
+implements the differences: constructs that C++ for OpenCL allows and MSL does not, and one that only MSL allows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .. import CompileError
-from .source import Codec, chunks, closing, split, tokens
+from .source import Token, chunks, closing, split, tokens
 from .toolchain import Toolchain
 
 NAME = "<msl>"
-"""What the source is called in diagnostics."""
+"""Name of the source in diagnostics."""
 
-# MSL copies a struct out of constant memory; C++ for OpenCL does not, and says so in these words.
+# MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
 STANDARD = re.compile(r"\s*#include <metal_stdlib>")
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
@@ -26,8 +26,8 @@ LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
 def check(toolchain: Toolchain, source: str) -> None:
-    """Raise :class:`CompileError` with clang's diagnostics when the source breaks a rule of MSL."""
-    # What comes before the library must not use it.
+    """Raise :class:`CompileError` with the diagnostics of clang if the source is not legal MSL."""
+    # Code before the inclusion of the library must not use it.
     status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', STANDARD.match(source) is not None)
     found = diagnostics(text) if status else []
     found += forbidden(source)
@@ -38,7 +38,7 @@ def check(toolchain: Toolchain, source: str) -> None:
 
 
 def diagnostics(text: str) -> list[str]:
-    """The errors in clang's output, each with its notes, without those about copies that MSL allows."""
+    """Return the errors in the output of clang with their notes, without errors about copies that MSL allows."""
     blocks: list[list[str]] = []
     for line in text.splitlines():
         if re.match(r"[^\s].*: (fatal )?error: |error: ", line):
@@ -53,7 +53,7 @@ def diagnostics(text: str) -> list[str]:
 
 
 def msl_words(line: str) -> str:
-    """Clang's line with Metal's names of the address spaces."""
+    """Return a line of the output of clang with Metal's names of the address spaces."""
     for opencl, metal in (("__global", "device"), ("__local", "threadgroup"), ("__constant", "constant")):
         line = re.sub(rf"\b{opencl}\b", metal, line)
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
@@ -62,10 +62,10 @@ def msl_words(line: str) -> str:
 
 
 def forbidden(source: str) -> list[str]:
-    """What C++ for OpenCL allows and MSL does not, as diagnostics."""
+    """Return diagnostics for constructs that C++ for OpenCL allows and MSL does not."""
     words = list(tokens(source))
     found = []
-    for before, word in zip([Codec("", 0, False), *words], words, strict=False):
+    for before, word in zip([Token("", 0, False), *words], words, strict=False):
         if word.text in FORBIDDEN and before.text != ".":
             found.append(diagnostic(source, word, FORBIDDEN[word.text]))
         elif word.text == "[" and before.text in LAMBDA_AFTER and not source.startswith("[[", word.at):
@@ -78,22 +78,22 @@ def forbidden(source: str) -> list[str]:
     return found
 
 
-def diagnostic(source: str, word: Codec, message: str) -> str:
-    """An error at a word, in clang's form."""
+def diagnostic(source: str, word: Token, message: str) -> str:
+    """Return an error at a token in the format of clang."""
     line = source.count("\n", 0, word.at) + 1
     start = source.rfind("\n", 0, word.at) + 1
     text = source[start:].split("\n", 1)[0]
     return f"{NAME}:{line}:{word.at - start + 1}: error: {message}\n{line:5} | {text}"
 
 
-def is_bare(words: Sequence[Codec]) -> bool:
-    """Whether a declaration is of a pointer or a reference and names no address space."""
+def is_bare(words: Sequence[Token]) -> bool:
+    """Return whether a declaration has a pointer or reference type without an address space."""
     texts = {word.text for word in words}
     return bool(texts & {"*", "&"}) and not texts & SPACES and "auto" not in texts
 
 
-def parameters(source: str) -> Iterator[Sequence[Codec]]:
-    """The parameters of functions at file scope that lack an address space."""
+def parameters(source: str) -> Iterator[Sequence[Token]]:
+    """Yield parameters without an address space of functions at file scope."""
     for part in chunks(source):
         header = part.header
         opening = next((i for i, word in enumerate(header) if word.text == "(" and i and header[i - 1].is_name), None)
@@ -101,8 +101,8 @@ def parameters(source: str) -> Iterator[Sequence[Codec]]:
             yield from filter(is_bare, split(header[opening + 1 : closing(header, opening)]))
 
 
-def locals_of(words: Sequence[Codec]) -> Iterator[Sequence[Codec]]:
-    """Declarations like ``float *p = ...``: a product or a bitwise and that starts a statement would be idle."""
+def locals_of(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield declarations such as ``float *p = ...``; a statement with the value of a product has no effect."""
     for i, word in enumerate(words):
         if word.text not in ("*", "&") or i + 2 >= len(words) or not words[i + 1].is_name:
             continue

@@ -1,7 +1,7 @@
-"""Finding a clang, and running it.
+"""Search and execution of clang.
 
-The order is fixed: the executable that ``MPSREF_CLANG`` names, then the wheel ``ziglang`` (a clang in a wheel, with a
-linker and the C library's headers), then ``clang`` on the ``PATH``.
+The search order is: the executable in ``MPSREF_CLANG``, the wheel ``ziglang`` (clang with a linker and the headers of
+the C library), ``clang`` on the ``PATH``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import cache
 
 FRONTEND = Path(__file__).parent
 SHIM = FRONTEND / "shim"
-"""The headers of Metal's library, in C++."""
+"""The headers of the Metal standard library in C++."""
 
 PREPROCESS_FLAGS = (
     *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w", "-D__METAL__=1", "-D__METAL_VERSION__=230"),
@@ -39,29 +39,30 @@ STRICT_FLAGS = (
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A clang: how to call its driver and its front end, and what tells it apart from another one."""
+    """A clang: the commands of its driver and its front end, and its identification."""
 
     name: str
     driver: tuple[str, ...]
     front: tuple[str, ...]
     version: str = ""
-    """Where it is known it tells this clang apart, wherever it lies; else its path and its time do."""
+    """Identifies the clang if it is not empty; otherwise its path and its modification time do."""
 
     def fingerprint(self, *flags: object, runtime: Path | None = None) -> str:
-        """Changes with the compiler, the front end, ``flags`` and the files of a runtime's folder."""
+        """Return a hash of the compiler, the front end, ``flags`` and the files in the folder ``runtime``."""
         return _fingerprint(self, flags, runtime)
 
     def make(self, command: Iterable[str]) -> None:
-        """Run a command that writes a file; :class:`CompileError` with the compiler's text where it fails."""
+        """Run a command that writes a file; raise :class:`CompileError` with its output if it fails."""
         status, text = self._run([*command], "")
         if status != 0:
             raise CompileError(f"{self.name} failed with status {status}:\n{text}")
 
     def parsed_headers(self, command: tuple[str, ...], *key: str) -> Path:
-        """The shim's headers as ``command`` parses them, from the disk or from clang.
+        """Return the headers of the shim precompiled with ``command``, from the cache or from clang.
 
-        A source itself takes a tenth of that time. Clang looks for the headers where it found them at first, so another
-        installation parses its own; they are good as long as their text is (see ``fingerprint``), whatever their time.
+        Compiling a source takes a tenth of the time of parsing the headers. A precompiled header contains the paths of
+        the headers, so each installation has its own. It is valid while the text of the headers is unchanged (see
+        ``fingerprint``), independent of their modification times.
         """
         header = str(SHIM / "mpsref" / "library.h")
 
@@ -71,11 +72,11 @@ class Toolchain:
         return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch")[0]
 
     def preprocess(self, source: str) -> tuple[int, str]:
-        """Expand the macros of a source; the includes of Metal stay out. Returns the status and the text."""
+        """Expand the macros of a source, without the headers of Metal; return the status and the text."""
         return self._run([*self.front, *PREPROCESS_FLAGS, "-"], source)
 
     def check(self, source: str, uses_library: bool) -> tuple[int, str]:
-        """Parse a source as the strict pass does, after the headers. Returns the status and the diagnostics."""
+        """Parse a source after the headers in the strict pass; return the status and the diagnostics."""
         if uses_library:
             command = (*self.front, *STRICT_FLAGS, "-emit-pch", "-fno-pch-timestamp")
             include = "-include-pch", str(self.parsed_headers(command, self.fingerprint()))
@@ -91,7 +92,7 @@ class Toolchain:
 
 
 def find() -> Toolchain | None:
-    """The clang to use, or None."""
+    """Return the first clang in search order, or None."""
     named = os.environ.get("MPSREF_CLANG")
     if named:
         path = shutil.which(named)
@@ -105,7 +106,7 @@ def find() -> Toolchain | None:
 
 @functools.cache
 def wheel() -> Toolchain | None:
-    """The clang of the wheel ``ziglang``, or None where it is not installed."""
+    """Return the clang of the wheel ``ziglang``, or None if it is not installed."""
     package = importlib.util.find_spec("ziglang")
     if not package or not package.origin:
         return None
@@ -114,7 +115,7 @@ def wheel() -> Toolchain | None:
 
 
 def missing() -> str | None:
-    """None when there is a clang, else the reason and what to do."""
+    """Return None if there is a clang, else the reason and a remedy."""
     if find() is not None:
         return None
     named = os.environ.get("MPSREF_CLANG")
@@ -130,7 +131,7 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
     flags = (PREPROCESS_FLAGS, STRICT_FLAGS, *flags)
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
-    # The Python too: it writes C++, and what it rejects must not be kept.
+    # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
