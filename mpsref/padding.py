@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mpsref.arguments.parameters import Pair, choice, flag, integer, pair
+from mpsref.arguments.parameters import Pair, PairLike, choice, flag, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div, tdiv2
 
@@ -206,14 +206,35 @@ def method_inverse(method: int) -> PaddingMethod:
 
 
 def mps(
-    input_size: Any,
-    kernel_size: Any,
-    strides: Any = 1,
-    dilations: Any = 1,
+    input_size: PairLike,
+    kernel_size: PairLike,
+    strides: PairLike = 1,
+    dilations: PairLike = 1,
     policy: PaddingPolicy | int = PaddingMethod.SizeSame,
 ) -> Placement:
-    """Return the placement that an MPS padding policy, or its method bits, gives an image of (height, width).
+    """Return the placement of the windows by an MPS padding policy.
 
+    Parameters
+    ----------
+    input_size, kernel_size : int or pair of int
+        Size (height, width) of the image and of the kernel.
+    strides, dilations : int or pair of int
+        Distance (y, x) of two windows, and of two taps.
+    policy : PaddingPolicy or int
+        The policy, or the bits of its method.
+
+    Returns
+    -------
+    Placement
+        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
+
+    Raises
+    ------
+    ShapeError
+        If no window fits.
+
+    Examples
+    --------
     >>> mps((5, 6), 2, policy=TENSORFLOW_AVERAGE_POOLING)
     Placement(offset=(1, 1), output_size=(5, 6), edge_mode='clamp', zero_pad_size=(0, 0))
     """
@@ -226,9 +247,26 @@ def mps(
 
 
 def tensorflow(
-    input_size: Any, kernel_size: Any, strides: Any = 1, dilations: Any = 1, padding: str = "SAME"
+    input_size: PairLike, kernel_size: PairLike, strides: PairLike = 1, dilations: PairLike = 1, padding: str = "SAME"
 ) -> Placement:
-    """Return the placement of TensorFlow's "SAME" or "VALID"; its average pooling never counts padding."""
+    """Return the placement of TensorFlow's "SAME" or "VALID".
+
+    Its average pooling does not count padding.
+
+    Parameters
+    ----------
+    input_size, kernel_size : int or pair of int
+        Size (height, width) of the image and of the kernel.
+    strides, dilations : int or pair of int
+        Distance (y, x) of two windows, and of two taps.
+    padding : {"SAME", "VALID"}
+        The padding.
+
+    Returns
+    -------
+    Placement
+        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
+    """
     choice("padding", padding, ("SAME", "VALID"))
 
     def place(axis: int, length: int, window: Window) -> Pair:
@@ -242,16 +280,34 @@ def tensorflow(
 
 
 def pytorch(
-    input_size: Any,
-    kernel_size: Any,
-    strides: Any = None,
-    padding: Any = 0,
-    dilations: Any = 1,
+    input_size: PairLike,
+    kernel_size: PairLike,
+    strides: PairLike | None = None,
+    padding: PairLike = 0,
+    dilations: PairLike = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Placement:
-    """Return the placement of a PyTorch pooling or convolution; ``strides=None`` means the kernel size, as in pooling.
+    """Return the placement of a PyTorch pooling or convolution layer.
 
+    Parameters
+    ----------
+    input_size, kernel_size : int or pair of int
+        Size (height, width) of the image and of the kernel.
+    strides : int or pair of int, optional
+        Distance (y, x) of two windows; default: the kernel size, as in pooling.
+    padding, dilations : int or pair of int
+        Zeros (y, x) on each side of the image, and distance of two taps.
+    ceil_mode, count_include_pad : bool
+        As in pooling layers.
+
+    Returns
+    -------
+    Placement
+        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
+
+    Examples
+    --------
     >>> pytorch((7, 7), 2, ceil_mode=True).output_size
     (4, 4)
     """
@@ -263,23 +319,44 @@ def pytorch(
         return _outputs(length, window, (p, p), ceil_mode, inside=True), window.center - p
 
     strides = kernel_size if strides is None else strides
-    ring = pads if count_include_pad else (0, 0)
-    return _place(input_size, kernel_size, strides, dilations, place, "clamp", ring)
+    zero_pad = pads if count_include_pad else (0, 0)
+    return _place(input_size, kernel_size, strides, dilations, place, "clamp", zero_pad)
 
 
 def onnx(
-    input_size: Any,
-    kernel_size: Any,
-    strides: Any = 1,
+    input_size: PairLike,
+    kernel_size: PairLike,
+    strides: PairLike = 1,
     pads: Sequence[int] = (0, 0, 0, 0),
-    dilations: Any = 1,
+    dilations: PairLike = 1,
     auto_pad: str = "NOTSET",
     ceil_mode: bool = False,
     count_include_pad: bool = False,
 ) -> Placement:
-    """Return the placement of an ONNX operator; ``pads`` is (top, left, bottom, right), as in the model file.
+    """Return the placement of an ONNX operator.
 
-    Raises ``UnsupportedError`` for counted asymmetric padding in ceil mode: one ring of zeros cannot say it.
+    Parameters
+    ----------
+    input_size, kernel_size : int or pair of int
+        Size (height, width) of the image and of the kernel.
+    strides, dilations : int or pair of int
+        Distance (y, x) of two windows, and of two taps.
+    pads : sequence of int
+        Padding (top, left, bottom, right), as in the model file.
+    auto_pad : {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"}
+        As in the model file; other than "NOTSET" it replaces ``pads``.
+    ceil_mode, count_include_pad : bool
+        As in the model file.
+
+    Returns
+    -------
+    Placement
+        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
+
+    Raises
+    ------
+    UnsupportedError
+        For counted asymmetric padding in ceil mode, which no symmetric zero pad describes.
     """
     choice("auto_pad", auto_pad, ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
     ceil_mode, count_include_pad = flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
@@ -309,8 +386,21 @@ def onnx(
     return _place(input_size, kernel_size, strides, dilations, place, edge_mode, ring)
 
 
-def caffe(input_size: Any, kernel_size: Any, strides: Any = 1, pad: Any = 0) -> Placement:
-    """Return the placement of a Caffe pooling layer: sizes rounded up, padding counted by average pooling."""
+def caffe(input_size: PairLike, kernel_size: PairLike, strides: PairLike = 1, pad: PairLike = 0) -> Placement:
+    """Return the placement of a Caffe pooling layer: sizes are rounded up, and averages count padding.
+
+    Parameters
+    ----------
+    input_size, kernel_size : int or pair of int
+        Size (height, width) of the image and of the kernel.
+    strides, pad : int or pair of int
+        Distance (y, x) of two windows, and zeros on each side of the image.
+
+    Returns
+    -------
+    Placement
+        Offset, output size, edge mode and zero pad size for a kernel of mpsref.
+    """
     pads = pair("pad", pad, low=0)
 
     def place(axis: int, length: int, window: Window) -> Pair:
@@ -333,7 +423,7 @@ def _outputs(length: int, window: Window, pads: Pair, ceil_mode: bool, inside: b
     return outputs - (inside and (outputs - 1) * window.stride >= length + pads[0])
 
 
-def _axes(input_size: Any, kernel_size: Any, strides: Any, dilations: Any) -> list[tuple[int, Window]]:
+def _axes(input_size: PairLike, kernel_size: PairLike, strides: Any, dilations: Any) -> list[tuple[int, Window]]:
     """Return the length and the window (its offset 0) of both axes."""
     names = ("input_size", "kernel_size", "strides", "dilations")
     columns = [
@@ -349,8 +439,8 @@ def _placement(axes: list[Pair], edge_mode: EdgeMode, zero_pad_size: Pair = (0, 
 
 
 def _place(
-    input_size: Any,
-    kernel_size: Any,
+    input_size: PairLike,
+    kernel_size: PairLike,
     strides: Any,
     dilations: Any,
     place: Callable[[int, int, Window], Pair],

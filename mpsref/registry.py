@@ -107,7 +107,18 @@ def is_installed(name: str) -> bool:
 
 
 def register(backend: Backend) -> Backend:
-    """Register ``backend`` under its name in this process, in addition to the installed backends; return it."""
+    """Register a backend under its name in this process, in addition to the installed backends.
+
+    Parameters
+    ----------
+    backend : Backend
+        The backend; its name must not be taken.
+
+    Returns
+    -------
+    Backend
+        The same backend.
+    """
     if not isinstance(backend, Backend):
         raise TypeError(f"backend is of type {type(backend).__name__}; it must be an mpsref.Backend")
     if backend.name in _names():
@@ -117,11 +128,25 @@ def register(backend: Backend) -> Backend:
 
 
 def get_backend(backend: str | Backend | None = None) -> Backend:
-    """Return the backend of this name; ``None`` selects the one set by :func:`use_backend` or :func:`set_backend`.
+    """Return a backend by its name.
 
-    Raises ``ValueError`` for an unknown name. A backend that cannot run on this machine is returned as well; its
-    ``unavailable()`` returns the reason.
+    Parameters
+    ----------
+    backend : str or Backend, optional
+        A name, or the backend itself; default: what :func:`use_backend` or :func:`set_backend` set.
 
+    Returns
+    -------
+    Backend
+        Also one that cannot run on this machine; its ``unavailable()`` returns the reason.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+
+    Examples
+    --------
     >>> get_backend().name
     'reference'
     """
@@ -156,7 +181,13 @@ def get_available(backends: str | Backend | Iterable[str | Backend]) -> list[Bac
 
 
 def set_backend(backend: str | Backend) -> None:
-    """Set the default backend of this process, initially "reference"."""
+    """Set the default backend of this process, initially "reference".
+
+    Parameters
+    ----------
+    backend : str or Backend
+        A name, or the backend itself.
+    """
     global _default
     _default = _known(backend)
 
@@ -165,6 +196,13 @@ def set_backend(backend: str | Backend) -> None:
 def use_backend(backend: str | Backend) -> Iterator[None]:
     """Set the default backend inside a ``with`` block, for the current thread or task only.
 
+    Parameters
+    ----------
+    backend : str or Backend
+        A name, or the backend itself.
+
+    Examples
+    --------
     >>> with use_backend("reference"):
     ...     get_backend().name
     'reference'
@@ -177,7 +215,13 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
 
 
 def backends() -> list[BackendInfo]:
-    """List the name, availability, and device (or the reason for unavailability) of all backends."""
+    """List all backends.
+
+    Returns
+    -------
+    list of BackendInfo
+        Name, availability, and device or the reason for unavailability.
+    """
     return [_describe(name) for name in _names()]
 
 

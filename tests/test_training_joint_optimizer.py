@@ -26,7 +26,7 @@ def gradients(source: Trainable, generator: np.random.Generator) -> list[Array]:
 
 
 def statistics(source: Any) -> tuple[Any, ...]:
-    """The arguments of ``update_together`` after the gradients."""
+    """The arguments of ``joint_update`` after the gradients."""
     channels = source.parameters[0].shape
     ones = np.ones(channels, np.float32)
     return ((2 * ones, 3 * ones),) if isinstance(source, TrainableNormalization) else ()
@@ -46,7 +46,7 @@ def test_a_step_for_all_is_a_step_for_each(name: str) -> None:
     generator = np.random.default_rng(0)
     for _ in range(3):
         given = [gradients(source, generator) for source in learned]
-        later = [source.update_together(one, *statistics(source)) for source, one in zip(learned, given, strict=True)]
+        later = [source.joint_update(one, *statistics(source)) for source, one in zip(learned, given, strict=True)]
         for k, arrays in enumerate(given):
             for i in range(2):
                 values[k][i] = optimizers[k][i].encode(
@@ -65,11 +65,11 @@ def test_nothing_changes_before_the_last_gradients_have_come() -> None:
     kept = [tuple(part.copy() for part in pair) for pair in before]
     generator = np.random.default_rng(1)
     for source in learned[:-1]:
-        source.update_together(gradients(source, generator), *statistics(source))
+        source.joint_update(gradients(source, generator), *statistics(source))
     for source, pair in zip(learned, before, strict=True):
         assert all(mine is old for mine, old in zip(source.parameters, pair, strict=True))
     assert not any(moment.any() for moment in joint.moments.values())
-    learned[-1].update_together(gradients(learned[-1], generator))
+    learned[-1].joint_update(gradients(learned[-1], generator))
     for source, pair in zip(learned, kept, strict=True):
         assert not any(map(np.array_equal, source.parameters, pair))
     assert all(map(np.array_equal, sum(before, ()), sum(kept, ()))), "what a step began with stays as it was"

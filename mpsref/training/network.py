@@ -63,7 +63,7 @@ class TrainableConvolution(Trainable, ArrayConvolutionDataSource):
 
     names = "weights", "biases"
 
-    def update_together(self, gradients: Sequence[Array]) -> Callable[[], dict[str, Array]]:
+    def joint_update(self, gradients: Sequence[Array]) -> Callable[[], dict[str, Array]]:
         """Pass the gradients on; return a function for the new parameters, valid after the last gradients."""
         self.joint.update(self, gradients)
         return self.trained
@@ -74,7 +74,7 @@ class TrainableNormalization(Trainable, BatchNormalizationDataSource):
 
     names = "gamma", "beta", "mean", "variance"
 
-    def update_together(
+    def joint_update(
         self, gradients: Sequence[Array], statistics: tuple[Array, Array]
     ) -> Callable[[], dict[str, Array]]:
         """Pass the gradients on; return a function that updates the running statistics and returns all arrays."""

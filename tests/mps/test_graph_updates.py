@@ -433,7 +433,7 @@ class Weights(ArrayConvolutionDataSource):
     given: Any = None
     fails: BaseException | None = None
 
-    def update_together(self, gradients: tuple[Array, Array]) -> Callable[[], Any]:
+    def joint_update(self, gradients: tuple[Array, Array]) -> Callable[[], Any]:
         if self.fails is not None:
             raise self.fails
         self.given = gradients
@@ -442,7 +442,7 @@ class Weights(ArrayConvolutionDataSource):
         return lambda: new if self.answer is None else self.answer
 
     def update(self, gradient_state: Any, source_state: Any, command_buffer: Any = None) -> Any:
-        raise AssertionError("not asked where update_together is there")
+        raise AssertionError("not asked where joint_update is there")
 
 
 class Vectors(BatchNormalizationDataSource):
@@ -451,7 +451,7 @@ class Vectors(BatchNormalizationDataSource):
     answer: Any = None
     given: Any = None
 
-    def update_together(self, gradients: tuple[Array, Array], statistics: Any) -> Callable[[], Any]:
+    def joint_update(self, gradients: tuple[Array, Array], statistics: Any) -> Callable[[], Any]:
         self.given = gradients, statistics
         gamma, beta = (
             np.float32(old) - STEP * g for old, g in zip((self.gamma_array, self.beta_array), gradients, strict=True)
@@ -581,10 +581,10 @@ def test_updates_on_the_cpu_need_their_callback() -> None:
 
 def test_what_cannot_be_called_is_no_callback() -> None:
     net = learning()
-    net.w1.update_together = None  # and the class's own update answers, as for any data source without it
+    net.w1.joint_update = None  # and the class's own update answers, as for any data source without it
     with pytest.raises(AssertionError, match="not asked"):
         compiled(net).run([X], [labels()])
     net = network("gpu")
-    net.w1.update_together = 3
+    net.w1.joint_update = 3
     with pytest.raises(NotImplementedError, match="no method update"):
         compiled(net)

@@ -6,8 +6,6 @@ time are copied.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
@@ -74,7 +72,7 @@ def finish(begin, end, chunks, width, bounds, many, neuron, sums, result):
     channels = bounds[-1]
     for chunk in range(begin, end):
         first_row, last_row, channel_chunk = rows_of_chunk(chunks, chunk)
-        first: Any = np.uintp(bounds[channel_chunk])
+        first = np.uintp(bounds[channel_chunk])
         count = np.uintp(bounds[channel_chunk + 1]) - first
         for pixel in range(first_row * width, last_row * width):
             p = np.uintp((pixel - chunks.row * width) * channels * many) + first * np.uintp(many)

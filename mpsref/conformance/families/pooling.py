@@ -512,7 +512,7 @@ def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
     if any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
         return None
     for ceil_mode, include in itertools.product((False, True), (False, True)):
-        placement = padding.pytorch(size, spec.kernel_size, spec.strides, pads, 1, ceil_mode, include)
+        placement = padding.pytorch(size, spec.kernel_size, spec.strides, (pads[0], pads[1]), 1, ceil_mode, include)
         same = replace(
             spec, offset=placement.offset, edge_mode=placement.edge_mode, zero_pad_size=placement.zero_pad_size
         )
@@ -552,7 +552,7 @@ def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
     if padded or any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
         return None
     for ceil_mode in (False, True):
-        placement = padding.pytorch(size, spec.kernel_size, spec.strides, pads, spec.dilation, ceil_mode)
+        placement = padding.pytorch(size, spec.kernel_size, spec.strides, (pads[0], pads[1]), spec.dilation, ceil_mode)
         beyond = ceil_mode and spec.edge_mode == "zero"
         if placement.output_size == outputs and not beyond:
             return list(spec.kernel_size), list(spec.strides), pads, list(spec.dilation), ceil_mode

@@ -4,11 +4,11 @@ A graph reads each data source once, when it is compiled. All steps of a run use
 it began; updates take effect when the run has ended, for all nodes together or, if anything fails, for none [choice].
 
 Apple's graph calls each data source for new parameters by itself, and each returns a state [doc]. A data source of a
-convolution or of a batch normalization may have a method ``update_together`` in place of these callbacks [choice]:
+convolution or of a batch normalization may have a method ``joint_update`` in place of these callbacks [choice]:
 
-``update_together(gradients)``
+``joint_update(gradients)``
     with the gradients of weights and biases, for a convolution
-``update_together(gradients, statistics)``
+``joint_update(gradients, statistics)``
     with those of gamma and beta, and mean and variance of the batch (``None`` with stored statistics)
 
 Its arguments are arrays, which it must not change. It returns a function that the graph calls when the run has ended,
@@ -31,14 +31,14 @@ from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
 from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNGradientFilterNode, MPSNNTrainableNode, MPSNNTrainingStyle
 
-JOINT_UPDATE = "update_together"
+JOINT_UPDATE = "joint_update"
 
 
 class NodeParameters(abc.ABC):
     """The parameters of one forward node in one graph."""
 
     updates_together: ClassVar[bool] = False
-    """Whether the data source may have ``update_together``."""
+    """Whether the data source may have ``joint_update``."""
     callback_names: ClassVar[Mapping[MPSNNTrainingStyle, tuple[str, ...]]]
     """The methods of the data source that each style calls, in order."""
 
@@ -98,7 +98,7 @@ class NodeParameters(abc.ABC):
         return self._update(style, self.state(step_state))
 
     def _joint_update(self, style: MPSNNTrainingStyle) -> Callable[..., Any] | None:
-        """Return ``update_together`` of the data source, if the style calls it."""
+        """Return ``joint_update`` of the data source, if the style calls it."""
         if style is not MPSNNTrainingStyle.GPU or not self.updates_together:
             return None
         method = getattr(self.data_source, JOINT_UPDATE, None)
@@ -109,7 +109,7 @@ class NodeParameters(abc.ABC):
         """Call the callbacks of the style."""
 
     def _update_together(self, joint: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
-        """Call ``update_together``."""
+        """Call ``joint_update``."""
         raise NotImplementedError
 
     def _joint_result(self, answer: Any, known: Mapping[str, Array]) -> dict[str, Array]:
