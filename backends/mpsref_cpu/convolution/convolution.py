@@ -20,7 +20,7 @@ from mpsref_cpu.activation.functions import compiled_form
 from mpsref_cpu.convolution.dense import dense
 from mpsref_cpu.convolution.depthwise import depthwise
 from mpsref_cpu.convolution.few_outputs import few_outputs
-from mpsref_cpu.convolution.index_lists import Chunks
+from mpsref_cpu.convolution.index_lists import ListChunks
 from mpsref_cpu.convolution.microkernels import LANES
 from mpsref_cpu.convolution.packing import pack
 from mpsref_cpu.convolution.plan import PRODUCTS_A_BYTE, plan
@@ -67,7 +67,7 @@ def _run(
         if not in_place:
             given, first_source = source_rows(as_storage(source), p.span, p.sizes, p.repeats, first, last)
             sums = np.empty((last - first) * p.sizes.width * p.sizes.pitch, np.float32)
-        chunks = Chunks(first, last, p.rows, len(p.bounds) - 1, first_source, first)
+        chunks = ListChunks(first, last, p.rows, len(p.bounds) - 1, first_source, first)
         steps = [
             (
                 KERNELS[p.path],

@@ -19,7 +19,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import compiled_form
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
-from mpsref_cpu.convolution.index_lists import Chunks
+from mpsref_cpu.convolution.index_lists import ListChunks
 from mpsref_cpu.convolution.microkernels import (
     LANES,
     ROWS,
@@ -102,7 +102,7 @@ def _finish(images: int, chunk: int, neuron: Neuron | None, sums: Array, results
     """Store the activations of all sums, ``chunk`` outputs at a time."""
     outputs = results.size // images
     bounds = np.minimum(np.arange(0, outputs + chunk, chunk), outputs)
-    chunks = Chunks(0, images, images, bounds.size - 1, 0, 0)
+    chunks = ListChunks(0, images, images, bounds.size - 1, 0, 0)
     for_rows(finish, chunks.number, chunks, 1, bounds, 1, compiled_form(neuron), sums, results, nbytes=sums.nbytes)
 
 

@@ -13,7 +13,7 @@ SEQUENCE = 1024
 """Products added up in sequence, at most."""
 
 
-class Sizes(NamedTuple):
+class ListSizes(NamedTuple):
     """Sizes of the two images in memory."""
 
     height: int
@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
     source_pitch: int
 
 
-class Block(NamedTuple):
+class ListBlock(NamedTuple):
     """Neighbouring channels of the result: a row of the table of blocks."""
 
     channel: int
@@ -37,7 +37,7 @@ class Block(NamedTuple):
     """At most the lanes of the vectors."""
 
 
-class Chunks(NamedTuple):
+class ListChunks(NamedTuple):
     """Chunks of work on images: rows ``begin`` to ``end``, some at a time, each with several chunks of channels.
 
     ReductionChunks are counted through all images.

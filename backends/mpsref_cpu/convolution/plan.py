@@ -22,7 +22,7 @@ from mpsref.kernels.convolution import (
 )
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData
 from mpsref.operations import planned
-from mpsref_cpu.convolution.index_lists import Block, Sizes
+from mpsref_cpu.convolution.index_lists import ListBlock, ListSizes
 from mpsref_cpu.convolution.microkernels import LANES
 from mpsref_cpu.convolution.tap_groups import Span, Table, TapGroups, by_used_taps, span
 
@@ -69,12 +69,12 @@ class Packing(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ConvolutionPlan:
     """How a problem is computed."""
 
     path: str
     """The compiled code, see :func:`path_of`."""
-    sizes: Sizes
+    sizes: ListSizes
     """Sizes of the images with their channels repeated according to :attr:`repeats` and :attr:`adds`."""
     y: TapGroups
     x: TapGroups
@@ -99,7 +99,7 @@ class Plan:
 
 
 @planned
-def plan(problem: WeightedForward | GradientData) -> Plan:
+def plan(problem: WeightedForward | GradientData) -> ConvolutionPlan:
     """Return how ``problem`` is computed."""
     forward = isinstance(problem, WeightedForward)
     images, height, width, channels = problem.result_shapes[0]
@@ -119,9 +119,9 @@ def plan(problem: WeightedForward | GradientData) -> Plan:
     tables = _by_chunk(blocks, edges)
     if path == "depthwise":
         tables = tuple((*table, _adjacent(columns, table[0])) for table in tables)
-    return Plan(
+    return ConvolutionPlan(
         path,
-        Sizes(height, width, channels * adds, source_height, source_width, source_channels * repeats),
+        ListSizes(height, width, channels * adds, source_height, source_width, source_channels * repeats),
         by_used_taps(y),
         columns,
         span(y),
@@ -147,7 +147,7 @@ def path_of(problem: WeightedProblem, back: bool) -> str:
     return "few_outputs" if results <= FEW_RESULTS and terms >= LANES and terms % WIDTHS[-1] == 0 else "dense"
 
 
-def layout(problem: WeightedProblem, back: bool, path: str) -> tuple[list[tuple[int, Block]], Packing]:
+def layout(problem: WeightedProblem, back: bool, path: str) -> tuple[list[tuple[int, ListBlock]], Packing]:
     """Return blocks of result channels, each with its lanes, and how their weights are packed.
 
     ``back`` is for results that have the kernel's input channels, and sum over its output channels.
@@ -160,14 +160,14 @@ def layout(problem: WeightedProblem, back: bool, path: str) -> tuple[list[tuple[
     elif back:
         terms, into, steps = outputs, inputs, (1, inputs, taps * inputs)
     vectors = next(lanes for lanes in WIDTHS if terms % lanes == 0) if path == "few_outputs" else 0
-    blocks: list[tuple[int, Block]] = []
+    blocks: list[tuple[int, ListBlock]] = []
     packed: list[tuple[int, tuple[int, int, int]]] = []
     end = 0
     for group in range(groups):
         for first, count, lanes in cut(into, path):
             channel = group * into + first
             blocks.append(
-                (vectors or lanes, Block(channel, channel if path == "depthwise" else group * terms, end, count))
+                (vectors or lanes, ListBlock(channel, channel if path == "depthwise" else group * terms, end, count))
             )
             packed.append((lanes, (group * outputs * taps * inputs + first * steps[0], end, count)))
             end += lanes * taps * terms
@@ -227,7 +227,7 @@ def _cut_rows(rows: int, width: int, pixels: int, blocks: int, products: int) ->
     return -(-rows // row_chunks), channel_chunks
 
 
-def _by_chunk(blocks: list[tuple[int, Block]], edges: list[int]) -> tuple[tuple[Any, ...], ...]:
+def _by_chunk(blocks: list[tuple[int, ListBlock]], edges: list[int]) -> tuple[tuple[Any, ...], ...]:
     """Return the blocks of each number of lanes as a table, and the first of each chunk; chunks begin at ``edges``."""
     tables = []
     for lanes, table in by_lanes(blocks):
@@ -236,7 +236,9 @@ def _by_chunk(blocks: list[tuple[int, Block]], edges: list[int]) -> tuple[tuple[
     return tuple(tables)
 
 
-def by_lanes(rows: list[tuple[int, Block]] | list[tuple[int, tuple[int, int, int]]]) -> tuple[tuple[int, Array], ...]:
+def by_lanes(
+    rows: list[tuple[int, ListBlock]] | list[tuple[int, tuple[int, int, int]]],
+) -> tuple[tuple[int, Array], ...]:
     """Return the rows of each number of lanes as a table."""
     lanes = dict.fromkeys(lanes for lanes, _ in rows)
     return tuple((n, np.array([row for lanes, row in rows if lanes == n], np.int64)) for n in lanes)

@@ -11,7 +11,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.activation.functions import value
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.convolution.index_lists import Sizes, rows_of_chunk
+from mpsref_cpu.convolution.index_lists import ListSizes, rows_of_chunk
 from mpsref_cpu.convolution.tap_groups import Span
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
@@ -26,7 +26,7 @@ def cut_rows(rows: int, block: int) -> list[tuple[int, int]]:
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
-def source_rows(stored: Array, span: Span, sizes: Sizes, repeats: int, begin: int, end: int) -> tuple[Array, int]:
+def source_rows(stored: Array, span: Span, sizes: ListSizes, repeats: int, begin: int, end: int) -> tuple[Array, int]:
     """Return the source rows that result rows ``begin`` to ``end`` read, in float32, and the number of the first.
 
     Rows are counted through all images; each channel comes ``repeats`` times, as ``sizes`` say.

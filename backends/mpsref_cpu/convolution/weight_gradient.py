@@ -18,7 +18,7 @@ from mpsref.kernels.convolution_transpose import TransposeGradientWeights
 from mpsref.operations import planned
 from mpsref_cpu.convolution.bias_gradient import bias_gradient
 from mpsref_cpu.convolution.depthwise import reduce_depthwise
-from mpsref_cpu.convolution.index_lists import SEQUENCE, ReductionChunks, Sizes
+from mpsref_cpu.convolution.index_lists import SEQUENCE, ListSizes, ReductionChunks
 from mpsref_cpu.convolution.microkernels import ROWS
 from mpsref_cpu.convolution.packing import unpack
 from mpsref_cpu.convolution.plan import CHUNK_PRODUCTS, CHUNKS, PRODUCTS_A_BYTE, Packing, by_lanes, layout, path_of
@@ -39,13 +39,13 @@ MANY_OUTPUTS = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WeightGradientPlan:
     """How a problem is computed, in terms of the convolution from "source" to "gradient"."""
 
     depthwise: bool
     exchanged: bool
     """Whether x takes the place of the gradient, as in a transposed convolution."""
-    sizes: Sizes
+    sizes: ListSizes
     y: TapGroups
     x: TapGroups
     span: Span
@@ -66,7 +66,7 @@ class Plan:
 
 
 @planned
-def plan(problem: GradientWeights) -> Plan:
+def plan(problem: GradientWeights) -> WeightGradientPlan:
     """Return how ``problem`` is computed."""
     exchanged = isinstance(problem, TransposeGradientWeights)
     joined = problem.convolution if isinstance(problem, TransposeGradientWeights) else problem
@@ -90,10 +90,10 @@ def plan(problem: GradientWeights) -> Plan:
     parts = max(1, min(chunks, operand // packing.size, all_rows // rows))
     parts = max(parts, -(-all_rows // (rows * SEQUENCE)))
     slices = min(-(-chunks // parts), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
-    return Plan(
+    return WeightGradientPlan(
         depthwise,
         exchanged,
-        Sizes(height, width, channels, source_height, source_width, source_channels),
+        ListSizes(height, width, channels, source_height, source_width, source_channels),
         cut(y),
         cut(x),
         span(y),
@@ -135,7 +135,7 @@ def _of_a_group(problem: GradientWeights) -> GradientWeights:
     )
 
 
-def _weights(p: Plan, g: Array, x: Array, dw: Array) -> None:
+def _weights(p: WeightGradientPlan, g: Array, x: Array, dw: Array) -> None:
     """Fill ``dw``."""
     source, gradient = (g, x) if p.exchanged else (x, g)
     stored, gradients = as_storage(source), as_storage(gradient)

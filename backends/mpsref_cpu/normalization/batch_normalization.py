@@ -49,7 +49,7 @@ FAR = 64
 """Squared distance from the mean, in variances, from which a shift is far."""
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """What depends on the problem alone."""
 
     names: tuple[str, ...]
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
 
 @planned
-def _plan(problem: BatchProblem) -> Plan:
+def _plan(problem: BatchProblem) -> BatchPlan:
     channels = problem.channels
     strip = channels * max(1, STRIP // channels)
     form = compiled_form(problem.spec.neuron)
@@ -71,7 +71,7 @@ def _plan(problem: BatchProblem) -> Plan:
         form = form._replace(slopes=np.resize(form.slopes, strip))
     strips = -(-math.prod(problem.source_shape) // strip)
     ones, zeros = np.ones(channels, np.float32), np.zeros(channels, np.float32)
-    return Plan(tuple(problem.input_shapes), strip, strips, form, ones, zeros)
+    return BatchPlan(tuple(problem.input_shapes), strip, strips, form, ones, zeros)
 
 
 def statistics(problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
@@ -124,7 +124,7 @@ MEAN, ROOT, GAMMA, BETA, DBETA, DGAMMA, SCALE = range(7)
 """The vectors of a strip; ROOT is r, SCALE is gamma * r, and the two sums, if there are any, are divided by n."""
 
 
-def _vectors(plan: Plan, problem: BatchProblem, given: dict[str, Array], count: int = 0) -> Array:
+def _vectors(plan: BatchPlan, problem: BatchProblem, given: dict[str, Array], count: int = 0) -> Array:
     """Return the vectors, a row each, repeated to the length of a strip; with sums over ``count`` pixels, if any."""
     rows = [given["mean"], given["variance"], given.get("gamma", plan.ones), given.get("beta", plan.zeros)]
     if count:

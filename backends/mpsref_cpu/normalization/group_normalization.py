@@ -38,7 +38,7 @@ WORK = 8
 """Merging a sum takes about as long as adding up this many pixels."""
 
 
-class Sizes(NamedTuple):
+class GroupSizes(NamedTuple):
     """How an image is cut."""
 
     pixels: int
@@ -52,12 +52,12 @@ class Sizes(NamedTuple):
 
 
 @planned
-def _sizes(problem: GroupsProblem) -> Sizes:
+def _sizes(problem: GroupsProblem) -> GroupSizes:
     _, height, width, channels = problem.source_shape
     pixels = height * width
     row = min(pixels, max(1, ROW // channels))
     chunk = min(pixels, row * ROWS)
-    return Sizes(pixels, channels, row, chunk, -(-pixels // chunk))
+    return GroupSizes(pixels, channels, row, chunk, -(-pixels // chunk))
 
 
 def forward(problem: NormalizationForward, x: Array, *vectors: Array, out: Array) -> None:

@@ -29,7 +29,7 @@ from mpsref_cpu.pointwise.broadcasting import (
     start_of,
     walk_of,
 )
-from mpsref_cpu.reduction.axis_reductions import Line, Plan, Total, reduce_line
+from mpsref_cpu.reduction.axis_reductions import Line, ReductionPlan, Total, reduce_line
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
@@ -185,7 +185,7 @@ def _gradient_of(
 ) -> None:
     spec, shape = problem.spec, problem.shape
     n, height, width, channels = shape
-    plan = Plan.of(shape, operand.strides)
+    plan = ReductionPlan.of(shape, operand.strides)
     pixels = pixels_of_a_line(width, channels)
     sizes = height, width, channels, pixels, plan.rows, plan.chunks
     whole = is_whole(walk_of(operand, out.shape), shape)

@@ -27,9 +27,9 @@ from mpsref.operations import planned
 from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
-    Chunks,
     Groups,
-    Pixels,
+    RowChunks,
+    WindowPixels,
     Windows,
     first_row,
     groups_of_pixels,
@@ -40,13 +40,13 @@ from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 
-class Tables(NamedTuple):
+class LargeMaxTables(NamedTuple):
     """The geometry of a gradient."""
 
     row_windows: Windows
     column_windows: Windows
-    rows: Pixels
-    columns: Pixels
+    rows: WindowPixels
+    columns: WindowPixels
     window_groups: Groups
     pixel_groups: Groups
     extent: int
@@ -55,18 +55,18 @@ class Tables(NamedTuple):
     """An empty vector of the dtype of the sums."""
 
 
-class Plan(NamedTuple):
-    tables: Tables
-    chunks: Chunks
+class LargeMaxPlan(NamedTuple):
+    tables: LargeMaxTables
+    chunks: RowChunks
 
 
 @planned
-def _plan(problem: PoolingGradient) -> Plan:
+def _plan(problem: PoolingGradient) -> LargeMaxPlan:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
-    rows, columns = (Pixels.of(touching) for touching in problem.touching())
+    rows, columns = (WindowPixels.of(touching) for touching in problem.touching())
     y, x = problem.spec.windows
     alone = (column_windows.before > 0) | (column_windows.after > 0)
-    tables = Tables(
+    tables = LargeMaxTables(
         row_windows,
         column_windows,
         rows,
@@ -78,7 +78,7 @@ def _plan(problem: PoolingGradient) -> Plan:
     )
 
     row_bytes = (columns.end - columns.begin) * (8 * tables.extent + 4 * rows.most)
-    return Plan(tables, Chunks.of(problem, row_bytes))
+    return LargeMaxPlan(tables, RowChunks.of(problem, row_bytes))
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:

@@ -28,10 +28,10 @@ from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
     VECTOR,
-    Chunks,
     Groups,
     Indices,
-    Pixels,
+    RowChunks,
+    WindowPixels,
     Windows,
     first_row,
     groups_of_windows,
@@ -57,13 +57,13 @@ UNKNOWN = -1
 """Whether a row has a NaN, before it has been computed."""
 
 
-class Tables(NamedTuple):
+class SmallMaxTables(NamedTuple):
     """The geometry of a gradient. A *target* is the row or column of dx for one of the source, or -1."""
 
     row_windows: Windows
     column_windows: Windows
-    rows: Pixels
-    columns: Pixels
+    rows: WindowPixels
+    columns: WindowPixels
     row_targets: Indices
     column_targets: Indices
     regular: npt.NDArray[np.bool_]
@@ -80,18 +80,18 @@ class Tables(NamedTuple):
     """An empty vector of the dtype of the sums."""
 
 
-class Plan(NamedTuple):
-    tables: Tables
-    in_place: Chunks
+class SmallMaxPlan(NamedTuple):
+    tables: SmallMaxTables
+    in_place: RowChunks
     """Chunks where dx has the dtype of the sums."""
-    from_sums: Chunks
+    from_sums: RowChunks
     """Chunks where rows of sums are kept apart."""
 
 
 @planned
-def _plan(problem: PoolingGradient) -> Plan:
+def _plan(problem: PoolingGradient) -> SmallMaxPlan:
     row_windows, column_windows = (Windows.of(reads).distinct() for reads in problem.reads())
-    rows, columns = (Pixels.of(touching) for touching in problem.touching())
+    rows, columns = (WindowPixels.of(touching) for touching in problem.touching())
     row_targets, column_targets = representatives(rows), representatives(columns)
     y, x = problem.spec.windows
     first = column_windows.first
@@ -102,7 +102,7 @@ def _plan(problem: PoolingGradient) -> Plan:
     groups = groups_of_windows(column_windows, x.stride, ~regular, columns.begin, columns.end, sets)
     dense = y.dilation == x.dilation == 1
     unset = np.flatnonzero(np.diff((columns.count == 0) | (not dense), prepend=False, append=False))
-    tables = Tables(
+    tables = SmallMaxTables(
         row_windows,
         column_windows,
         rows,
@@ -117,7 +117,7 @@ def _plan(problem: PoolingGradient) -> Plan:
         no_sums=np.empty(0, np.float32 if rows.most * columns.most <= MOST_FLOAT32_TERMS else np.float64),
     )
     row_bytes = problem.source_shape[2] * tables.extent * tables.no_sums.itemsize
-    return Plan(tables, Chunks.of(problem, 0), Chunks.of(problem, row_bytes))
+    return SmallMaxPlan(tables, RowChunks.of(problem, 0), RowChunks.of(problem, row_bytes))
 
 
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:

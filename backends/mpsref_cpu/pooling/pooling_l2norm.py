@@ -26,10 +26,10 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import (
     MOST_FLOAT32_TERMS,
-    Chunks,
     Groups,
     Indices,
-    Pixels,
+    RowChunks,
+    WindowPixels,
     Windows,
     first_row,
     groups_of_pixels,
@@ -57,8 +57,8 @@ class Reading(NamedTuple):
 class Touched(NamedTuple):
     """The windows that read each pixel of a gradient."""
 
-    rows: Pixels
-    columns: Pixels
+    rows: WindowPixels
+    columns: WindowPixels
     groups: Groups
     """Groups of columns."""
     runs: Indices
@@ -99,14 +99,14 @@ def _forward_plan(problem: PoolingForward) -> Reading:
 @planned
 def _gradient_plan(problem: PoolingGradient) -> tuple[Reading, Touched, int, int]:
     """Return the reads, the windows that read each pixel, the rows of a chunk, and the number of chunks."""
-    y, x = (Pixels.of(touching) for touching in problem.touching())
+    y, x = (WindowPixels.of(touching) for touching in problem.touching())
     reading = _reading(problem, x.begin, x.end, y.most, x.most)
     low, high = reading.columns.low, reading.columns.high
     alone = (x.pixel >= 0) & ((x.pixel == low) | (x.pixel == high))  # read several times by some windows
     runs = np.flatnonzero(np.diff(x.count > 0, prepend=False, append=False)).reshape(-1, 2)
     groups = groups_of_pixels(x, alone, problem.spec.windows[1].stride)
     touched = Touched(y, x, groups, runs, int((x.count > 0).sum()))
-    chunks = Chunks.of(problem, 0)
+    chunks = RowChunks.of(problem, 0)
     n, height, *_ = problem.source_shape
     return reading, touched, chunks.rows, n * -(-height // chunks.rows)
 

@@ -64,7 +64,7 @@ class Windows(NamedTuple):
         return self._replace(before=before, after=after)
 
 
-class Pixels(NamedTuple):
+class WindowPixels(NamedTuple):
     """The windows that read each pixel of an axis, as in :class:`mpsref.tables.Touching`."""
 
     pixel: Indices
@@ -77,7 +77,7 @@ class Pixels(NamedTuple):
     """All windows that read any pixel lie in ``[begin, end)``."""
 
     @classmethod
-    def of(cls, touching: tables.Touching) -> Pixels:
+    def of(cls, touching: tables.Touching) -> WindowPixels:
         """Return the table in the dtype of compiled code."""
         pixel, first, count = (a.astype(np.int64) for a in (touching.pixel, touching.first, touching.count))
         used = count > 0
@@ -106,7 +106,7 @@ def groups_of_windows(
     return groups._replace(start=groups.start + begin, advance=min(stride, tables.LARGEST))
 
 
-def groups_of_pixels(pixels: Pixels, alone: npt.NDArray[np.bool_], stride: int) -> Groups:
+def groups_of_pixels(pixels: WindowPixels, alone: npt.NDArray[np.bool_], stride: int) -> Groups:
     """Group pixels, apart from those marked as ``alone``."""
     step = min(stride, pixels.pixel.size)
     position = np.arange(pixels.pixel.size)
@@ -126,7 +126,7 @@ def _groups(step: int, alone: npt.NDArray[np.bool_], *moves: tuple[Indices, int]
     return Groups(order[start], np.diff(start, append=order.size), step, 1)
 
 
-def representatives(pixels: Pixels) -> Indices:
+def representatives(pixels: WindowPixels) -> Indices:
     """Return the gradient pixel of each source pixel of an axis, -1 where there is none."""
     result = np.full(pixels.pixel.size, -1)
     found = np.flatnonzero(pixels.pixel >= 0)
@@ -134,7 +134,7 @@ def representatives(pixels: Pixels) -> Indices:
     return result
 
 
-class Chunks(NamedTuple):
+class RowChunks(NamedTuple):
     """How a gradient (N, H, W, C) is cut: ``number`` chunks, each of ``channels`` channels and ``rows`` rows at most.
 
     They are counted along the rows, then through the chunks of channels, then through the images.
@@ -145,7 +145,7 @@ class Chunks(NamedTuple):
     number: int
 
     @classmethod
-    def of(cls, problem: PoolingGradient, row_bytes: int) -> Chunks:
+    def of(cls, problem: PoolingGradient, row_bytes: int) -> RowChunks:
         """Cut the gradient of a problem; the rows that a thread keeps take ``row_bytes`` bytes for each channel."""
         n, height, _, channels = problem.source_shape
         nbytes = 4 * sum(map(math.prod, (*problem.input_shapes.values(), problem.source_shape)))

@@ -41,7 +41,7 @@ class Greatest(NamedTuple):
     start: float = -np.inf
 
 
-class Plan(NamedTuple):
+class ReductionPlan(NamedTuple):
     """How an image is reduced: in ``chunks`` chunks of ``rows`` rows (the last one may have fewer)."""
 
     rows: int
@@ -52,7 +52,7 @@ class Plan(NamedTuple):
     """Channels of the result: those of the image, or 1."""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], kept: tuple[int, int, int]) -> Plan:
+    def of(cls, shape: tuple[int, ...], kept: tuple[int, int, int]) -> ReductionPlan:
         """Return the plan for an image of ``shape`` (N, H, W, C); ``kept`` is 0 for an axis that is reduced."""
         _, height, width, channels = shape
         y, x, c = kept

@@ -10,7 +10,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
-from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, Plan, Total, reduce_line
+from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, ReductionPlan, Total, reduce_line
 from mpsref_cpu.simd.half import load
 from mpsref_cpu.threads import for_rows
 
@@ -25,7 +25,7 @@ def forward(problem: ReduceForward, x: Array, out: Array) -> None:
         _fill_with_indices(problem, x, out, greatest=operation == "argumentmax")
         return
     kind, kept = KINDS[operation], problem.kept
-    plan = Plan.of(problem.clipped_shape, kept)
+    plan = ReductionPlan.of(problem.clipped_shape, kept)
     partial = plan.partial_results(out.shape[0])
     (top, left), (rows, columns) = problem.region
     sizes = (*x.shape[1:], top, left, rows, columns, plan.rows, plan.chunks, plan.pixels * plan.channels)

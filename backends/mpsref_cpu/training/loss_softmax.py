@@ -21,7 +21,7 @@ real = np.float32
 ZERO, NAN = real(0), real(np.nan)
 
 
-class Pixels(NamedTuple):
+class LossPixels(NamedTuple):
     """Intermediate values of a block."""
 
     shifted: Any
@@ -40,7 +40,7 @@ class Pixels(NamedTuple):
 def pixels_of(size, channels):
     """Return memory for a block of ``size`` elements."""
     count = size // channels
-    return Pixels(
+    return LossPixels(
         np.empty(size, real), np.empty(size, real), np.empty(count, real), np.empty(count, real), np.empty(count, real)
     )
 

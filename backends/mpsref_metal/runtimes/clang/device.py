@@ -13,16 +13,16 @@ from .. import LaunchError
 from ..frontend.signature import Signature, bytes_of
 from ..frontend.toolchain import find
 from .flags import unavailable
-from .launcher import BufferRecord, Launcher, LaunchRecord, Library, Report, compile_source, launcher
+from .launcher import BufferRecord, FaultReport, LaunchRecord, Library, NativeLauncher, compile_source, launcher
 from .report import explain
 
 MAX_BYTES = 1 << 46  # larger than the address space of a process
 
 
-class Memory:
+class HostMemory:
     """Guarded memory with the array interface of NumPy; released with the last array that uses it."""
 
-    def __init__(self, runtime: Launcher, nbytes: int) -> None:
+    def __init__(self, runtime: NativeLauncher, nbytes: int) -> None:
         """Allocate; the bytes are zero."""
         self._runtime, self._nbytes = runtime, nbytes
         self._pages, self.address = runtime.allocate(nbytes)
@@ -39,7 +39,7 @@ class Buffer(np.ndarray[Any, np.dtype[np.uint8]]):
     ``memoryview(buffer)`` and ``numpy.frombuffer(buffer, dtype)`` are views of the same memory.
     """
 
-    memory: Memory | None = None  # None for a slice, which is an ordinary array
+    memory: HostMemory | None = None  # None for a slice, which is an ordinary array
 
     def __str__(self) -> str:
         return f"clang.Buffer(length={self.nbytes})"
@@ -98,7 +98,7 @@ class Function:
         launch.buffers = cast(records, POINTER(BufferRecord))
         launch.groups, launch.seed = groups, self._seed + count
         launch.check_order = self._device.check_order
-        report = Report()
+        report = FaultReport()
         if self._is_exclusive:
             with self._library.lock:
                 self._device.runtime.run(byref(launch), byref(report))
@@ -204,7 +204,7 @@ class Device:
         if not 0 < nbytes < MAX_BYTES:
             raise LaunchError(f"a buffer of {nbytes} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
         try:
-            memory = Memory(self.runtime, nbytes)
+            memory = HostMemory(self.runtime, nbytes)
         except MemoryError as error:
             raise LaunchError(str(error)) from None
         buffer = np.asarray(memory).view(Buffer)

@@ -46,7 +46,7 @@ class LaunchRecord(ctypes.Structure):
     )
 
 
-class Report(ctypes.Structure):
+class FaultReport(ctypes.Structure):
     """``mpsref_report`` of abi.h."""
 
     _fields_ = (
@@ -62,7 +62,7 @@ class Report(ctypes.Structure):
     )
 
 
-class Launcher:
+class NativeLauncher:
     """The functions of the launcher library."""
 
     def __init__(self, path: Path) -> None:
@@ -72,7 +72,7 @@ class Launcher:
                 ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # functions that kernels call, see flags.LIBRARIES
         library = ctypes.CDLL(str(path))
         self.run = library.mpsref_run
-        self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(Report))
+        self.run.argtypes = (ctypes.POINTER(LaunchRecord), ctypes.POINTER(FaultReport))
         self.run.restype = None
         self._map = library.mpsref_map
         self._map.argtypes = (ctypes.c_uint64,)
@@ -129,7 +129,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @functools.cache
-def launcher(toolchain: Toolchain) -> Launcher:
+def launcher(toolchain: Toolchain) -> NativeLauncher:
     """Return the launcher library, compiled if it is not in the cache."""
 
     def build(output: Path) -> None:
@@ -137,7 +137,7 @@ def launcher(toolchain: Toolchain) -> Launcher:
 
     with _loading:
         path, _ = cache.fetch(cache.key("launcher", fingerprint(toolchain)), build)
-        return Launcher(path)
+        return NativeLauncher(path)
 
 
 class Library:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .launcher import Report
+from .launcher import FaultReport
 
 FAULT, GUARD, DIVERGENCE, ORDER, ARRAY, MEMORY, UNEXPECTED = range(1, 8)
 
 
 def explain(
-    report: Report,
+    report: FaultReport,
     kernel: str,
     size: int,
     count: int,

@@ -76,7 +76,7 @@ STRUCT = np.dtype(
 )
 
 
-class ArrayDevice(MemoryDevice, Protocol):
+class ArrayOwner(MemoryDevice, Protocol):
     """The interface of a device for its arrays."""
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -142,9 +142,9 @@ class Array:
     # ------------------------------------------------------------------------------------------ properties
 
     @property
-    def device(self) -> ArrayDevice:
+    def device(self) -> ArrayOwner:
         """The device of the memory."""
-        return cast(ArrayDevice, self.memory.device)
+        return cast(ArrayOwner, self.memory.device)
 
     @property
     def address(self) -> int:

@@ -18,7 +18,7 @@ from ..frontend.toolchain import find
 from . import driver
 from .array import CUDA, Array
 from .driver import Context, explained
-from .memory import SMALL, Block, Memory, Pinned, Tables, copy, out_of_memory
+from .memory import SMALL, Block, DeviceTables, Memory, Pinned, copy, out_of_memory
 from .ptx import Compiled, compile_source, libdevice
 
 MAX_BYTES = 1 << 46
@@ -174,7 +174,7 @@ class Device:
         self.context = _contexts.setdefault(self.index, Context())
         self._toolchain, self._library = toolchain, library
         self._kernels: dict[str, Kernel] = {}
-        self._pinned, self._tables, self._own = Pinned(), Tables(), threading.local()
+        self._pinned, self._tables, self._own = Pinned(), DeviceTables(), threading.local()
 
     # ------------------------------------------------------------------------------------------ order
 

@@ -118,7 +118,7 @@ class Block:
             self._home.give(self.buffer, self._size)
 
 
-class Tables:
+class DeviceTables:
     """LRU cache of small host arrays on the device, by contents."""
 
     def __init__(self) -> None:
