@@ -9,6 +9,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
+from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import CompiledForm, Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, internal
@@ -27,23 +28,28 @@ def block_of(form: CompiledForm) -> int:
     return len(form.slopes) if isinstance(form, Prelu) else BLOCK
 
 
+@planned
+def _plan(problem: NeuronForward | NeuronGradient | NeuronParameterGradient) -> tuple[CompiledForm, int]:
+    """Return the neuron for compiled code, and the values of a chunk."""
+    form = compiled_form(problem.spec)
+    return form, block_of(form)
+
+
 def forward(problem: NeuronForward, x: Array, out: Array) -> None:
     """Fill ``out`` with f(x)."""
-    form = compiled_form(problem.spec)
-    size = block_of(form)
+    form, size = _plan(problem)
     for_rows(_forward, -(-x.size // size), size, form, x, out)
 
 
 def gradient(problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with g * f'(x)."""
-    form = compiled_form(problem.spec)
-    size = block_of(form)
+    form, size = _plan(problem)
     for_rows(_gradient, -(-x.size // size), size, form, g, x, out)
 
 
 def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Fill ``out`` with the sum of g*x over the values of each channel that are below 0."""
-    size = block_of(compiled_form(problem.spec))
+    _, size = _plan(problem)
     rows = -(-x.size // (ADDED * size))
     sums = np.zeros((rows, size), np.float32)
     for_rows(_parameter_gradient, rows, g, x, sums)
