@@ -433,6 +433,18 @@ def test_an_implementation_sees_plain_arrays_at_every_call() -> None:
     assert seen == [True] * 6
 
 
+@pytest.mark.parametrize("value", [1.0, True])
+def test_a_prepared_call_is_not_used_for_an_equal_value_of_another_type(value: Any) -> None:
+    """1, 1.0 and True are equal keys of a dictionary, but only 1 is a legal size or offset."""
+    pool, g, shape = PoolingAverage(3, 2), Y[:1], (1, *X.shape[1:])
+    expected = pool.gradient(g, shape, (1, 0), backend="cpu")
+    with pytest.raises(TypeError, match="primary_offset"):
+        pool.gradient(g, shape, (value, 0), backend="cpu")
+    with pytest.raises(TypeError, match="shape"):
+        pool.gradient(g, (value, *shape[1:]), (1, 0), backend="cpu")
+    np.testing.assert_array_equal(pool.gradient(g, shape, (1, 0), backend="cpu"), expected)
+
+
 @pytest.mark.parametrize("kernel", ["PoolingAverage", "PoolingMax", "PoolingL2Norm", "SoftMax", "Neuron"])
 def test_a_repeated_gradient_crosses_few_functions(kernel: str) -> None:
     parameters = {"SoftMax": (), "Neuron": ("tanh",)}.get(kernel, (2, 2))
