@@ -406,7 +406,7 @@ def _from_call(
     return problem, inputs
 
 
-def _as_weights(name: str, value: Any) -> Array:
+def _as_weights(name: str, value: object) -> Array:
     weights = arrays.as_float(name, value)
     if 0 in weights.shape:
         raise ShapeError(f"{name} has shape {weights.shape}; each axis must be >= 1")

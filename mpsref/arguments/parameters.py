@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Collection, Sequence
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,7 @@ LIMIT = 2**62
 """The largest magnitude of any integer parameter: beyond every use, and its neighbours still fit in 64 bits."""
 
 
-def integer(name: str, value: Any, low: int | None = None) -> int:
+def integer(name: str, value: object, low: int | None = None) -> int:
     """Return ``value`` as an int that is at least ``low``.
 
     >>> integer("stride", 2, low=1)
@@ -44,7 +44,7 @@ def integer(name: str, value: Any, low: int | None = None) -> int:
     if isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} is the bool {value!r}; it must be {legal}")
     try:
-        number = operator.index(value)
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}") from None
     if abs(number) > LIMIT:
@@ -55,7 +55,7 @@ def integer(name: str, value: Any, low: int | None = None) -> int:
     return number
 
 
-def pair(name: str, value: Any, low: int | None = None) -> Pair:
+def pair(name: str, value: object, low: int | None = None) -> Pair:
     """Return ``value`` as (y, x); a single integer stands for both axes.
 
     >>> pair("kernel_size", 3), pair("kernel_size", [2, 3])
@@ -73,19 +73,19 @@ def pair(name: str, value: Any, low: int | None = None) -> Pair:
     return number, number
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """Return ``value`` if it is a bool: ``ceil_mode="no"`` is a slip."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be True or False")
     return bool(value)
 
 
-def optional_pair(name: str, value: Any, low: int | None = None) -> Pair | None:
+def optional_pair(name: str, value: object, low: int | None = None) -> Pair | None:
     """Like :func:`pair`, with ``None`` allowed."""
     return None if value is None else pair(name, value, low)
 
 
-def clip_rectangle(name: str, value: Any) -> Clip | None:
+def clip_rectangle(name: str, value: object) -> Clip | None:
     """Return ``value`` as ((y0, x0), (height, width)), all of them >= 0, or ``None``."""
     if value is None:
         return None
@@ -94,7 +94,7 @@ def clip_rectangle(name: str, value: Any) -> Clip | None:
     return pair(f"{name} origin", value[0], low=0), pair(f"{name} size", value[1], low=0)
 
 
-def choice(name: str, value: Any, legal: Collection[str]) -> str:
+def choice(name: str, value: object, legal: Collection[str]) -> str:
     """Return ``value`` if it is one of the ``legal`` words.
 
     >>> choice("edge_mode", "mirror", ("zero", "clamp"))
@@ -110,7 +110,13 @@ def choice(name: str, value: Any, legal: Collection[str]) -> str:
 
 
 def number(
-    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, below: bool = False, above: bool = False
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    below: bool = False,
+    above: bool = False,
 ) -> float:
     """Return ``value`` as a finite float in [low, high]; ``above`` and ``below`` leave out the ends.
 
@@ -135,7 +141,7 @@ def number(
     return real
 
 
-def word_of(name: str, value: Any, bits: int) -> int:
+def word_of(name: str, value: object, bits: int) -> int:
     """Return ``value`` as an unsigned integer of ``bits`` bits; errors as in :func:`integer`.
 
     >>> word_of("seed", 2**64, 64)
@@ -152,7 +158,7 @@ def word_of(name: str, value: Any, bits: int) -> int:
     return whole
 
 
-def named(name: str, value: Any, names: Sequence[str]) -> str:
+def named(name: str, value: object, names: Sequence[str]) -> str:
     """Return the one of ``names`` that ``value`` is, or is the number of.
 
     >>> named("reduction", 2, ("none", "sum", "mean"))
@@ -169,7 +175,7 @@ def named(name: str, value: Any, names: Sequence[str]) -> str:
     raise ValueError(f"{name} is {value!r}; it must be one of {legal}")
 
 
-def real(name: str, value: Any, low: float = -math.inf) -> float:
+def real(name: str, value: object, low: float = -math.inf) -> float:
     """Return ``value`` as a float that is at least ``low`` and not NaN; infinities pass.
 
     Raises ``TypeError`` for what is no real number (a bool is none), ``ValueError`` for one outside.
@@ -189,7 +195,7 @@ def real(name: str, value: Any, low: float = -math.inf) -> float:
     return number
 
 
-def triple(name: str, value: Any, low: int | None = None, high: int | None = None) -> Triple:
+def triple(name: str, value: object, low: int | None = None, high: int | None = None) -> Triple:
     """Return ``value`` as (y, x, c) with every number in [low, high].
 
     >>> triple("primary_strides", [0, 1, 2], 0, 1)

@@ -5,8 +5,8 @@ Forward   ``r = clamp(r', minimum_value, maximum_value)`` with ``r'`` = ``(p x +
 Gradient  add ``dx = R(p g m)``, ``dy = R(q g m)``; subtract the same with ``dy = R(-q g m)``;
           multiply ``dx = R(p g m q y)``, ``dy = R(p g m q x)``
 
-``m`` is 1 where ``minimum_value < r' < maximum_value`` (both strict), else 0, and selects: where it is 0 nothing of g
-counts, not even a NaN [choice]. ``R`` sums over the axes on which the operand has stride 0 and puts the sum at the
+``m`` is 1 where ``minimum_value < r' < maximum_value`` (both strict), else 0. Where it is 0 the term is 0, also if g
+is NaN [choice]. ``R`` sums over the axes on which the operand has stride 0 and puts the sum at the
 operand's offset, zeros elsewhere, so that dx has the shape of x. A division has no gradient kernel.
 
 Source: MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply, MPSCNNDivide and their gradients in ``MPSCNNMath.h``; forward, mask
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +43,7 @@ Wanted: TypeAlias = Literal["both", "primary", "secondary"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
 
-def _clamp_bound(name: str, value: Any) -> float:
+def _clamp_bound(name: str, value: object) -> float:
     return math.copysign(math.inf, value) if value in (math.inf, -math.inf) else number(name, value)
 
 
@@ -230,7 +230,7 @@ class ArithmeticGradient(
         return known.get(0, otherwise), known.get(1, otherwise)
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Give x and y few enough digits that no rounding moves r' across a bound."""
+        """Round x and y to so many digits that rounding errors do not move r' across a bound."""
         operands = {name: np.round(np.clip(drawn[name], -32, 32) * 8) / 8 for name in drawn if name != "g"}
         return drawn | operands
 

@@ -16,7 +16,8 @@ MPSCNNBatchNormalizationGradient in ``MPSCNNBatchNormalization.h``: formulas of 
 compute [doc]; the gradient's formulas [math].
 
 The bounds count every rounding of an evaluation in the order of the formula, 3 ulp for a root and for a division, and
-sums of at most 1,024 additions one after the other. They are absolute, and relative to nothing that could cancel.
+sums of at most 1,024 additions one after the other. They are absolute: a bound relative to a result that cancels would
+be too small.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class BatchGradientSums(NamedTuple):
     """The sums over the pixels of a batch that its gradient needs; they are the gradients of the parameters."""
 
     n: int
-    """How many pixels were added up."""
+    """Number of pixels."""
     dbeta: Array
     """(C,): the sum of g', dL/dbeta."""
     dgamma: Array
@@ -72,15 +73,15 @@ class BatchGradientSums(NamedTuple):
 
 
 def not_negative(name: str, array: Array) -> Array:
-    """Return ``array`` unless an element is below 0; NaN passes, and stays in its channel."""
-    if np.fmin.reduce(array) < 0:  # which skips NaN
+    """Return ``array``, or raise ``ValueError`` if an element is negative. NaN is accepted."""
+    if np.fmin.reduce(array) < 0:  # fmin ignores NaN
         channel = int(np.argmax(array < 0))
         raise ValueError(f"{name}[{channel}] is {array[channel]}; it must be >= 0")
     return array
 
 
-def _check_variance(name: str, variance: Any) -> None:
-    """Raise ``ValueError`` for a negative variance; what is no vector of numbers is an error of the call itself."""
+def _check_variance(name: str, variance: object) -> None:
+    """Raise ``ValueError`` for a negative variance. Other invalid arguments are reported by the call."""
     try:
         array = variance if type(variance) is np.ndarray else np.asarray(variance, np.float64)
     except (TypeError, ValueError):
@@ -89,7 +90,7 @@ def _check_variance(name: str, variance: Any) -> None:
         not_negative(name, array)
 
 
-def _earlier(name: str, state: Any, kind: type[Any], **image: Any) -> tuple[int, Any, Any]:
+def _earlier(name: str, state: object, kind: type[Any], **image: Any) -> tuple[int, Any, Any]:
     """Return the count and the two vectors of ``state``, checked; ``None`` for those over no pixels."""
     if state is None:
         return 0, None, None
@@ -137,7 +138,7 @@ class BatchNormalization(Spec):
 
     @property
     def activates(self) -> bool:
-        """Whether there is a neuron that changes anything."""
+        """Whether there is a neuron other than the identity."""
         return self.neuron is not None and self.neuron.type != "none"
 
     def statistics(
@@ -337,11 +338,11 @@ class BatchProblem(ImageProblem):
 
     @cached_property
     def pixels(self) -> int:
-        """How many pixels the images of this call have, N * H * W."""
+        """Number of pixels of the images of this call, N * H * W."""
         return math.prod(self.source_shape[:3])
 
     @property
-    def pictures(self) -> tuple[str, ...]:
+    def image_names(self) -> tuple[str, ...]:
         """The names of the images that are read."""
         return tuple(name for name, one in self.arguments.items() if one.dtype == "image")
 
@@ -350,7 +351,7 @@ class BatchProblem(ImageProblem):
         return Inputs(**dict(zip(self.arguments, inputs, strict=True)))
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make variances positive; and where rounding decides on which side of a kink a value lies, let g be 0."""
+        """Make variances positive, and set g to 0 where rounding determines the side of a kink."""
         made = {
             name: (abs(array) + array.dtype.type(2.0**-9)) if name in ("variance", "m2") else array
             for name, array in drawn.items()
@@ -361,7 +362,7 @@ class BatchProblem(ImageProblem):
 
 
 def _near_kink(problem: BatchProblem, drawn: dict[str, Array]) -> Array:
-    """Return where the slope of the neuron would be another one a little to the left or to the right."""
+    """Return the positions at which the slope of the neuron changes within the rounding error of z."""
     spec, given = problem.spec, Inputs(**{name: array.astype(np.float64) for name, array in drawn.items()})
     assert spec.neuron is not None
     z = (given.x - given.mean) / np.sqrt(given.variance + spec.epsilon) * (1 if given.gamma is None else given.gamma)
@@ -378,7 +379,7 @@ class Counted(BatchProblem):
 
 
 class Reduction(Counted):
-    """An operation that adds up all pixels, to the sums of earlier calls."""
+    """An operation that sums over all pixels and adds the sums of earlier calls."""
 
     def where(self, index: tuple[int, ...]) -> str:
         before = f", added to those of {self.count} before" if self.count else ""
@@ -397,7 +398,7 @@ class Scaled(BatchProblem):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Which of gamma and beta the operation reads where they are given."""
+        """The parameters, of gamma and beta, that the operation reads if they are given."""
         return "gamma", "beta"
 
 
@@ -430,7 +431,7 @@ class StatisticsGradient(
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Scale and shift matter to the slope of a neuron alone."""
+        """Only the slope of a neuron depends on scale and shift."""
         return ("gamma", "beta") if self.spec.activates else ()
 
 
@@ -445,7 +446,7 @@ class Gradient(
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The shift matters to the slope of a neuron alone."""
+        """Only the slope of a neuron depends on the shift."""
         return ("gamma", "beta") if self.spec.activates else ("gamma",)
 
 
@@ -554,7 +555,7 @@ def statistics_gradient_bound(problem: StatisticsGradient, *inputs: Array) -> tu
 
 @operation(BatchNormalization, problem=StatisticsGradient, bound=statistics_gradient_bound)
 def statistics_gradient(problem: StatisticsGradient, *inputs: Array) -> tuple[Array, Array]:
-    """dbeta = sum g', dgamma = sum g' * xhat, and what there was before."""
+    """dbeta = sum g', dgamma = sum g' * xhat, plus the sums of earlier calls."""
     given = problem.named(inputs)
     _, xhat = normalized(problem, given)
     g = upstream(problem, xhat, given)

@@ -1,8 +1,9 @@
 """Two images of different sizes, element by element: strides of 0 and 1 in place of automatic broadcasting.
 
 On each axis (y, x, channel) an operand with stride t and offset o gives ``operand[o + t * i]`` to result element i:
-stride 1 walks along the axis, stride 0 repeats element o. Both strides 1: what the operands have left behind their
-offsets must be equally long, and the result is as long; one stride 1: as long as that operand has left; both 0: 1.
+stride 1 walks along the axis, stride 0 repeats element o. The length of the result: with both strides
+1, the common length that the operands have left after their offsets; with one stride 1, the length that this operand
+has left; with both strides 0, 1.
 A length of 1 is not repeated by itself, and images of the batch always pair up.
 
 Source: the strides of MPSCNNBinaryKernel in ``MPSCNNKernel.h`` and ``MPSCNNMath.h`` [doc]; lengths [choice].
@@ -32,7 +33,7 @@ class Operand(NamedTuple):
     offset: Triple
 
     def left(self, shape: Shape) -> list[int]:
-        """Return how many elements an operand of ``shape`` has behind the offset, for y, x and channel."""
+        """Return the number of elements of an operand of ``shape`` after the offset, for y, x and channel."""
         return [length - o for length, o in zip(shape[1:], self.offset, strict=True)]
 
     def part(self, image: Array) -> Array:
@@ -100,7 +101,7 @@ class BroadcastProblem(ImageProblem):
 
     def _check(self) -> None:
         self._fill(secondary_shape=lambda: self.source_shape)
-        _ = self.shape  # raises where the operands do not fit
+        _ = self.shape  # raises ShapeError for operands that do not fit
 
     @cached_property
     def shape(self) -> ImageShape:

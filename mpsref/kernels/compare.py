@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,7 +32,7 @@ COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 """In the order of MPSNNComparisonType."""
 
 
-def _threshold(name: str, value: Any) -> float:
+def _threshold(name: str, value: object) -> float:
     return math.inf if value == math.inf else number(name, value, low=0)
 
 
@@ -93,7 +93,7 @@ class CompareForward(
     spec: Compare
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Give the operands so few digits that their difference is exact, and equal ones are frequent."""
+        """Round the operands so that differences are exact and equal values are frequent."""
         return {name: np.round(np.clip(array, -8, 8) * 4) / 4 for name, array in drawn.items()}
 
 

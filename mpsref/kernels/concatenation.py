@@ -2,11 +2,11 @@
 
 Forward   ``out[..., off_k + c] = x_k[..., c]`` for ``c < C_k``, 0 in the channels that pad a source;
           ``off_k`` is the sum over the sources before k of C rounded up to a multiple of ``channel_alignment``
-Gradient  ``dx_k[..., c] = g[..., off_k + c]``; the gradient in padding channels is dropped
+Gradient  ``dx_k[..., c] = g[..., off_k + c]``; the gradient in padding channels is ignored
 
-MPS stores channels in groups of four and pads every source, the last one too, so that the weights of the next layer
-must leave gaps; ``channel_alignment=1`` is the concatenation of other frameworks, and for sources whose channels are a
-multiple of four both agree.
+MPS stores channels in groups of four and pads every source, including the last one, and the weights of the next layer
+have the same gaps. ``channel_alignment=1`` is the concatenation of other frameworks; both agree for sources whose
+channels are a multiple of four.
 
 Source: MPSNNConcatenationNode in ``MPSNNGraphNodes.h``; the padding [doc], its zeros [obs], 0 in all of them [choice].
 """
@@ -112,7 +112,7 @@ class Concatenation(Spec):
         return list(results) if isinstance(results, tuple) else [results]
 
 
-def _sequence(name: str, value: Any) -> Sequence[Any]:
+def _sequence(name: str, value: object) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list or tuple of images")
     return value
@@ -175,7 +175,7 @@ class ConcatenationGradient(ConcatenationProblem, method="gradient", inputs={"g"
         return tuple(self.source_shapes)
 
     def result_dtypes(self, *inputs: np.dtype[Any]) -> tuple[np.dtype[Any], ...]:
-        """All of the dtype of the source gradient."""
+        """The dtype of the source gradient, for all results."""
         return (inputs[0],) * len(self.channels)
 
     @classmethod

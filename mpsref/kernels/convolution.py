@@ -58,12 +58,12 @@ class WeightedSpec(Spec):
 
     @property
     def edge_mode(self) -> EdgeMode:
-        """What taps outside the image read."""
+        """The value that taps outside the image read."""
         return "zero"
 
     @property
     def neuron(self) -> Neuron | None:
-        """What is applied to the results of the forward pass."""
+        """The activation applied to the results of the forward pass."""
         raise NotImplementedError
 
     @property
@@ -76,7 +76,7 @@ class WeightedSpec(Spec):
         raise NotImplementedError
 
     def pairs(self, axis: int, tap: int, outputs: int, length: int) -> tuple[list[int], list[int]]:
-        """Return what a tap connects on an axis (0: y, 1: x): result pixels, and the source pixel of each."""
+        """Return the result pixels that use a tap on an axis (0: y, 1: x), and the source pixel of each."""
         raise NotImplementedError
 
     def check_sizes(self, source: Pair, output: Pair) -> None:
@@ -580,7 +580,7 @@ def gradient_data_bound(problem: GradientData, g: Array, weights: Array) -> Erro
 
 @operation(Convolution, problem=ConvolutionGradientData, bound=gradient_data_bound)
 def gradient_data(problem: GradientData, g: Array, weights: Array) -> Array:
-    """dx[j] += w[t] g[i]: the forward pass with the arrow reversed."""
+    """dx[j] += w[t] g[i]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
     source, w, result = by_group(g, problem), weights_by_group(weights, problem), by_group(dx, problem)
     for ty, tx, i, j in joined(problem):
@@ -599,7 +599,7 @@ def gradient_weights_bound(problem: GradientWeights, g: Array, x: Array) -> tupl
 
 @operation(Convolution, problem=ConvolutionGradientWeights, bound=gradient_weights_bound)
 def gradient_weights(problem: GradientWeights, g: Array, x: Array) -> tuple[Array, Array]:
-    """dw[t] = sum of g[i] x[j]: what came of each product, times what the weight was multiplied with."""
+    """dw[t] = sum of g[i] x[j] over all i and j that tap t joins."""
     dw = np.zeros(problem.weights_shape, g.dtype)
     result, source, w = by_group(g, problem), by_group(x, problem), weights_by_group(dw, problem)
     for ty, tx, i, j in joined(problem):

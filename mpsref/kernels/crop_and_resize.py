@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 from mpsref import codecs
 from mpsref.arguments.parameters import number
@@ -26,7 +25,7 @@ from mpsref.operations import operation
 Box = tuple[float, float, float, float]
 
 
-def _box(name: str, value: Any) -> Box:
+def _box(name: str, value: object) -> Box:
     """Check a box: four numbers, the second corner not before the first one."""
     if not isinstance(value, (tuple, list)) or len(value) != 4:
         raise ValueError(f"{name} is {value!r}; it must be four numbers (y0, x0, y1, x1)")

@@ -6,7 +6,7 @@ Gradient  ``dx = g * scale`` where the mask is 1, else +0: the mask of the forwa
 
 A mask is 1 long on each axis whose mask stride is 0, and then holds for the whole axis. Element e of image n, counted
 row by row over the mask, is word ``e & 3`` of Philox4x32-10 with counter ``(e >> 2, n, low, high)`` of the sequence
-number, and key ``(low, high)`` of the seed. So a mask depends on its shape, p, seed, sequence and n alone.
+number, and key ``(low, high)`` of the seed. A mask depends only on its shape, p, seed, sequence and n.
 
 Source: MPSCNNDropout, MPSCNNDropoutGradient in ``MPSCNNDropout.h``: scale, zeros and mask strides [doc]; the generator
 is not documented, so no mask matches Apple's bit for bit [choice].
@@ -77,7 +77,7 @@ def philox4x32(counter: tuple[Words, Words, Words, Words], key: tuple[int, int])
     return c0, c1, c2, c3
 
 
-def probability(name: str, value: Any) -> float:
+def probability(name: str, value: object) -> float:
     """Return ``value`` rounded to float32 if it is then in (0, 1), and not so small that the scale is infinite."""
     # Rounding may lead to 1 or 0; below 2**-126 the scale would not be finite.
     with np.errstate(over="ignore", under="ignore"):
@@ -90,7 +90,7 @@ def probability(name: str, value: Any) -> float:
     return rounded
 
 
-def _strides(name: str, value: Any) -> Triple:
+def _strides(name: str, value: object) -> Triple:
     if not isinstance(value, (tuple, list)) or len(value) != 3:
         raise ValueError(f"{name} is {value!r}; it must be three numbers (y, x, c), each 0 or 1")
     strides = triple(name, value, low=0)
@@ -160,8 +160,8 @@ class Dropout(Spec):
         sequence : int, optional
             In [0, 2**64); another one gives another mask.
         first_image_index : int, optional
-            Image n of the batch is image ``first_image_index + n``, < 2**32, of the whole: parts of a batch get the
-            masks that the whole would.
+            Index, < 2**32, of the first image within a larger batch: the masks of a part of a batch equal those of
+            the whole batch.
         out : ndarray, optional
             Array for the result.
         backend : str or Backend, optional
@@ -199,7 +199,7 @@ class Dropout(Spec):
         Raises
         ------
         ShapeError, TypeError, ValueError
-            If ``mask`` is no mask for ``x``.
+            If ``mask`` has a wrong shape, dtype or value.
         """
         x = arrays.as_image("x", x)
         return call(self, "forward", (x, self.checked_mask(mask, x.shape)), out=out, backend=backend)
@@ -281,7 +281,7 @@ class DropoutProblem(MaskedProblem):
     """Base of ``forward`` and ``gradient``: an image (N, H, W, C) and a mask to an image of the same shape."""
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make a mask of 0 and 1 of arbitrary numbers."""
+        """Convert arbitrary numbers into a mask of 0 and 1."""
         return drawn | {"mask": (drawn["mask"].astype(np.int64) & 1).astype(np.uint8)}
 
 
@@ -307,7 +307,7 @@ def random_words(problem: MaskProblem) -> Array:
 
 
 def mask_bound(problem: MaskProblem) -> ErrorBound:
-    """Nothing may differ."""
+    """All bits are equal."""
     return ErrorBound(np.zeros(problem.mask_shape), np.float64(0), exact=True)
 
 
@@ -325,8 +325,8 @@ def apply_bound(problem: DropoutProblem, image: Array, mask: Array) -> ErrorBoun
     return ErrorBound.of_error(np.abs(apply(problem, image, mask)) * 2.0**-24, ~kept | dyadic)
 
 
-@operation(Dropout, problem=DropoutForward, bound=apply_bound)
 @operation(Dropout, problem=DropoutGradient, bound=apply_bound)
+@operation(Dropout, problem=DropoutForward, bound=apply_bound)
 def apply(problem: DropoutProblem, image: Array, mask: Array) -> Array:
-    """y = x * scale where the mask is 1, else 0 whatever x is: forward and gradient are the same."""
+    """y = x * scale where the mask is 1, else 0, also for NaN and infinity; forward and gradient are the same."""
     return np.where(mask != 0, image * image.dtype.type(problem.spec.scale), 0)

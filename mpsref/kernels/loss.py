@@ -327,8 +327,8 @@ class Loss(Spec):
         t, weights : array_like, shape (N, H, W, C)
             Labels, and weights of the elements; they may have more channels, which are ignored.
         validate : bool, optional
-            Whether to check that all values are in the domain of the loss type; values outside give what IEEE 754
-            makes of them.
+            Whether to check that all values are in the domain of the loss type; values outside give the
+            results of IEEE 754 arithmetic.
         out : ndarray, optional
             Array for the result.
         backend : str or Backend, optional
@@ -487,7 +487,7 @@ def _folded(numbers: Array) -> Array:
 
 
 def _mixed(values: Array) -> Array:
-    """Return non-negative integers that differ where the multiples of 2**-8 differ."""
+    """Return a non-negative integer for each multiple of 2**-8; different values give different integers."""
     return np.asarray(np.abs(values * 256).astype(np.int64) * 37 % 8191)
 
 
@@ -526,7 +526,7 @@ class LossForward(LossProblem, method="forward", inputs=READ, results={"v": "los
             sums = loss.weight + sums  # the loss of an image is 1 - sum of y t
         if loss.reduce_across_batch:
             sums = sums.sum(keepdims=True)
-        if loss.reduction != "sum":  # which divides by 1
+        if loss.reduction != "sum":  # the divisor is 1
             divisors = self.divisors(weights)[: len(sums)]
             sums = np.divide(sums, divisors, out=np.zeros_like(sums), where=divisors > 0)
         image = np.zeros(self.loss_shape, sums.dtype)
@@ -541,12 +541,12 @@ class LossGradient(LossProblem, method="gradient", inputs=CHAINED, results={"dy"
     """Whether there is a source gradient g; without one it is 1."""
 
     def named_inputs(self, inputs: Sequence[Array]) -> tuple[Array | None, Array, Array, Array | None]:
-        """Return g, y, t and weights, ``None`` for what is not there."""
+        """Return g, y, t and weights; ``None`` for those that are not given."""
         found = dict(zip(self.arguments, inputs, strict=True))
         return found.get("g"), found["y"], found["t"], found.get("weights")
 
     def source_gradient(self, g: Array) -> Array:
-        """Return what of ``g`` belongs to each image: with a reduction across the batch, the value of image 0."""
+        """Return the source gradient of each image: with a reduction across the batch, the value of image 0."""
         across = self.spec.reduce_across_batch and self.spec.reduction != "none"
         return np.broadcast_to(g[:1], g.shape) if across else g
 
@@ -600,7 +600,7 @@ def _softmax_error(derivative: str, y: Array, t: Array) -> Array:
 
 
 def _exact(problem: LossProblem, magnitude: Array) -> Array:
-    """Return where integers leave nothing to round: all terms are multiples of 2**-13, and their sum is below 2**11."""
+    """Return where no rounding occurs: all terms are multiples of 2**-13, and their sum is below 2**11."""
     loss = problem.spec
     dyadic = (loss.weight * 64) % 1 == 0 and (loss.delta * 8) % 1 == 0
     return np.asarray((magnitude < 2.0**11) & (dyadic and loss.type in PIECEWISE_POLYNOMIALS))

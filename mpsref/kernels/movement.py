@@ -1,4 +1,4 @@
-"""Tables for kernels that move pixels: for each axis, what is read for each element of the result."""
+"""Tables for kernels that move pixels: for each axis, the source index of each element of the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def index(read: npt.NDArray[Any], length: int) -> IntVector:
 
 
 def readers(read: IntVector, length: int) -> Readers:
-    """Turn around what each element of the result reads of an axis with ``length`` elements.
+    """Invert a table of reads: list the readers of each of the ``length`` source elements.
 
     >>> table = readers(np.array([0, 0, 1, -1], np.int32), 3)
     >>> table.start.tolist(), table.order.tolist()

@@ -92,7 +92,7 @@ def _log_base(n: Neuron) -> float:
     return 1.0 if n.c == -1 else math.log(n.c)
 
 
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])  # NumPy itself has none
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])  # NumPy has no erf
 
 
 def _normal(x: Array) -> Array:
@@ -199,7 +199,7 @@ def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     return np.asarray(moved + gamma(40) * abs(at) + gamma(16) * ({"gelu": 1.0} | absolute).get(neuron.type, 0.0))
 
 
-def _type_named(name: str, given: Any) -> str:
+def _type_named(name: str, given: object) -> str:
     if isinstance(given, str):
         return choice(name, given, TYPES)
     number = integer(name, given)
@@ -372,7 +372,7 @@ def neuron_codec(code: str = "neuron") -> codecs.Codec:
         names = [*ACTIVATIONS[neuron.type].needs, *(["data"] if neuron.data else [])]
         return ":".join([code, neuron.type, *(own[name].write(getattr(neuron, name)) for name in names)])
 
-    def convert(name: str, value: Any) -> Neuron | None:
+    def convert(name: str, value: object) -> Neuron | None:
         if value is not None and not isinstance(value, Neuron):
             raise TypeError(
                 f"{name} is {value!r} of type {value.__class__.__name__}; it must be None or an mpsref.Neuron"
@@ -415,7 +415,7 @@ class NeuronParameterGradient(NeuronGradient, method="parameter_gradient", resul
             raise ValueError(f"type is {self.spec.type!r}; only 'prelu' has parameters to learn: use gradient()")
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Add values below 0 to those of the other operations: the sum is over these."""
+        """As for the other operations, with additional values below 0, which the sum is over."""
         x = folded(self.spec, drawn["x"])
         return drawn | {"x": x if (x < 0).any() else -x}
 
@@ -425,7 +425,7 @@ class NeuronParameterGradient(NeuronGradient, method="parameter_gradient", resul
 
 
 def folded(neuron: Neuron, x: Array) -> Array:
-    """Return numbers in [-8, 8] made from any: where a power or a logarithm is finite and its argument not tiny."""
+    """Map numbers to [-8, 8] such that powers and logarithms are finite and their arguments not tiny."""
     remainder = np.fmod(x, 8)
     if neuron.type not in ("power", "logarithm") or neuron.a == 0:
         return remainder
@@ -473,5 +473,5 @@ def parameter_gradient_bound(problem: NeuronParameterGradient, g: Array, x: Arra
 
 @operation(Neuron, problem=NeuronParameterGradient, bound=parameter_gradient_bound)
 def parameter_gradient(problem: NeuronParameterGradient, g: Array, x: Array) -> Array:
-    """da[c] = sum of g * x where x < 0: there y = data[c] * x. A NaN in x counts, too."""
+    """da[c] = sum of g * x where x < 0: there y = data[c] * x. A NaN in x is included."""
     return np.asarray(np.where(x >= 0, 0, g * x).sum((0, 1, 2)))

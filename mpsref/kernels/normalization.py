@@ -20,7 +20,7 @@ class RangedProblem(ImageProblem):
     """A problem whose results have powers of sums of squares of x."""
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Scale each channel of x down where it is large: powers of its sums of squares must stay in range."""
+        """Scale channels of x with large values down, so that powers of sums of squares stay in range."""
         x = drawn["x"]
         largest = np.abs(x).max(axis=(0, 1, 2), initial=LARGEST)
         return {**drawn, "x": (x * (LARGEST / largest)).astype(x.dtype)}

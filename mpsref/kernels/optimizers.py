@@ -276,7 +276,7 @@ class OptimizerStep(Problem):
         return cls(spec, like.shape, **flags, **options), dict(zip(positions, read.values(), strict=True))
 
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Make squares of what holds squares, and let no penalty cancel the gradient where that has no bound."""
+        """Square the moments that hold squares, and avoid gradients that the penalty cancels without an error bound."""
         gradient, value = (drawn[name].astype(np.float64) for name in ("gradient", "value"))
         flipped = cancelled(regularized(self.spec, gradient, value))
         squares = {name: np.abs(drawn[name]) for name in self.squares if name in drawn}
@@ -332,7 +332,7 @@ class Regularized(NamedTuple):
 
     @property
     def gradient(self) -> Array:
-        """Gr."""
+        """gr, the gradient as the update uses it."""
         return np.asarray(self.rescaled + self.penalty)
 
     @property
@@ -369,26 +369,28 @@ def bounded(magnitude: Array) -> ErrorBound:
     return ErrorBound.of_error(16 * 2.0**-23 * magnitude)
 
 
-def sgd_bound(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> Any:
+def sgd_bound(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> tuple[ErrorBound, ...]:
     """Return the update with every product and sum in absolute values."""
     spec, size = problem.spec, regularized(problem.spec, gradient, value).magnitude
     absolute = StochasticGradientDescent(abs(spec.learning_rate), abs(spec.momentum_scale), spec.use_nesterov_momentum)
     magnitudes = sgd_update(absolute, size, np.abs(value), None if m is None else np.abs(m), 1)
-    return bounded(magnitudes) if m is None else tuple(map(bounded, magnitudes))
+    return tuple(map(bounded, magnitudes))
 
 
 @operation(StochasticGradientDescent, problem=SGDStep, bound=sgd_bound)
-def sgd(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> Any:
-    """v - lr gr, or with momentum as the module says."""
+def sgd(problem: SGDStep, gradient: Array, value: Array, m: Array | None = None) -> tuple[Array, ...]:
+    """v - lr gr, or the update with momentum of the module docstring."""
     spec = problem.spec
     return sgd_update(spec, regularized(spec, gradient, value).gradient, value, m, -1)
 
 
-def sgd_update(spec: StochasticGradientDescent, gr: Array, value: Array, m: Array | None, sign: int) -> Any:
+def sgd_update(
+    spec: StochasticGradientDescent, gr: Array, value: Array, m: Array | None, sign: int
+) -> tuple[Array, ...]:
     """Return the new values, and the new momentum where there is one, with ``sign`` for the minus of the update."""
     lr, scale = spec.learning_rate, spec.momentum_scale
     if m is None:
-        return value + sign * lr * gr
+        return (value + sign * lr * gr,)
     if spec.use_nesterov_momentum:
         m = scale * m + gr
         return value + sign * lr * (gr + scale * m), m

@@ -41,7 +41,7 @@ EDGES: tuple[Edge, ...] = get_args(Edge)
 """In the order of MPSImageEdgeMode."""
 
 
-def _fill_values(name: str, values: Any) -> tuple[float, ...]:
+def _fill_values(name: str, values: object) -> tuple[float, ...]:
     if not isinstance(values, (tuple, list)) and not (isinstance(values, np.ndarray) and values.ndim == 1):
         raise TypeError(f"{name} is {values!r}; it must be a tuple with a number for each channel, or None")
     return tuple(number(f"{name}[{c}]", value) for c, value in enumerate(values))
@@ -80,7 +80,7 @@ class Pad(Spec):
     )
 
     def fills(self, channels: int) -> Array:
-        """Return what is read outside the image in each channel of the result, float64."""
+        """Return the values outside the image, one for each channel of the result, float64."""
         if self.edge_mode == "constant" and self.fill_values is not None:
             return np.array(self.fill_values[:channels])
         return np.full(channels, self.fill_value if self.edge_mode == "constant" else 0.0)
@@ -186,7 +186,7 @@ class PadForward(PadProblem, method="forward", inputs={"x": "n h w c"}, results=
     """``forward`` of padding."""
 
     def fills(self, dtype: np.dtype[Any]) -> Array:
-        """Return what each channel of the result is filled with, rounded to the dtype of the image."""
+        """Return the fill value of each channel of the result, rounded to the dtype of the image."""
         return self.spec.fills(self.padded_shape[3]).astype(dtype)
 
 
@@ -255,7 +255,7 @@ def gradient_bound(problem: PadGradient, g: Array) -> ErrorBound:
 
 @operation(Pad, problem=PadGradient, bound=gradient_bound)
 def gradient(problem: PadGradient, g: Array) -> Array:
-    """dx[map(i - before)] += g[i] on one axis after the other: the forward pass with the arrow reversed."""
+    """dx[map(i - before)] += g[i] on one axis after the other: the adjoint of the forward pass."""
     for axis, (_, copies) in enumerate(_copies(problem), start=1):
         narrower = np.zeros((*g.shape[:axis], problem.source_shape[axis], *g.shape[axis + 1 :]), g.dtype)
         for i, j in copies:

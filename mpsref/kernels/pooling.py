@@ -111,7 +111,7 @@ class Pooling(Spec):
         primary_offset : int or pair of int
             Window ``(a, b)`` belongs to the gradient pixel ``primary_offset + (a, b)``.
         source_size : int or pair of int, optional
-            How many gradient pixels count, from ``primary_offset`` on; default: the rest.
+            Number of gradient pixels that are read, from ``primary_offset`` on; default: all that follow.
         kernel_offset : int or pair of int, optional
             Shifts the result; by default the gradient of each source pixel is at that pixel.
         clip : ((y0, x0), (height, width)), optional
@@ -142,7 +142,7 @@ class Pooling(Spec):
         )
 
     def reads(self, first: Pair, count: Pair, shape: Shape) -> tuple[tables.Reads, tables.Reads]:
-        """Return what the windows ``first ... first + count - 1`` read, for y and for x, of an image of ``shape``."""
+        """Return, for y and x, what the windows ``first ... first + count - 1`` read of an image of ``shape``."""
         y, x = (
             tables.reads(window, i, n, length, self.edge_mode)
             for window, i, n, length in zip(self.windows, first, count, shape[1:3], strict=True)
@@ -214,7 +214,7 @@ class PoolingGradient(
         return y, x
 
     def _axes(self) -> list[dict[str, Any]]:
-        """Return what is to be known of each axis, under the names of :func:`mpsref.tables.gather_runs`."""
+        """Return the arguments of :func:`mpsref.tables.gather_runs` for each axis."""
         origin, size = self.clip or ((0, 0), (None, None))
         columns = {
             "window": self.spec.windows,
@@ -270,7 +270,7 @@ class PoolingGradient(
 
 
 def taps(problem: PoolingForward | PoolingGradient, x: Array, a: int, b: int) -> tuple[Array, Array, Array, Array]:
-    """Return what window (a, b) reads of ``x``: values (N, taps, C), and of each its row, column and number of taps.
+    """Return the values that window (a, b) reads of ``x``, (N, taps, C), and their rows, columns and numbers of taps.
 
     The order is the raster order of the taps. Outside the image row or column is -1 and the value 0; consecutive taps
     that read the same pixel are one.
@@ -305,7 +305,7 @@ def _reads(window: Window, i: int, length: int, edge_mode: EdgeMode) -> Axis:
 
 
 def count_of_windows(problem: PoolingGradient) -> Array:
-    """Return how many windows read the pixel that each element of a gradient stands for, (1, H, W, 1)."""
+    """Return the number of windows that read the pixel of each element of a gradient, (1, H, W, 1)."""
     counts = []
     for window, windows, length in zip(problem.spec.windows, problem.included, problem.source_shape[1:3], strict=True):
         count = np.zeros(length)

@@ -4,8 +4,8 @@ Forward   ``y[a, b] = (sum of x over the taps of window (a, b) inside the image)
 Gradient  ``dx[j] = sum over the windows (a, b) with a tap at j of g[p0 + (a, b)] / N(a, b)``
 
 ``N(a, b) = Ny(a) * Nx(b)`` counts, with edge mode "zero", all taps; with "clamp", those inside the image and inside a
-zero pad of ``zero_pad_size`` around it: there the window shrinks. It depends on the geometry alone, so the gradient
-needs no more of the source image than its size. Pixels that no window reads get exactly 0.
+zero pad of ``zero_pad_size`` around it: there the window shrinks. It depends only on the geometry, so the gradient
+needs only the size of the source image. Pixels that no window reads get exactly 0.
 
 Source: MPSCNNPoolingAverage, MPSCNNPoolingAverageGradient in ``MPSCNNPooling.h``; formulas, N and the zero rule [doc].
 """
@@ -125,7 +125,7 @@ def forward(problem: AverageForward, x: Array) -> Array:
 
 @operation(PoolingAverage, problem=AverageGradient, bound=bound)
 def gradient(problem: AverageGradient, g: Array) -> Array:
-    """dx[pixels inside the image] += g[p0 + (a, b)] / N(a, b): the forward pass with the arrow reversed."""
+    """dx[pixels inside the image] += g[p0 + (a, b)] / N(a, b): the adjoint of the forward pass."""
     dx = np.zeros(problem.result_shapes[0], g.dtype)
     (py, px), (included_y, included_x) = problem.primary_offset, problem.included
     for a, rows, ny in windows(problem, 0, included_y):

@@ -74,7 +74,7 @@ def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
 
 @operation(PoolingL2Norm, problem=PoolingGradient, bound=gradient_bound)
 def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
-    """dx[j] += g[p0 + (a, b)] * taps that read j * x[j] / y[a, b]: the forward pass with the arrow reversed."""
+    """dx[j] += g[p0 + (a, b)] * taps that read j * x[j] / y[a, b]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
     (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
     for a in included_rows:

@@ -88,7 +88,7 @@ def gradient_bound(problem: PoolingGradient, g: Array, x: Array) -> ErrorBound:
 
 @operation(PoolingMax, problem=PoolingGradient, bound=gradient_bound)
 def gradient(problem: PoolingGradient, g: Array, x: Array) -> Array:
-    """dx[pixel of the selected tap] += g[p0 + (a, b)]: the forward pass with the arrow reversed."""
+    """dx[pixel of the selected tap] += g[p0 + (a, b)]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
     n, _, _, c = problem.source_shape
     every = tuple(np.ogrid[:n, :c])

@@ -140,8 +140,8 @@ def bound(problem: ReshapeProblem, values: Array) -> ErrorBound:
     return bit_exact(np.empty(problem.result_shapes[0]))
 
 
-@operation(Reshape, problem=ReshapeForward, bound=bound)
 @operation(Reshape, problem=ReshapeGradient, bound=bound)
+@operation(Reshape, problem=ReshapeForward, bound=bound)
 def reshape(problem: ReshapeProblem, values: Array) -> Array:
     """The same elements in the same order; forward and gradient are one formula."""
     (shape,) = problem.result_shapes

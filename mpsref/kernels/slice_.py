@@ -10,7 +10,7 @@ gradient; the adjoint is that of the formula [math].
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,7 +30,7 @@ Size: TypeAlias = tuple[int | None, int | None, int | None]
 """Height, width, channels; ``None`` is "to the end"."""
 
 
-def _size(name: str, value: Any) -> Size:
+def _size(name: str, value: object) -> Size:
     if not isinstance(value, (tuple, list)) or len(value) != 3:
         raise TypeError(f"{name} is {value!r}; it must be a tuple (height, width, channels), each >= 1 or None")
     height, width, channels = (None if n is None else integer(f"{name}[{k}]", n, low=1) for k, n in enumerate(value))
@@ -173,7 +173,7 @@ class SliceGradient(
 
 
 def _overlap(problem: SliceProblem) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return the part of the slice that lies inside the image, and the part of the image that it is."""
+    """Return the index range of the slice that lies inside the image, and the same range in the image."""
     inside, of_image = [slice(None)], [slice(None)]
     for offset, size, length in zip(problem.spec.offset, problem.part_shape[1:], problem.source_shape[1:], strict=True):
         begin, end = max(0, -offset), max(0, min(size, length - offset))
@@ -199,7 +199,7 @@ def forward(problem: SliceForward, x: Array) -> Array:
 
 @operation(Slice, problem=SliceGradient, bound=bound)
 def gradient(problem: SliceGradient, g: Array) -> Array:
-    """dx[i + o] = g[i]: the forward pass with the arrow reversed."""
+    """dx[i + o] = g[i]: the adjoint of the forward pass."""
     dx = np.zeros(problem.source_shape, g.dtype)
     inside, of_image = _overlap(problem)
     dx[of_image] = g[inside]

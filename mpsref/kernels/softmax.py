@@ -3,9 +3,9 @@
 Softmax       ``y_k = e**(x_k - m) / sum_q e**(x_q - m)``, m the largest x_q; ``dx_k = y_k * (g_k - sum_q g_q * y_q)``
 Log-softmax   ``l_k = (x_k - m) - ln(sum_q e**(x_q - m))``; ``dx_k = g_k - e**l_k * sum_q g_q``
 
-Both gradients read the **result** of the forward pass, y or l, and not its source as all other kernels do. The shift by
-m changes nothing and keeps the exponentials from overflowing. A pixel with a NaN, with +inf, or with nothing but -inf
-is NaN in all channels.
+Both gradients read the **result** of the forward pass, y or l; those of all other kernels read its source. The shift by
+m changes nothing and keeps the exponentials from overflowing. A pixel is NaN in all channels if it contains NaN or
++inf, or only -inf.
 
 Source: MPSCNNSoftMax, MPSCNNLogSoftMax and their gradients in ``MPSCNNSoftMax.h`` [doc]; the shift [math].
 """

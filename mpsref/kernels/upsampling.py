@@ -221,7 +221,7 @@ def bilinear_bound(axes: tuple[Sampling, Sampling], x: Array) -> ErrorBound:
     magnitude = np.abs(x)
     for axis, sampling in enumerate(axes, start=1):
         magnitude = _unweighted(axis, sampling.forward(), magnitude)
-    finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger one is as fine
+    finest = min(axes[0].denominator * axes[1].denominator, 2**60)  # a larger denominator gives no better bound
     return ErrorBound(magnitude, np.float64(20), _dyadic(axes) & (magnitude * finest <= 2.0**24))
 
 
@@ -255,6 +255,6 @@ def gradient_bound(problem: UpsamplingGradient, g: Array) -> ErrorBound:
 
 @operation(UpsamplingNearest, UpsamplingBilinear, problem=UpsamplingGradient, bound=gradient_bound)
 def gradient(problem: UpsamplingGradient, g: Array) -> Array:
-    """dx = My^T g Mx: the forward pass with the arrow reversed."""
+    """dx = My^T g Mx: the adjoint of the forward pass."""
     y, x_axis = problem.axes
     return spread_back(1, y, spread_back(2, x_axis, g))

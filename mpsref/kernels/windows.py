@@ -1,4 +1,4 @@
-"""What kernels with a window on each axis, pooling and convolution, have in common."""
+"""Functions shared by the kernels with a window on each axis: pooling and convolution."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def default_size(windows: Windows, shape: Shape) -> Pair:
 
 
 def described(windows: Windows, index: Sequence[int], shape: Shape) -> str:
-    """Describe the window of an output element: its place, and its pixels inside the image of ``shape``.
+    """Describe the window of an output element: its position, and its pixels inside the image of ``shape``.
 
     >>> described((Window(3, 2), Window(3, 2)), (0, 0, 1, 0), (1, 5, 4, 1))
     'window (0, 1), rows 0..1, columns 1..3'

@@ -108,7 +108,7 @@ def batch_in_any_order(case: Case, backend: Backend) -> None:
 
 
 def _split(problem: BatchProblem, inputs: tuple[Array, ...]) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    return inputs[: len(problem.pictures)], inputs[len(problem.pictures) :]
+    return inputs[: len(problem.image_names)], inputs[len(problem.image_names) :]
 
 
 def constant_channels(case: Case, backend: Backend) -> None:
