@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from typing import Any
 
 from mpsref.arguments.parameters import Pair
-from mpsref.conformance.mutants import MutantTable, of_spec
+from mpsref.conformance.mutants import MutantTable, OtherField, of_spec
 from mpsref.geometry import Window, tdiv2
 from mpsref.registry import Spec
 
@@ -17,12 +16,12 @@ def swap(pair: Pair) -> Pair:
     return pair[1], pair[0]
 
 
-def _moved(step: Callable[[Window], int]) -> Callable[[Any], Any]:
+def _moved(step: Callable[[Window], int]) -> OtherField:
     """Return the offset moved by ``step(window)`` on each axis."""
     return lambda spec: tuple(window.offset + step(window) for window in spec.windows)
 
 
-MISTAKES: dict[str, dict[str, Callable[[Any], Any]]] = {
+MISTAKES: dict[str, dict[str, OtherField]] = {
     "the windows start one pixel late": {"offset": _moved(lambda window: 1)},
     "the rows start one pixel early": {"offset": lambda spec: (spec.windows[0].offset - 1, spec.windows[1].offset)},
     "an even window leans the other way": {"offset": _moved(lambda window: window.even)},

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array
-from mpsref.registry import Backend, Implementation, Operation, Problem, Spec
+from mpsref.registry import Backend, Implementation, Operation, Problem
 
 MutantTable: TypeAlias = Mapping[str, Implementation]
 """The mutants of an operation: the mistake in a few words, and the implementation that makes it."""
 
 Out: TypeAlias = Array | tuple[Array, ...]
+
+OtherProblem: TypeAlias = Callable[..., Problem]
+"""``change(problem)`` returns the problem that is solved instead."""
+
+OtherField: TypeAlias = Callable[..., object]
+"""``change(spec)`` returns the value of a field that is used instead."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +69,21 @@ def computed(formula: Callable[..., Array | tuple[Array, ...]]) -> Implementatio
     return run
 
 
-def of_problem(change: Callable[[Any], Any]) -> Implementation:
+def of_problem(change: OtherProblem) -> Implementation:
     """Solve another problem: ``change(problem)``."""
     return computed(lambda problem, *inputs: correct_results(change(problem), *inputs))
 
 
-def of_spec(**changes: Callable[[Any], Any]) -> Implementation:
+def of_spec(**changes: OtherField) -> Implementation:
     """Solve the problem of another spec: ``changes`` maps names of fields to functions of the spec."""
     return of_problem(with_spec(**changes))
 
 
-def with_spec(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def with_spec(**changes: OtherField) -> OtherProblem:
     """Return a function of a problem that replaces fields of its spec, each by a function of the spec."""
 
-    def change(problem: Any) -> Any:
-        spec: Spec = problem.spec
+    def change(problem: Problem) -> Problem:
+        spec = problem.spec
         return replace(problem, spec=replace(spec, **{name: value(spec) for name, value in changes.items()}))
 
     return change
@@ -99,7 +105,7 @@ def of_results(change: Callable[..., tuple[Array, ...]]) -> Implementation:
     return computed(lambda problem, *inputs: change(correct_results(problem, *inputs), problem, *inputs))
 
 
-def of_input(name: str, change: Callable[[Array, Any], Array]) -> Implementation:
+def of_input(name: str, change: Callable[..., Array]) -> Implementation:
     """Read ``change(array, problem)`` in place of the input ``name``, where there is one."""
 
     def formula(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
@@ -193,7 +199,7 @@ def _write_into_input(problem: Problem, *inputs: Array, out: Out) -> None:
 
 def _stale() -> Implementation:
     """Return the previous results where their shapes fit: a cache with too small a key."""
-    kept: dict[Any, tuple[Array, ...]] = {}
+    kept: dict[tuple[Problem, np.dtype[np.generic]], tuple[Array, ...]] = {}
 
     def run(problem: Problem, *inputs: Array, out: Out) -> None:
         targets = _tuple(out)
@@ -205,15 +211,15 @@ def _stale() -> Implementation:
     return run
 
 
-def _last_image_missing(result: Array, *_: Any) -> None:
+def _last_image_missing(result: Array, *_: object) -> None:
     if len(result) > 1:
         result[-1] = 0
 
 
-def _channel_tail_missing(result: Array, *_: Any) -> None:
+def _channel_tail_missing(result: Array, *_: object) -> None:
     result[..., result.shape[-1] // 4 * 4 :] = 0
 
 
-def _channels_first(result: Array, *_: Any) -> Array:
+def _channels_first(result: Array, *_: object) -> Array:
     n, height, width, channels = result.shape
     return result.reshape(n, channels, height, width).transpose(0, 2, 3, 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from hypothesis import strategies as st
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
@@ -12,13 +15,13 @@ def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
     return st.tuples(st.integers(low, high), st.integers(low, high))
 
 
-def seldom(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def seldom(usual: T, strategy: st.SearchStrategy[U]) -> st.SearchStrategy[T | U]:
     """Draw ``usual`` three times out of four."""
     alone = st.just(usual)  # made once: Hypothesis examines every new strategy
     return st.integers(0, 3).flatmap(lambda k: strategy if k == 3 else alone)
 
 
-def often(usual: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def often(usual: T, strategy: st.SearchStrategy[U]) -> st.SearchStrategy[T | U]:
     """Draw ``usual`` every second time: for parameters of which two must occur together to expose a mistake."""
     alone = st.just(usual)
     return st.booleans().flatmap(lambda other: strategy if other else alone)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from mpsref.arguments.arrays import Array
+from mpsref.registry import Spec
 
-Call: TypeAlias = Callable[[], Any]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Call: TypeAlias = Callable[[], object]
 
 Outs: TypeAlias = tuple[Array, ...] | None
 """Memory for the results, or ``None`` for new memory at each call."""
@@ -21,12 +26,12 @@ class JointEquivalent(NamedTuple):
     """Several operations of a kernel that PyTorch computes in one."""
 
     methods: tuple[str, ...]
-    equivalent: Callable[[Any, Any, Mapping[str, Array]], Call | None]
+    equivalent: Callable[[ModuleType, Spec, Mapping[str, Array]], Call | None]
     """``equivalent(torch, spec, arrays by name)`` returns the call, or ``None`` without one."""
 
 
 @contextlib.contextmanager
-def session(threads: int) -> Iterator[tuple[Any, str]]:
+def session(threads: int) -> Iterator[tuple[ModuleType | None, str]]:
     """Yield PyTorch with this many threads, and its version; without PyTorch ``None`` and the reason."""
     try:
         import torch
@@ -42,12 +47,13 @@ def session(threads: int) -> Iterator[tuple[Any, str]]:
         torch.set_num_threads(before)
 
 
-def nchw(torch: Any, array: Array) -> Any:
+def nchw(torch: ModuleType, array: Array) -> Tensor:
     """Return a channels-last tensor on the memory of an NHWC array."""
-    return torch.from_numpy(array).permute(0, 3, 1, 2)
+    tensor: Tensor = torch.from_numpy(array)
+    return tensor.permute(0, 3, 1, 2)
 
 
-def arrays(result: Any) -> tuple[Array, ...]:
+def arrays(result: object) -> tuple[Array, ...]:
     """Return the result of a call, a tensor or a tuple of them, as arrays whose channels, if any, come last."""
-    tensors = result if isinstance(result, (tuple, list)) else (result,)
+    tensors = cast("Sequence[Tensor]", result if isinstance(result, (tuple, list)) else (result,))
     return tuple((tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).numpy() for tensor in tensors)

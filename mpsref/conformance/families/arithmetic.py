@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from hypothesis import strategies as st
@@ -35,6 +36,9 @@ from mpsref.kernels.arithmetic import (
 from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.kernels.compare import COMPARISONS, CompareForward
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -192,7 +196,7 @@ OPERANDS: MutantTable = {
 }
 
 
-def _exchanged(problem: Any, x: Array, y: Array) -> Array:
+def _exchanged(problem: BroadcastProblem, x: Array, y: Array) -> Array:
     """Compute y op x instead of x op y."""
     spec, (primary, secondary) = problem.spec, problem.spec.operands
     fields: Any = {"primary_strides": secondary.strides, "primary_offset": secondary.offset}
@@ -201,13 +205,13 @@ def _exchanged(problem: Any, x: Array, y: Array) -> Array:
     return correct(replace(problem, spec=replace(spec, **fields), **shapes), y, x)
 
 
-def _bias_after_clamp(result: Array, problem: Any, x: Array, y: Array) -> Array:
+def _bias_after_clamp(result: Array, problem: ArithmeticForward, x: Array, y: Array) -> Array:
     spec = problem.spec
     bare = before_clamp(replace(problem, spec=replace(spec, bias=0.0)), x, y)
     return np.asarray(np.clip(bare, spec.minimum_value, spec.maximum_value) + spec.bias)
 
 
-def _scaled_divisor(result: Array, problem: Any, x: Array, y: Array) -> Array:
+def _scaled_divisor(result: Array, problem: ArithmeticForward, x: Array, y: Array) -> Array:
     """(p x / y) q: the scale of the divisor multiplies."""
     if problem.spec.operation != "divide":
         return result
@@ -249,7 +253,7 @@ def _of_terms(change: Callable[..., Array]) -> Implementation:
 def _masked_by(rule: Callable[..., Array]) -> Implementation:
     """Mask by ``rule(r', spec)`` instead of the two strict bounds."""
 
-    def change(values: Array, problem: Any, k: int, g: Array, *operands: Array) -> Array:
+    def change(values: Array, problem: ArithmeticGradient, k: int, g: Array, *operands: Array) -> Array:
         if not problem.spec.clamps:
             return values
         free = replace(problem, spec=replace(problem.spec, minimum_value=-np.inf, maximum_value=np.inf))
@@ -259,18 +263,18 @@ def _masked_by(rule: Callable[..., Array]) -> Implementation:
     return _of_terms(change)
 
 
-def _own_operand(values: Array, problem: Any, k: int, g: Array, *operands: Array) -> Array:
+def _own_operand(values: Array, problem: ArithmeticGradient, k: int, g: Array, *operands: Array) -> Array:
     """dx = g x: the gradient of a product takes the operand that it belongs to."""
     if problem.spec.operation != "multiply" or problem.wanted != "both":
         return values
     return terms(problem, g, *operands)[1 - k]
 
 
-def _one_scale(values: Array, problem: Any, *_: Any) -> Array:
+def _one_scale(values: Array, problem: ArithmeticGradient, *_: object) -> Array:
     return values / problem.spec.secondary_scale if problem.spec.operation == "multiply" else values
 
 
-def _no_sign(values: Array, problem: Any, k: int, *_: Array) -> Array:
+def _no_sign(values: Array, problem: ArithmeticGradient, k: int, *_: Array) -> Array:
     return -values if k and problem.spec.operation == "subtract" else values
 
 
@@ -303,7 +307,7 @@ def _over_the_batch(result: Array, operand: Operand, count: float) -> Array:
 def _only(axis: int) -> Implementation:
     """The sum over one of the folded axes is missing: the first element is taken."""
 
-    def change(values: Array, problem: Any, k: int, *_: Array) -> Array:
+    def change(values: Array, problem: ArithmeticGradient, k: int, *_: Array) -> Array:
         if problem.spec.operands[k].strides[axis - 1]:
             return values
         first = np.arange(values.shape[axis]) == 0
@@ -340,7 +344,7 @@ def _other(**names: str) -> Implementation:
     return of_spec(comparison_type=lambda spec: names.get(spec.comparison_type, spec.comparison_type))
 
 
-def _ordered_by_threshold(result: Array, problem: Any, x: Array, y: Array) -> Array:
+def _ordered_by_threshold(result: Array, problem: CompareForward, x: Array, y: Array) -> Array:
     """Compute x < y + threshold."""
     if problem.spec.comparison_type in ("equal", "notequal"):
         return result
@@ -409,14 +413,16 @@ def gradient(operation: Name) -> Adapter:
 # --- PyTorch equivalents ----------------------------------------------------------------------------------------------
 
 
-def torch_arithmetic(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_arithmetic(
+    torch: ModuleType, problem: ArithmeticForward | ArithmeticGradient, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return a sum, product or quotient with scales but without clamp and offsets, or both gradients."""
     spec = problem.spec
     if spec.clamps or spec.bias or any(any(operand.offset) for operand in spec.operands):
         return None
     tensors = [nchw(torch, array) for array in inputs]
     targets = [nchw(torch, out) for out in outs] if outs else [None, None]
-    if problem.method == "gradient":
+    if isinstance(problem, ArithmeticGradient):
         return _gradient(torch, problem, tensors, targets)
     x, y = tensors
     if spec.operation in ("multiply", "divide"):
@@ -429,7 +435,9 @@ def torch_arithmetic(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     return lambda: torch.add(x * spec.primary_scale, y, alpha=sign * spec.secondary_scale, out=targets[0])
 
 
-def _gradient(torch: Any, problem: Any, tensors: list[Any], targets: list[Any]) -> Call | None:
+def _gradient(
+    torch: ModuleType, problem: ArithmeticGradient, tensors: list[Tensor], targets: Sequence[Tensor | None]
+) -> Call | None:
     """Return both gradients; that of an operand which is as large as the result, and not scaled, is a copy."""
     spec = problem.spec
     if (spec.primary_scale, spec.secondary_scale) != (1, 1):
@@ -437,7 +445,7 @@ def _gradient(torch: Any, problem: Any, tensors: list[Any], targets: list[Any]) 
     folded = [tuple((2, 3, 1)[axis] for axis, t in enumerate(operand.strides) if t == 0) for operand in spec.operands]
     g, *operands = tensors
 
-    def terms(k: int, out: Any) -> Any:
+    def terms(k: int, out: Tensor | None) -> object:
         if spec.operation == "multiply":
             return torch.mul(g, operands[1 - k], out=out)
         if spec.operation == "subtract" and k == 1:
@@ -446,7 +454,7 @@ def _gradient(torch: Any, problem: Any, tensors: list[Any], targets: list[Any]) 
             return g
         return g.clone() if out is None else out.copy_(g)
 
-    def both() -> Any:
+    def both() -> object:
         return [
             torch.sum(terms(k, None), axes, keepdim=True, out=targets[k]) if axes else terms(k, targets[k])
             for k, axes in enumerate(folded)

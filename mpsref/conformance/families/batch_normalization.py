@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Self, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -34,9 +35,11 @@ from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import (
     BatchNormalization,
     BatchProblem,
+    Counted,
     Gradient,
     Inputs,
     Reduction,
+    Scaled,
     Statistics,
     StatisticsGradient,
     merged,
@@ -44,7 +47,10 @@ from mpsref.kernels.batch_normalization import (
 )
 from mpsref.kernels.neuron import slope, value
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.registry import Backend, Implementation, Problem
+from mpsref.registry import Backend, Implementation, Problem, Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -65,7 +71,7 @@ def problems(method: str) -> st.SearchStrategy[Problem]:
     small = st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9))
     few = st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2), st.integers(1, 9))
     large = st.tuples(st.integers(1, 2), st.integers(1, 40), st.integers(1, 40), st.integers(1, 6))
-    call: dict[str, st.SearchStrategy[Any]] = {}
+    call: dict[str, st.SearchStrategy[int]] = {}
     if method != "forward":
         call["count"] = st.sampled_from([0, 0, 1, 2, 7, 100, 5000])
     if method != "statistics":
@@ -79,9 +85,10 @@ def problems(method: str) -> st.SearchStrategy[Problem]:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def _with_shape(problem: Any, images: int, **changes: Any) -> Any:
-    """Return the problem with another number of images."""
-    return replace(problem, source_shape=(images, *problem.source_shape[1:]), **changes)
+def _of_image(problem: Reduction, count: int) -> Reduction:
+    """Return the problem of a single image, after ``count`` pixels."""
+    _, height, width, channels = problem.source_shape
+    return replace(problem, source_shape=(1, height, width, channels), count=count)
 
 
 def _able(problem: Problem, backend: Backend, *methods: str) -> bool:
@@ -99,7 +106,7 @@ def batch_in_any_order(case: Case, backend: Backend) -> None:
     sums = vectors[len(others) :]
     n, height, width, _ = problem.source_shape
     for k in reversed(range(n)):
-        one = _with_shape(problem, 1, count=done)
+        one = _of_image(problem, done)
         sums = compute(one, backend, *(picture[k : k + 1] for picture in pictures), *others, *sums)
         done += height * width
     for name, first, second, (_, terms) in zip(("first", "second"), whole, sums, expected(case), strict=True):
@@ -275,7 +282,11 @@ def closed_form(case: Case, backend: Backend) -> None:
 
 # --- mutants: given statistics ----------------------------------------------------------------------------------------
 
-Step: TypeAlias = Callable[[Any, Inputs], Array]
+Step: TypeAlias = Callable[..., Array]
+"""``step(problem, inputs)`` computes an array."""
+
+OfXhat: TypeAlias = Callable[[Scaled, Inputs, Array], Array]
+"""``step(problem, inputs, xhat)`` computes an array."""
 
 AXES = (0, 1, 2)
 
@@ -290,7 +301,7 @@ def _given(problem: BatchProblem, inputs: tuple[Array, ...]) -> Inputs:
 def _reading(**changes: Step) -> Implementation:
     """Compute on other inputs: ``changes`` maps names of inputs to functions of the problem and all inputs."""
 
-    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+    def formula(problem: Scaled, *inputs: Array) -> tuple[Array, ...]:
         given = _given(problem, inputs)
         others = {name: change(problem, given) for name, change in changes.items()}
         named = zip(problem.input_shapes, inputs, strict=True)
@@ -304,19 +315,19 @@ def _formula(step: Step) -> Implementation:
     return computed(lambda problem, *inputs: step(problem, _given(problem, inputs)))
 
 
-def _root(problem: Any, given: Inputs) -> Array:
+def _root(problem: Scaled, given: Inputs) -> Array:
     return np.asarray(1 / np.sqrt(given.variance + problem.spec.epsilon))
 
 
-def _epsilon_outside(problem: Any, given: Inputs) -> Array:
+def _epsilon_outside(problem: Scaled, given: Inputs) -> Array:
     return np.asarray(1 / (np.sqrt(given.variance) + problem.spec.epsilon))
 
 
-def _xhat(problem: Any, given: Inputs, root: Step = _root) -> Array:
+def _xhat(problem: Scaled, given: Inputs, root: Step = _root) -> Array:
     return np.asarray((given.x - given.mean) * root(problem, given))
 
 
-def _activated(problem: Any, z: Array) -> Array:
+def _activated(problem: Scaled, z: Array) -> Array:
     return z if problem.spec.neuron is None else value(problem.spec.neuron, z)
 
 
@@ -331,7 +342,7 @@ _GIVEN_STATISTICS: MutantTable = {
 def _statistics(change: Callable[..., tuple[Array, Array]]) -> Implementation:
     """Compute ``change(b, mean, m2, n, earlier mean, earlier m2, pixels)``: b pixels now, n earlier."""
 
-    def formula(problem: Any, x: Array, *state: Array) -> tuple[Array, ...]:
+    def formula(problem: Statistics, x: Array, *state: Array) -> tuple[Array, ...]:
         mean, m2 = statistics(replace(problem, count=0), x)
         before = state or (np.zeros_like(mean), np.zeros_like(m2))
         return change(problem.pixels, mean, m2, problem.count, *before, x.reshape(-1, problem.channels))
@@ -342,7 +353,9 @@ def _statistics(change: Callable[..., tuple[Array, Array]]) -> Implementation:
 def _own(change: Callable[..., tuple[Array, Array]]) -> Implementation:
     """Compute other statistics of one call, ``change(pixels, mean, m2)``, and merge them correctly."""
 
-    def formula(b: int, mean: Array, m2: Array, n: int, before: Array, m2_before: Array, pixels: Array) -> Any:
+    def formula(
+        b: int, mean: Array, m2: Array, n: int, before: Array, m2_before: Array, pixels: Array
+    ) -> tuple[Array, Array]:
         wrong = change(pixels, mean, m2)
         return merged(n, before, m2_before, b, *wrong) if n else wrong
 
@@ -352,7 +365,9 @@ def _own(change: Callable[..., tuple[Array, Array]]) -> Implementation:
 def _merging(change: Callable[..., tuple[Array, Array]]) -> Implementation:
     """Merge the statistics of one call and the earlier ones by another formula."""
 
-    def formula(b: int, mean: Array, m2: Array, n: int, before: Array, m2_before: Array, pixels: Array) -> Any:
+    def formula(
+        b: int, mean: Array, m2: Array, n: int, before: Array, m2_before: Array, pixels: Array
+    ) -> tuple[Array, Array]:
         return change(b, mean, m2, n, before, m2_before) if n else (mean, m2)
 
     return _statistics(formula)
@@ -384,11 +399,11 @@ _STATISTICS: MutantTable = {
 # --- mutants: forward -------------------------------------------------------------------------------------------------
 
 
-def _of_xhat(formula: Callable[[Any, Inputs, Array], Array]) -> Implementation:
+def _of_xhat(formula: OfXhat) -> Implementation:
     return _formula(lambda p, given: formula(p, given, _xhat(p, given)))
 
 
-def _fused(problem: Any, given: Inputs) -> Array:
+def _fused(problem: Scaled, given: Inputs) -> Array:
     """One multiplication and one addition, in float32, which cancel where the mean is far from 0."""
     factor = (given.gamma * _root(problem, given)).astype(np.float32)
     offset = (given.beta - given.mean * factor).astype(np.float32)
@@ -410,10 +425,10 @@ _FORWARD: MutantTable = {
 # --- mutants: the two gradients ---------------------------------------------------------------------------------------
 
 
-def _slope_at(at: Callable[[Any, Inputs, Array], Array]) -> Step:
+def _slope_at(at: OfXhat) -> Step:
     """Return g times the slope of the neuron at ``at(problem, inputs, xhat)``."""
 
-    def step(p: Any, given: Inputs) -> Array:
+    def step(p: Scaled, given: Inputs) -> Array:
         z = at(p, given, _xhat(p, given))
         return np.asarray(given.g if p.spec.neuron is None else given.g * slope(p.spec.neuron, z))
 
@@ -430,10 +445,10 @@ _WRONG_DZ: Mapping[str, Step] = {
 }
 
 
-def _sums(product: Callable[[Any, Inputs, Array], tuple[Array, Array]]) -> Implementation:
+def _sums(product: Callable[[StatisticsGradient, Inputs, Array], tuple[Array, Array]]) -> Implementation:
     """Return the sums over all pixels of ``product(problem, inputs, dz)``, added to the earlier ones."""
 
-    def formula(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+    def formula(problem: StatisticsGradient, *inputs: Array) -> tuple[Array, ...]:
         given = _given(problem, inputs)
         first, second = (terms.sum(AXES) for terms in product(problem, given, _dz(problem, given)))
         return (first + given.dbeta, second + given.dgamma) if problem.count else (first, second)
@@ -445,7 +460,7 @@ def _sums_of_dz(dz: Step) -> Implementation:
     return _sums(lambda p, given, _: (dz(p, given), dz(p, given) * _xhat(p, given)))
 
 
-def _without_earlier(results: tuple[Array, ...], problem: Any, *inputs: Array) -> tuple[Array, ...]:
+def _without_earlier(results: tuple[Array, ...], problem: StatisticsGradient, *inputs: Array) -> tuple[Array, ...]:
     earlier = inputs[-2:] if problem.count else (0, 0)
     return tuple(result - before for result, before in zip(results, earlier, strict=True))
 
@@ -466,12 +481,12 @@ def _dx(
     dz: Step = _dz,
     of_mean: float = 1,
     of_variance: float = 1,
-    n: Callable[[Any], int] = lambda p: p.count,
+    n: Callable[[Gradient], int] = lambda p: p.count,
     root: Step = _root,
 ) -> Implementation:
     """Compute dx with other factors of its terms, another n, another root, or another dz."""
 
-    def step(p: Any, given: Inputs) -> Array:
+    def step(p: Gradient, given: Inputs) -> Array:
         h, xhat = dz(p, given), _xhat(p, given, root)
         if p.count:
             h = h - (of_mean * given.dbeta + of_variance * xhat * given.dgamma) / n(p)
@@ -480,7 +495,7 @@ def _dx(
     return _formula(step)
 
 
-def _with_terms_of_batch(problem: Any, *inputs: Array) -> Array:
+def _with_terms_of_batch(problem: Gradient, *inputs: Array) -> Array:
     if problem.count:
         return correct(problem, *inputs)
     given = _given(problem, inputs)
@@ -525,22 +540,19 @@ def _golden_inference(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 def _golden_matrix(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Compare a matrix, as an image, with its own statistics where the kernel computed them."""
     norm, x = BatchNormalization(entry.parameters["epsilon"]), entry.image("x")
-    vectors: Iterator[Any] = (
-        entry.inputs[name].array if name in entry.inputs else None for name in ("mean", "variance", "gamma", "beta")
-    )
-    mean, variance, gamma, beta = vectors
+    given = {name: entry.inputs[name].array for name in ("mean", "variance", "gamma", "beta") if name in entry.inputs}
     if entry.parameters.get("compute_statistics"):
         seen = norm.statistics(x, backend=backend)
-        mean, variance = seen.mean, np.asarray(seen.variance)
-        yield Comparison("mean", mean, entry.expected["mean"])
-        yield Comparison("variance", variance, entry.expected["variance"])
-    yield Comparison("y", norm.forward(x, mean, variance, gamma, beta, backend=backend), entry.expected["y"])
+        given |= {"mean": seen.mean, "variance": np.asarray(seen.variance)}
+        for name in ("mean", "variance"):
+            yield Comparison(name, given[name], entry.expected[name])
+    yield Comparison("y", norm.forward(x, **given, backend=backend), entry.expected["y"])
 
 
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: BatchProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return the four operations; ``None`` with a neuron, and into given memory.
 
     PyTorch has the statistics, the forward pass with given statistics, and the two sums of the gradient. Its gradient
@@ -548,11 +560,11 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     """
     if outs or problem.spec.activates:
         return None
-    given = problem.named(inputs)
+    given, counted = problem.named(inputs), isinstance(problem, Counted) and problem.count
     x = nchw(torch, given.x)
     aten = torch.ops.aten
     if problem.method == "statistics":
-        return None if problem.count else _torch_statistics(aten, x, problem.pixels)
+        return None if counted else _torch_statistics(aten, x, problem.pixels)
     mean, variance, gamma, beta = (
         None if vector is None else torch.from_numpy(vector)
         for vector in (given.mean, given.variance, given.gamma, given.beta)
@@ -560,12 +572,12 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     epsilon = problem.spec.epsilon
     if problem.method == "forward":
         return lambda: aten.native_batch_norm(x, gamma, beta, mean, variance, False, 0.0, epsilon)[0]
-    if problem.count:
+    if counted:
         return None
     g = nchw(torch, given.g)
     mask = [problem.method == "gradient", *[problem.method == "statistics_gradient"] * 2]
 
-    def backward() -> Any:
+    def backward() -> object:
         dx, dgamma, dbeta = aten.native_batch_norm_backward(
             g, x, gamma, mean, variance, None, None, False, epsilon, mask
         )
@@ -574,22 +586,23 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     return backward
 
 
-def _torch_statistics(aten: Any, x: Any, n: int) -> Call:
-    def statistics() -> Any:
+def _torch_statistics(aten: ModuleType, x: Tensor, n: int) -> Call:
+    def statistics() -> tuple[Tensor, Tensor]:
         mean, variance = aten.batch_norm_update_stats(x, None, None, 0.0)
         return mean, variance * n
 
     return statistics
 
 
-def training_step(torch: Any, spec: Any, arrays: Mapping[str, Array]) -> Call | None:
+def training_step(torch: ModuleType, spec: Spec, arrays: Mapping[str, Array]) -> Call | None:
     """Return a forward pass with the statistics of its batch, and the backward pass; ``None`` with a neuron."""
+    assert isinstance(spec, BatchNormalization)
     if spec.activates:
         return None
     aten, g, x = torch.ops.aten, nchw(torch, arrays["g"]), nchw(torch, arrays["x"])
     gamma, beta = (torch.from_numpy(arrays[name]) if name in arrays else None for name in ("gamma", "beta"))
 
-    def step() -> Any:
+    def step() -> tuple[Tensor, ...]:
         y, mean, root = aten.native_batch_norm(x, gamma, beta, None, None, True, 0.0, spec.epsilon)
         mask = [True, gamma is not None, beta is not None]
         return y, *aten.native_batch_norm_backward(g, x, gamma, None, None, mean, root, True, spec.epsilon, mask)

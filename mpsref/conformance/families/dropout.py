@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
 from mpsref.kernels import Dropout, dropout
-from mpsref.kernels.dropout import DropoutProblem, MaskProblem
+from mpsref.kernels.dropout import DropoutProblem, MaskedProblem, MaskProblem
 from mpsref.registry import Backend, Implementation, Problem
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def problems(method: str) -> st.SearchStrategy[Problem]:
         mask_strides=often((1, 1, 1), st.tuples(*[st.integers(0, 1)] * 3)),
     )
     shapes = st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 9))
-    call: dict[str, Any] = {}
+    call: dict[str, st.SearchStrategy[int]] = {}
     if method == "mask":
         call = {"sequence": INTEGERS_64, "first_image_index": seldom(0, st.integers(0, 2**32 - 4))}
     return st.builds(Dropout.problems[method], specs, shapes, **call)
@@ -124,7 +124,7 @@ def _strides_swapped(problem: MaskProblem) -> Array:
     return np.resize(wrong, problem.result_shapes[0])
 
 
-def _other_problem(**fields: Callable[[MaskProblem], Any]) -> Implementation:
+def _other_problem(**fields: Callable[[MaskProblem], object]) -> Implementation:
     return of_problem(lambda p: replace(p, **{name: value(p) for name, value in fields.items()}))
 
 
@@ -181,7 +181,7 @@ _IMAGE_MUTANTS: MutantTable = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: MaskedProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return the product with mask and scale, which is the gradient of PyTorch; it has no other masks than its own."""
     if problem.method == "mask":
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -31,6 +32,9 @@ from mpsref.kernels.loss import (
     weighted,
 )
 from mpsref.registry import Backend, Implementation, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -175,7 +179,7 @@ def _filled_up(values: Array, problem: LossProblem) -> Array:
     return np.pad(values, ((0, 0), (0, 0), (0, 0), (0, problem.result_shapes[0][3] - values.shape[3])))
 
 
-def _of_inputs(change: Callable[[dict[str, Array], Any], dict[str, Array]]) -> Implementation:
+def _of_inputs(change: Callable[[dict[str, Array], LossProblem], dict[str, Array]]) -> Implementation:
     """Compute on other inputs: ``change(arrays by name, problem)``."""
 
     def formula(problem: LossProblem, *inputs: Array) -> Array:
@@ -188,7 +192,7 @@ def _without(name: str) -> Implementation:
     return _of_inputs(lambda arrays, problem: {key: a for key, a in arrays.items() if key != name})
 
 
-def _changed(name: str, change: Callable[[Array, Any], Array]) -> Implementation:
+def _changed(name: str, change: Callable[[Array, LossProblem], Array]) -> Implementation:
     return _of_inputs(
         lambda arrays, problem: arrays | ({name: change(arrays[name], problem)} if name in arrays else {})
     )
@@ -372,7 +376,7 @@ def _golden_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: LossProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return a loss or its gradient by predictions, with the weight 1 and without weights and source gradient."""
     spec = problem.spec
     unweighted = spec.weight == 1 and not problem.weighted and problem.label_channels == problem.source_shape[3]
@@ -389,11 +393,11 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     return _torch_gradient(torch, spec, y, t) if problem.method == "gradient" else None
 
 
-def _torch_elements(torch: Any, spec: Loss, channels: int, y: Any, t: Any) -> Call | None:
+def _torch_elements(torch: ModuleType, spec: Loss, channels: int, y: Tensor, t: Tensor) -> Callable[[], Tensor] | None:
     """Return the losses of all elements, of all pixels for softmax."""
     functional = torch.nn.functional
     smoothed = {"label_smoothing": spec.label_smoothing}
-    calls: dict[str, Call] = {
+    calls: dict[str, Callable[[], Tensor]] = {
         "meanabsoluteerror": lambda: functional.l1_loss(y, t, reduction="none"),
         "meansquarederror": lambda: functional.mse_loss(y, t, reduction="none"),
         "huber": lambda: functional.huber_loss(y, t, reduction="none", delta=spec.delta),
@@ -405,7 +409,7 @@ def _torch_elements(torch: Any, spec: Loss, channels: int, y: Any, t: Any) -> Ca
     return calls.get(spec.type) if not spec.label_smoothing or same_classes else None
 
 
-def _torch_gradient(torch: Any, spec: Loss, y: Any, t: Any) -> Call | None:
+def _torch_gradient(torch: ModuleType, spec: Loss, y: Tensor, t: Tensor) -> Call | None:
     """Return the gradient of the sum."""
     if spec.label_smoothing:
         return None

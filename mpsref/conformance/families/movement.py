@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -23,8 +24,9 @@ from mpsref.conformance.strategies import often, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient, ConcatenationProblem
-from mpsref.kernels.pad import EDGES, PadGradient, PadProblem
-from mpsref.kernels.reshape import ORDERS
+from mpsref.kernels.pad import EDGES, Edge, PadForward, PadGradient, PadProblem
+from mpsref.kernels.reshape import ORDERS, ElementOrder, ReshapeProblem
+from mpsref.kernels.slice_ import SliceProblem
 from mpsref.registry import Backend, ImageProblem, Implementation, Operation, OperationKey, Problem, Spec
 
 # --- strategies -------------------------------------------------------------------------------------------------------
@@ -65,8 +67,9 @@ def padding(draw: st.DrawFn, method: str) -> Problem:
     shape = draw(SHAPES)
     sizes = st.tuples(st.integers(0, 3), st.integers(0, 3) | st.integers(0, 9), often(0, st.integers(0, 3)))
     before, after = draw(sizes), draw(sizes)
+    constant: Edge = "constant"
     edges = st.sampled_from(EDGES)
-    edge_mode = draw(edges | seldom("constant", edges) if method == "forward" else edges)
+    edge_mode = draw(edges | seldom(constant, edges) if method == "forward" else edges)
     fills = None
     if edge_mode == "constant" and draw(st.booleans()):
         channels = before[2] + shape[3] + after[2]
@@ -136,22 +139,22 @@ def _joined(offsets: Callable[[ConcatenationForward], list[int]], order: int = 1
     return of_result(change)
 
 
-def _tight(problem: Any) -> list[int]:
+def _tight(problem: ConcatenationProblem) -> list[int]:
     return [sum(problem.channels[:k]) for k in range(len(problem.channels))]
 
 
-def _right_aligned(problem: Any) -> list[int]:
+def _right_aligned(problem: ConcatenationProblem) -> list[int]:
     """Padding comes before the channels of a source."""
     pads = (problem.spec.aligned(c) - c for c in problem.channels)
     return [offset + pad for offset, pad in zip(problem.offsets, pads, strict=True)]
 
 
-def _reversed_offsets(problem: Any) -> list[int]:
+def _reversed_offsets(problem: ConcatenationProblem) -> list[int]:
     sizes = [problem.spec.aligned(c) for c in problem.channels[::-1]]
     return [sum(sizes[:k]) for k in range(len(sizes))]
 
 
-def _padded_with(value: Callable[[Array], Any]) -> Implementation:
+def _padded_with(value: Callable[[Array], Array | float]) -> Implementation:
     """Padding channels are not 0."""
 
     def change(result: Array, problem: ConcatenationForward, *xs: Array) -> None:
@@ -211,7 +214,7 @@ _CONCATENATION_GRADIENT: MutantTable = {
 def _moved(change: Callable[[Triple], Triple]) -> Implementation:
     """Cut a box of the same size at another offset."""
 
-    def moved(problem: Any) -> Any:
+    def moved(problem: SliceProblem) -> SliceProblem:
         spec = replace(problem.spec, offset=change(problem.spec.offset), size=problem.part_shape[1:])
         return replace(problem, spec=spec)
 
@@ -221,7 +224,7 @@ def _moved(change: Callable[[Triple], Triple]) -> Implementation:
 def _outside(mode: str) -> Implementation:
     """Outside the image, something other than 0 is read."""
 
-    def change(result: Array, problem: Any, x: Array) -> Array:
+    def change(result: Array, problem: SliceProblem, x: Array) -> Array:
         for axis, (offset, size) in enumerate(zip(problem.spec.offset, problem.part_shape[1:], strict=True), start=1):
             read = np.arange(size) + offset
             length = x.shape[axis]
@@ -268,7 +271,7 @@ def _zeros_in_padding_channels(result: Array, problem: PadProblem, *_: Array) ->
     result[..., first + problem.source_shape[3] :] = 0
 
 
-def _fills_from_the_first_source_channel(problem: Any) -> Any:
+def _fills_from_the_first_source_channel(problem: PadForward) -> PadForward:
     fills, first = problem.spec.fill_values, problem.spec.before[2]
     return replace(problem, spec=replace(problem.spec, fill_values=fills and fills[:1] * first + fills))
 
@@ -318,8 +321,8 @@ def _in_order(*axes: int) -> Implementation:
     return of_result(lambda result, problem, source: source.transpose(axes).reshape(result.shape))
 
 
-def _other_order(problem: Any) -> Any:
-    other = "CHW" if problem.spec.element_order == "HWC" else "HWC"
+def _other_order(problem: ReshapeProblem) -> ReshapeProblem:
+    other: ElementOrder = "CHW" if problem.spec.element_order == "HWC" else "HWC"
     return replace(problem, spec=replace(problem.spec, element_order=other))
 
 
@@ -357,7 +360,9 @@ def golden_concatenation(entry: Entry, backend: Backend) -> Iterator[Comparison]
 # --- PyTorch equivalents ----------------------------------------------------------------------------------------------
 
 
-def torch_concatenation(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_concatenation(
+    torch: ModuleType, problem: ConcatenationProblem, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return ``cat`` where no source is padded; of the gradient, copies in place of PyTorch's views."""
     if any(problem.spec.aligned(c) != c for c in problem.channels):
         return None

@@ -6,7 +6,8 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,14 +19,25 @@ from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, of_problem, of_result, with_spec
+from mpsref.conformance.mutants import (
+    LAYOUT_MUTANTS,
+    MutantTable,
+    OtherField,
+    computed,
+    of_problem,
+    of_result,
+    with_spec,
+)
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
-from mpsref.kernels.neuron import TYPES, Neuron, NeuronGradient, slope
+from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, slope
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Implementation, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -42,7 +54,7 @@ def _floats() -> st.SearchStrategy[float]:
 _FACTORS = _eighths(2, 16).flatmap(lambda a: st.sampled_from([a, -a]))
 """Neither tiny nor zero: an argument is divided by them to find its x."""
 
-_PARAMETERS: Mapping[str, dict[str, st.SearchStrategy[Any]]] = {
+_PARAMETERS: Mapping[str, dict[str, st.SearchStrategy[object]]] = {
     "relu": {"a": st.just(0.0) | _floats()},
     "linear": {"a": _floats(), "b": _floats()},
     "hardsigmoid": {"a": st.none() | _eighths(-8, 8) | _floats(), "b": st.none() | _eighths(0, 8)},
@@ -145,7 +157,7 @@ def images_add_up(case: Case, backend: Backend) -> None:
 def _of_type(kinds: str, formula: Callable[[Neuron, Array], Array]) -> Implementation:
     """Compute ``formula(neuron, x)`` as the value, or as the slope, of some types; the others are correct."""
 
-    def change(result: Array, problem: Any, *inputs: Array) -> Array | None:
+    def change(result: Array, problem: NeuronForward | NeuronGradient, *inputs: Array) -> Array | None:
         if problem.spec.type not in kinds.split():
             return None
         *g, x = inputs
@@ -155,7 +167,7 @@ def _of_type(kinds: str, formula: Callable[[Neuron, Array], Array]) -> Implement
     return of_result(change)
 
 
-def _with(kinds: str, **changes: Callable[[Any], Any]) -> Implementation:
+def _with(kinds: str, **changes: OtherField) -> Implementation:
     """Compute with other parameters for some types."""
     change = with_spec(**changes)
     return of_problem(lambda problem: change(problem) if problem.spec.type in kinds.split() else problem)
@@ -184,7 +196,7 @@ def _tanh_gelu(n: Neuron, x: Array) -> Array:
 
 
 def _slope_below_at_zero(n: Neuron, x: Array) -> Array:
-    a: Any = n.a if n.data is None else np.array(n.data)
+    a: float | Array = n.a if n.data is None else np.array(n.data)
     return np.where(x > 0, 1.0, a * np.exp(np.minimum(x, 0)) if n.type == "elu" else a)
 
 
@@ -305,11 +317,13 @@ GOLDEN: dict[str, Adapter] = {
 
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
-Aten = tuple[Any, ...]
+Aten: TypeAlias = "tuple[Callable[..., Tensor], *tuple[object, ...]]"
 """An operation of PyTorch and its arguments."""
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(
+    torch: ModuleType, problem: NeuronForward | NeuronGradient, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return a neuron or its gradient; the other inputs of the gradients of PyTorch are computed in advance."""
     spec = problem.spec
     if problem.method == "parameter_gradient":
@@ -328,7 +342,7 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     return lambda: into(*arguments, **{name: out})
 
 
-def _torch_prelu(torch: Any, spec: Neuron, tensors: list[Any], outs: Outs) -> Call | None:
+def _torch_prelu(torch: ModuleType, spec: Neuron, tensors: list[Tensor], outs: Outs) -> Call | None:
     slopes = torch.from_numpy(np.array(spec.data, np.float32)).reshape(1, -1, 1, 1)
     if outs is not None:
         return None
@@ -344,7 +358,7 @@ def _torch_has_parameters(spec: Neuron) -> bool:
     return (spec.a, spec.b, spec.c) in ((0, 0, 0), (1, 1, 0), (1, 0, -1))
 
 
-def _torch_forward(aten: Any, spec: Neuron, x: Any) -> Aten | None:
+def _torch_forward(aten: ModuleType, spec: Neuron, x: Tensor) -> Aten | None:
     a, b, c = spec.a, spec.b, spec.c
     same_parameters = _torch_has_parameters(spec)
     calls: Mapping[str, Callable[[], Aten | None]] = {
@@ -364,7 +378,7 @@ def _torch_forward(aten: Any, spec: Neuron, x: Any) -> Aten | None:
     return calls[spec.type]() if spec.type in calls else None
 
 
-def _torch_gradient(aten: Any, spec: Neuron, g: Any, x: Any) -> Aten | None:
+def _torch_gradient(aten: ModuleType, spec: Neuron, g: Tensor, x: Tensor) -> Aten | None:
     a, b = spec.a, spec.b
     same_parameters = _torch_has_parameters(spec)
     calls: Mapping[str, Callable[[], Aten | None]] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
@@ -21,8 +22,20 @@ from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
-from mpsref.kernels.optimizers import REGULARIZATIONS, AdamStep, Optimizer, OptimizerStep, regularized, sgd_update
+from mpsref.kernels.optimizers import (
+    REGULARIZATIONS,
+    AdamStep,
+    Optimizer,
+    OptimizerStep,
+    RMSPropStep,
+    SGDStep,
+    regularized,
+    sgd_update,
+)
 from mpsref.registry import Backend, Implementation, Problem, Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -35,7 +48,9 @@ SHARED = {
     "regularization_type": st.sampled_from(REGULARIZATIONS),
     "regularization_scale": st.sampled_from([0.0, 0.1, 0.5, -1.0]),
 }
-OWN: Mapping[type[Spec], tuple[dict[str, Any], dict[str, Any]]] = {
+Strategies: TypeAlias = Mapping[str, st.SearchStrategy[object]]
+
+OWN: Mapping[type[Spec], tuple[Strategies, Strategies]] = {
     StochasticGradientDescent: (
         {"momentum_scale": st.sampled_from([0.9, 0.5, -0.5]), "use_nesterov_momentum": st.booleans()},
         {"momentum": st.booleans()},
@@ -121,7 +136,7 @@ Gradient = Callable[[Optimizer, Array, Array], Array]
 def _with_gradient(gradient: Gradient) -> Implementation:
     """Return the update with another gradient, in place of the clipped, rescaled and regularized one."""
 
-    def formula(problem: Any, g: Array, value: Array, *moments: Array) -> tuple[Array, ...]:
+    def formula(problem: OptimizerStep, g: Array, value: Array, *moments: Array) -> tuple[Array, ...]:
         bare = replace(problem.spec, gradient_rescale=1.0, apply_gradient_clipping=False, regularization_type="none")
         return correct_results(replace(problem, spec=bare), gradient(problem.spec, g, value), value, *moments)
 
@@ -184,10 +199,10 @@ def _update(formula: Callable[..., tuple[Array, ...]]) -> Implementation:
     )
 
 
-def _sgd(update: Callable[..., Any]) -> Implementation:
+def _sgd(update: Callable[..., tuple[Array, Array]]) -> Implementation:
     """Compute ``update(spec, gradient, value, m)`` where there is a momentum; without one the result is correct."""
 
-    def compute(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+    def compute(problem: SGDStep, *inputs: Array) -> tuple[Array, ...]:
         if not problem.momentum:
             return correct_results(problem, *inputs)
         g, value, m = inputs
@@ -197,20 +212,25 @@ def _sgd(update: Callable[..., Any]) -> Implementation:
     return computed(compute)
 
 
-def _momentum_without_rate(s: StochasticGradientDescent, gr: Array, v: Array, m: Array) -> Any:
+def _correct_update(s: StochasticGradientDescent, gr: Array, v: Array, m: Array) -> tuple[Array, Array]:
+    value, momentum = sgd_update(s, gr, v, m, -1)
+    return value, momentum
+
+
+def _momentum_without_rate(s: StochasticGradientDescent, gr: Array, v: Array, m: Array) -> tuple[Array, Array]:
     if s.use_nesterov_momentum:
-        return sgd_update(s, gr, v, m, -1)
+        return _correct_update(s, gr, v, m)
     m = s.momentum_scale * m + gr
     return v - s.learning_rate * m, m
 
 
-def _nesterov_of_old_momentum(s: StochasticGradientDescent, gr: Array, v: Array, m: Array) -> Any:
+def _nesterov_of_old_momentum(s: StochasticGradientDescent, gr: Array, v: Array, m: Array) -> tuple[Array, Array]:
     if not s.use_nesterov_momentum:
-        return sgd_update(s, gr, v, m, -1)
+        return _correct_update(s, gr, v, m)
     return v - s.learning_rate * (gr + s.momentum_scale * m), s.momentum_scale * m + gr
 
 
-def _epsilon_under_root(problem: Any, gr: Array, value: Array, s: Array) -> tuple[Array, ...]:
+def _epsilon_under_root(problem: RMSPropStep, gr: Array, value: Array, s: Array) -> tuple[Array, ...]:
     spec = problem.spec
     s = spec.decay * s + (1 - spec.decay) * gr**2
     return value - spec.learning_rate * gr / np.sqrt(s + spec.epsilon), s
@@ -223,7 +243,7 @@ def _adam(
 ) -> Implementation:
     """Return Adam with another rate, divisor or largest velocity."""
 
-    def formula(problem: Any, gr: Array, value: Array, m: Array, u: Array, *umax: Array) -> tuple[Array, ...]:
+    def formula(problem: AdamStep, gr: Array, value: Array, m: Array, u: Array, *umax: Array) -> tuple[Array, ...]:
         spec = problem.spec
         m, u = spec.beta1 * m + (1 - spec.beta1) * gr, spec.beta2 * u + (1 - spec.beta2) * gr**2
         most = [largest(one, u) for one in umax]
@@ -240,7 +260,7 @@ MUTANTS = {
         "the momentum is without the learning rate": _sgd(_momentum_without_rate),
         "Nesterov looks ahead with the old momentum": _sgd(_nesterov_of_old_momentum),
         "the gradient is damped by 1 - momentum scale": _sgd(
-            lambda s, gr, v, m: sgd_update(s, gr * (1 - s.momentum_scale), v, m, -1)
+            lambda s, gr, v, m: _correct_update(s, gr * (1 - s.momentum_scale), v, m)
         ),
     },
     (RMSProp, "step"): {
@@ -266,10 +286,10 @@ MUTANTS = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def _torch_step(step: Callable[..., Any]) -> TorchEquivalent:
+def _torch_step(step: Callable[..., object]) -> TorchEquivalent:
     """Return the equivalent of ``step(problem, gradient, value, *moments)``, the formulas of ``torch.optim``."""
 
-    def equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    def equivalent(torch: ModuleType, problem: OptimizerStep, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
         spec = problem.spec
         if spec.apply_gradient_clipping or spec.gradient_rescale != 1 or spec.regularization_type == "l1":
             return None
@@ -278,7 +298,7 @@ def _torch_step(step: Callable[..., Any]) -> TorchEquivalent:
         )
         decay = spec.regularization_scale if spec.regularization_type == "l2" else 0
 
-        def call() -> Any:
+        def call() -> object:
             used = gradient.add(value, alpha=decay) if decay else gradient
             return step(problem, used, value, *moments)
 
@@ -287,7 +307,7 @@ def _torch_step(step: Callable[..., Any]) -> TorchEquivalent:
     return equivalent
 
 
-def _torch_sgd(problem: Any, gradient: Any, value: Any, *moments: Any) -> Any:
+def _torch_sgd(problem: SGDStep, gradient: Tensor, value: Tensor, *moments: Tensor) -> object:
     """Return the new values, and the new momentum where there is one."""
     spec = problem.spec
     if not moments:
@@ -299,14 +319,16 @@ def _torch_sgd(problem: Any, gradient: Any, value: Any, *moments: Any) -> Any:
     return value.add(gradient.add(m, alpha=spec.momentum_scale), alpha=-spec.learning_rate), m
 
 
-def _torch_rmsprop(problem: Any, gradient: Any, value: Any, s: Any) -> Any:
+def _torch_rmsprop(problem: RMSPropStep, gradient: Tensor, value: Tensor, s: Tensor) -> tuple[Tensor, ...]:
     """Return the new values and means of squares."""
     spec = problem.spec
     s = s.mul(spec.decay).addcmul_(gradient, gradient, value=1 - spec.decay)
     return value.addcdiv(gradient, s.sqrt().add_(spec.epsilon), value=-spec.learning_rate), s
 
 
-def _torch_adam(problem: Any, gradient: Any, value: Any, m: Any, u: Any, *largest: Any) -> Any:
+def _torch_adam(
+    problem: AdamStep, gradient: Tensor, value: Tensor, m: Tensor, u: Tensor, *largest: Tensor
+) -> tuple[Tensor, ...]:
     """Return the new values, momentum and velocities."""
     spec = problem.spec
     m = m.lerp(gradient, 1 - spec.beta1)

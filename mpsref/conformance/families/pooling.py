@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
 from hypothesis import strategies as st
 
 from mpsref import padding
 from mpsref.arguments.arrays import Array, ImageShape
-from mpsref.arguments.parameters import Pair
+from mpsref.arguments.parameters import Pair, PairLike
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
@@ -30,9 +30,12 @@ from mpsref.conformance.torch_equivalents import Call, Outs, nchw
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
+from mpsref.kernels.pooling_average import AverageForward, AverageGradient
 from mpsref.kernels.pooling_l2norm import norm
 from mpsref.padding import Placement
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
+
+PoolingProblem: TypeAlias = PoolingForward | PoolingGradient
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -55,7 +58,7 @@ def problems(spec_type: type[Pooling], method: str) -> st.SearchStrategy[Problem
     shapes = st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12), st.integers(1, 9))
     sizes = pairs(1, 9)
     if method == "forward":
-        call: dict[str, st.SearchStrategy[Any]] = {"output_size": sizes}
+        call: dict[str, st.SearchStrategy[object]] = {"output_size": sizes}
     else:
         call = {
             "gradient_size": sizes,
@@ -184,7 +187,7 @@ def all_is_given_back(case: Case, backend: Backend) -> None:
 # --- mutants of all pooling kernels -----------------------------------------------------------------------------------
 
 
-def _gradient_image_for_source(problem: PoolingGradient, *inputs: Array, out: Any) -> None:
+def _gradient_image_for_source(problem: PoolingGradient, *inputs: Array, out: Array) -> None:
     """Take the size of the gradient image for that of the source, in N and in the bounds of the image."""
     n, source_height, source_width, c = problem.source_shape
     height, width = problem.gradient_size
@@ -233,7 +236,7 @@ def _moved_by_clip(problem: PoolingGradient) -> PoolingGradient:
     return replace(problem, kernel_offset=(rows.kernel_offset(), columns.kernel_offset()))
 
 
-def _last_row_missing(result: Array, *_: Any) -> None:
+def _last_row_missing(result: Array, *_: object) -> None:
     result[:, -1] = 0
 
 
@@ -255,7 +258,7 @@ _GRADIENT_MUTANTS: MutantTable = {
 }
 
 
-def _window_size(problem: Any) -> float:
+def _window_size(problem: PoolingProblem) -> float:
     return float(np.prod(problem.spec.kernel_size))
 
 
@@ -274,7 +277,7 @@ def _scattered(problem: PoolingGradient, g: Array, x: Array, weights: Callable[.
 # --- mutants of average pooling ---------------------------------------------------------------------------------------
 
 
-def _zero_pad(change: Callable[[Pair], Any]) -> Implementation:
+def _zero_pad(change: Callable[[Pair], PairLike]) -> Implementation:
     return of_spec(zero_pad_size=lambda spec: change(spec.zero_pad_size))
 
 
@@ -296,9 +299,9 @@ _AVERAGE_MUTANTS: MutantTable = {
 def _selecting(choose: Callable[..., Array]) -> Implementation:
     """Return max pooling that selects by ``choose(values, rows, columns) -> weights (N, taps, C)``."""
 
-    def formula(problem: Any, *inputs: Array) -> Array:
+    def formula(problem: PoolingProblem, *inputs: Array) -> Array:
         *g, x = inputs
-        if g:
+        if isinstance(problem, PoolingGradient):
             return _scattered(problem, g[0], x, lambda values, rows, columns, _: choose(values, rows, columns))
         y = np.zeros(problem.result_shapes[0])
         for a, b in np.ndindex(*problem.output_size):
@@ -449,7 +452,7 @@ def pooling_cases(entry: Entry) -> Iterator[tuple[Pair, Pair, list[int], Array]]
         yield kernel, strides, pads, draw((case.get("n", 1), *size, case.get("c", 4)))
 
 
-def _of_pytorch(configuration: dict[str, Any]) -> tuple[Pair, Pair, list[int]]:
+def _of_pytorch(configuration: Mapping[str, Any]) -> tuple[Pair, Pair, list[int]]:
     """Return kernel, strides and pads; to round sizes up is to leave room for another window at the end.
 
     (PyTorch then drops a window that starts in the padding at the end. No published configuration has one.)
@@ -486,7 +489,9 @@ def pooling_node(name: str) -> Adapter:
 # --- PyTorch equivalents ----------------------------------------------------------------------------------------------
 
 
-def average_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def average_pooling(
+    torch: ModuleType, problem: AverageForward | AverageGradient, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return average pooling; ``None`` for windows that PyTorch cannot place."""
     arguments = avg_pool2d(problem)
     if arguments is None:
@@ -504,10 +509,19 @@ def average_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: O
     return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *arguments, None, grad_input=out)
 
 
-def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
+def _kernel_and_strides(spec: Pooling) -> tuple[list[int], list[int]]:
+    return [window.kernel for window in spec.windows], [window.stride for window in spec.windows]
+
+
+def _windows_of(problem: PoolingProblem) -> Pair:
+    """Return the number of windows, (y, x)."""
+    return problem.output_size if isinstance(problem, PoolingForward) else problem.gradient_size
+
+
+def avg_pool2d(problem: AverageForward | AverageGradient) -> tuple[object, ...] | None:
     """Return (kernel, stride, padding, ceil_mode, count_include_pad) for these windows and weights, or ``None``."""
     spec, size = problem.spec, problem.source_shape[1:3]
-    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    outputs = _windows_of(problem)
     pads = [window.center - window.offset for window in spec.windows]
     if any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
         return None
@@ -518,11 +532,11 @@ def avg_pool2d(problem: Any) -> tuple[Any, ...] | None:
         )
         weights = zip(replace(problem, spec=same).reciprocals(), problem.reciprocals(), strict=True)
         if placement.output_size == outputs and all(np.array_equal(a, b) for a, b in weights):
-            return list(spec.kernel_size), list(spec.strides), pads, ceil_mode, include
+            return *_kernel_and_strides(spec), pads, ceil_mode, include
     return None
 
 
-def max_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def max_pooling(torch: ModuleType, problem: PoolingProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return max pooling, whose gradient gets the positions of the maxima for free; ``None`` for other windows."""
     arguments = max_pool2d(problem)
     if arguments is None:
@@ -543,10 +557,10 @@ def max_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs)
     return lambda: backward.grad_input(g, tensor, *arguments, positions, grad_input=out)
 
 
-def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
+def max_pool2d(problem: PoolingProblem) -> tuple[object, ...] | None:
     """Return (kernel, stride, padding, dilation, ceil_mode) for these windows, or ``None``."""
     spec, size = problem.spec, problem.source_shape[1:3]
-    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    outputs = _windows_of(problem)
     pads = [window.center - window.offset for window in spec.windows]
     padded = any(pads) and (spec.edge_mode == "zero" or spec.dilation != (1, 1))  # PyTorch pads with minus infinity
     if padded or any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
@@ -555,18 +569,18 @@ def max_pool2d(problem: Any) -> tuple[Any, ...] | None:
         placement = padding.pytorch(size, spec.kernel_size, spec.strides, (pads[0], pads[1]), spec.dilation, ceil_mode)
         beyond = ceil_mode and spec.edge_mode == "zero"
         if placement.output_size == outputs and not beyond:
-            return list(spec.kernel_size), list(spec.strides), pads, list(spec.dilation), ceil_mode
+            return *_kernel_and_strides(spec), pads, list(spec.dilation), ceil_mode
     return None
 
 
-def l2norm_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def l2norm_pooling(torch: ModuleType, problem: PoolingProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return ``lp_pool2d`` or its gradient through autograd; ``None`` for padded windows, and into given memory."""
     spec = problem.spec
-    outputs = problem.output_size if problem.method == "forward" else problem.gradient_size
+    outputs = _windows_of(problem)
     placement = padding.pytorch(problem.source_shape[1:3], spec.kernel_size, spec.strides)
     if outs or (placement.offset, placement.output_size) != (spec.offset, outputs):
         return None
-    arguments = 2.0, list(spec.kernel_size), list(spec.strides)
+    arguments = 2.0, *_kernel_and_strides(spec)
     pool = torch.nn.functional.lp_pool2d
     if problem.method == "forward":
         tensor = nchw(torch, inputs[0])
@@ -576,7 +590,7 @@ def l2norm_pooling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Ou
         x.requires_grad_()
         y = pool(x, *arguments)
 
-    def backward() -> Any:
+    def backward() -> object:
         with torch.inference_mode(False):
             return torch.autograd.grad(y, x, g, retain_graph=True)[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -28,6 +28,7 @@ from mpsref.kernels.reduce import (
     Over,
     ReduceForward,
     ReduceGradient,
+    ReduceProblem,
     Reduction,
     is_legal,
 )
@@ -109,12 +110,12 @@ def _last(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda part, axes: part.shape[3] - 1 - function(part[..., ::-1], axis=3)
 
 
-def _clip_at_origin(problem: Any) -> Any:
+def _clip_at_origin(problem: ReduceProblem) -> ReduceProblem:
     clip = problem.spec.clip
     return replace(problem, spec=replace(problem.spec, clip=clip and ((0, 0), problem.region[1])))
 
 
-def _mean_of_the_image(result: Array, problem: Any, *_: Array) -> Array:
+def _mean_of_the_image(result: Array, problem: ReduceProblem, *_: Array) -> Array:
     if problem.spec.operation != "mean":
         return result
     whole = np.prod([problem.source_shape[axis] for axis in AXES[problem.spec.over]])
@@ -176,7 +177,7 @@ def _golden_spatial_mean(entry: Entry, backend: Backend) -> Iterator[Comparison]
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: ReduceProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return a reduction of the whole image; none of an index, which PyTorch returns as an integer."""
     spec = problem.spec
     if spec.clip or spec.weight != 1 or spec.operation.startswith("argument") or outs:

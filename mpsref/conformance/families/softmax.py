@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -192,7 +192,7 @@ GOLDEN: dict[str, Adapter] = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call:
+def torch_equivalent(torch: ModuleType, problem: Problem, inputs: tuple[Array, ...], outs: Outs) -> Call:
     """Return the call of either kernel, or of its gradient, over the last axis: the fastest case of PyTorch."""
     aten = torch.ops.aten
     tensors = [torch.from_numpy(array) for array in inputs]

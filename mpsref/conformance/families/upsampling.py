@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from mpsref.geometry import EDGE_MODES
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.crop_and_resize import Box, CropAndResizeForward
 from mpsref.kernels.interpolation import Sampling
-from mpsref.kernels.resize import ResizeForward
+from mpsref.kernels.resize import ResizeForward, ResizeProblem
 from mpsref.kernels.upsampling import Upsampling, UpsamplingProblem
 from mpsref.registry import Backend, Implementation, Operation, OperationKey, Problem
 
@@ -119,7 +119,7 @@ def _matrix(axis: Sampling, weights: Weights) -> Array:
 def _by(weights: Weights) -> Implementation:
     """Sample by other weights, and in the gradient by the adjoint of them."""
 
-    def change(result: Array, problem: Any, image: Array) -> Array:
+    def change(result: Array, problem: UpsamplingProblem | ResizeProblem, image: Array) -> Array:
         y, x = (_matrix(axis, weights) for axis in problem.axes)
         if problem.method == "gradient":
             y, x = y.T, x.T
@@ -191,12 +191,12 @@ _EDGES: MutantTable = {
 }
 
 
-def _mean(result: Array, problem: Any, g: Array) -> Array:
+def _mean(result: Array, problem: UpsamplingProblem, g: Array) -> Array:
     sy, sx = problem.spec.factors
     return np.asarray(result / (sy * sx))
 
 
-def _first_of_block(result: Array, problem: Any, g: Array) -> Array:
+def _first_of_block(result: Array, problem: UpsamplingProblem, g: Array) -> Array:
     sy, sx = problem.spec.factors
     return g[:, ::sy, ::sx]
 
@@ -207,7 +207,7 @@ _ADJOINT: MutantTable = {
 }
 
 
-def _every_second_row_missing(result: Array, *_: Any) -> None:
+def _every_second_row_missing(result: Array, *_: object) -> None:
     result[:, 1::2] = 0
 
 
@@ -327,7 +327,7 @@ def golden_resize(entry: Entry, backend: Backend) -> Iterator[Comparison]:
     """Run an entry of which one corner is known: an aligned result begins with the first pixel of the source."""
     given = entry.parameters
     spec = ResizeBilinear((given["resize_height"], given["resize_width"]), given["align_corners"])
-    x: Any = np.zeros((1, 65, 65, 1), entry.dtype or "float32")
+    x: Array = np.zeros((1, 65, 65, 1), entry.dtype or "float32")
     x[0, 0, 0] = entry.inputs["x00"].array
     yield Comparison("y00", spec.forward(x, backend=backend)[0, 0, 0], entry.expected["y00"])
 
@@ -335,7 +335,9 @@ def golden_resize(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 # --- PyTorch equivalents ----------------------------------------------------------------------------------------------
 
 
-def torch_upsampling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_upsampling(
+    torch: ModuleType, problem: UpsamplingProblem, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return nearest or aligned bilinear interpolation; PyTorch has no other positions."""
     spec = problem.spec
     aten, out = torch.ops.aten, nchw(torch, outs[0]) if outs else None
@@ -345,7 +347,7 @@ def torch_upsampling(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     size = [large_height, large_width]
     if isinstance(spec, UpsamplingNearest):
         forward, backward, corners = aten.upsample_nearest2d, aten.upsample_nearest2d_backward, []
-    elif spec.align_corners:
+    elif isinstance(spec, UpsamplingBilinear) and spec.align_corners:
         forward, backward, corners = aten.upsample_bilinear2d, aten.upsample_bilinear2d_backward, [True]
     else:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from hypothesis import strategies as st
 
@@ -93,16 +93,16 @@ def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Pro
     inputs = groups * (1 if depthwise else draw(st.integers(1, 4)))
     outputs = groups * draw(st.integers(1, 5))
     n, height, width = draw(st.integers(1, 3)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
-    call: dict[str, Any] = {}
+    call: dict[str, Pair | bool] = {}
     if spec_type is FullyConnected:
         height, width = draw(pairs(1, 4))
-        spec: Any = FullyConnected((height, width))
+        spec: WeightedSpec = FullyConnected((height, width))
     else:
         spec = draw({Convolution: _convolutions, ConvolutionTranspose: _transposes}[spec_type](method, groups))
         call["output_size" if method == "forward" else "gradient_size"] = draw(pairs(1, 8))
     if method == "forward":
         call["biased"] = draw(st.booleans())
-        spec = replace(spec, neuron=draw(_neurons(outputs)))
+        spec = replace(cast(Convolution, spec), neuron=draw(_neurons(outputs)))
     problem: Problem = spec.problems[method](spec, (n, height, width, inputs), outputs, **call)
     return problem
 

@@ -180,13 +180,13 @@ def _biases(entry: Entry) -> Array:
     return entry.inputs["biases"].array.astype(np.float32)
 
 
-def _neuron(named: Any) -> Neuron | None:
+def _neuron(named: str | Mapping[str, Any] | None) -> Neuron | None:
     """Return the neuron that an entry names, alone or with its parameters."""
     if named is None:
         return None
     if isinstance(named, str):
         return Neuron(named.lower())
-    return Neuron(named["neuron_type"].lower(), named.get("a"))
+    return Neuron(named["neuron_type"].lower(), *([named["a"]] if "a" in named else []))
 
 
 def transpose_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:

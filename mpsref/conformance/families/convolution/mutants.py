@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import EllipsisType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,14 +26,14 @@ from mpsref.kernels.convolution import WeightedForward, WeightedProblem, by_grou
 from mpsref.kernels.neuron import value
 from mpsref.registry import Implementation, Operation, OperationKey
 
-Change = Callable[[Array, Any], Array]
+Change: TypeAlias = Callable[[Array, WeightedProblem], Array]
 """``change(array, problem)`` returns what is read instead of an input, or written instead of a result."""
 
 
 # --- geometry ---------------------------------------------------------------------------------------------------------
 
 
-def _moved(step: Callable[[int, Any], int]) -> Implementation:
+def _moved(step: Callable[..., int]) -> Implementation:
     """Add ``step(axis, spec)`` to the kernel offset of a transposed convolution."""
     return of_spec(kernel_offset=lambda spec: tuple(o + step(axis, spec) for axis, o in enumerate(spec.kernel_offset)))
 
@@ -60,10 +61,10 @@ def _layout(shape: tuple[int, ...]) -> Change:
     return lambda w, problem: w.reshape([w.shape[axis] for axis in shape]).transpose(np.argsort(shape))
 
 
-def _without(*index: Any) -> Change:
+def _without(*index: int | slice | EllipsisType) -> Change:
     """Set a part of the weights to 0."""
 
-    def change(w: Array, problem: Any) -> Array:
+    def change(w: Array, problem: WeightedProblem) -> Array:
         rest = w.copy()
         rest[index] = 0
         return rest
@@ -87,12 +88,12 @@ WEIGHTS: dict[str, Change] = {
 """Read instead of the weights, or written instead of their gradient."""
 
 
-def _first_group(array: Array, problem: Any) -> Array:
+def _first_group(array: Array, problem: WeightedProblem) -> Array:
     groups = problem.spec.groups
     return np.tile(array[..., : array.shape[-1] // groups], groups)
 
 
-def _interleaved(array: Array, problem: Any) -> Array:
+def _interleaved(array: Array, problem: WeightedProblem) -> Array:
     """Take channel k as one of group ``k % G``, not ``k // (C / G)``."""
     apart = array.reshape(*array.shape[:-1], -1, problem.spec.groups)
     return apart.swapaxes(-1, -2).reshape(array.shape)
@@ -107,7 +108,7 @@ CHANNELS: dict[str, Change] = {
 
 def _stale_weights() -> Implementation:
     """Keep the weights of the first call for a problem."""
-    kept: dict[Any, Array] = {}
+    kept: dict[WeightedProblem, Array] = {}
     return computed(
         lambda problem, first, weights, *others: correct_results(
             problem, first, kept.setdefault(problem, weights.copy()), *others
@@ -150,11 +151,11 @@ def _ends_early(result: Array, problem: WeightedProblem, *_: Array) -> None:
     result[:, :, width:] = 0
 
 
-def _neighbour_for_zero(result: Array, *_: Any) -> Array:
+def _neighbour_for_zero(result: Array, *_: object) -> Array:
     return np.where(result.any(axis=(0, 3), keepdims=True), result, np.roll(result, 1, axis=2))
 
 
-def _without_last_row(g: Array, problem: Any) -> Array:
+def _without_last_row(g: Array, problem: WeightedProblem) -> Array:
     return np.concatenate([g[:, :-1], 0 * g[:, -1:]], axis=1)
 
 

@@ -7,17 +7,26 @@ convolution rotated and with its axes exchanged; the conversion is part of the c
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
+from mpsref.kernels.convolution import SlidingProblem, WeightedForward, WeightedProblem
+from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData, TransposeGradientWeights
 from mpsref.registry import Spec
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def convolution(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+TransposeProblem: TypeAlias = TransposeForward | TransposeGradientData | TransposeGradientWeights
+
+
+def convolution(torch: ModuleType, problem: SlidingProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return convolution; ``None`` with other borders than equal zeros, with a neuron, and into given memory."""
     spec = problem.spec
     pads = [window.center - window.offset for window in spec.windows]
@@ -29,19 +38,22 @@ def convolution(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs)
         return None
     if tuple(sizes) != problem.result_size:
         return None
-    arguments = list(spec.strides), pads, list(spec.dilations)
+    strides, dilations = ([getattr(window, name) for window in spec.windows] for name in ("stride", "dilation"))
+    arguments = strides, pads, dilations
     if problem.method == "forward":
         x, weight, bias = _forward_inputs(torch, inputs)
         return _convolution(torch, x, weight, bias, arguments, spec.groups)
     return _backward(torch, problem, inputs, [*arguments, False, [0, 0], spec.groups], nchw)
 
 
-def _forward_inputs(torch: Any, inputs: tuple[Array, ...]) -> tuple[Any, Any, Any]:
+def _forward_inputs(torch: ModuleType, inputs: tuple[Array, ...]) -> tuple[Tensor, Tensor, Tensor | None]:
     x, weight, *biases = inputs
     return nchw(torch, x), nchw(torch, weight), torch.from_numpy(biases[0]) if biases else None
 
 
-def _convolution(torch: Any, x: Any, weight: Any, bias: Any, arguments: Any, groups: int) -> Call:
+def _convolution(
+    torch: ModuleType, x: Tensor, weight: Tensor, bias: Tensor | None, arguments: Sequence[list[int]], groups: int
+) -> Call:
     """Return the forward pass with weights in oneDNN's own layout, where this build of PyTorch has that."""
     strides, pads, dilations = arguments
     if not torch.backends.mkldnn.is_available():
@@ -53,7 +65,13 @@ def _convolution(torch: Any, x: Any, weight: Any, bias: Any, arguments: Any, gro
     return lambda: pointwise(x, packed, bias, pads, strides, dilations, groups, "none", [], "")
 
 
-def _backward(torch: Any, problem: Any, inputs: tuple[Array, ...], arguments: list[Any], as_weight: Any) -> Call:
+def _backward(
+    torch: ModuleType,
+    problem: WeightedProblem,
+    inputs: tuple[Array, ...],
+    arguments: Sequence[object],
+    as_weight: Callable[[ModuleType, Array], Tensor],
+) -> Call:
     """Return one of the two gradients; ``as_weight`` turns OHWI weights into PyTorch's."""
     backward, g = torch.ops.aten.convolution_backward, nchw(torch, inputs[0])
     biases = [problem.output_channels]
@@ -66,26 +84,27 @@ def _backward(torch: Any, problem: Any, inputs: tuple[Array, ...], arguments: li
     return lambda: backward(g, x, weight, biases, *arguments, [False, True, True])[1:]
 
 
-def _turned(torch: Any, gradients: tuple[Any, Any]) -> tuple[Any, Any]:
+def _turned(torch: ModuleType, gradients: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     weight, bias = gradients
     return torch.flip(weight, (2, 3)).transpose(0, 1), bias
 
 
-def transpose(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def transpose(torch: ModuleType, problem: TransposeProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return transposed convolution; ``None`` for what PyTorch's padding cannot express, and where convolution is."""
     spec = problem.spec
+    strides = [window.stride for window in spec.convolution.windows]
     pads = [e - k // 2 + k - 1 for e, k in zip(spec.effective_offsets, spec.size, strict=True)]
     rests = [
         size - ((length - 1) * s - 2 * pad + k)
         for size, length, s, pad, k in zip(
-            problem.result_size, problem.source_shape[1:3], spec.strides, pads, spec.size, strict=True
+            problem.result_size, problem.source_shape[1:3], strides, pads, spec.size, strict=True
         )
     ]
     if outs or spec.neuron or spec.groups > 1 or min(pads) < 0:
         return None
-    if any(not 0 <= rest < s for rest, s in zip(rests, spec.strides, strict=True)):
+    if any(not 0 <= rest < s for rest, s in zip(rests, strides, strict=True)):
         return None
-    arguments = [list(spec.strides), pads, [1, 1], True, rests, 1]
+    arguments = [strides, pads, [1, 1], True, rests, 1]
     if problem.method != "forward":
         return _backward(torch, problem, inputs, arguments, _transposed)
     x, _, bias = _forward_inputs(torch, inputs)
@@ -93,12 +112,12 @@ def transpose(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -
     return lambda: torch.ops.aten.convolution(x, weight, bias, *arguments)
 
 
-def _transposed(torch: Any, weights: Array) -> Any:
+def _transposed(torch: ModuleType, weights: Array) -> Tensor:
     """Return OHWI weights as PyTorch's transposed convolution has them: (in, out), rotated by 180 degrees."""
     return nchw(torch, np.ascontiguousarray(weights[:, ::-1, ::-1].transpose(3, 1, 2, 0)))
 
 
-def fully_connected(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def fully_connected(torch: ModuleType, problem: WeightedProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
     """Return the products of matrices; ``None`` with a neuron, and into given memory."""
     if outs or problem.spec.neuron:
         return None
@@ -106,14 +125,14 @@ def fully_connected(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: O
     images, height, width, channels = problem.source_shape
     outputs = problem.output_channels
     aten = torch.ops.aten
-    if problem.method == "forward":
+    if isinstance(problem, WeightedForward):
         bias = torch.from_numpy(inputs[2]) if problem.biased else None
         return lambda: aten.linear(*flat, bias).view(images, outputs, 1, 1)
     g, other = flat
     if problem.method == "gradient_data":
         return lambda: aten.mm(g, other).view(images, height, width, channels).permute(0, 3, 1, 2)
 
-    def weights() -> tuple[Any, Any]:
+    def weights() -> tuple[Tensor, Tensor]:
         return aten.mm(g.t(), other).view(outputs, height, width, channels).permute(0, 3, 1, 2), g.sum(0)
 
     return weights

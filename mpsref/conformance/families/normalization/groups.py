@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 from hypothesis import strategies as st
@@ -27,9 +28,20 @@ from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
 from mpsref.kernels import GroupNormalization, InstanceNormalization
-from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem, statistics
+from mpsref.kernels.group_normalization import (
+    ALL_VALUES,
+    GroupsProblem,
+    NormalizationForward,
+    NormalizationGradient,
+    statistics,
+)
 from mpsref.kernels.normalization import FLT_MIN
 from mpsref.registry import Backend, Implementation, Problem, Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NormalizationProblem: TypeAlias = NormalizationForward | NormalizationGradient
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -82,8 +94,10 @@ def shift_invariant(case: Case, backend: Backend) -> None:
 
 def scale_invariant(case: Case, backend: Backend) -> None:
     """An image four times as large has the same result, with epsilon 16 times as large."""
-    problem: Any = case.problem
-    larger = replace(problem, spec=replace(problem.spec, epsilon=16 * problem.spec.epsilon))
+    problem = case.problem
+    assert isinstance(problem, GroupsProblem)
+    spec = cast(GroupNormalization, problem.spec)
+    larger = replace(problem, spec=replace(spec, epsilon=16 * spec.epsilon))
     enlarged = _with_x(case, lambda x: 4 * x)
     (first,), (second,) = compute(problem, backend, *case.inputs()), compute(larger, backend, *enlarged)
     same("scale invariant", first, second, expected(case)[0][1])
@@ -91,7 +105,8 @@ def scale_invariant(case: Case, backend: Backend) -> None:
 
 def means_are_beta(case: Case, backend: Backend) -> None:
     """Without gamma and beta, each group of the result has the mean 0."""
-    problem: Any = replace(case.problem, scaled=False, shifted=False)  # type: ignore[call-arg]
+    assert isinstance(case.problem, NormalizationForward)
+    problem = replace(case.problem, scaled=False, shifted=False)
     ((y, limit),) = with_limits(problem, backend, case.inputs()[:1])
     _sums_vanish("means are beta", problem, y, limit)
 
@@ -114,7 +129,8 @@ def _sums_vanish(name: str, problem: GroupsProblem, values: Array, limit: Array)
 
 def gradients_along_x(case: Case, backend: Backend) -> None:
     """dx * xhat sums to ``r * epsilon / (variance + epsilon) * sum(h * xhat)``: to 0, but for epsilon."""
-    problem: Any = case.problem
+    problem = case.problem
+    assert isinstance(problem, NormalizationGradient)
     inputs = case.inputs()
     g, x, *vectors = (array.astype(np.float64) for array in inputs)
     (dx, limit), *_ = with_limits(problem, backend, inputs)
@@ -129,7 +145,8 @@ def gradients_along_x(case: Case, backend: Backend) -> None:
 
 def instance_is_group(case: Case, backend: Backend) -> None:
     """Instance normalization is group normalization with a group for each channel."""
-    problem: Any = case.problem
+    problem = case.problem
+    assert isinstance(problem, GroupsProblem)
     spec = GroupNormalization(problem.source_shape[3], problem.spec.epsilon)
     if backend.why_not((GroupNormalization, problem.method), spec):
         return
@@ -141,7 +158,7 @@ def instance_is_group(case: Case, backend: Backend) -> None:
 
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
-Deviation = Callable[[Any, Array, Array], Array]
+Deviation = Callable[[GroupsProblem, Array, Array], Array]
 """``deviation(problem, grouped, mean) -> sqrt(variance + epsilon)``, of (N, H, W, groups, channels of a group)."""
 
 
@@ -149,25 +166,27 @@ def _variance(grouped: Array, mean: Array) -> Array:
     return np.asarray(((grouped - mean) ** 2).mean(ALL_VALUES, keepdims=True))
 
 
-def _mean(problem: Any, grouped: Array) -> Array:
+def _mean(problem: GroupsProblem, grouped: Array) -> Array:
     return np.asarray(grouped.mean(ALL_VALUES, keepdims=True))
 
 
-def _deviation(problem: Any, grouped: Array, mean: Array) -> Array:
+def _deviation(problem: GroupsProblem, grouped: Array, mean: Array) -> Array:
     return np.asarray(np.sqrt(_variance(grouped, mean) + problem.spec.epsilon))
 
 
-def _statistics(mean: Callable[[Any, Array], Array] = _mean, deviation: Deviation = _deviation) -> Implementation:
+def _statistics(
+    mean: Callable[[GroupsProblem, Array], Array] = _mean, deviation: Deviation = _deviation
+) -> Implementation:
     """Return the operation with another mean or deviation."""
 
-    def formula(problem: Any, *inputs: Array) -> Array | tuple[Array, ...]:
+    def formula(problem: NormalizationProblem, *inputs: Array) -> Array | tuple[Array, ...]:
         *g, x = (array for array in inputs if array.ndim == 4)
         vectors = tuple(array for array in inputs if array.ndim == 1)
         grouped = x.reshape(problem.grouped_shape)
         m = mean(problem, grouped)
         s = deviation(problem, grouped, m)
         xhat = (grouped - m) / s
-        if not g:
+        if isinstance(problem, NormalizationForward):
             gamma, beta = problem.parameters(vectors, float)
             return np.asarray(gamma * xhat.reshape(x.shape) + beta)
         h = (g[0] * problem.parameters(vectors, float)).reshape(xhat.shape)
@@ -221,7 +240,7 @@ _STATISTICS: MutantTable = {
 def _vectors(change: Callable[[Array, Array], tuple[Array, Array]]) -> Implementation:
     """Return forward with other vectors: ``change(gamma, beta)``."""
 
-    def formula(problem: Any, x: Array, *vectors: Array) -> Array:
+    def formula(problem: NormalizationForward, x: Array, *vectors: Array) -> Array:
         return correct(replace(problem, scaled=True, shifted=True), x, *change(*problem.parameters(vectors, float)))
 
     return computed(formula)
@@ -238,7 +257,7 @@ _FORWARD: MutantTable = {
 def _dx(change: Callable[..., Array]) -> Implementation:
     """Return the gradient with ``change(h, mean of h, mean of h xhat, xhat, deviation, gamma)`` for dx."""
 
-    def formula(problem: Any, g: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
+    def formula(problem: NormalizationGradient, g: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
         grouped = x.reshape(problem.grouped_shape)
         mean = _mean(problem, grouped)
         s = _deviation(problem, grouped, mean)
@@ -264,7 +283,7 @@ _GRADIENT: MutantTable = {
 }
 
 
-def _interleaved(problem: Any, *inputs: Array) -> tuple[Array, ...]:
+def _interleaved(problem: GroupsProblem, *inputs: Array) -> tuple[Array, ...]:
     """Compute with channel c in group c % groups."""
     groups, channels = problem.groups, problem.source_shape[3]
     order = np.arange(channels).reshape(channels // groups, groups).T.ravel()
@@ -295,7 +314,9 @@ MUTANTS = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(
+    torch: ModuleType, problem: NormalizationProblem, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return ``group_norm`` or ``instance_norm``; their gradients sum those of gamma and beta over the batch."""
     spec, functional = problem.spec, torch.nn.functional
     scaled, shifted = problem.scaled, getattr(problem, "shifted", False)
@@ -303,11 +324,11 @@ def torch_equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: 
     if instance and problem.method == "gradient" and problem.source_shape[0] == 1:
         return None  # PyTorch 2.13 computes another gradient for a single channels_last image
 
-    def normalize(x: Any, *vectors: Any) -> Any:
+    def normalize(x: Tensor, *vectors: Tensor) -> object:
         weight, bias = vectors[0] if scaled else None, vectors[-1] if shifted else None
         if instance:
             return functional.instance_norm(x, weight=weight, bias=bias, eps=spec.epsilon)
-        return functional.group_norm(x, spec.groups, weight, bias, spec.epsilon)
+        return functional.group_norm(x, problem.groups, weight, bias, spec.epsilon)
 
     images = [nchw(torch, array) for array in inputs if array.ndim == 4]
     vectors = [torch.from_numpy(array) for array in inputs if array.ndim == 1]

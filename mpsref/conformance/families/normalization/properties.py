@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from mpsref.conformance.properties import same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.torch_equivalents import Call, Outs
 from mpsref.registry import Backend, Problem
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def with_limits(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
@@ -47,7 +51,7 @@ def linear_in_g(case: Case, backend: Backend) -> None:
 
 def odd_in_x(case: Case, backend: Backend) -> None:
     """The negative image has the negative result, unless a number is added to it."""
-    problem: Any = case.problem
+    problem = case.problem
     if getattr(problem.spec, "pm", 0):
         return
     (x,) = case.inputs()
@@ -56,7 +60,7 @@ def odd_in_x(case: Case, backend: Backend) -> None:
 
 
 def torch_function(
-    torch: Any, function: Callable[..., Any], images: list[Any], outs: Outs, vectors: Sequence[Any] = ()
+    torch: ModuleType, function: Callable[..., object], images: list[Tensor], outs: Outs, vectors: Sequence[Tensor] = ()
 ) -> Call | None:
     """Return ``function(x, *vectors)`` or its gradients, by autograd; ``None`` into memory, which it cannot fill."""
     if outs:
@@ -68,7 +72,7 @@ def torch_function(
         g, leaves = gradients[0].clone(), [leaf.clone().requires_grad_() for leaf in (x, *vectors)]
         y = function(*leaves)
 
-    def backward() -> Any:
+    def backward() -> object:
         with torch.inference_mode(False):
             return torch.autograd.grad(y, leaves, g, retain_graph=True)[0]
 

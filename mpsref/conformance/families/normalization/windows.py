@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 import numpy as np
 from hypothesis import strategies as st
@@ -27,12 +28,21 @@ from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
+from mpsref.geometry import Window
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels import cross_channel_normalization as cross_channel
 from mpsref.kernels import local_contrast_normalization as local_contrast
 from mpsref.kernels import spatial_normalization as spatial
-from mpsref.kernels.normalization_windows import WindowedForward
+from mpsref.kernels.cross_channel_normalization import CrossChannelProblem
+from mpsref.kernels.local_contrast_normalization import LocalContrastForward, LocalContrastGradient
+from mpsref.kernels.normalization_windows import WindowedForward, WindowedNormalization, WindowedProblem
+from mpsref.kernels.spatial_normalization import SpatialForward, SpatialGradient
 from mpsref.registry import Backend, Implementation, Problem, Spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+AnyWindowed = TypeVar("AnyWindowed", bound=WindowedProblem)
 
 # --- strategies -------------------------------------------------------------------------------------------------------
 
@@ -69,12 +79,19 @@ def along_channels(method: str) -> st.SearchStrategy[Problem]:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
+def _moved(spec: WindowedNormalization, step: Callable[[Window], int]) -> SpatialNormalization:
+    """Return the spec whose windows start ``step(window)`` pixels later on each axis."""
+    y, x = (window.offset + step(window) for window in spec.windows)
+    return replace(cast(SpatialNormalization, spec), offset=(y, x))
+
+
 def offset_is_crop(case: Case, backend: Backend) -> None:
     """With an offset of (1, 1) more, outputs are those of the next pixels."""
-    problem: Any = case.problem
-    oy, ox = problem.spec.offset
-    moved = replace(problem, spec=replace(problem.spec, offset=(oy + 1, ox + 1)))
-    larger = replace(problem, output_size=tuple(n + 1 for n in problem.output_size))
+    problem = case.problem
+    assert isinstance(problem, WindowedForward)
+    moved = replace(problem, spec=_moved(problem.spec, lambda window: 1))
+    height, width = problem.output_size
+    larger = replace(problem, output_size=(height + 1, width + 1))
     (x,) = case.inputs()
     ((whole, limit),), (part,) = with_limits(larger, backend, (x,)), compute(moved, backend, x)
     near("offset is crop", whole[:, 1:, 1:], part, 2 * limit[:, 1:, 1:])
@@ -82,11 +99,12 @@ def offset_is_crop(case: Case, backend: Backend) -> None:
 
 def zeros_around_change_nothing(case: Case, backend: Backend) -> None:
     """A row and column of zeros in front is compensated by an offset of (1, 1) more, in the gradient as well."""
-    problem: Any = case.problem
+    problem = case.problem
+    assert isinstance(problem, WindowedProblem)
     n, height, width, channels = problem.source_shape
-    oy, ox = problem.spec.offset
-    spec = replace(problem.spec, offset=(oy + 1, ox + 1))
-    moved = replace(problem, spec=spec, source_shape=(n, height + 1, width + 1, channels))
+    moved = replace(
+        problem, spec=_moved(problem.spec, lambda window: 1), source_shape=(n, height + 1, width + 1, channels)
+    )
     *g, x = case.inputs()
     (first,) = compute(problem, backend, *g, x)
     (second,) = compute(moved, backend, *g, np.pad(x, ((0, 0), (1, 0), (1, 0), (0, 0))))
@@ -96,7 +114,8 @@ def zeros_around_change_nothing(case: Case, backend: Backend) -> None:
 
 def pixels_are_independent(case: Case, backend: Backend) -> None:
     """All pixels of the batch in one row have the same results."""
-    problem: Any = case.problem
+    problem = case.problem
+    assert isinstance(problem, CrossChannelProblem)
     row = 1, 1, -1, problem.source_shape[3]
     inputs = case.inputs()
     flat = replace(problem, source_shape=inputs[0].reshape(row).shape)
@@ -106,7 +125,8 @@ def pixels_are_independent(case: Case, backend: Backend) -> None:
 
 def odd_windows_are_symmetric(case: Case, backend: Backend) -> None:
     """With an odd window, reversed channels have the reversed result."""
-    problem: Any = case.problem
+    problem = case.problem
+    assert isinstance(problem, CrossChannelProblem)
     if problem.spec.kernel_size % 2 == 0:
         return
     inputs = case.inputs()
@@ -126,13 +146,12 @@ _POWERS: MutantTable = {
 # --- mutants of spatial normalization ---------------------------------------------------------------------------------
 
 
-def _mirrored(problem: Any) -> Any:
+def _mirrored(problem: AnyWindowed) -> AnyWindowed:
     """Return the problem whose even windows extend one pixel further to the bottom right, as their adjoints do."""
-    offset = tuple(window.offset + window.even for window in problem.spec.windows)
-    return replace(problem, spec=replace(problem.spec, offset=offset))
+    return replace(problem, spec=_moved(problem.spec, lambda window: window.even))
 
 
-def _taps_inside(problem: Any) -> Array:
+def _taps_inside(problem: WindowedProblem) -> Array:
     """Return the number of taps of each window that lie inside the image, at least 1."""
     counts = np.zeros((1, *problem.output_size, 1))
     for window in problem.windows():
@@ -147,31 +166,31 @@ _WINDOWS: MutantTable = {
 }
 
 
-def _spatial(bases: Callable[[Any, Array], Array]) -> Implementation:
+def _spatial(bases: Callable[[SpatialForward, Array], Array]) -> Implementation:
     """Return forward with another base of the power."""
     return computed(lambda problem, x: problem.centres(x) * bases(problem, x) ** -problem.spec.beta)
 
 
-def _without_centre(problem: Any, x: Array) -> Array:
+def _without_centre(problem: SpatialForward, x: Array) -> Array:
     return np.asarray(spatial.bases(problem, x) - problem.spec.alpha / problem.spec.taps * problem.centres(x) ** 2)
 
 
-def _clamped(problem: Any, x: Array) -> Array:
+def _clamped(problem: SpatialForward, x: Array) -> Array:
     """Return the bases of an image whose border pixels continue outside."""
-    spec, pad = problem.spec, 12
+    pad = 12
     around = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode="edge")
-    moved = replace(
-        problem, spec=replace(spec, offset=tuple(o + pad for o in spec.offset)), source_shape=around.shape
-    )  # fmt: skip
+    moved = replace(problem, spec=_moved(problem.spec, lambda window: pad), source_shape=around.shape)
     return spatial.bases(moved, around)
 
 
 def _spatial_gradient(
-    factor: float = 1.0, adjoint: Callable[[Any], Any] = lambda problem: problem, extra: float = 1.0
+    factor: float = 1.0,
+    adjoint: Callable[[SpatialGradient], SpatialGradient] = lambda problem: problem,
+    extra: float = 1.0,
 ) -> Implementation:
     """Return the gradient with another factor, adjoint window or exponent of the term of the window."""
 
-    def formula(problem: Any, g: Array, x: Array) -> Array:
+    def formula(problem: SpatialGradient, g: Array, x: Array) -> Array:
         spec, t = problem.spec, spatial.bases(problem, x)
         slope = factor * 2 * spec.alpha * spec.beta / spec.taps
         share = slope * g * problem.centres(x) * t ** (-spec.beta - extra)
@@ -183,7 +202,7 @@ def _spatial_gradient(
     return computed(formula)
 
 
-def _printed_spatial_gradient(problem: Any, g: Array, x: Array) -> Array:
+def _printed_spatial_gradient(problem: SpatialGradient, g: Array, x: Array) -> Array:
     """Return the formula that Apple prints for its spatial gradient kernel, literally."""
     spec, t = problem.spec, spatial.bases(problem, x)
     products = np.zeros(problem.source_shape)
@@ -194,7 +213,7 @@ def _printed_spatial_gradient(problem: Any, g: Array, x: Array) -> Array:
     return np.asarray(power * (problem.at_centres(g) - 2 * spec.alpha * spec.beta * ratio * products))
 
 
-def _gradient_without_division(problem: Any, g: Array, x: Array) -> Array:
+def _gradient_without_division(problem: SpatialGradient, g: Array, x: Array) -> Array:
     taps, own = problem.spec.taps, problem.at_centres(g * spatial.bases(problem, x) ** -problem.spec.beta)
     return np.asarray(correct(problem, g, x) * taps + (1 - taps) * own)
 
@@ -224,10 +243,10 @@ _SPATIAL_GRADIENT: MutantTable = {
 # --- mutants of local contrast normalization --------------------------------------------------------------------------
 
 
-def _contrast(statistics: Callable[[Any, Array], tuple[Array, Array]]) -> Implementation:
+def _contrast(statistics: Callable[[LocalContrastForward, Array], tuple[Array, Array]]) -> Implementation:
     """Return forward with other means and variances."""
 
-    def formula(problem: Any, x: Array) -> Array:
+    def formula(problem: LocalContrastForward, x: Array) -> Array:
         spec = problem.spec
         mean, variance = statistics(problem, x)
         power = (spec.delta + spec.alpha * variance) ** -spec.beta
@@ -236,33 +255,33 @@ def _contrast(statistics: Callable[[Any, Array], tuple[Array, Array]]) -> Implem
     return computed(formula)
 
 
-def _moments(problem: Any, x: Array) -> tuple[Array, Array]:
+def _moments(problem: LocalContrastForward, x: Array) -> tuple[Array, Array]:
     mean, variance, _ = local_contrast.contrast(problem, x)
     return mean, variance
 
 
-def _shrunk_moments(problem: Any, x: Array) -> tuple[Array, Array]:
+def _shrunk_moments(problem: LocalContrastForward, x: Array) -> tuple[Array, Array]:
     mean, variance = _moments(problem, x)
     ratio = problem.spec.taps / _taps_inside(problem)
     return mean * ratio, (variance + mean**2) * ratio - (mean * ratio) ** 2
 
 
-def _moments_without_zeros(problem: Any, x: Array) -> tuple[Array, Array]:
+def _moments_without_zeros(problem: LocalContrastForward, x: Array) -> tuple[Array, Array]:
     mean, variance = _moments(problem, x)
     return mean, variance - (1 - _taps_inside(problem) / problem.spec.taps) * mean**2
 
 
-def _moments_not_centred(problem: Any, x: Array) -> tuple[Array, Array]:
+def _moments_not_centred(problem: LocalContrastForward, x: Array) -> tuple[Array, Array]:
     mean, variance = _moments(problem, x)
     return mean, variance + mean**2
 
 
-def _unbiased_moments(problem: Any, x: Array) -> tuple[Array, Array]:
+def _unbiased_moments(problem: LocalContrastForward, x: Array) -> tuple[Array, Array]:
     mean, variance = _moments(problem, x)
     return mean, variance * problem.spec.taps / max(1, problem.spec.taps - 1)
 
 
-def _narrow_moments(problem: Any, x: Array) -> tuple[Array, Array]:
+def _narrow_moments(problem: LocalContrastForward, x: Array) -> tuple[Array, Array]:
     mean, variance = _moments(problem, x)
     narrow = (variance + mean**2).astype(np.float16) - (mean**2).astype(np.float16)
     return mean, np.maximum(narrow.astype(np.float64), 0)
@@ -271,12 +290,12 @@ def _narrow_moments(problem: Any, x: Array) -> tuple[Array, Array]:
 def _contrast_gradient(
     of_mean: float = 1.0,
     of_variance: float = 1.0,
-    adjoint: Callable[[Any], Any] = lambda problem: problem,
-    centre: Callable[[Any, Array], Array] = lambda spec, mean: mean,
+    adjoint: Callable[[LocalContrastGradient], LocalContrastGradient] = lambda problem: problem,
+    centre: Callable[[LocalContrastNormalization, Array], Array] = lambda spec, mean: mean,
 ) -> Implementation:
     """Return the gradient with another factor or adjoint window; the tap is less ``centre(spec, mean)``."""
 
-    def formula(problem: Any, g: Array, x: Array) -> Array:
+    def formula(problem: LocalContrastGradient, g: Array, x: Array) -> Array:
         spec = problem.spec
         mean, _, t = local_contrast.contrast(problem, x)
         slope = spec.ps * g * t**-spec.beta
@@ -292,7 +311,7 @@ def _contrast_gradient(
     return computed(formula)
 
 
-def _printed_contrast_gradient(problem: Any, g: Array, x: Array) -> Array:
+def _printed_contrast_gradient(problem: LocalContrastGradient, g: Array, x: Array) -> Array:
     """Return the formula that Apple prints for its local contrast gradient kernel, literally."""
     spec, (mean, _, t) = problem.spec, local_contrast.contrast(problem, x)
     n, slope = spec.taps, 2 * spec.alpha * spec.beta / spec.taps
@@ -332,14 +351,14 @@ _CONTRAST_GRADIENT: MutantTable = {
 
 # --- mutants of cross-channel normalization ---------------------------------------------------------------------------
 
-Sums = Callable[[Any, Array], Array]
+Sums: TypeAlias = Callable[[CrossChannelProblem, Array], Array]
 """``sums(problem, values) -> sum of the values over the window of each channel``."""
 
 
 def _over(first: Callable[[int, int, int], int], count: Callable[[int, int], int] = lambda k, channels: k) -> Sums:
     """Return sums over ``first(channel, kernel size, channels)`` and the next ``count(kernel size, channels)``."""
 
-    def sums(problem: Any, values: Array) -> Array:
+    def sums(problem: CrossChannelProblem, values: Array) -> Array:
         kernel, channels = problem.spec.kernel_size, values.shape[-1]
         result = np.zeros_like(values)
         for k in range(channels):
@@ -355,17 +374,17 @@ _correct_sums = _over(lambda k, kernel, channels: k - kernel // 2)
 _adjoint_sums = _over(lambda k, kernel, channels: k - (kernel - 1) // 2)
 
 
-def _wrapped_sums(problem: Any, values: Array) -> Array:
+def _wrapped_sums(problem: CrossChannelProblem, values: Array) -> Array:
     """Sum over windows that continue at the other end."""
     kernel, channels = problem.spec.kernel_size, values.shape[-1]
     taps = (np.arange(channels)[:, None] - kernel // 2 + np.arange(kernel)) % channels
     return np.asarray(values[..., taps].sum(axis=-1))
 
 
-def _of_base(base: Callable[[Any, Array], Array]) -> Implementation:
+def _of_base(base: Sums) -> Implementation:
     """Return forward or gradient with another base of the power, and the correct term of the window."""
 
-    def formula(problem: Any, *inputs: Array) -> Array:
+    def formula(problem: CrossChannelProblem, *inputs: Array) -> Array:
         *g, x = inputs
         spec, b = problem.spec, base(problem, x)
         if not g:
@@ -406,11 +425,13 @@ _CHANNELS: MutantTable = {
 
 
 def _channels_gradient(
-    factor: Callable[[Any], float] = lambda spec: 1.0, sums: Sums = _adjoint_sums, extra: float = 1.0
+    factor: Callable[[CrossChannelNormalization], float] = lambda spec: 1.0,
+    sums: Sums = _adjoint_sums,
+    extra: float = 1.0,
 ) -> Implementation:
     """Return the gradient with another factor, sum or exponent of the term of the window."""
 
-    def formula(problem: Any, g: Array, x: Array) -> Array:
+    def formula(problem: CrossChannelProblem, g: Array, x: Array) -> Array:
         spec, b = problem.spec, cross_channel.bases(problem, x)
         share = factor(spec) * 2 * spec.alpha * spec.beta / spec.kernel_size * g * x * b ** (-spec.beta - extra)
         return np.asarray(g * b**-spec.beta - x * sums(problem, share))
@@ -462,18 +483,19 @@ GOLDEN: dict[str, Adapter] = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def _torch_windowed(formula: Callable[[Any, Any, Callable[[Any], Any]], Any]) -> TorchEquivalent:
+def _torch_windowed(formula: Callable[..., Tensor]) -> TorchEquivalent:
     """Return ``formula(spec, x, mean over the window)``; ``None`` unless there is one output for each pixel."""
 
-    def equivalent(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    def equivalent(torch: ModuleType, problem: WindowedProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
         spec, functional = problem.spec, torch.nn.functional
-        if problem.output_size != problem.source_shape[1:3] or any(spec.offset):
+        if problem.output_size != problem.source_shape[1:3] or any(window.offset for window in spec.windows):
             return None
         (top, height), (left, width) = ((window.center, window.kernel) for window in spec.windows)
         pads = left, width - 1 - left, top, height - 1 - top
 
-        def mean(image: Any) -> Any:
-            return functional.avg_pool2d(functional.pad(image, pads), (height, width), stride=1)
+        def mean(image: Tensor) -> Tensor:
+            pooled: Tensor = functional.avg_pool2d(functional.pad(image, pads), (height, width), stride=1)
+            return pooled
 
         images = [nchw(torch, array) for array in inputs]
         return torch_function(torch, lambda x: formula(spec, x, mean), images, outs)
@@ -481,17 +503,19 @@ def _torch_windowed(formula: Callable[[Any, Any, Callable[[Any], Any]], Any]) ->
     return equivalent
 
 
-def _torch_spatial(spec: Any, x: Any, mean: Callable[[Any], Any]) -> Any:
+def _torch_spatial(spec: SpatialNormalization, x: Tensor, mean: Callable[[Tensor], Tensor]) -> Tensor:
     return x * (spec.delta + spec.alpha * mean(x * x)) ** -spec.beta
 
 
-def _torch_local_contrast(spec: Any, x: Any, mean: Callable[[Any], Any]) -> Any:
+def _torch_local_contrast(spec: LocalContrastNormalization, x: Tensor, mean: Callable[[Tensor], Tensor]) -> Tensor:
     m = mean(x)
     base = spec.delta + spec.alpha * (mean(x * x) - m * m)
     return spec.pm + spec.ps * (x - spec.p0 * m) * base**-spec.beta
 
 
-def _torch_cross_channel(torch: Any, problem: Any, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def _torch_cross_channel(
+    torch: ModuleType, problem: CrossChannelProblem, inputs: tuple[Array, ...], outs: Outs
+) -> Call | None:
     """Return ``local_response_norm``, which has the same parameters."""
     spec = problem.spec
     parameters = spec.kernel_size, spec.alpha, spec.beta, spec.delta
