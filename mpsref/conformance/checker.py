@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import mpsref
 from mpsref import registry
 from mpsref.conformance import CASES, families, layers
+from mpsref.conformance.blocks import Block, blocks
 from mpsref.conformance.case import DATA_FAMILIES, Case, operation_named
 from mpsref.conformance.case import operations as all_operations
 from mpsref.conformance.processes import check_in_processes
@@ -117,11 +118,12 @@ def search(
     Failure or None
         The smallest failing case that was found, or ``None``.
     """
-    for case, turn in random_cases(operation, backend.dtypes, number, seed).items():
-        outcome = outcome_of(case)
-        if outcome.status == "failed":
-            failure = Failure(str(case), backend.name, outcome.message)
-            return _shrunk(failure, operation, backend, seed, turn, outcome_of)
+    for block in blocks(number, seed):
+        for case, turn in random_cases(operation, backend.dtypes, block.number, block.seed).items():
+            outcome = outcome_of(case)
+            if outcome.status == "failed":
+                failure = Failure(str(case), backend.name, outcome.message)
+                return _shrunk(failure, operation, backend, block.seed, turn, outcome_of)
     return None
 
 
@@ -216,7 +218,7 @@ def check_operation(
     steps: Sequence[Callable[[], None]] = (),
     before: Callable[[Case], None] = lambda case: None,
 ) -> list[Row]:
-    """Check one operation on several backends.
+    """Check one operation on several backends, block by block.
 
     All backends run a case before the next one, and share its arrays and the results of the reference.
 
@@ -225,7 +227,7 @@ def check_operation(
     operation, backends
         The operation under test, and the backends.
     number, seed
-        Number of random cases, and their seed.
+        Number of random cases, and their seed. After each 60 cases, the next seed follows.
     steps
         For each backend, a function that is called after each of its cases.
     before
@@ -236,6 +238,24 @@ def check_operation(
     list of Row
         One row for each backend.
     """
+    steps = steps or [lambda: None] * len(backends)
+    found: list[list[Row]] = [[] for _ in backends]
+    for block in blocks(number, seed):
+        left = [k for k, rows in enumerate(found) if not any(row.is_last for row in rows)]
+        rows = check_block(operation, [backends[k] for k in left], block, [steps[k] for k in left], before)
+        for k, row in zip(left, rows, strict=True):
+            found[k].append(row)
+    return [Row.merged(rows) for rows in found]
+
+
+def check_block(
+    operation: Operation,
+    backends: Sequence[Backend],
+    block: Block,
+    steps: Sequence[Callable[[], None]] = (),
+    before: Callable[[Case], None] = lambda case: None,
+) -> list[Row]:
+    """Check one operation on several backends with the cases of one block; parameters as in ``check_operation``."""
     running = [
         _Progress(operation, backend, step, before)
         for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
@@ -243,18 +263,18 @@ def check_operation(
     for one in running:
         one.reason = one.backend.lacks(operation) or ""
     able = [one for one in running if not one.reason]
-    for layer, case in layer_cases(operation):
+    for layer, case in layer_cases(operation) if block.layers else ():
         for one in able:
             if case.dtype in one.backend.dtypes:
                 one.count(case, one.outcome_of(case, layer), layer)
-    lists = [random_cases(operation, one.backend.dtypes, number, seed).items() for one in able]
+    lists = [random_cases(operation, one.backend.dtypes, block.number, block.seed).items() for one in able]
     for row in itertools.zip_longest(*lists, fillvalue=(None, None)):
         for one, (drawn, turn) in zip(able, row, strict=True):
             if drawn is not None and one.turn is None:
                 one.count(drawn, one.outcome_of(drawn), turn=turn)
     for one in able:
         if one.turn is not None:
-            one.failures[-1] = _shrunk(one.failures[-1], operation, one.backend, seed, one.turn, one.outcome_of)
+            one.failures[-1] = _shrunk(one.failures[-1], operation, one.backend, block.seed, one.turn, one.outcome_of)
     return [one.row() for one in running]
 
 

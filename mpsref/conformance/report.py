@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from xml.etree import ElementTree
 
@@ -53,6 +54,28 @@ class Row:
     failures: tuple[Failure, ...] = ()
     refused: int = 0
     """Number of cases that the backend does not run; they are not in :attr:`cases`."""
+
+    @classmethod
+    def merged(cls, rows: Sequence[Row]) -> Row:
+        """Return the row of consecutive blocks of cases, which ends with the first random case that failed."""
+        last = next((k for k, row in enumerate(rows) if row.is_last), len(rows))
+        counted = rows[: last + 1]
+        return cls(
+            rows[0].operation,
+            rows[0].backend,
+            next((row.runtime for row in counted if row.runtime), ""),
+            sum(row.passed for row in counted),
+            sum(row.zeros for row in counted),
+            max(row.worst for row in counted),
+            next((row.reason for row in counted if row.reason), ""),
+            tuple(failure for row in counted for failure in row.failures),
+            sum(row.refused for row in counted),
+        )
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a random case failed: those of later blocks do not count then."""
+        return any(not failure.layer for failure in self.failures)
 
     @property
     def status(self) -> Status:

@@ -290,3 +290,36 @@ def test_what_a_backend_lacks_is_known_without_a_spec():
     (row,) = check(Strict("strict", {}), [GRADIENT], number=1).rows
     assert row.status == "unsupported"
     assert "does not implement PoolingAverage.gradient" in row.reason
+
+
+def test_blocks_add_up():
+    """A check of more cases is the check of consecutive seeds; the layers are checked once."""
+    (whole,) = checker.check_operation(GRADIENT, [RIGHT], number=150, seed=3)
+    blocks = [checker.check_block(GRADIENT, [RIGHT], block)[0] for block in checker.blocks(150, 3)]
+    assert [row.cases for row in blocks[1:]] == [60, 30]
+    assert whole == Row.merged(blocks)
+    first, second, third = (
+        list(checker.random_cases(GRADIENT, RIGHT.dtypes, number, seed)) for number, seed in [(60, 3), (60, 4), (30, 5)]
+    )
+    tried = []
+    checker.search(GRADIENT, RIGHT, 150, 3, lambda case: tried.append(case) or Outcome("passed"))
+    assert tried == first + second + third
+    assert len({*first} & {*second}) <= 2, "blocks repeat each other"
+
+
+def test_a_row_ends_with_the_block_of_its_first_random_failure():
+    row = Row("op", "b", "CPU", passed=5, worst=0.5)
+    layer = Row("op", "b", "CPU", passed=7, failures=(Failure("a", "b", "wrong", "net.layer"),), refused=1, reason="r")
+    random = Row("op", "b", "CPU", zeros=2, failures=(Failure("c", "b", "wrong"),))
+    assert Row.merged([layer, row]) == Row(
+        "op", "b", "CPU", 12, worst=0.5, reason="r", failures=layer.failures, refused=1
+    )
+    assert Row.merged([row, random, row, random]) == Row.merged([row, random])
+    assert Row.merged([row, random]) == Row("op", "b", "CPU", 5, 2, 0.5, failures=random.failures)
+
+
+def test_the_other_backends_go_on_after_the_failure_of_one():
+    wrong, right = checker.check_operation(GRADIENT, [WRONG, RIGHT], number=150)
+    assert right.cases == sum(1 for _ in checker.layer_cases(GRADIENT)) + 150
+    (alone,) = checker.check_operation(GRADIENT, [WRONG], number=150)
+    assert wrong == alone
