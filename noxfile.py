@@ -72,5 +72,5 @@ def bench_quick(session: nox.Session) -> None:
     """Time one layer of four families on the cpu backend."""
     layers = ["alexnet.pool1", "alexnet.conv1", "resnet50.bn1", "alexnet.relu1"]
     named = [word for layer in layers for word in ("--layer", layer)]
-    command = [sys.executable, "-c", "from mpsref.cli import main; main()", "bench", "--rounds", "3", "--no-scaling"]
+    command = [sys.executable, "-c", "from mpsref.cli import main; main()", "bench", "--rounds", "3"]
     session.run(*command, *named, *session.posargs, external=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json as jsonlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 import mpsref
@@ -307,14 +308,40 @@ def bench(
         list[str] | None, typer.Option(help="A layer of a published network; may be given several times.")
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved rounds; the median counts.")] = 7,
-    scaling: Annotated[bool, typer.Option(help="Also time three sizes of each axis.")] = True,
+    scaling: Annotated[bool, typer.Option(help="Also time three sizes of each axis.")] = False,
+    all_layers: Annotated[
+        bool, typer.Option("--all", help="All layers and sizes in all rounds: half an hour.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy."""
-    from mpsref import bench as benchmark
+    """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy.
 
-    names = backend or ["cpu"]
-    report = benchmark.run(names, _operations(kernel), layer, rounds, scaling)
+    Without --all, a dozen layers of each operation are measured, in about five minutes.
+    """
+    from mpsref import bench as benchmark
+    from mpsref.conformance import layers
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("about"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=Console(stderr=True),
+    ) as shown:
+        task = shown.add_task("")
+
+        def progress(title: str, done: float, total: float) -> None:
+            if not done:
+                shown.console.print(f"about {max(1, round(min(total, seconds) / 60))} minutes")
+            shown.update(task, description=title, completed=done, total=total)
+
+        chosen = layer or (layers.load() if all_layers else None)
+        seconds = math.inf if all_layers else benchmark.SECONDS
+        report = benchmark.run(
+            backend or ["cpu"], _operations(kernel), chosen, rounds, scaling or all_layers, seconds, progress
+        )
     if json:
         _print_json(report.json())
     else:

@@ -81,8 +81,10 @@ def printed(report: BenchReport) -> str:
 
 def test_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with_pytorch(monkeypatch)
-    steps: list[str] = []
-    report = bench.run([backend, "reference"], None, [LAYER], rounds=1, progress=steps.append)
+    steps: list[tuple[str, float, float]] = []
+    report = bench.run(
+        [backend, "reference"], None, [LAYER], rounds=1, scaling=True, progress=lambda *step: steps.append(step)
+    )
     assert [m.operation for m in report.measurements] == [str(FORWARD), str(GRADIENT)]
     for m in report.measurements:
         assert (m.layer, m.shape, m.nbytes) == ("tiny.pool", (2, 6, 8, 3), 4 * (2 * 6 * 8 * 3 + 2 * 3 * 4 * 3))
@@ -95,7 +97,12 @@ def test_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.devices == {"cpu": backend.device(), "reference": "CPU"}
     assert report.means() == [], "a tiny layer does not count"
     assert len(report.scaling) == 2 * 2 * 4
-    assert len(steps) == 2 + 2 * 2
+    titles, done, total = zip(*steps, strict=True)
+    assert titles[:2] == (f"{FORWARD} tiny.pool", f"{GRADIENT} tiny.pool")
+    assert all("three sizes" in title for title in titles[2:])
+    assert len(titles) == 4
+    assert list(done) == sorted(done)
+    assert done[0] == 0 < done[1] < done[-1] == total[0] == total[-1]
     text = printed(report)
     for word in ("tiny.pool", "PyTorch stub", "x PyTorch", str(GRADIENT), "ns per element"):
         assert word in text
@@ -113,7 +120,7 @@ def test_scaling_grows_one_axis_and_its_outputs() -> None:
 
 def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    report = bench.run([backend], [FORWARD], [LAYER], rounds=1, scaling=False)
+    report = bench.run([backend], [FORWARD], [LAYER], rounds=1)
     assert report.pytorch.startswith("not installed")
     (m,) = report.measurements
     assert m.pytorch is None
@@ -124,13 +131,13 @@ def test_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_answer_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     with_pytorch(monkeypatch, error=0.01)
     with pytest.raises(ValueError, match="'cpu' and PyTorch do not agree"):
-        bench.run([backend], [GRADIENT], [LAYER], rounds=1, scaling=False)
+        bench.run([backend], [GRADIENT], [LAYER], rounds=1)
 
 
 def test_a_backend_without_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_equivalents, "session", missing)
     half = registry.Backend("half", {FORWARD: backend.implementations[FORWARD]})
-    report = bench.run([half], None, [LAYER], rounds=1)
+    report = bench.run([half], None, [LAYER], rounds=1, scaling=True)
     assert [set(m.backends) for m in report.measurements] == [{"half"}, set()]
     assert {row.operation for row in report.scaling} == {str(FORWARD)}
     assert printed(report)
@@ -159,6 +166,45 @@ def test_means_are_geometric_and_count_large_layers_alone() -> None:
     assert (mean.layers, mean.compared) == (3, 2)
     assert mean.speedup == pytest.approx(4.0)  # of 8 and 2
     assert mean.bandwidth == pytest.approx((0.5 * 0.25 * 0.5) ** (1 / 3))
+
+
+def test_operations_far_from_their_limit_come_first() -> None:
+    near = Measurement("near", "a", (1, 1, 1, 1), 1_000_000, 0, {"cpu": 1.0}, copy=0.9, pytorch=2.0)
+    far = replace(near, operation="far", backends={"cpu": 3.0})
+    heavy = replace(near, operation="heavy", flops=10, copy=0.1, product=0.6)
+    assert [m.limit for m in (near, far, heavy)] == [0.9, 0.9, 0.6]
+    report = report_of(near, far, heavy)
+    assert {mean.operation: round(mean.limit, 6) for mean in report.means()} == {"near": 0.9, "far": 0.3, "heavy": 0.6}
+    table = printed(report).partition("Furthest from the limit")[2]
+    assert table.index("far") < table.index("heavy") < table.index("near")
+    assert "30%" in table
+
+
+def test_representative_layers_are_spread_over_the_sizes() -> None:
+    every = [layer for layer in layers.load("PoolingAverage") if FORWARD.method in layer.methods]
+    sizes = sorted(bench._nbytes(layer.problem(FORWARD.method)) for layer in every)
+    chosen = bench.representative(FORWARD)
+    assert len({*chosen}) == 12 < len(every)
+    picked = [bench._nbytes(layer.problem(FORWARD.method)) for layer in chosen]
+    assert picked == sorted(picked)
+    assert sizes.index(picked[0]) < len(sizes) / 6
+    assert sizes.index(picked[-1]) > len(sizes) * 5 / 6
+    assert bench.representative(registry.Operation(mpsref.SoftMax, "forward")) == [*layers.load("SoftMax")]
+
+
+@pytest.mark.parametrize(("rounds", "seconds", "made"), [(7, 0.0, 3), (2, 0.0, 2), (7, 1e9, 7)])
+def test_rounds_end_when_their_time_is_spent(
+    monkeypatch: pytest.MonkeyPatch, rounds: int, seconds: float, made: int
+) -> None:
+    turns: list[int] = []
+
+    def turn(call: Any) -> float:
+        turns.append(1)
+        return 0.5
+
+    monkeypatch.setattr(timing, "_seconds", turn)
+    assert timing.take_turns([lambda: None], rounds, seconds) == [0.5]
+    assert len(turns) == made
 
 
 def test_json() -> None:
@@ -248,13 +294,13 @@ FOUR = [registry.Operation(BatchNormalization, method) for method in BatchNormal
 
 def test_what_pytorch_does_in_one_is_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_equivalents, "session", missing)
-    report = bench.run("cpu", FOUR, [NORM], rounds=1, scaling=False)
+    report = bench.run("cpu", FOUR, [NORM], rounds=1)
     assert [m.operation for m in report.measurements] == [*map(str, FOUR), "BatchNormalization.together"]
     *parts, together = report.measurements
     assert together.nbytes == sum(part.nbytes for part in parts)
     assert together.backends.keys() == {"cpu"}
     assert together.pytorch is None
-    report = bench.run("cpu", FOUR[1:], [NORM], rounds=1, scaling=False)
+    report = bench.run("cpu", FOUR[1:], [NORM], rounds=1)
     assert [m.operation for m in report.measurements] == [*map(str, FOUR[1:])]
 
 

@@ -5,17 +5,21 @@ pause, in which the threads of the previous runner go to sleep. Each computes on
 memory layout (NHWC, which PyTorch calls channels_last), with as many threads as there are cores. Results are allocated
 at each call, as by users; above 30 MB, where page faults of a fresh result cost more than the arithmetic, all write
 into given memory. The copy moves as many bytes as the operation reads and writes at least, half of them read and half
-written, into given memory, in as many threads. Operations that PyTorch computes in one, such as the four of batch
-normalization, are also measured together: one after the other, on the same images.
+written, into given memory, in as many threads. Arithmetic is compared with the rate of a matrix product in NumPy.
+Operations that PyTorch computes in one, such as the four of batch normalization, are also measured together: one after
+the other, on the same images.
+
+By default, each operation is measured on at most twelve layers, evenly distributed over the sizes of its layers, and
+the number of rounds is reduced, to three at least, so that the whole takes about five minutes.
 
 PyTorch is optional: without it, its column has the reason.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import platform
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -26,7 +30,7 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.bench.report import BenchReport, Mean, Measurement, Scaling, render
-from mpsref.bench.timing import copying, in_turn, take_turns
+from mpsref.bench.timing import Rates, copying, in_turn, rates, take_turns, turn_seconds
 from mpsref.conformance import data, families, torch_equivalents
 from mpsref.conformance import layers as model_layers
 from mpsref.conformance.layer import Layer
@@ -34,10 +38,16 @@ from mpsref.conformance.torch_equivalents import Call
 from mpsref.machine import cores
 from mpsref.registry import Backend, Operation, Problem
 
-__all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "run"]
+__all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "representative", "run"]
 
 FRESH_BYTES = 30_000_000
 """Larger results are written into given memory."""
+
+LAYERS = 12
+"""The number of representative layers of an operation."""
+
+SECONDS = 300.0
+"""The time for a run by default."""
 
 
 def run(
@@ -45,23 +55,29 @@ def run(
     operations: Iterable[Operation] | None = None,
     layers: Iterable[str | Layer] | None = None,
     rounds: int = 7,
-    scaling: bool = True,
-    progress: Callable[[str], None] = lambda title: None,
+    scaling: bool = False,
+    seconds: float = SECONDS,
+    progress: Callable[[str, float, float], None] = lambda title, done, total: None,
 ) -> BenchReport:
     """Time backends.
 
     Parameters
     ----------
-    backends
+    backends : str, Backend or iterable of them
         Names or objects.
-    operations, layers
-        By default all. A layer is given by name or as an object.
-    rounds
+    operations : iterable of Operation, optional
+        By default all.
+    layers : iterable of str or Layer, optional
+        Names or objects; default: :func:`representative` layers of each operation.
+    rounds : int, optional
         Rounds in which all runners take turns; the median counts.
-    scaling
-        Whether to time three sizes of each axis, too.
-    progress
-        Called with a title before each step.
+    scaling : bool, optional
+        Whether to time three sizes of each axis as well.
+    seconds : float, optional
+        Approximate limit of the time of all measurements; may be infinite. Each measurement has a share in proportion
+        to its estimated cost, and ends after three rounds or more once its share is spent.
+    progress : callable, optional
+        Called before each step with its title, and with the estimated seconds of the completed steps and of all steps.
 
     Returns
     -------
@@ -76,36 +92,77 @@ def run(
         For a backend that cannot run on this machine.
     """
     chosen = registry.get_available(backends)
-    names = model_layers.load() if layers is None else layers
-    known = [model_layers.by_name(layer) if isinstance(layer, str) else layer for layer in names]
+    known = None if layers is None else [model_layers.by_name(x) if isinstance(x, str) else x for x in layers]
     wanted = list(registry.operations() if operations is None else operations)
+    steps = list(_steps(wanted, known, chosen))
     count = cores()
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
     with ThreadPoolExecutor(count) as pool, torch_equivalents.session(count) as (torch, version):
-        session = _Session(torch, pool, count, rounds)
-        for operation in wanted:
-            mine = [x for x in known if isinstance(x.spec, operation.spec_type) and operation.method in x.methods]
-            able = [backend for backend in chosen if operation in backend.implementations]
-            for layer in mine:
-                progress(f"{operation} {layer.name}")
-                measurements.append(_measure(str(operation), (operation.method,), layer, able, session))
-            for layer, backend in itertools.product(mine[:1] if scaling else [], able):
-                progress(f"{operation} {backend.name} three sizes of each axis")
-                scalings += _scale(operation, layer, backend, rounds)
-        for spec_type, joint in families.joint_equivalents().items():
-            whole = {Operation(spec_type, method) for method in joint.methods}
-            able = [backend for backend in chosen if whole <= backend.implementations.keys()]
-            for layer in known if whole <= {*wanted} else []:
-                if isinstance(layer.spec, spec_type) and {*joint.methods} <= {*layer.methods}:
-                    name = f"{spec_type.__name__}.together"
-                    progress(f"{name} {layer.name}")
-                    measurements.append(_measure(name, joint.methods, layer, able, session))
+        session = _Session(torch, pool, count, rounds, rates(pool, count))
+        costs = [_seconds(step, session) for step in steps]
+        done, total, end = 0.0, sum(costs), time.perf_counter() + seconds
+        for step, cost in zip(steps, costs, strict=True):
+            progress(f"{step.name} {step.layer.name}", done, total)
+            share = (end - time.perf_counter()) * cost / (total - done)
+            measurements.append(_measure(step, session, share))
+            done += cost
+        for step in _first_layers(steps) if scaling else []:
+            progress(f"{step.name}: three sizes of each axis", done, total)
+            for backend in step.backends:
+                scalings += _scale(Operation(type(step.layer.spec), step.methods[0]), step.layer, backend, rounds)
     devices = {backend.name: backend.device() for backend in chosen}
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return BenchReport(
         mpsref.__version__, machine, count, version, devices, rounds, tuple(measurements), tuple(scalings)
     )
+
+
+def representative(operation: Operation, count: int = LAYERS) -> list[Layer]:
+    """Return at most ``count`` layers of an operation, evenly distributed over their cost.
+
+    >>> from mpsref import Operation, PoolingAverage
+    >>> len(representative(Operation(PoolingAverage, "gradient")))
+    12
+    """
+    found = [layer for layer in model_layers.load(operation.spec_type.__name__) if operation.method in layer.methods]
+    if len(found) <= count:
+        return found
+    problems = {layer: layer.problem(operation.method) for layer in found}
+    found.sort(key=lambda layer: (problems[layer].flops, _nbytes(problems[layer])))
+    return [found[(2 * k + 1) * len(found) // (2 * count)] for k in range(count)]
+
+
+class _Step(NamedTuple):
+    """An operation of a layer; or several, which PyTorch computes in one."""
+
+    name: str
+    methods: tuple[str, ...]
+    layer: Layer
+    backends: list[Backend]
+
+    def problems(self) -> list[Problem]:
+        return [self.layer.problem(method) for method in self.methods]
+
+
+def _steps(wanted: list[Operation], known: list[Layer] | None, chosen: Sequence[Backend]) -> Iterator[_Step]:
+    for operation in wanted:
+        able = [backend for backend in chosen if operation in backend.implementations]
+        for layer in representative(operation) if known is None else known:
+            if isinstance(layer.spec, operation.spec_type) and operation.method in layer.methods:
+                yield _Step(str(operation), (operation.method,), layer, able)
+    for spec_type, joint in families.joint_equivalents().items():
+        whole = [Operation(spec_type, method) for method in joint.methods]
+        if {*whole} <= {*wanted}:
+            able = [backend for backend in chosen if {*whole} <= backend.implementations.keys()]
+            for layer in representative(whole[-1]) if known is None else known:
+                if isinstance(layer.spec, spec_type) and {*joint.methods} <= {*layer.methods}:
+                    yield _Step(f"{spec_type.__name__}.together", tuple(joint.methods), layer, able)
+
+
+def _first_layers(steps: list[_Step]) -> list[_Step]:
+    """Return the first step of each operation."""
+    return list({step.name: step for step in reversed(steps) if len(step.methods) == 1}.values())[::-1]
 
 
 class _Session(NamedTuple):
@@ -116,6 +173,17 @@ class _Session(NamedTuple):
     pool: ThreadPoolExecutor
     threads: int
     rounds: int
+    rates: Rates
+
+
+def _seconds(step: _Step, session: _Session) -> float:
+    """Estimate the time of a measurement: each runner at half of the rates of a copy and of a matrix product."""
+    problems = step.problems()
+    call = 2 * (
+        sum(map(_nbytes, problems)) / session.rates.copy
+        + sum(problem.flops for problem in problems) / session.rates.product
+    )
+    return session.rounds * (len(step.backends) + 2) * turn_seconds(call)
 
 
 def _outs(problem: Problem) -> tuple[Array, ...] | None:
@@ -135,11 +203,10 @@ def _torch_call(torch: Any, problem: Problem, inputs: tuple[Array, ...]) -> Call
     return equivalent(torch, problem, inputs, _outs(problem)) if equivalent else None
 
 
-def _measure(
-    name: str, methods: Sequence[str], layer: Layer, backends: Sequence[Backend], session: _Session
-) -> Measurement:
-    """Time an operation; or several, which PyTorch computes in one, one after the other on the same images."""
-    problems = [layer.problem(method) for method in methods]
+def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
+    """Time a step, for at least three rounds and about ``seconds``."""
+    name, _, layer, backends = step
+    problems = step.problems()
     named: dict[str, Array] = {}
     for problem in problems:
         named |= dict(zip(problem.input_shapes, data.inputs(problem, "float32", "real", 1), strict=True))
@@ -157,7 +224,7 @@ def _measure(
         if theirs:
             for backend, call in calls.items():
                 _same(f"{name} of {layer.name}", backend, call(), torch_equivalents.arrays(theirs()))
-    times = take_turns([*calls.values(), copy, *([theirs] if theirs else [])], session.rounds)
+    times = take_turns([*calls.values(), copy, *([theirs] if theirs else [])], session.rounds, seconds)
     return Measurement(
         name,
         layer.name,
@@ -167,6 +234,7 @@ def _measure(
         dict(zip(calls, times, strict=False)),
         times[len(calls)],
         times[-1] if theirs else None,
+        sum(problem.flops for problem in problems) / session.rates.product,
     )
 
 

@@ -16,6 +16,10 @@ COUNTED_BYTES = 1_000_000
 """Layers that move less are shown, but excluded from the means: the call costs more than the pixels."""
 
 
+FURTHEST = 10
+"""The number of operations in the table of those furthest from their limit."""
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One operation of one layer; times in seconds."""
@@ -33,6 +37,13 @@ class Measurement:
     copy: float
     pytorch: float | None
     """``None`` where PyTorch is not installed or has no such operation."""
+    product: float = 0.0
+    """Time of as many multiplications and additions in a matrix product."""
+
+    @property
+    def limit(self) -> float:
+        """The least time that the machine allows: that of the copy or of the matrix product."""
+        return max(self.copy, self.product)
 
     def speedup(self, backend: str) -> float | None:
         """Return how many times as fast as PyTorch a backend is."""
@@ -54,6 +65,8 @@ class Mean:
     """Over the layers that PyTorch can compute; ``compared`` is their number."""
     compared: int
     bandwidth: float
+    limit: float
+    """Fraction of the limit, which is that of the copy or of the matrix product."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,8 @@ class BenchReport:
                 speedups = [s for s in (m.speedup(backend) for m in counted) if s is not None]
                 bandwidth = statistics.geometric_mean(m.bandwidth(backend) for m in counted)
                 speedup = statistics.geometric_mean(speedups) if speedups else None
-                means.append(Mean(operation, backend, len(counted), speedup, len(speedups), bandwidth))
+                limit = statistics.geometric_mean(m.limit / m.backends[backend] for m in counted)
+                means.append(Mean(operation, backend, len(counted), speedup, len(speedups), bandwidth, limit))
         return means
 
     def json(self) -> str:
@@ -131,6 +145,14 @@ def render(report: BenchReport, console: Any) -> None:
         compared = "-" if mean.speedup is None else f"{mean.speedup:.2f} ({mean.compared} layers)"
         means.add_row(mean.operation, mean.backend, compared, f"{mean.bandwidth:.0%} ({mean.layers} layers)")
     console.print(means)
+    furthest = Table(
+        "operation", "backend", "of its limit", "x PyTorch", title="Furthest from the limit of the machine"
+    )
+    for mean in sorted(report.means(), key=lambda mean: mean.limit)[:FURTHEST]:
+        speedup = "-" if mean.speedup is None else f"{mean.speedup:.2f}"
+        furthest.add_row(mean.operation, mean.backend, f"{mean.limit:.0%}", speedup)
+    if furthest.row_count:
+        console.print(furthest, "The limit is a copy of as many bytes, or as much arithmetic in a matrix product.")
     if report.scaling:
         sizes = Table("operation", "backend", "axis", "size", "ns per element", title="Growth along one axis")
         for row in report.scaling:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,12 +26,42 @@ PAUSE_SECONDS = 0.02
 would occupy a core."""
 
 
-def take_turns(calls: Sequence[Call], rounds: int) -> list[float]:
-    """Return the median time of each call in seconds, over rounds in which each has a turn."""
+MINIMAL_ROUNDS = 3
+"""The number of rounds of a measurement whose time is spent."""
+
+
+class Rates(NamedTuple):
+    """The rates of this machine: bytes read and written by a copy, and operations of a matrix product, in a second."""
+
+    copy: float
+    product: float
+
+
+def rates(pool: ThreadPoolExecutor, threads: int) -> Rates:
+    """Measure the rates of a copy of 32 MB and of a float32 matrix product in NumPy."""
+    nbytes, n = 64_000_000, 1024
+    left, right, result = (np.full((n, n), 0.5, np.float32) for _ in range(3))
+    copy, product = take_turns([copying(nbytes, pool, threads), lambda: np.matmul(left, right, out=result)], 3)
+    return Rates(nbytes / copy, 2 * n**3 / product)
+
+
+def turn_seconds(call: float) -> float:
+    """Return the time of a turn of a call that takes ``call`` seconds."""
+    return PAUSE_SECONDS + call + max(3 * call, ROUND_SECONDS)
+
+
+def take_turns(calls: Sequence[Call], rounds: int, seconds: float = math.inf) -> list[float]:
+    """Return the median time of each call in seconds, over rounds in which each has a turn.
+
+    The rounds end after ``seconds``, but not before the third one.
+    """
     times: list[list[float]] = [[] for _ in calls]
+    end = time.perf_counter() + seconds
     for call in calls:
         call()
-    for _ in range(rounds):
+    for k in range(rounds):
+        if k >= MINIMAL_ROUNDS and time.perf_counter() > end:
+            break
         for call, mine in zip(calls, times, strict=True):
             time.sleep(PAUSE_SECONDS)
             call()  # wakes its threads
