@@ -19,6 +19,7 @@ from mpsref.errors import ShapeError
 Array: TypeAlias = npt.NDArray[Any]
 Shape: TypeAlias = tuple[int, ...]
 ImageShape: TypeAlias = tuple[int, int, int, int]
+DType: TypeAlias = np.dtype[Any]
 
 DTYPES = ("float16", "float32", "float64")
 """The dtypes of images; float64 on the reference alone."""

@@ -41,6 +41,7 @@ from mpsref.kernels.neuron import Neuron
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.image import is_batch
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
@@ -70,7 +71,7 @@ def chunks_of(name: str, value: Any) -> Chunks:
 
 def is_list_of_arrays(value: Any) -> bool:
     """Return whether this is a list of arrays, not a batch of image objects and no nested lists of numbers."""
-    if not isinstance(value, (list, tuple)) or image_arguments.is_batch(value):
+    if not isinstance(value, (list, tuple)) or is_batch(value):
         return False
     return all(len(getattr(one, "shape", ())) == 4 for one in value)
 

@@ -343,7 +343,7 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
         self.written()
 
     def _array(self, name: str) -> Array:
-        return image_arguments.source(name, self._labels if name == "labels" else self._weights).array
+        return image_arguments.source(name, getattr(self, f"_{name}")).array
 
     def __repr__(self) -> str:
         weights = "" if self._weights is None else ", weights"

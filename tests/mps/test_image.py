@@ -299,7 +299,7 @@ def test_what_a_batch_gives_is_a_copy() -> None:
     batch = MPSImageBatch.from_array(counted(1, 2, 3, 4))
     assert not np.shares_memory(batch.to_array(), batch[0].array)
     assert np.asarray(batch, np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match=r"^a batch is no array"):
+    with pytest.raises(ValueError, match=r"^a batch is not one array"):
         batch.__array__(copy=False)
 
 

@@ -240,9 +240,9 @@ def test_images_that_do_not_fit() -> None:
     x = np.ones((2, 3, 4, 3), np.float32)
     gradient = mps.MPSCNNNeuronGradient(relu())
     for other in (x[:, 1:], x[:, :, 1:]):
-        with pytest.raises(ShapeError, match="they must be equal where no offset"):
+        with pytest.raises(ShapeError, match="they must be equal unless an offset"):
             gradient.encode(other, x)
-        with pytest.raises(ShapeError, match="they must be equal where no offset"):
+        with pytest.raises(ShapeError, match="they must be equal unless an offset"):
             gradient.encode(x, x, None, np.zeros_like(other))
     with pytest.raises(ShapeError, match="3 channels are read of source_gradient and 2 of source_image"):
         gradient.encode(x, x[..., 1:])

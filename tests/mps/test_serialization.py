@@ -1,4 +1,4 @@
-"""Saving and loading: exact, byte-stable, and deaf to everything that was never saved."""
+"""Saving and loading: exact, byte-stable, and strict about the input."""
 
 from __future__ import annotations
 
@@ -278,8 +278,8 @@ DAMAGED: list[tuple[Any, str]] = [
     ),
     (properties(payload={}), r"^Average\.payload lacks the key 'class'"),
     (properties(payload=[0, [math.inf]]), r"^Average\.payload\[1\]\[0\] is inf; a number that is not finite must be s"),
-    (properties(payload=b"x"), r"^Average\.payload is b'x' of type bytes, which is nothing that is ever saved$"),
-    (properties(payload=Policy(1)), r"^Average\.payload is .* of type Policy, which is nothing that is ever saved$"),
+    (properties(payload=b"x"), r"^Average\.payload is b'x' of type bytes, which is not a saved value$"),
+    (properties(payload=Policy(1)), r"^Average\.payload is .* of type Policy, which is not a saved value$"),
     (
         properties(payload={"class": "Policy", "version": 1, "properties": {"method": 1}}),
         r"^Average\.payload has version 1 of Policy; this mpsref reads version 3$",
@@ -333,7 +333,7 @@ def test_text_must_be_a_str(text: Any) -> None:
 def test_what_a_setter_would_take_and_nothing_saves_is_refused() -> None:
     """An offset of two numbers is one of three: so two that lost the comma between them are no legal text."""
     assert '"offset":[-1,2,0]' in TEXT
-    with pytest.raises(ValueError, match=r"offset \[-12, 0\], which is never saved like that but as \[-12, 0, 0\]"):
+    with pytest.raises(ValueError, match=r"offset \[-12, 0\]; it must be \[-12, 0, 0\]"):
         Average.from_json(TEXT.replace("[-1,2,0]", "[-12,0]"))
 
 

@@ -1,7 +1,7 @@
-"""Clip regions: the parts of its images that a kernel reads and writes.
+"""Clip regions: the ranges of an image (N, H, W, C) that a kernel reads and writes.
 
-An image is (N, H, W, C). Destination pixel ``clip origin + i`` holds result i, and image ``clip origin.z + b`` of the
-destination comes from image ``offset.z + b`` of a source. Source: notes in ``MPSCNNKernel.h`` [doc].
+Result ``i`` is written to destination pixel ``clip_rect.origin + i``, and image ``clip_rect.origin.z + b`` of the
+destination is computed from image ``offset.z + b`` of a source. Source: notes in ``MPSCNNKernel.h`` [doc].
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
 
 
 class Region(NamedTuple):
-    """A part of an image (N, H, W, C), as the index that selects it."""
+    """A rectangular region of an image (N, H, W, C), as an index of the array."""
 
     images: slice
     rows: slice
@@ -24,7 +24,7 @@ class Region(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """How many images, rows, columns and channels it has."""
+        """The numbers of images, rows, columns and channels."""
         return count(self.images), count(self.rows), count(self.columns), count(self.channels)
 
     @property
@@ -34,20 +34,20 @@ class Region(NamedTuple):
 
     @property
     def clip_rect(self) -> MTLRegion:
-        """The region with Apple's words, without the channels."""
+        """The region as an ``MTLRegion``, which has no channels."""
         n, height, width, _ = self.shape
         return MTLRegion(MTLOrigin(self.columns.start, self.rows.start, self.images.start), MTLSize(width, height, n))
 
 
-def count(part: slice) -> int:
-    """Return how many there are in a part ``[start, stop)``."""
-    return int(part.stop - part.start)
+def count(indices: slice) -> int:
+    """Return the length of a slice ``[start, stop)``."""
+    return int(indices.stop - indices.start)
 
 
 def channels_read(image: str, name: str, shape: Shape, offset: int, max_count: int | None) -> slice:
-    """Return the channels that a kernel reads of ``image``: from ``offset`` on, ``max_count`` at most.
+    """Return the channels of ``image`` that a kernel reads: at most ``max_count``, starting at ``offset``.
 
-    Raises ``ValueError`` for an offset behind the last channel; ``name`` is that of its property.
+    Raises ``ValueError`` for an offset beyond the last channel; ``name`` is the property of the offset.
     """
     channels = shape[3]
     if offset >= channels:
@@ -57,9 +57,9 @@ def channels_read(image: str, name: str, shape: Shape, offset: int, max_count: i
 
 
 def images_read(image: str, name: str, shape: Shape, z: int, depth: int) -> slice:
-    """Return the images of the batch ``image`` that a kernel reads: ``depth`` many from ``z`` on.
+    """Return the images of the batch ``image`` that a kernel reads: ``depth`` images, starting at ``z``.
 
-    Raises ``ValueError`` where the batch is too small; ``name`` is that of the offset.
+    Raises ``ValueError`` if the batch is too small; ``name`` is the property of the offset.
     """
     if z + depth > shape[0]:
         raise ValueError(
@@ -72,9 +72,10 @@ def images_read(image: str, name: str, shape: Shape, z: int, depth: int) -> slic
 def destination_region(
     image: str, shape: Shape, clip_rect: MTLRegion | None, channel_offset: int, channels: int
 ) -> Region:
-    """Return the part of a destination of ``shape`` that a kernel writes.
+    """Return the region of a destination of ``shape`` that a kernel writes.
 
-    A clip rectangle larger than the image is cut to it; images and channels that do not exist raise ``ValueError``.
+    Rows and columns of the clip rectangle outside the image are ignored; images and channels that do not exist raise
+    ``ValueError``.
     """
     n, height, width, c = shape
     if channel_offset + channels > c:

@@ -1,9 +1,8 @@
-"""Command buffers: when work is committed, and when the host may read a state.
+"""Command buffers: the order of encoding, commit and reads by the host.
 
-A kernel computes at once when it is encoded, so an image is valid as soon as the call returns. A command buffer checks
-the order that a program must keep to be right on a GPU, too: nothing is encoded after the commit, and a state
-that kernels write (weight gradients, statistics, masks) is read by the host only after a synchronization on a command
-buffer that has completed.
+A kernel computes when it is encoded, so an image is valid as soon as the call returns. Command buffers check that a
+program would also be correct on a GPU: nothing is encoded after the commit, and the host reads a state that kernels
+write (weight gradients, statistics, masks) only after a synchronization on a command buffer that has completed.
 
 >>> buffer = MPSCommandBuffer()
 >>> with encoding(buffer) as open_buffer:
@@ -18,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 from mpsref.errors import NotSynchronizedError, OrderError
 from mpsref.mps.core.types import Enumeration
 
 
 class MTLCommandBufferStatus(Enumeration):
-    """The progress of a command buffer; three of the members occur here. Source: ``MTLCommandBuffer.h`` [doc]."""
+    """The status of a command buffer: here ``NotEnqueued``, ``Committed`` or ``Completed``.
+
+    Source: ``MTLCommandBuffer.h`` [doc].
+    """
 
     NotEnqueued = 0
     Enqueued = 1
@@ -38,13 +39,27 @@ class MTLCommandBufferStatus(Enumeration):
 class MPSCommandBuffer:
     """A sequence of encoded kernels: open, then committed, then completed; used once.
 
-    Source: ``MPSCommandBuffer.h`` and Metal's ``MTLCommandBuffer.h`` [doc].
+    Notes
+    -----
+    ``MPSCommandBuffer.h`` and Metal's ``MTLCommandBuffer.h`` [doc].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpsref import mps
+    >>> buffer = MPSCommandBuffer()
+    >>> pool = mps.MPSCNNPoolingMax(2, 2, 2, 2)
+    >>> y = pool.encode(np.ones((1, 4, 4, 1), np.float32), command_buffer=buffer)
+    >>> buffer.commit()
+    >>> buffer.wait_until_completed()
+    >>> buffer
+    <MPSCommandBuffer: Completed>
     """
 
     def __init__(self) -> None:
         """Start open and empty."""
         self._status = MTLCommandBufferStatus.NotEnqueued
-        self._handlers: list[Callable[[MPSCommandBuffer], Any]] = []
+        self._handlers: list[Callable[[MPSCommandBuffer], object]] = []
 
     @property
     def status(self) -> MTLCommandBufferStatus:
@@ -55,17 +70,27 @@ class MPSCommandBuffer:
         return f"<MPSCommandBuffer: {self._status.name}>"
 
     def check_open(self) -> None:
-        """Raise ``OrderError`` if this command buffer takes no more work, because it was committed."""
+        """Raise ``OrderError`` if this command buffer was committed."""
         if self._status is not MTLCommandBufferStatus.NotEnqueued:
             raise OrderError(
                 f"command_buffer has status {self._status.name}; it must be NotEnqueued: encode before commit(), and "
                 "make a new MPSCommandBuffer for further work"
             )
 
-    def add_completed_handler(self, handler: Callable[[MPSCommandBuffer], Any]) -> None:
-        """Have ``handler(command_buffer)`` called on completion; handlers run in the order in which they were added.
+    def add_completed_handler(self, handler: Callable[[MPSCommandBuffer], object]) -> None:
+        """Call ``handler(command_buffer)`` on completion; handlers run in the order in which they were added.
 
-        Raises ``OrderError`` after the commit, ``TypeError`` for a handler that is not callable.
+        Parameters
+        ----------
+        handler : callable
+            A function of the command buffer; its result is ignored.
+
+        Raises
+        ------
+        OrderError
+            If the command buffer was committed.
+        TypeError
+            If ``handler`` is not callable.
         """
         if not callable(handler):
             raise TypeError(f"handler is of type {type(handler).__name__}; it must be a function of the command buffer")
@@ -73,14 +98,14 @@ class MPSCommandBuffer:
         self._handlers.append(handler)
 
     def commit(self) -> None:
-        """Commit the work; nothing can be encoded any more. Raises ``OrderError`` the second time."""
+        """Commit the work, after which nothing can be encoded; ``OrderError`` if it was committed before."""
         self.check_open()
         self._status = MTLCommandBufferStatus.Committed
 
     def wait_until_completed(self) -> None:
-        """Return when the work is done and every completed handler has run; commit first if that was not done.
+        """Wait for the work and run the completed handlers; commit first if necessary.
 
-        Waiting again has no effect. If a handler raises, the others still run before the error is raised.
+        Later calls have no effect. If a handler raises, the others still run before the error is raised.
         """
         if self._status is MTLCommandBufferStatus.NotEnqueued:
             self.commit()
@@ -128,11 +153,11 @@ def check_encodable(command_buffer: MPSCommandBuffer | None) -> None:
 
 
 class SynchronizedState:
-    """Base of states that kernels write and the host reads: reads are legal only after a completed synchronization.
+    """Base class of states that kernels write and the host reads after a completed synchronization.
 
-    A kernel that writes the state calls :meth:`written` when it is encoded; an accessor calls :meth:`check_readable`
-    before it returns anything. So a read is an error before :meth:`synchronize`, after it but before the command buffer
-    has completed, and again after the next kernel that writes.
+    A kernel that writes the state calls :meth:`written` when it is encoded, and accessors call :meth:`check_readable`.
+    A read is an error before :meth:`synchronize`, before the command buffer of the synchronization has completed, and
+    after the next kernel that writes the state.
 
     Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice].
     """
@@ -141,13 +166,21 @@ class SynchronizedState:
     _readable_version: int | None = None
 
     def written(self) -> None:
-        """Note that a kernel which writes this state has been encoded."""
+        """Record that a kernel which writes this state was encoded."""
         self._version += 1
 
     def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Make the state, as written so far, readable by the host as soon as ``command_buffer`` has completed.
+        """Make the state, as written so far, readable by the host.
 
-        Raises ``OrderError`` for a command buffer that was committed.
+        Parameters
+        ----------
+        command_buffer : MPSCommandBuffer, optional
+            The state is readable when this command buffer has completed; by default at once.
+
+        Raises
+        ------
+        OrderError
+            If the command buffer was committed.
         """
         if command_buffer is None:  # the end of the block would complete it
             self._readable_version = self._version
@@ -155,7 +188,7 @@ class SynchronizedState:
         version = self._version
 
         def completed(_: MPSCommandBuffer) -> None:
-            # Command buffers may complete in any order: an older one takes nothing back.
+            # Command buffers may complete in any order: an older version must not replace a newer one.
             self._readable_version = max(version, self._readable_version or 0)
 
         check_encodable(command_buffer)

@@ -1,7 +1,7 @@
-"""Base class of the gradient kernels, and how a gradient state configures them.
+"""Base class of the gradient kernels, and their configuration by a gradient state.
 
-The primary image is the source gradient, the secondary one the source image of the forward pass, the destination the
-gradient for that source. Source: ``MPSCNNGradientKernel`` in ``MPSCNNKernel.h`` [doc].
+The primary image is the source gradient, the secondary image is the source image of the forward pass, and the
+destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in ``MPSCNNKernel.h`` [doc].
 """
 
 from __future__ import annotations
@@ -9,28 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from mpsref.arguments.arrays import AXIS_LIMIT, Array, Shape
+from numpy.typing import DTypeLike
+
+from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import MPSNNGradientState, one_state
+from mpsref.mps.core.state import MPSNNGradientState, StateLike, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
-def _zero_edge_mode(name: str, value: Any) -> MPSImageEdgeMode:
+def _zero_edge_mode(name: str, value: object) -> MPSImageEdgeMode:
     return types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,))
 
 
 class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     """A kernel that computes the gradient for the source image of a forward kernel.
 
-    Kernel sizes, strides and dilations of both sources are those of the forward kernel; the stride acts as an
-    upsampling factor on the source gradient. Gradient pixels that do not exist are 0, hence its edge mode ``Zero``.
+    Both sources have the kernel size, strides and dilations of the forward kernel; the stride is an upsampling factor
+    on the source gradient. Pixels outside the source gradient are 0, so its edge mode is ``Zero``.
     """
 
     destination_name = "destination_gradient"
@@ -38,41 +40,41 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     forward_class: ClassVar[type[ImageKernel]]
     """The kernel whose states configure this one."""
     has_source_size: ClassVar[bool] = False
-    """Whether the kernel has a ``source_size``, to leave out gradient pixels outside the forward clip rectangle."""
+    """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
 
     primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero.")
     kernel_offset_x: Property[Any] = Property(
-        integer, 0, "Position of the rotated kernel on the zero-inserted source gradient, in x."
+        integer, 0, "x of the rotated kernel on the zero-inserted source gradient."
     )
     kernel_offset_y: Property[Any] = Property(
-        integer, 0, "Position of the rotated kernel on the zero-inserted source gradient, in y."
+        integer, 0, "y of the rotated kernel on the zero-inserted source gradient."
     )
     is_backwards = Property(lambda _, value: bool(value), True, "Whether it is a gradient kernel.", read_only=True)
 
-    def encode(  # type: ignore[override]  # Apple's gradient kernels have other selectors than their parent, too
+    def encode(  # type: ignore[override]  # as in MPS, the selectors of gradient kernels differ from those of the parent
         self,
         source_gradient: ImageLike,
         source_image: ImageLike,
-        gradient_state: Any = None,
+        gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> ImageResult:
         """Return the gradient for the source image.
 
         Parameters
         ----------
         source_gradient : array_like, MPSImage or batch of images
-            The gradient of the forward result.
+            The gradient of the forward result (N, H, W, C).
         source_image : array_like, MPSImage or batch of images
-            The source image of the forward pass.
-        gradient_state : MPSState or list of them, optional
-            The state of the forward pass, or a list that contains it once for each image. Without a destination it
-            configures the kernel, whose properties stay set: the result has the shape of the source image, and its
-            pixels are those of the source.
+            The source image of the forward pass (N, H, W, C).
+        gradient_state : MPSNNGradientState or sequence of them, optional
+            The state of the forward pass, or a list that contains it once for each image. Without
+            ``destination_gradient``, the state sets the properties of the kernel, and the result has the shape of the
+            source image.
         destination_gradient : ndarray, MPSImage or batch of images, optional
-            Its clip is overwritten; every property is used as it is set. With neither a state nor a destination,
-            ``padding`` sets size and kernel offset.
+            The image to write; pixels outside ``clip_rect`` are kept. The present properties are used. Without a state
+            and a destination, ``padding`` sets the size and the kernel offsets.
         command_buffer : MPSCommandBuffer, optional
             The command buffer to encode on.
 
@@ -84,15 +86,29 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         Raises
         ------
         ValueError, TypeError
-            For arguments that do not fit. No error leaves a written image or a changed property.
+            If an argument is not legal. No image is written and no property changed.
         OrderError
-            For a committed command buffer.
+            If the command buffer was committed.
+
+        Notes
+        -----
+        ``encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:`` and its variants in ``MPSCNNKernel.h``
+        [doc].
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mpsref import mps
+        >>> x = np.arange(4, dtype=np.float32).reshape(1, 2, 2, 1)
+        >>> y, state = mps.MPSCNNPoolingMax(2, 2, 2, 2).encode(x, return_state=True)
+        >>> mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2).encode(np.ones_like(y), x, state)[0, :, :, 0].tolist()
+        [[0.0, 0.0], [0.0, 1.0]]
         """
         g = image_arguments.source("source_gradient", source_gradient)
         x = image_arguments.source("source_image", source_image)
         state = one_state("gradient_state", gradient_state, g.array.shape[0])
-        repeats = self.repeats and destination_gradient is None and isinstance(state, self.state_class)
-        if repeats:
+        key = None
+        if self.repeats and destination_gradient is None and isinstance(state, self.state_class):
             key = id(state.record), type(state), g.array.shape, x.array.shape, g.array.dtype, x.array.dtype
             prepared = self._lookup(key)
             if prepared is not None:
@@ -113,7 +129,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             else:
                 shape, dtype = self._infer_reverse_padding(g, x)
             array = self._run_with_state(state, sources, given, shape, dtype)
-            if repeats and sources[0] is g and sources[1] is x:
+            if key is not None and state is not None and sources[0] is g and sources[1] is x:
                 self._prepare(key, before, sources, shape, state.record)
             if given is not None:
                 return image_arguments.written(given)
@@ -123,16 +139,16 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
 
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSNNGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
-        """Compute the destination; a family may write ``state`` too, and return ``None`` for no destination."""
+        """Compute the destination; a family may also write ``state``, and return ``None`` for no destination."""
         return self._run(sources, given, shape, dtype)[0]
 
-    def _check_state(self, state: Any) -> None:
+    def _check_state(self, state: object) -> None:
         if not isinstance(state, self.state_class):
             raise TypeError(
                 f"gradient_state is of type {type(state).__name__}; it must be the {self.state_class.__name__} that "
@@ -145,7 +161,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             )
 
     def _check_both_sides(self) -> None:
-        """Primary and secondary kernel size, stride and dilation are copies of the forward ones [doc], so equal."""
+        """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
         primary, secondary = self._source_properties(0), self._source_properties(1)
         if primary.geometry != secondary.geometry:
             raise ValueError(
@@ -153,11 +169,13 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
             )
 
-    def _configure(self, state: Any, g: ImageArgument, x: ImageArgument) -> tuple[ImageArgument, ImageArgument]:
-        """Set every property that a state with one source determines; return the images to read.
+    def _configure(
+        self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument
+    ) -> tuple[ImageArgument, ImageArgument]:
+        """Set the properties that a state with one source determines; return the images to read.
 
-        Source: secondary properties, kernel offset for a clip origin of 0 [doc]; the rest follows from the adjoint, or
-        is a choice that makes destination and source pixels coincide [math, choice].
+        Source: secondary properties, and the kernel offset for a clip origin of 0 [doc]. The others follow from the
+        adjoint [math], or are chosen so that destination and source pixels coincide [choice].
         """
         record, forward = state.record, state.source
         own = self._source_properties(1).geometry
@@ -169,7 +187,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         self._check_secondary(state, x.array.shape)
         primary_offset, primary_channel = state.primary_origin(g.array.shape)
         if not self.has_source_size:
-            # Every pixel of the source gradient will count, so it is cut to those of the forward clip rectangle.
+            # The kernel reads every pixel of the source gradient, so pass those of the forward clip rectangle only.
             column, row, z = primary_offset
             width, height, _ = record.clip_rect.size
             g = g._replace(array=g.array[:, row : row + height, column : column + width])
@@ -193,28 +211,30 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         self._assign(**self._family_configuration(state))
         return g, x
 
-    def _check_secondary(self, state: Any, shape: Shape) -> None:
-        """Refuse a secondary image that is not the one of the forward pass."""
+    def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
+        """Raise ``ShapeError`` unless the secondary image has the shape of the forward source."""
         if shape != state.record.source_shapes[0]:
             raise ShapeError(
                 f"source_image has shape {shape}; that of the forward pass was {state.record.source_shapes[0]}"
             )
 
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
-        """Return the properties of the kernel's family that a state determines, or other values for the common ones."""
+    def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
+        """Return further properties that a state determines, or other values for the common ones."""
         return {}
 
     def _clip_of_images(self, z: int, depth: int, number: int) -> MTLRegion | None:
-        """Return the kernel's own clip rectangle, with the images that the forward pass read."""
+        """Return the clip rectangle of the kernel with the images of the forward pass."""
         if self.clip_rect is None:
             if (z, depth) == (0, number):
                 return None
-            own = MTLRegion(MTLOrigin(0, 0, 0), MTLSize(AXIS_LIMIT, AXIS_LIMIT, depth))  # cut to the destination
+            own = MTLRegion(
+                MTLOrigin(0, 0, 0), MTLSize(AXIS_LIMIT, AXIS_LIMIT, depth)
+            )  # limited to the destination later
         else:
             own = self.clip_rect
         return MTLRegion(own.origin._replace(z=z), own.size._replace(depth=depth))
 
-    def _infer_reverse_padding(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, Any]:
+    def _infer_reverse_padding(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, DType]:
         """Set the offsets by the padding policy; return shape and dtype of the destination."""
         primary = self._source_properties(0)
         size, (y, column) = reverse_placement(g.array.shape[1:3], primary.windows, suggested_method(self.padding))

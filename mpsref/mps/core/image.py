@@ -1,4 +1,4 @@
-"""Images with Apple's names: a batch of NHWC pixels that kernels read and write, and the layouts to exchange it in.
+"""Images: batches of NHWC pixels that kernels read and write, and conversions to and from other layouts.
 
 >>> import numpy as np
 >>> image = MPSImage(np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3))
@@ -9,21 +9,21 @@
 >>> MPSImage(MPSImageDescriptor("float16", width=4, height=3, feature_channels=8)).array.shape
 (1, 3, 4, 8)
 
-An array works wherever an image does. Kernels write into a destination image, whose pixels are ``image.array``.
-Sources: ``MPSImage.h``, ``MPSCoreTypes.h`` [doc].
+Kernels accept an array wherever they accept an image. They write into the pixels of a destination image,
+``image.array``. Source: ``MPSImage.h``, ``MPSCoreTypes.h`` [doc].
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, TypeGuard
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, ImageShape
+from mpsref.arguments.arrays import Array, DType, ImageShape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
@@ -33,10 +33,10 @@ from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 CHANNELS_PER_SLICE = 4
 
 
-def length(low: int) -> Callable[[str, Any], int]:
+def length(low: int) -> Callable[[str, object], int]:
     """Return a strict converter ``convert(name, value)`` for the length of an axis, at least ``low``."""
 
-    def convert(name: str, value: Any) -> int:
+    def convert(name: str, value: object) -> int:
         number = integer(name, value)
         if not low <= number <= arrays.AXIS_LIMIT:
             raise ShapeError(f"{name} is {number}; it must be from {low} to {arrays.AXIS_LIMIT}")
@@ -47,10 +47,29 @@ def length(low: int) -> Callable[[str, Any], int]:
 
 @dataclass
 class MPSImageDescriptor:
-    """Size and format of a new image. Every property may be set, and is checked when it is set.
+    """Size and format of a new image. Each attribute can be set, and is checked when it is set.
 
-    Raises ``TypeError`` for a size that is no integer, ``ShapeError`` for a length of 0 (for N it is legal),
-    ``UnsupportedError`` for a format of normalized integers. Source: ``MPSImageDescriptor`` in ``MPSImage.h`` [doc].
+    Parameters
+    ----------
+    channel_format : MPSImageFeatureChannelFormat
+        Storage of a channel, or its number, or its name in lower case, such as ``"float16"``.
+    width, height, feature_channels : int
+        Size of an image, >= 1.
+    number_of_images : int, default 1
+        Number of images in the batch, >= 0.
+
+    Raises
+    ------
+    TypeError
+        If a size is not an integer.
+    ShapeError
+        If a size is out of range.
+    UnsupportedError
+        For the formats of normalized integers.
+
+    Notes
+    -----
+    ``MPSImageDescriptor`` in ``MPSImage.h`` [doc].
     """
 
     channel_format: MPSImageFeatureChannelFormat
@@ -59,7 +78,7 @@ class MPSImageDescriptor:
     feature_channels: int
     number_of_images: int = 1
 
-    _converters: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
+    _converters: ClassVar[dict[str, Callable[[str, object], object]]] = {
         "channel_format": types.channel_format,
         "width": length(1),
         "height": length(1),
@@ -67,20 +86,25 @@ class MPSImageDescriptor:
         "number_of_images": length(0),
     }
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in self._converters:
             raise AttributeError(f"an MPSImageDescriptor has no {name!r} to set, only {', '.join(self._converters)}")
         object.__setattr__(self, name, self._converters[name](name, value))
 
     @classmethod
     def image_descriptor_with_channel_format(
-        cls, channel_format: Any, width: int, height: int, feature_channels: int, number_of_images: int = 1
+        cls,
+        channel_format: MPSImageFeatureChannelFormat,
+        width: int,
+        height: int,
+        feature_channels: int,
+        number_of_images: int = 1,
     ) -> Self:
-        """Return a descriptor; Apple's name for the constructor."""
+        """Return a new descriptor; equivalent to the constructor."""
         return cls(channel_format, width, height, feature_channels, number_of_images)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The dtype of the pixels, which follows from ``channel_format``."""
         return self.channel_format.dtype
 
@@ -142,7 +166,7 @@ class MPSImage:
         return int(self._array.shape[3])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The dtype of the pixels."""
         return self._array.dtype
 
@@ -165,7 +189,7 @@ class MPSImage:
             f"width={self.width}, feature_channels={self.feature_channels}, {self.feature_channel_format.name}>"
         )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self._array, dtype=dtype, copy=copy)
 
     def __eq__(self, other: object) -> bool:
@@ -183,22 +207,22 @@ class MPSImage:
     __copy__ = copy
 
     @classmethod
-    def from_nhwc(cls, array: Any) -> Self:
-        """Return a batch with the pixels of ``array`` (N, H, W, C); the same as ``MPSImage(array)``."""
+    def from_nhwc(cls, array: ArrayLike) -> Self:
+        """Return a batch with the pixels of ``array`` (N, H, W, C); equivalent to ``MPSImage(array)``."""
         return cls(array)
 
     @classmethod
-    def from_nchw(cls, array: Any) -> Self:
+    def from_nchw(cls, array: ArrayLike) -> Self:
         """Return a batch with the pixels of ``array`` (N, C, H, W)."""
         return cls(_rank("array", array, 4, "(N, C, H, W)").transpose(0, 2, 3, 1))
 
     @classmethod
-    def from_hwc(cls, array: Any) -> Self:
+    def from_hwc(cls, array: ArrayLike) -> Self:
         """Return one image with the pixels of ``array`` (H, W, C)."""
         return cls(_rank("array", array, 3, "(H, W, C)")[None])
 
     @classmethod
-    def from_chw(cls, array: Any) -> Self:
+    def from_chw(cls, array: ArrayLike) -> Self:
         """Return one image with the pixels of ``array`` (C, H, W)."""
         return cls(_rank("array", array, 3, "(C, H, W)").transpose(1, 2, 0)[None])
 
@@ -211,19 +235,41 @@ class MPSImage:
         return self._array.transpose(0, 3, 1, 2).copy(order="C")
 
     def to_hwc(self, image_index: int | None = None) -> Array:
-        """Return a copy of one image as (H, W, C); the index may be left out where there is only one."""
+        """Return a copy of one image as (H, W, C); ``image_index`` is optional for a single image."""
         return self._one(MPSDataLayout.HeightxWidthxFeatureChannels, image_index).copy(order="C")
 
     def to_chw(self, image_index: int | None = None) -> Array:
-        """Return a copy of one image as (C, H, W); the index may be left out where there is only one."""
+        """Return a copy of one image as (C, H, W); ``image_index`` is optional for a single image."""
         return self._one(MPSDataLayout.FeatureChannelsxHeightxWidth, image_index).copy(order="C")
 
     @classmethod
-    def from_slices(cls, slices: Any, feature_channels: int) -> Self:
-        """Return a batch from texture slices of four channels each, (N * ceil(C / 4), H, W, 4).
+    def from_slices(cls, slices: ArrayLike, feature_channels: int) -> Self:
+        """Return a batch from texture slices of four channels each.
 
-        Channel ``ch`` of image ``b`` is component ``ch % 4`` of slice ``b * ceil(C / 4) + ch // 4``; whatever is in the
-        padding components is left out. Source: ``MPSImage.h`` [doc]. Raises ``ShapeError`` for slices that do not fit.
+        Parameters
+        ----------
+        slices : array_like of shape (N * ceil(C / 4), H, W, 4)
+            Channel ``ch`` of image ``b`` is component ``ch % 4`` of slice ``b * ceil(C / 4) + ch // 4``. Padding
+            components are ignored.
+        feature_channels : int
+            C, the number of channels of the images.
+
+        Raises
+        ------
+        ShapeError
+            If the shape of ``slices`` does not match ``feature_channels``.
+
+        Notes
+        -----
+        The texture layout in ``MPSImage.h`` [doc].
+
+        Examples
+        --------
+        >>> image = MPSImage(np.ones((2, 3, 3, 6), np.float32))
+        >>> image.to_slices().shape
+        (4, 3, 3, 4)
+        >>> MPSImage.from_slices(image.to_slices(), 6) == image
+        True
         """
         source = arrays.as_image("slices", slices)
         channels = length(1)("feature_channels", feature_channels)
@@ -238,10 +284,7 @@ class MPSImage:
         return cls(array, copy=False)
 
     def to_slices(self) -> Array:
-        """Return a copy of the pixels as texture slices, (N * ceil(C / 4), H, W, 4); the padding components are 0.
-
-        The layout is that of :meth:`from_slices`.
-        """
+        """Return a copy of the pixels as texture slices in the layout of :meth:`from_slices`; padding is 0."""
         n, height, width, channels = self._array.shape
         count = ceil_div(channels, CHANNELS_PER_SLICE)
         slices = np.zeros((n * count, height, width, CHANNELS_PER_SLICE), self.dtype)
@@ -249,22 +292,58 @@ class MPSImage:
             slices[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE] = self._array[..., ch]
         return slices
 
-    def read_bytes(self, data_layout: Any, image_index: int) -> bytes:
-        """Return one image as bytes in native byte order, without padding, in the order of ``data_layout``.
+    def read_bytes(self, data_layout: MPSDataLayout | int | str, image_index: int) -> bytes:
+        """Return one image as bytes.
 
-        Source: ``readBytes:dataLayout:imageIndex:`` [doc].
+        Parameters
+        ----------
+        data_layout : MPSDataLayout, int or str
+            Order of the pixels.
+        image_index : int
+            Index of the image in the batch.
+
+        Returns
+        -------
+        bytes
+            The pixels in native byte order, without padding.
+
+        Notes
+        -----
+        ``readBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
         return self._one(types.data_layout("data_layout", data_layout), image_index).tobytes()
 
-    def write_bytes(self, data: Any, data_layout: Any, image_index: int) -> None:
-        """Overwrite one image with ``data``: bytes as :meth:`read_bytes` gives them, or a buffer of this dtype.
+    def write_bytes(
+        self,
+        data: bytes | bytearray | memoryview | Array,
+        data_layout: MPSDataLayout | int | str,
+        image_index: int,
+    ) -> None:
+        """Overwrite one image.
 
-        Raises ``TypeError`` for another object or format, ``ShapeError`` for another number of bytes; then nothing is
-        written. Source: ``writeBytes:dataLayout:imageIndex:`` [doc].
+        Parameters
+        ----------
+        data : buffer
+            Bytes in the format of :meth:`read_bytes`, or a buffer with elements of the dtype of the image.
+        data_layout : MPSDataLayout, int or str
+            Order of the pixels.
+        image_index : int
+            Index of the image in the batch.
+
+        Raises
+        ------
+        TypeError
+            If ``data`` is not a buffer or has elements of another format. The image is unchanged.
+        ShapeError
+            If ``data`` does not have the size of an image. The image is unchanged.
+
+        Notes
+        -----
+        ``writeBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
         target = self._one(types.data_layout("data_layout", data_layout), image_index)
         try:
-            view = memoryview(data)
+            view = memoryview(data)  # type: ignore[arg-type]  # typeshed lists arrays as buffers from Python 3.12
         except (TypeError, ValueError):
             raise TypeError(f"data is of type {type(data).__name__}; it must be bytes or a buffer of them") from None
         if view.format not in ("B", self.dtype.char):
@@ -287,16 +366,19 @@ class MPSImage:
 
 
 class MPSTemporaryImage(MPSImage):
-    """An image whose pixels a GPU would reuse after ``read_count`` reads. Here it keeps them [choice].
+    """An image whose memory a GPU reuses after ``read_count`` reads.
 
-    ``read_count`` stays as it is set, and no kernel counts it down: an array never expires.
+    Notes
+    -----
+    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused, and kernels do not change ``read_count``
+    [choice].
     """
 
     _read_count = 1
 
     @property
     def read_count(self) -> int:
-        """The number of kernels that are still to read the image, an integer >= 0; without effect here."""
+        """Number of reads before a GPU reuses the memory, an integer >= 0; it has no effect."""
         return self._read_count
 
     @read_count.setter
@@ -305,9 +387,23 @@ class MPSTemporaryImage(MPSImage):
 
 
 class MPSImageBatch(tuple[MPSImage, ...]):
-    """One or more single images of the same size and format. Source: ``MPSImageBatch`` in ``MPSImage.h`` [doc].
+    """One or more single images of the same size and format.
 
-    Raises ``TypeError`` for a member that is no image, ``ShapeError`` for images that do not fit together.
+    Parameters
+    ----------
+    members : iterable of MPSImage
+        Images with ``number_of_images == 1``.
+
+    Raises
+    ------
+    TypeError
+        If a member is not an :class:`MPSImage`.
+    ShapeError
+        If there are no images, or their sizes or formats differ.
+
+    Notes
+    -----
+    ``MPSImageBatch`` in ``MPSImage.h`` [doc].
     """
 
     def __new__(cls, members: Iterable[MPSImage]) -> Self:
@@ -325,8 +421,8 @@ class MPSImageBatch(tuple[MPSImage, ...]):
         return batch
 
     @classmethod
-    def from_array(cls, array: Any, *, copy: bool = True) -> Self:
-        """Return a batch with the pixels of ``array`` (N, H, W, C), N >= 1; ``copy`` is that of :class:`MPSImage`."""
+    def from_array(cls, array: ArrayLike, *, copy: bool = True) -> Self:
+        """Return a batch with the pixels of ``array`` (N, H, W, C), N >= 1; see :class:`MPSImage` for ``copy``."""
         owned = _owned("array", array, copy)
         return cls(MPSImage(owned[k : k + 1], copy=False) for k in range(len(owned)))
 
@@ -334,8 +430,8 @@ class MPSImageBatch(tuple[MPSImage, ...]):
         """Return a copy of the pixels as one array (N, H, W, C)."""
         return np.concatenate([image.array for image in self])
 
-    def write_array(self, array: Any) -> None:
-        """Overwrite all images with ``array`` (N, H, W, C), which must have their shape and dtype."""
+    def write_array(self, array: ArrayLike) -> None:
+        """Overwrite all images with ``array`` (N, H, W, C), which must have the same shape and dtype."""
         source = arrays.as_image("array", array)
         if source.shape != (len(self), *self[0].array.shape[1:]):
             raise ShapeError(f"array has shape {source.shape}; the batch has {len(self)} images like {self[0]!r}")
@@ -344,28 +440,33 @@ class MPSImageBatch(tuple[MPSImage, ...]):
         for image, pixels_of_one in zip(self, source, strict=True):
             image.array[0] = pixels_of_one
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError("a batch is no array and cannot become one without a copy; use numpy.array(batch)")
+            raise ValueError("a batch is not one array and cannot become one without a copy; use numpy.array(batch)")
         return np.asarray(self.to_array(), dtype=dtype)
 
 
-def pixels(name: str, value: Any) -> Array:
+def is_batch(value: object) -> TypeGuard[Sequence[MPSImage]]:
+    """Return whether ``value`` is a batch: a list or tuple with an image."""
+    return isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value)
+
+
+def pixels(name: str, value: ArrayLike | MPSImage | Sequence[MPSImage]) -> Array:
     """Return the pixels (N, H, W, C) of an image, a batch, a list of images, or an array.
 
-    Those of an image are its array itself; those of a batch are a copy. Errors as in :class:`MPSImage`.
+    The pixels of an image are its own array; those of a batch are a copy. Errors are those of :class:`MPSImage`.
 
     >>> pixels("source_image", [MPSImage(np.ones((1, 2, 2, 1), np.float16))] * 3).shape
     (3, 2, 2, 1)
     """
     if isinstance(value, MPSImage):
         return value.array
-    if isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value):
+    if is_batch(value):
         return MPSImageBatch(value).to_array()
     return _checked(name, value)
 
 
-def _checked(name: str, value: Any) -> Array:
+def _checked(name: str, value: object) -> Array:
     """Return an array-like as an array (N, H, W, C) of float32 or float16."""
     array = arrays.as_image(name, value)
     if array.dtype.itemsize > 4:
@@ -376,8 +477,8 @@ def _checked(name: str, value: Any) -> Array:
     return array
 
 
-def _owned(name: str, value: Any, copy: bool) -> Array:
-    """Return the array of a new image: a copy, or the caller's array itself."""
+def _owned(name: str, value: object, copy: bool) -> Array:
+    """Return the array of a new image: a copy, or with ``copy=False`` the array of the caller."""
     array = _checked(name, value)
     if copy:
         return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
@@ -386,7 +487,7 @@ def _owned(name: str, value: Any, copy: bool) -> Array:
     return array
 
 
-def _rank(name: str, value: Any, rank: int, axes: str) -> Array:
+def _rank(name: str, value: ArrayLike, rank: int, axes: str) -> Array:
     """Return an array-like as an array of this rank."""
     array: Array = np.asanyarray(value)  # a masked array stays one, to be refused
     if array.ndim != rank:

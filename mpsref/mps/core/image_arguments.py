@@ -1,4 +1,4 @@
-"""Image arguments: arrays, images or batches of them; results are of the same kind.
+"""Image arguments of kernels: arrays, images or batches of images; results are of the same kind.
 
 Kernels compute on arrays (N, H, W, C).
 """
@@ -14,17 +14,26 @@ from numpy.typing import ArrayLike
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
-from mpsref.mps.core.image import MPSImage, MPSImageBatch, pixels
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, is_batch, pixels
 
 ImageLike: TypeAlias = ArrayLike | MPSImage | Sequence[MPSImage]
-"""Images: an array (N, H, W, C), an image object or a batch of them; some kernels take a list of arrays."""
+"""An array (N, H, W, C), an image or a batch of images; some kernels accept a list of arrays."""
+
+ImageResult: TypeAlias = Any
+"""An array, :class:`MPSImage` or :class:`MPSImageBatch`, of the kind of the first source image.
+
+It is not a union, since callers then would have to narrow the type of each result.
+"""
+
+Encoded: TypeAlias = Any
+"""An :data:`ImageResult`, or with ``return_state=True`` a tuple (image, state)."""
 
 
 class ImageArgument(NamedTuple):
     """An image as it was passed, and its pixels."""
 
     name: str
-    value: Any
+    value: ImageLike
     array: Array
     """(N, H, W, C); the pixels of a batch of images are a copy."""
 
@@ -34,27 +43,22 @@ class ImageArgument(NamedTuple):
         return [image.array for image in self.value] if is_batch(self.value) else [self.array]
 
 
-def is_batch(value: Any) -> bool:
-    """Return whether ``value`` is a batch, a sequence of single images."""
-    return isinstance(value, (list, tuple)) and any(isinstance(image, MPSImage) for image in value)
+def source(name: str, value: ImageLike) -> ImageArgument:
+    """Check a source image: an :class:`MPSImage`, a batch, or an array.
 
-
-def source(name: str, value: Any) -> ImageArgument:
-    """Return a source image as an argument: an :class:`MPSImage`, a batch, or anything array-like.
-
-    Raises ``TypeError`` for another dtype than float16, float32 or, in an array, float64 (for the reference alone),
-    ``ShapeError`` for another shape than (N, H, W, C).
+    Raises ``TypeError`` for another dtype than float16, float32 or, in an array, float64 (supported by the reference
+    backend only), and ``ShapeError`` for another shape than (N, H, W, C).
     """
     if isinstance(value, (MPSImage, list, tuple)):
         return ImageArgument(name, value, pixels(name, value))
     return ImageArgument(name, value, arrays.as_image(name, value))
 
 
-def destination(name: str, value: Any, sources: Sequence[ImageArgument]) -> ImageArgument:
-    """Return an image that is written in place as an argument: an :class:`MPSImage`, a batch, or a NumPy array.
+def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgument]) -> ImageArgument:
+    """Check an image that is written in place: an :class:`MPSImage`, a batch, or a NumPy array.
 
-    Raises ``TypeError`` or ``ShapeError`` for another kind, dtype or rank, ``ValueError`` for one that is read-only or
-    shares memory with a source: kernels are out-of-place [doc].
+    Raises ``TypeError`` or ``ShapeError`` for another type, dtype or rank, and ``ValueError`` for an image that is
+    read-only or shares memory with a source, since kernels do not run in place [doc].
     """
     if not (isinstance(value, (MPSImage, np.ndarray)) or is_batch(value)):
         raise TypeError(
@@ -75,22 +79,22 @@ def destination(name: str, value: Any, sources: Sequence[ImageArgument]) -> Imag
     return given
 
 
-def written(given: ImageArgument) -> Any:
-    """Return a destination as it was passed, with its pixels written."""
+def written(given: ImageArgument) -> ImageResult:
+    """Return the destination image of the caller, after its pixels were written."""
     if is_batch(given.value):
         MPSImageBatch(given.value).write_array(given.array)
     return given.value
 
 
-def like(value: Any, array: Array) -> Any:
-    """Return a new result as an object of the kind of ``value``."""
+def like(value: ImageLike, array: Array) -> ImageResult:
+    """Return a new result of the kind of ``value``."""
     if isinstance(value, MPSImage):
         return MPSImage(array, copy=False)
     return MPSImageBatch.from_array(array, copy=False) if is_batch(value) else array
 
 
 def as_image(argument: ImageArgument) -> MPSImage:
-    """Return a source as one image, for custom policies and callbacks."""
+    """Return a source as an :class:`MPSImage`, for custom policies and callbacks."""
     return (
         argument.value if isinstance(argument.value, MPSImage) else MPSImage(arrays.native(argument.array), copy=False)
     )

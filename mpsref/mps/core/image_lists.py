@@ -1,10 +1,10 @@
-"""Kernels that take lists of arrays: the arrays are concatenated, and the result is split again.
+"""Kernels that accept lists of arrays: the arrays are concatenated, and the result is split.
 
-All arrays have images of one size, and one state is that of all.
+The images of all arrays have one size, and one state covers all arrays.
 
 >>> import numpy as np
 >>> array, lengths = joined("source_image", [np.zeros((1, 2, 2, 3)), np.ones((4, 2, 2, 3))])
->>> array.shape, [part.shape[0] for part in split(array, lengths)]
+>>> array.shape, [result.shape[0] for result in split(array, lengths)]
 ((5, 2, 2, 3), [1, 4])
 """
 
@@ -17,27 +17,28 @@ import numpy as np
 from mpsref.arguments import arrays
 from mpsref.errors import ShapeError
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult
 from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.state import StateLike
 
 
-def joined(name: str, value: Any) -> tuple[Any, list[int] | None]:
-    """Return the images of a list of arrays as one array, and how many each has; anything else as it is, and ``None``.
+def joined(name: str, value: ImageLike) -> tuple[ImageLike, list[int] | None]:
+    """Concatenate a list of arrays; return the array, and the number of images of each.
 
-    Raises ``ShapeError`` for images of several sizes, and errors as for a single array.
+    Anything else is returned unchanged, with ``None``. Raises ``ShapeError`` if the images differ in size, and the
+    errors of :func:`~mpsref.arguments.arrays.as_image`.
     """
-    is_list = isinstance(value, (list, tuple)) and value and all(getattr(one, "ndim", 0) == 4 for one in value)
-    if not is_list:
+    if not (isinstance(value, (list, tuple)) and value and all(getattr(one, "ndim", 0) == 4 for one in value)):
         return value, None
-    parts = [arrays.as_image(f"{name}[{k}]", one) for k, one in enumerate(value)]
-    sizes = {part.shape[1:] for part in parts}
+    images = [arrays.as_image(f"{name}[{k}]", one) for k, one in enumerate(value)]
+    sizes = {image.shape[1:] for image in images}
     if len(sizes) > 1:
         raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")
-    return np.concatenate(parts), [part.shape[0] for part in parts]
+    return np.concatenate(images), [image.shape[0] for image in images]
 
 
-def split(result: Any, lengths: list[int] | None) -> Any:
-    """Split a result at the lengths of its source; of a result and a state, the result."""
+def split(result: Encoded, lengths: list[int] | None) -> Encoded:
+    """Split a result into arrays with ``lengths`` images; of a tuple (image, state), the image."""
     if lengths is None:
         return result
     if isinstance(result, tuple):
@@ -47,12 +48,29 @@ def split(result: Any, lengths: list[int] | None) -> Any:
 
 
 class ForwardOfLists(MPSCNNKernel):
-    """A forward kernel that takes a list of arrays, and returns one for it."""
+    """A forward kernel that accepts a list of arrays."""
 
-    def encode(self, source_image: ImageLike, destination_image: ImageLike | None = None, **options: Any) -> Any:
-        """Run the kernel as :meth:`mpsref.mps.MPSCNNKernel.encode` says; for a list of arrays, on their images in turn.
+    def encode(self, source_image: ImageLike, destination_image: ImageLike | None = None, **options: Any) -> Encoded:
+        """Run the kernel on an image or on a list of arrays.
 
-        A list comes back for a list, one array for each; it cannot be combined with a ``destination_image``.
+        Parameters
+        ----------
+        source_image : array_like, MPSImage, batch of images or list of ndarray
+            The source (N, H, W, C), or a list of sources whose images have one size.
+        destination_image : ndarray, MPSImage or batch of images, optional
+            The destination; not allowed with a list.
+        **options
+            Further arguments of :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        Returns
+        -------
+        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
+            Of the kind of ``source_image``; with ``return_state=True`` a tuple (destination, state).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not legal; see :meth:`mpsref.mps.MPSCNNKernel.encode`.
         """
         source, lengths = joined("source_image", source_image)
         if lengths is not None and destination_image is not None:
@@ -63,19 +81,38 @@ class ForwardOfLists(MPSCNNKernel):
 
 
 class GradientOfLists(MPSCNNGradientKernel):
-    """A gradient kernel that takes lists of arrays, and returns one for them."""
+    """A gradient kernel that accepts lists of arrays."""
 
     def encode(  # type: ignore[override]  # as in the parent class
         self,
         source_gradient: ImageLike,
         source_image: ImageLike,
-        gradient_state: Any = None,
+        gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         **options: Any,
-    ) -> Any:
-        """Run the kernel as :meth:`mpsref.mps.MPSCNNGradientKernel.encode` says; lists of arrays must match pairwise.
+    ) -> ImageResult:
+        """Return the gradient for the source image or for a list of arrays.
 
-        A list comes back for a list, one array for each; it cannot be combined with a ``destination_gradient``.
+        Parameters
+        ----------
+        source_gradient, source_image : array_like, MPSImage, batch of images or list of ndarray
+            Images as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`, or two lists of arrays that match pairwise.
+        gradient_state : MPSNNGradientState or sequence of them, optional
+            The state of the forward pass.
+        destination_gradient : ndarray, MPSImage or batch of images, optional
+            The destination; not allowed with a list.
+        **options
+            Further arguments of :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+
+        Returns
+        -------
+        destination : ndarray, MPSImage, MPSImageBatch or list of ndarray
+            Of the kind of ``source_gradient``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not legal; see :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
         """
         (g, lengths), (x, others) = joined("source_gradient", source_gradient), joined("source_image", source_image)
         if lengths != others:

@@ -1,8 +1,8 @@
-"""Base classes of the kernels: properties, encoding, copies, archives. No arithmetic on pixels is here.
+"""Base classes of the kernels: properties, encoding, copies, archives.
 
 A kernel family derives from one of ``MPSCNNKernel``, ``MPSCNNBinaryKernel``, ``MPSCNNMultiaryKernel`` and
-``MPSCNNGradientKernel``, declares its properties, and fills in ``_compute``, which calls the functional form through
-the registry.
+``MPSCNNGradientKernel``, declares its properties, and implements ``_compute``, which calls the functional form through
+the registry. The base classes do no arithmetic on pixels.
 
 Source: ``MPSKernel.h``, ``MPSCNNKernel.h`` [doc].
 """
@@ -13,27 +13,29 @@ import abc
 import copy
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref import registry
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, encoding
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
 from mpsref.mps.core.properties import (
     PerSource,
     Property,
     PropertyHolder,
     at_least,
+    backend_like,
     fix,
     initialize,
     multiple_of_four,
@@ -53,13 +55,14 @@ from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.registry import Backend, Problem
 
 _K = TypeVar("_K", bound="type[MPSKernel]")
+_T = TypeVar("_T")
 
 
-def saved(*arguments: str, version: int = 1) -> Any:
-    """Return a class decorator: kernels of the class can be saved.
+def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
+    """Return a class decorator that registers a kernel class for saving.
 
-    ``arguments`` are those of its constructor, each also an attribute. Every property that can be set is saved, except
-    the backend, which belongs to the machine and not to the kernel.
+    ``arguments`` are the arguments of the constructor, each also an attribute. All properties that can be set are
+    saved, except the backend, which depends on the machine.
     """
 
     def register(kind: _K) -> _K:
@@ -71,43 +74,52 @@ def saved(*arguments: str, version: int = 1) -> Any:
     return register
 
 
-def _backend(name: str, value: Any) -> str | Backend | None:
-    """Check a backend: its name, the object, or ``None`` for the one that is set when the kernel runs."""
-    if value is not None:
-        registry.get_backend(value)
-    return value  # type: ignore[no-any-return]
-
-
 class Prepared(NamedTuple):
-    """An encode into a new destination that is the result of one problem; repeated without any preparation."""
+    """An encode into a new destination that is the result of one problem, to be repeated without preparation."""
 
-    properties: tuple[Any, ...]
-    """Of the kernel; valid as long as they are the same objects."""
+    properties: tuple[object, ...]
+    """The properties of the kernel. It is valid as long as they are the same objects."""
     problem: Problem
     inputs: tuple[tuple[int, tuple[slice, ...]], ...]
-    """For each input of the problem: the number of the source, and the part of it that is read."""
+    """For each input of the problem, the number of the source and the index of the region that is read."""
     record: ForwardRecord
 
     def run(self, sources: Sequence[ImageArgument], backend: str | Backend | None) -> Array:
         """Return the destination."""
-        return registry.run_one(self.problem, *[sources[k].array[part] for k, part in self.inputs], backend=backend)
+        return registry.run_one(self.problem, *[sources[k].array[index] for k, index in self.inputs], backend=backend)
 
 
 PREPARED = 8
-"""The number of encodes that a kernel keeps prepared."""
+"""The number of prepared encodes of a kernel."""
 
 
 class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
-    """Base class of all kernels: properties are checked when they are set; other names raise ``PropertyError``."""
+    """Base class of all kernels.
+
+    Properties are checked when they are set; other names raise ``PropertyError``.
+
+    Parameters
+    ----------
+    backend : str or Backend, optional
+        The backend to run on; ``None`` for the current one when the kernel runs.
+    **properties
+        Initial values of properties, by name.
+
+    Notes
+    -----
+    ``MPSKernel`` in ``MPSKernel.h`` [doc].
+    """
 
     __slots__ = ("_prepared",)
-    _prepared: dict[Any, Prepared]
+    _prepared: dict[Hashable, Prepared]
 
     backend = Property(
-        _backend, None, "The backend to run on: a name, an ``mpsref.Backend``, or ``None`` for the one in use."
+        optional(backend_like),
+        None,
+        "The backend to run on: a name, an ``mpsref.Backend``, or ``None`` for the one in use.",
     )
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Raise ``TypeError`` for an abstract class."""
         if inspect.isabstract(cls):
             import_families()
@@ -119,30 +131,29 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
         made._prepared = {}
         return made
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy: the properties, without prepared encodes."""
+    def __getstate__(self) -> dict[str, object]:
+        """Return the properties, without prepared encodes, for copies."""
         return vars(self)
 
-    def __init__(self, *, backend: str | Backend | None = None, **properties: Any) -> None:
+    def __init__(self, *, backend: str | Backend | None = None, **properties: object) -> None:
         initialize(self, {"backend": backend, **properties})
 
     @abc.abstractmethod
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel on its images."""
 
-    def _assign(self, **values: Any) -> None:
-        """Set properties to legal values, without a check; equal values stay the same objects."""
+    def _assign(self, **values: object) -> None:
+        """Set properties to legal values without a check; keep the present object if it equals the value."""
         own = vars(self)
         for name, value in values.items():
             if own[name] != value:
                 own[name] = value
 
     def copy(self) -> Self:
-        """Return an equal kernel; later changes of one have no effect on the other."""
+        """Return an independent kernel with equal properties."""
         return copy.copy(self)
 
     def __repr__(self) -> str:
-        """Return Python code of an equal kernel, if the padding policy and the backend have such a representation."""
         arguments = {name: getattr(self, name) for name in self._coding.arguments}
         fresh = vars(type(self)(**arguments))
         changed = {name: vars(self)[name] for name in properties_of(type(self)) if vars(self)[name] != fresh[name]}
@@ -153,25 +164,26 @@ class MPSKernel(PropertyHolder, SecureCoding, abc.ABC):
         )
 
 
-def _descendants(kind: type[Any]) -> Iterator[type[Any]]:
+def _descendants(kind: type[object]) -> Iterator[type[object]]:
     for child in kind.__subclasses__():
         yield child
         yield from _descendants(child)
 
 
 class Encoding:
-    """A block that encodes a kernel: refused on a committed command buffer; an error leaves no property changed."""
+    """Context manager that encodes a kernel and restores its properties after an error.
+
+    Raises ``OrderError`` for a committed command buffer.
+    """
 
     def __init__(self, kernel: MPSKernel, command_buffer: MPSCommandBuffer | None) -> None:
-        if command_buffer is not None:
-            with encoding(command_buffer):
-                pass
+        check_encodable(command_buffer)
         self._kernel = kernel
 
     def __enter__(self) -> None:
         self._before = dict(vars(self._kernel))
 
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             vars(self._kernel).clear()
             vars(self._kernel).update(self._before)
@@ -184,68 +196,73 @@ _READERS = {
 
 
 class ImageKernel(MPSKernel):
-    """A kernel that reads source images and writes one destination image; not a class of Apple's."""
+    """A kernel that reads source images and writes one destination image; not a class of MPS."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("",)
-    """The prefix of the names of each source's properties."""
+    """For each source, the prefix of its property names."""
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
     """The state for the gradient kernel."""
     repeats: ClassVar[bool] = False
-    """Whether encodes into a new destination are prepared for repetition; then the family has ``_whole_problem``."""
+    """Whether encodes into a new destination are prepared for repetition, which needs ``_whole_problem``."""
 
     clip_rect = Property(
         types.region,
         None,
-        "The part of the destination that is written, MTLRegion; ``None`` (MPSRectNoClip) is all of it.",
+        "The region of the destination that is written, MTLRegion; ``None`` (MPSRectNoClip) is all of it.",
     )
     destination_feature_channel_offset = Property(
         multiple_of_four, 0, "The first channel of the destination that is written; a multiple of 4."
     )
-    padding = Property(policy, DEFAULT_PADDING, "The policy that sets offsets and size where no destination is given.")
+    padding = Property(policy, DEFAULT_PADDING, "The policy that sets offsets and size without a destination.")
     is_backwards = Property(lambda _, value: bool(value), False, "Whether it is a gradient kernel.", read_only=True)
 
     @abc.abstractmethod
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write ``destination[region]``, which is not empty, from the parts of the sources that are read."""
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        """Write ``destination[region]``, which is not empty, from the images and channels of the sources to read."""
 
     def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]] | None:
-        """Return the problem that computes all of a destination of ``size``, and the sources that are its inputs.
+        """Return the problem that computes a destination of ``size``, and the numbers of the sources it reads.
 
-        ``shapes`` are those of the parts of the sources that are read. ``None``: it takes more than one problem.
+        ``shapes`` are the shapes of the inputs of :meth:`_compute`. ``None`` if one problem is not enough.
         """
         return None
 
-    def _lookup(self, key: Any) -> Prepared | None:
-        """Return the prepared encode of ``key`` if the properties are still those that it was prepared for."""
+    def _lookup(self, key: Hashable) -> Prepared | None:
+        """Return the prepared encode of ``key`` if no property has changed since."""
         found = self._prepared.get(key)
         return found if found and all(map(operator.is_, vars(self).values(), found.properties)) else None
 
     def _prepare(
-        self, key: Any, before: tuple[Any, ...], sources: Sequence[ImageArgument], shape: Shape, record: ForwardRecord
+        self,
+        key: Hashable,
+        before: tuple[object, ...],
+        sources: Sequence[ImageArgument],
+        shape: Shape,
+        record: ForwardRecord,
     ) -> None:
-        """Prepare the repetition of an encode that has just run, if it left all properties as they were ``before``."""
-        dtypes = {one.array.dtype for one in sources}
+        """Prepare the repetition of the last encode if it did not change the properties ``before``."""
+        dtypes = {source.array.dtype for source in sources}
         if len(dtypes) > 1 or not all(map(operator.is_, vars(self).values(), before)):
             return
-        parts, region = self._indices(sources, shape)
+        indices, region = self._indices(sources, shape)
         if region.shape != shape or 0 in shape or not dtypes.pop().isnative:
             return
-        shapes = [one.array[part].shape for one, part in zip(sources, parts, strict=True)]
+        shapes = [source.array[index].shape for source, index in zip(sources, indices, strict=True)]
         found = self._whole_problem(shapes, region.size)
         if found is None:
             return
         problem, read = found
         if len(self._prepared) >= PREPARED:
             self._prepared = {}
-        self._prepared[key] = Prepared(before, problem, tuple((k, parts[k]) for k in read), record)
+        self._prepared[key] = Prepared(before, problem, tuple((k, indices[k]) for k in read), record)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
-        """Return the number of channels of the result, from those that are read of each source."""
+        """Return the number of channels of the result, given the channels read from each source."""
         return count(read[0])
 
-    def _extras(self) -> Mapping[str, Any]:
-        """Return what a state records in addition to the properties that every kernel has."""
+    def _extras(self) -> Mapping[str, object]:
+        """Return the properties of the family that a state records."""
         return {}
 
     def _property_name(self, k: int, name: str) -> str:
@@ -254,22 +271,22 @@ class ImageKernel(MPSKernel):
     def _source_properties(self, k: int) -> SourceProperties:
         return SourceProperties._make(_READERS[self.prefixes[k]](vars(self)))
 
-    def _assign_to_source(self, k: int, **values: Any) -> None:
-        """Like ``_assign``, for the properties of one source."""
+    def _assign_to_source(self, k: int, **values: object) -> None:
+        """Set properties of one source like :meth:`_assign`."""
         self._assign(**{self.prefixes[k] + name: value for name, value in values.items()})
 
     def _channels(self, sources: Sequence[ImageArgument]) -> list[slice]:
-        """Return the channels that are read of each source."""
+        """Return the channels to read from each source."""
         read = []
-        for k, one in enumerate(sources):
+        for k, source in enumerate(sources):
             properties = self._source_properties(k)
             name = self._property_name(k, "source_feature_channel_offset")
             first, count = properties.source_feature_channel_offset, properties.source_feature_channel_max_count
-            read.append(channels_read(one.name, name, one.array.shape, first, count))
+            read.append(channels_read(source.name, name, source.array.shape, first, count))
         return read
 
     def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
-        """Return the shape of a destination that the kernel makes itself."""
+        """Return the shape of a new destination."""
         z, number = self._source_properties(0).offset.z, sources[0].array.shape[0]
         if z > number:
             name = self._property_name(0, "offset")
@@ -279,27 +296,28 @@ class ImageKernel(MPSKernel):
         return first + number - z, *size, self.destination_feature_channel_offset + written
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
-        """Check the arguments; return the parts of the sources that are read, and the region that is written."""
-        parts, region = self._indices(sources, shape)
-        return [one.array[part] for one, part in zip(sources, parts, strict=True)], region
+        """Return the inputs of :meth:`_compute` and the region of the destination that is written."""
+        indices, region = self._indices(sources, shape)
+        return [source.array[index] for source, index in zip(sources, indices, strict=True)], region
 
     def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+        """Return the index of each source to read and the region of the destination to write."""
         channels = self._channels(sources)
         first, written = self.destination_feature_channel_offset, self._channels_written(channels)
         region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
         depth = region.shape[0]
-        parts: list[tuple[slice, ...]] = []
-        for k, (one, read) in enumerate(zip(sources, channels, strict=True)):
+        indices: list[tuple[slice, ...]] = []
+        for k, (source, read) in enumerate(zip(sources, channels, strict=True)):
             z = self._source_properties(k).offset.z
-            batch = images_read(one.name, self._property_name(k, "offset"), one.array.shape, z, depth)
-            parts.append((batch, slice(None), slice(None), read))
-        return parts, region
+            images = images_read(source.name, self._property_name(k, "offset"), source.array.shape, z, depth)
+            indices.append((images, slice(None), slice(None), read))
+        return indices, region
 
     def _run(
-        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: Any
+        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: DTypeLike
     ) -> tuple[Array, Region]:
-        """Compute into the given destination, or into a new one of zeros."""
-        parts, region = self._select(sources, shape)
+        """Write the given destination, or a new one of zeros."""
+        inputs, region = self._select(sources, shape)
         if given is not None:
             target = given.array
         else:
@@ -307,57 +325,57 @@ class ImageKernel(MPSKernel):
             if region.shape != shape or 0 in shape:
                 target.fill(0)
         if 0 not in region.shape:
-            self._compute_in_one_dtype(parts, target, region)
+            self._compute_in_one_dtype(inputs, target, region)
         return target, region
 
-    def _compute_in_one_dtype(self, parts: Sequence[Array], target: Array, region: Region) -> None:
-        """Compute on images of several dtypes in the widest one, and round the result to that of the destination."""
-        dtypes = {array.dtype for array in (*parts, target)}
+    def _compute_in_one_dtype(self, inputs: Sequence[Array], target: Array, region: Region) -> None:
+        """Compute in the widest dtype of the images, and round the result to the dtype of the destination."""
+        dtypes = {array.dtype for array in (*inputs, target)}
         if len(dtypes) == 1 and target.dtype.isnative:
-            self._compute(parts, target, region)
+            self._compute(inputs, target, region)
             return
         wide = np.result_type(*dtypes).newbyteorder("=")
         result = np.empty(target.shape, wide)
-        self._compute([part.astype(wide, copy=False) for part in parts], result, region)
+        self._compute([array.astype(wide, copy=False) for array in inputs], result, region)
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             target[region] = result[region]
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         """Set offsets and edge mode by the padding policy; return shape and dtype of the destination."""
         method = suggested_method(self.padding)
         sizes = set()
-        for k, one in enumerate(sources):
+        for k, source in enumerate(sources):
             properties = self._source_properties(k)
-            size, (y, x) = forward_placement(one.array.shape[1:3], properties.windows, method)
+            size, (y, x) = forward_placement(source.array.shape[1:3], properties.windows, method)
             sizes.add(size)
             self._assign_to_source(k, offset=MPSOffset(x, y, properties.offset.z))
             if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
                 self._assign_to_source(k, edge_mode=self.padding.edge_mode)
         if len(sizes) > 1:
             raise ShapeError(
-                f"the padding policy gives the sources different output sizes, {sorted(sizes)}; make the sources fit, "
-                "or name the destination_size"
+                f"the padding policy gives the sources different output sizes, {sorted(sizes)}; pass sources that give "
+                "one size, or pass destination_size"
             )
         return self._described(sources, self._destination_shape(sources, sizes.pop()))
 
     def infer_padding(self, *shapes: Shape) -> Shape:
-        """Set offsets and edge mode by the padding policy for sources of ``shapes``; return the destination's shape.
+        """Set offsets and edge mode by the padding policy; return the shape of the destination.
 
-        A custom policy gets images of zeros.
+        ``shapes`` are the shapes of the sources. A custom policy receives images of zeros.
         """
         images = (np.broadcast_to(np.float32(0), shape) for shape in shapes)
         sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
         return self._infer_padding(sources)[0]
 
-    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, Any]:
-        """Return the suggested shape and dtype, or those of a custom policy, which may also change the kernel."""
+    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
+        """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""
         dtype = sources[0].array.dtype.newbyteorder("=")
         if isinstance(self.padding, MPSNNDefaultPadding):
             return shape, dtype
         n, height, width, c = shape
         suggested = MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, c, n)
-        views = [image_arguments.as_image(one) for one in sources]
-        chosen = self.padding.destination_image_descriptor_for_source_images(views, (), self, suggested)
+        images = [image_arguments.as_image(source) for source in sources]
+        chosen = self.padding.destination_image_descriptor_for_source_images(images, (), self, suggested)
         if not isinstance(chosen, MPSImageDescriptor):
             raise TypeError(
                 f"{type(self.padding).__name__}.destination_image_descriptor_for_source_images returned "
@@ -371,17 +389,17 @@ class ImageKernel(MPSKernel):
         destination_image: ImageLike | None,
         destination_size: PairLike | None,
         return_state: bool,
-        destination_state: Any,
+        destination_state: RecordedState | None,
         command_buffer: MPSCommandBuffer | None,
-    ) -> Any:
-        """Encode a forward kernel; see ``encode``."""
+    ) -> Encoded:
+        """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
         if destination_state is not None and type(destination_state) is not self.state_class:
             raise TypeError(
                 f"destination_state is of type {type(destination_state).__name__}; {type(self).__name__} writes "
                 f"{self.state_class.__name__}"
             )
         infers = destination_image is None and destination_size is None
-        key = tuple([(one.array.shape, one.array.dtype) for one in sources])
+        key = tuple([(source.array.shape, source.array.dtype) for source in sources])
         prepared = self._lookup(key) if infers and self.repeats else None
         if prepared is not None:
             check_encodable(command_buffer)
@@ -389,7 +407,6 @@ class ImageKernel(MPSKernel):
             return self._with_state(result, prepared.record, return_state, destination_state)
         before = tuple(vars(self).values())
         with Encoding(self, command_buffer):
-            shape: Shape
             given, dtype = None, sources[0].array.dtype
             if infers:
                 shape, dtype = self._infer_padding(sources)
@@ -409,8 +426,14 @@ class ImageKernel(MPSKernel):
                 self._prepare(key, before, sources, shape, record)
             return self._with_state(result, record, return_state, destination_state)
 
-    def _with_state(self, result: Any, record: ForwardRecord, return_state: bool, destination_state: Any) -> Any:
-        """Return the result, with a state if wanted; write the ``destination_state``."""
+    def _with_state(
+        self,
+        result: ImageResult,
+        record: ForwardRecord,
+        return_state: bool,
+        destination_state: RecordedState | None,
+    ) -> Encoded:
+        """Write ``destination_state``; return the result, with the state if ``return_state``."""
         if destination_state is not None:
             destination_state._refresh(record)
         elif return_state:
@@ -426,7 +449,7 @@ class ImageKernel(MPSKernel):
         return ForwardRecord(
             type(self),
             properties,
-            tuple(one.array.shape for one in sources),
+            tuple(source.array.shape for source in sources),
             shape,
             region.clip_rect,
             self.destination_feature_channel_offset,
@@ -439,7 +462,7 @@ class MPSCNNKernel(ImageKernel):
     """A kernel with one source image. Source: ``MPSCNNKernel`` in ``MPSCNNKernel.h`` [doc]."""
 
     offset = Property(
-        types.offset, MPSOffset(0, 0, 0), "The source pixel, MPSOffset, of the window of the clip's first pixel."
+        types.offset, MPSOffset(0, 0, 0), "The source pixel of the first pixel of the clip rectangle, MPSOffset."
     )
     edge_mode = Property(
         types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source: ``Zero`` or ``Clamp``."
@@ -462,9 +485,9 @@ class MPSCNNKernel(ImageKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> Encoded:
         """Run the kernel on an image and return the destination.
 
         Parameters
@@ -472,14 +495,14 @@ class MPSCNNKernel(ImageKernel):
         source_image : array_like, MPSImage or batch of images
             The source (N, H, W, C).
         destination_image : ndarray, MPSImage or batch of images, optional
-            Its clip is overwritten and the rest kept; ``offset`` is used as it is set.
-        destination_size : tuple of int, optional
-            Height and width of a new destination, zero outside the clip; ``offset`` is used as it is set. Without a
-            destination and a size, ``padding`` sets both size and offset, which stays set.
+            The image to write; pixels outside ``clip_rect`` are kept. The present ``offset`` is used.
+        destination_size : int or tuple of int, optional
+            Height and width of a new destination, zero outside ``clip_rect``. The present ``offset`` is used. Without
+            ``destination_image`` and ``destination_size``, ``padding`` sets the size and the property ``offset``.
         return_state : bool, default False
-            Whether to return a state for the gradient kernel, too.
+            Whether to return also a state for the gradient kernel.
         destination_state : MPSState, optional
-            A state that is overwritten and returned in place of a new one.
+            A state to overwrite and return in place of a new one.
         command_buffer : MPSCommandBuffer, optional
             The command buffer to encode on.
 
@@ -491,9 +514,22 @@ class MPSCNNKernel(ImageKernel):
         Raises
         ------
         ValueError, TypeError
-            For arguments that do not fit. No error leaves a written image or a changed property.
+            If an argument is not legal. No image is written and no property changed.
         OrderError
-            For a committed command buffer.
+            If the command buffer was committed.
+
+        Notes
+        -----
+        ``encodeToCommandBuffer:sourceImage:destinationImage:`` and its variants in ``MPSCNNKernel.h`` [doc].
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mpsref import mps
+        >>> pool = mps.MPSCNNPoolingMax(2, 2, 2, 2, offset=(1, 1, 0))
+        >>> x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+        >>> pool.encode(x, destination_size=(2, 2))[0, :, :, 0].tolist()
+        [[5.0, 7.0], [13.0, 15.0]]
         """
         source = image_arguments.source("source_image", source_image)
         return self._encode(
@@ -506,15 +542,15 @@ class MPSCNNKernel(ImageKernel):
 class MPSCNNBinaryKernel(ImageKernel):
     """A kernel with a primary and a secondary source image.
 
-    Each source has the properties that :class:`mpsref.mps.MPSCNNKernel` has for its one source; the first pixel of the
-    clip rectangle belongs to ``primary_offset`` in one and to ``secondary_offset`` in the other.
+    Each source has the source properties of :class:`mpsref.mps.MPSCNNKernel`, with the prefix ``primary_`` or
+    ``secondary_``. Source: ``MPSCNNBinaryKernel`` in ``MPSCNNKernel.h`` [doc].
     """
 
     prefixes = ("primary_", "secondary_")
     state_class: ClassVar[type[RecordedState]] = MPSNNBinaryGradientState
 
     primary_offset = Property(
-        types.offset, MPSOffset(0, 0, 0), "The primary pixel of the clip's first pixel, MPSOffset."
+        types.offset, MPSOffset(0, 0, 0), "The primary pixel of the first pixel of the clip rectangle, MPSOffset."
     )
     primary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the primary image.")
     primary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first primary channel that is read.")
@@ -529,7 +565,7 @@ class MPSCNNBinaryKernel(ImageKernel):
     primary_dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y, primary image.", read_only=True)
 
     secondary_offset = Property(
-        types.offset, MPSOffset(0, 0, 0), "The secondary pixel of the clip's first pixel, MPSOffset."
+        types.offset, MPSOffset(0, 0, 0), "The secondary pixel of the first pixel of the clip rectangle, MPSOffset."
     )
     secondary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the secondary image.")
     secondary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first secondary channel that is read.")
@@ -551,13 +587,34 @@ class MPSCNNBinaryKernel(ImageKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
-        """Run the kernel on two images and return the destination, of the kind that ``primary_image`` is.
+    ) -> Encoded:
+        """Run the kernel on two images and return the destination.
 
-        Everything else is as in :meth:`mpsref.mps.MPSCNNKernel.encode`. A padding policy sets the offset of each
-        source; where it gives them different output sizes, ``ShapeError``.
+        Parameters
+        ----------
+        primary_image, secondary_image : array_like, MPSImage or batch of images
+            The sources (N, H, W, C).
+        destination_image, destination_size, return_state, destination_state, command_buffer : optional
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`; ``padding`` sets the offset of each source.
+
+        Returns
+        -------
+        destination : ndarray, MPSImage or MPSImageBatch
+            Of the kind of ``primary_image``; with ``return_state=True`` a tuple (destination, state).
+
+        Raises
+        ------
+        ShapeError
+            If ``padding`` gives the sources different output sizes.
+        ValueError, TypeError, OrderError
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        Notes
+        -----
+        ``encodeToCommandBuffer:primaryImage:secondaryImage:destinationImage:`` and its variants in
+        ``MPSCNNKernel.h`` [doc].
         """
         sources = (
             image_arguments.source("primary_image", primary_image),
@@ -570,33 +627,49 @@ class MPSCNNBinaryKernel(ImageKernel):
     encode_batch = encode
 
 
-def _at_index(name: str) -> tuple[Callable[[Any, int], Any], Callable[[Any, Any, int], None]]:
-    """Return the methods that read and set one source's value of a property."""
+def _at_index(
+    values: PerSource[_T],
+) -> tuple[Callable[[MPSCNNMultiaryKernel, int], _T], Callable[[MPSCNNMultiaryKernel, object, int], None]]:
+    """Return the methods that read and set the value of a property for one source."""
 
-    def value_at_index(self: MPSCNNMultiaryKernel, index: int) -> Any:
-        return getattr(self, name)[self._index(index)]
+    def value_at_index(self: MPSCNNMultiaryKernel, index: int) -> _T:
+        """Return the value for source ``index``; ``ValueError`` if there is no such source."""
+        value: _T = getattr(self, values.name)[self._index(index)]
+        return value
 
-    def set_value(self: MPSCNNMultiaryKernel, value: Any, at_index: int) -> None:
-        values = list(getattr(self, name))
-        values[self._index(at_index)] = value
-        setattr(self, name, values)
+    def set_value(self: MPSCNNMultiaryKernel, value: object, at_index: int) -> None:
+        """Set the value for source ``at_index``; ``ValueError`` if there is no such source."""
+        changed = list(getattr(self, values.name))
+        changed[self._index(at_index)] = value
+        setattr(self, values.name, changed)
 
-    value_at_index.__doc__ = f"Return ``{name}`` of source ``index``; ``ValueError`` where there is no such source."
-    set_value.__doc__ = f"Set ``{name}`` of source ``at_index``; ``ValueError`` where there is no such source."
     return value_at_index, set_value
 
 
 class MPSCNNMultiaryKernel(ImageKernel):
     """A kernel with ``source_count`` source images, each with its own set of properties.
 
-    Read and set them with Apple's pairs of methods, such as ``offset_at_index(index)`` and ``set_offset(value,
-    at_index)``, or all at once: ``offset`` is a tuple with one MPSOffset a source.
+    Methods such as ``offset_at_index(index)`` and ``set_offset(value, at_index)`` read and set the value of one source.
+    The properties themselves are tuples with one value for each source.
+
+    Parameters
+    ----------
+    source_count : int
+        The number of source images, >= 1.
+    backend : str or Backend, optional
+        The backend to run on.
+    **properties
+        Initial values of properties, by name.
+
+    Notes
+    -----
+    ``MPSCNNMultiaryKernel`` in ``MPSCNNKernel.h`` [doc].
     """
 
     state_class = MPSNNMultiaryGradientState
 
     source_count = Property(at_least(1), 1, "The number of source images.", read_only=True)
-    offset = PerSource(types.offset, MPSOffset(0, 0, 0), "The source pixel of the clip's first pixel.")
+    offset = PerSource(types.offset, MPSOffset(0, 0, 0), "The source pixel of the first pixel of the clip rectangle.")
     edge_mode = PerSource(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source.")
     kernel_width = PerSource(at_least(1), 1, "Width of the window.")
     kernel_height = PerSource(at_least(1), 1, "Height of the window.")
@@ -609,37 +682,56 @@ class MPSCNNMultiaryKernel(ImageKernel):
         optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
     )
 
-    offset_at_index, set_offset = _at_index("offset")
-    edge_mode_at_index, set_edge_mode = _at_index("edge_mode")
-    kernel_width_at_index, set_kernel_width = _at_index("kernel_width")
-    kernel_height_at_index, set_kernel_height = _at_index("kernel_height")
-    stride_in_pixels_x_at_index, set_stride_in_pixels_x = _at_index("stride_in_pixels_x")
-    stride_in_pixels_y_at_index, set_stride_in_pixels_y = _at_index("stride_in_pixels_y")
-    dilation_rate_x_at_index, set_dilation_rate_x = _at_index("dilation_rate_x")
-    dilation_rate_y_at_index, set_dilation_rate_y = _at_index("dilation_rate_y")
-    source_feature_channel_offset_at_index, set_source_feature_channel_offset = _at_index(
-        "source_feature_channel_offset"
-    )
+    offset_at_index, set_offset = _at_index(offset)
+    edge_mode_at_index, set_edge_mode = _at_index(edge_mode)
+    kernel_width_at_index, set_kernel_width = _at_index(kernel_width)
+    kernel_height_at_index, set_kernel_height = _at_index(kernel_height)
+    stride_in_pixels_x_at_index, set_stride_in_pixels_x = _at_index(stride_in_pixels_x)
+    stride_in_pixels_y_at_index, set_stride_in_pixels_y = _at_index(stride_in_pixels_y)
+    dilation_rate_x_at_index, set_dilation_rate_x = _at_index(dilation_rate_x)
+    dilation_rate_y_at_index, set_dilation_rate_y = _at_index(dilation_rate_y)
+    source_feature_channel_offset_at_index, set_source_feature_channel_offset = _at_index(source_feature_channel_offset)
     source_feature_channel_max_count_at_index, set_source_feature_channel_max_count = _at_index(
-        "source_feature_channel_max_count"
+        source_feature_channel_max_count
     )
 
-    def __init__(self, source_count: int, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Make a kernel for this number of sources."""
+    def __init__(self, source_count: int, *, backend: str | Backend | None = None, **properties: object) -> None:
         fix(self, source_count=source_count)
         super().__init__(backend=backend, **properties)
 
     def encode(
         self,
-        source_images: Sequence[Any],
+        source_images: Sequence[ImageLike],
         destination_image: ImageLike | None = None,
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
-        """Run the kernel on ``source_count`` images; all else is as in :meth:`mpsref.mps.MPSCNNKernel.encode`."""
+    ) -> Encoded:
+        """Run the kernel on ``source_count`` images and return the destination.
+
+        Parameters
+        ----------
+        source_images : sequence of array_like, MPSImage or batch of images
+            The sources, each (N, H, W, C).
+        destination_image, destination_size, return_state, destination_state, command_buffer : optional
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`; ``padding`` sets the offset of each source.
+
+        Returns
+        -------
+        destination : ndarray, MPSImage or MPSImageBatch
+            Of the kind of the first source; with ``return_state=True`` a tuple (destination, state).
+
+        Raises
+        ------
+        ValueError, TypeError, OrderError
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`, and ``ValueError`` for another number of sources.
+
+        Notes
+        -----
+        ``encodeToCommandBuffer:sourceImages:destinationImage:`` and its variants in ``MPSCNNKernel.h`` [doc].
+        """
         if len(source_images) != self.source_count:
             raise ValueError(
                 f"source_images has {len(source_images)} images; the kernel has source_count={self.source_count}"
@@ -663,7 +755,7 @@ class MPSCNNMultiaryKernel(ImageKernel):
     def _source_properties(self, k: int) -> SourceProperties:
         return SourceProperties._make(getattr(self, name)[k] for name in SourceProperties._fields)
 
-    def _assign_to_source(self, k: int, **values: Any) -> None:
+    def _assign_to_source(self, k: int, **values: object) -> None:
         for name, value in values.items():
             known = getattr(self, name)
             self._assign(**{name: (*known[:k], value, *known[k + 1 :])})

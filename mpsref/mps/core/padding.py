@@ -1,6 +1,7 @@
 """Padding policies: objects that set the offsets of a kernel and the size of its result.
 
-A policy is used where no destination is given. The properties that it sets stay set.
+A kernel applies its policy if no destination is given. The policy sets properties of the kernel, which keep their new
+values.
 
 >>> import numpy as np
 >>> from mpsref import mps
@@ -20,8 +21,9 @@ from typing import Any, Self
 
 from mpsref.arguments.parameters import Pair, integer
 from mpsref.geometry import Window
-from mpsref.mps.core.image import MPSImageDescriptor
+from mpsref.mps.core.image import MPSImage, MPSImageDescriptor
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, edge_mode
 from mpsref.padding import (
     TENSORFLOW_AVERAGE_POOLING,
@@ -33,10 +35,19 @@ from mpsref.padding import (
 
 
 class MPSNNPadding:
-    """A custom padding policy, to be derived from. Source: the protocol ``MPSNNPadding`` [doc].
+    """Base class of custom padding policies.
 
-    ``padding_method`` has the bit ``Custom``, and further bits for the suggestion to the method below.
+    Attributes
+    ----------
+    padding_method : MPSNNPaddingMethod
+        The bit ``Custom``, and the bits from which the suggested size and offsets are computed.
 
+    Notes
+    -----
+    The protocol ``MPSNNPadding`` in ``MPSNeuralNetworkTypes.h`` [doc].
+
+    Examples
+    --------
     >>> class ShiftByOne(MPSNNPadding):
     ...     def destination_image_descriptor_for_source_images(self, source_images, source_states, kernel, descriptor):
     ...         kernel.offset = (1, 1, 0)
@@ -46,12 +57,30 @@ class MPSNNPadding:
     padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.Custom | MPSNNPaddingMethod.SizeValidOnly
 
     def destination_image_descriptor_for_source_images(
-        self, source_images: Sequence[Any], source_states: Sequence[Any], kernel: Any, descriptor: MPSImageDescriptor
+        self,
+        source_images: Sequence[MPSImage],
+        source_states: Sequence[MPSState],
+        kernel: Any,
+        descriptor: MPSImageDescriptor,
     ) -> MPSImageDescriptor:
-        """Return the descriptor of the destination, the suggested one or another; ``kernel`` may be changed.
+        """Return the descriptor of the destination.
 
-        It is called after offsets and size have been computed from the other bits of ``padding_method``: ``descriptor``
-        and the offsets of ``kernel`` are the suggestion. ``source_images`` are :class:`MPSImage` objects.
+        Parameters
+        ----------
+        source_images : sequence of MPSImage
+            The sources.
+        source_states : sequence of MPSState
+            Empty [choice].
+        kernel : MPSKernel
+            The kernel, whose properties may be set. Its offsets are those suggested by the other bits of
+            ``padding_method``.
+        descriptor : MPSImageDescriptor
+            The suggested destination.
+
+        Returns
+        -------
+        MPSImageDescriptor
+            ``descriptor`` or another one.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define destination_image_descriptor_for_source_images"
@@ -59,45 +88,48 @@ class MPSNNPadding:
         )
 
     def inverse(self) -> MPSNNPadding | None:
-        """Return the policy for the gradient pass; a custom one has none, ``None`` [choice]."""
+        """Return the policy of the gradient pass, or ``None`` for a custom policy [choice]."""
         return None
 
 
 @secure_coding(version=1, arguments=("padding_method", "edge_mode"))
 @dataclass(frozen=True, repr=False)
 class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
-    """A policy described by bits. Source: ``MPSNNDefaultPadding`` [doc].
+    """A policy described by bits.
 
     Parameters
     ----------
     padding_method : MPSNNPaddingMethod or int
         The bits, without ``Custom``: a custom policy derives from :class:`MPSNNPadding`.
     edge_mode : MPSImageEdgeMode or str, optional
-        The edge mode that is set on the kernel; ``None`` does not change it.
+        The edge mode to set on the kernel; ``None`` does not change it.
 
     Raises
     ------
     ValueError
         For reserved bits, and for the bit ``Custom``.
+
+    Notes
+    -----
+    ``MPSNNDefaultPadding`` in ``MPSNeuralNetworkTypes.h`` [doc].
     """
 
     padding_method: MPSNNPaddingMethod = MPSNNPaddingMethod.SizeSame
     edge_mode: MPSImageEdgeMode | None = None
 
     def __post_init__(self) -> None:
-        """Check both."""
         object.__setattr__(self, "padding_method", PaddingPolicy(self.padding_method).method)
         if self.edge_mode is not None:
             object.__setattr__(self, "edge_mode", edge_mode("edge_mode", self.edge_mode))
 
     @classmethod
     def padding_with_method(cls, method: int) -> Self:
-        """Return the policy with these bits, which does not change the edge mode."""
+        """Return a policy with these bits that does not change the edge mode."""
         return cls(MPSNNPaddingMethod(integer("method", method, low=0)))
 
     @classmethod
     def padding_for_tensorflow_average_pooling(cls) -> Self:
-        """Return TensorFlow's SAME: windows shrink at the edges; an odd pixel of padding goes to the bottom right."""
+        """Return TensorFlow's SAME: an odd pixel of padding is at the bottom right, and N excludes padding."""
         return cls._of(TENSORFLOW_AVERAGE_POOLING)
 
     @classmethod
@@ -122,32 +154,32 @@ DEFAULT_PADDING: MPSNNPadding = MPSNNDefaultPadding()
 """The default of kernels: centred, remainder to the top left, size of the source over the stride [doc]."""
 
 
-def policy(name: str, value: Any) -> MPSNNPadding:
-    """Check a padding policy: the property ``padding`` of kernels."""
+def policy(name: str, value: object) -> MPSNNPadding:
+    """Check a padding policy."""
     if not isinstance(value, MPSNNPadding):
         raise TypeError(
             f"{name} is {value!r} of type {type(value).__name__}; it must be an MPSNNDefaultPadding, for example "
             "MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeValidOnly), or derive from MPSNNPadding"
         )
     if not isinstance(value, MPSNNDefaultPadding):
-        PaddingPolicy(suggested_method(value))  # reserved bits
+        PaddingPolicy(suggested_method(value))  # raises for reserved bits
         if not value.padding_method & MPSNNPaddingMethod.Custom:
             raise ValueError(
-                f"{name} is a {type(value).__name__} with padding_method {spelled(value.padding_method)}; a policy of "
-                "your own must have the bit MPSNNPaddingMethod.Custom"
+                f"{name} is a {type(value).__name__} with padding_method {spelled(value.padding_method)}; a custom "
+                "policy must have the bit MPSNNPaddingMethod.Custom"
             )
     return value
 
 
 def suggested_method(value: MPSNNPadding) -> MPSNNPaddingMethod:
-    """Return the bits without ``Custom``, which a default policy never has."""
+    """Return the bits without ``Custom``."""
     if isinstance(value, MPSNNDefaultPadding):
         return value.padding_method
     return value.padding_method & ~MPSNNPaddingMethod.Custom
 
 
 def spelled(method: MPSNNPaddingMethod) -> str:
-    """Write a padding method as Python.
+    """Return Python code of a padding method.
 
     >>> spelled(MPSNNPaddingMethod(0x1C))
     'MPSNNPaddingMethod.AddRemainderToBottomRight | MPSNNPaddingMethod.SizeSame'
@@ -166,7 +198,7 @@ def _names() -> dict[int, str]:
 
 @functools.lru_cache(maxsize=4096)
 def forward_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNPaddingMethod) -> tuple[Pair, Pair]:
-    """Return (output size, offset), both (y, x), that a policy gives a forward kernel on an image of ``size``."""
+    """Return (output size, offset), both (y, x), of a forward kernel on an image of ``size``."""
     (height, oy), (width, ox) = (
         policy_forward(length, window, method, axis)
         for axis, (length, window) in enumerate(zip(size, windows, strict=True))
@@ -176,7 +208,7 @@ def forward_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNP
 
 @functools.lru_cache(maxsize=4096)
 def reverse_placement(size: Pair, windows: tuple[Window, Window], method: MPSNNPaddingMethod) -> tuple[Pair, Pair]:
-    """Return (output size, kernel offset), both (y, x), that a policy gives a reverse kernel; its offset is 0."""
+    """Return (output size, kernel offset), both (y, x), of a reverse kernel, whose offset is 0."""
     (height, ky), (width, kx) = (
         policy_reverse(length, window, method, axis)
         for axis, (length, window) in enumerate(zip(size, windows, strict=True))

@@ -1,15 +1,15 @@
-"""Kernels whose results depend on one source pixel each, with an offset and an edge mode.
+"""Pixelwise kernels: each result pixel depends on one source pixel, with an offset and an edge mode.
 
-Forward, destination pixel i of the clip comes from source pixel ``offset + i``; outside the source from a 0, or with
-``Clamp`` from the nearest pixel [doc]. The gradient of a source pixel adds up ``g[i]`` over all i that come from it;
-a gradient for a 0 is dropped [math].
+Pixel ``i`` of the clip region is computed from source pixel ``offset + i``. Outside the source it is computed from 0,
+or with ``Clamp`` from the nearest pixel [doc]. The gradient of a source pixel is the sum of ``g[i]`` over all ``i``
+that are computed from it; the gradients of zeros outside the source are dropped [math].
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +21,18 @@ from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 
 
 def positions(first: int, n: int, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return ``first ... first + n - 1``, clipped to an axis of ``length``, and a mask of those that are inside."""
-    position = max(-n, min(first, length)) + np.arange(n)  # beyond, all positions are equally far outside
+    position = max(-n, min(first, length)) + np.arange(n)  # farther positions are clipped to the same pixel
     return np.clip(position, 0, length - 1), (position >= 0) & (position < length)
 
 
 def read(x: Array, first: Pair, size: Pair, clamp: bool) -> Array:
-    """Return ``size`` pixels of ``x`` from ``first`` on; outside they are the nearest ones, or zeros."""
+    """Return ``size`` pixels of ``x`` starting at ``first``; pixels outside are the nearest ones, or zeros."""
     if first == (0, 0) and size == x.shape[1:3]:
         return x
     (rows, in_rows), (columns, in_columns) = (positions(*axis) for axis in zip(first, size, x.shape[1:3], strict=True))
@@ -42,47 +43,47 @@ def read(x: Array, first: Pair, size: Pair, clamp: bool) -> Array:
 
 
 def at_sources(results: Array, first: Pair, size: Pair, clamp: bool, add: bool = False) -> Array:
-    """Return an image of ``size`` with result pixel u at pixel ``first + u``; the other pixels are 0.
+    """Return an image of ``size`` with result pixel ``u`` at pixel ``first + u``; the other pixels are 0.
 
-    Several results for one pixel are added, or one of them is taken.
+    With ``add``, several results for one pixel are added; otherwise one of them is used.
     """
     for axis in (1, 2):
         start, n, length = first[axis - 1], results.shape[axis], size[axis - 1]
         if (start, n) != (0, length):
             index, inside = positions(start, n, length)
             used = np.flatnonzero(inside | clamp)
-            given = np.moveaxis(results, axis, 0)
-            placed = np.zeros((length, *given.shape[1:]), results.dtype)
+            rows = np.moveaxis(results, axis, 0)
+            scattered = np.zeros((length, *rows.shape[1:]), results.dtype)
             if add:
-                np.add.at(placed, index[used], given[used])
+                np.add.at(scattered, index[used], rows[used])
             else:
-                placed[index[used]] = given[used]
-            results = np.moveaxis(placed, 0, axis)
+                scattered[index[used]] = rows[used]
+            results = np.moveaxis(scattered, 0, axis)
     return results
 
 
 class Pixelwise(MPSCNNKernel):
-    """A forward kernel that computes each pixel from one pixel."""
+    """A pixelwise forward kernel."""
 
     @abc.abstractmethod
     def _forward(self, x: Array, out: Array) -> None:
-        """Fill ``out`` from an image of the same shape."""
+        """Write ``out``, which has the shape of ``x``."""
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         clamp = self.edge_mode is MPSImageEdgeMode.Clamp
-        x = read(parts[0], (self.offset.y, self.offset.x), region.size, clamp)
+        x = read(inputs[0], (self.offset.y, self.offset.x), region.size, clamp)
         self._forward(x, destination[region])
 
 
 class PixelwiseGradient(MPSCNNGradientKernel):
-    """The gradient of such a kernel, from the source gradient and one other image."""
+    """The gradient of a pixelwise kernel, computed from the source gradient and one other image."""
 
     reads_result: ClassVar[bool] = False
-    """Whether that image is the forward result in place of the source."""
+    """Whether the other image is the forward result in place of the source."""
 
     @abc.abstractmethod
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
-        """Return the gradient from two images of one shape, in the dtype of ``g``."""
+        """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         g, other = (count(channels) for channels in read)
@@ -95,25 +96,25 @@ class PixelwiseGradient(MPSCNNGradientKernel):
 
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSNNGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: npt.DTypeLike,
     ) -> Array | None:
-        """Raise ``ShapeError`` for images of several sizes without an offset, a clip rectangle or a state."""
+        """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
         offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y
         sizes = [one.array.shape[1:3] for one in sources] + [shape[1:3]]
         if state is None and self.clip_rect is None and not any(offsets) and len(set(sizes)) > 1:
             raise ShapeError(
                 f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "
-                "must be equal where no offset, no clip_rect and no gradient_state says how they lie"
+                "must be equal unless an offset, a clip_rect or a gradient_state is given"
             )
         return super()._run_with_state(state, sources, given, shape, dtype)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write, to pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
-        g, other = parts
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        """Write the gradient of source pixel ``secondary_offset + kernel_offset + q`` to pixel ``q`` of the region."""
+        g, other = inputs
         target, clamp = destination[region], self.secondary_edge_mode is MPSImageEdgeMode.Clamp
         offset = self.secondary_offset
         first = offset.y - self.primary_offset.y, offset.x - self.primary_offset.x

@@ -1,4 +1,4 @@
-"""Properties of kernels: checked when set, listed for ``repr``, equality, copies and archives.
+"""Properties of kernels: checked when they are set, and listed for ``repr``, equality, copies and archives.
 
 >>> class Blur:
 ...     radius = Property(at_least(1), 2, "Radius in pixels.")
@@ -16,12 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
+from mpsref import registry
 from mpsref.arguments.parameters import integer
+from mpsref.registry import Backend
 
 T = TypeVar("T")
 
 Check: TypeAlias = Callable[[str, Any], T]
-"""``check(name, value)`` returns the value to store; it raises an error with the name for an illegal one."""
+"""``check(name, value)`` returns the value to store, or raises an error that contains the name."""
 
 
 class PropertyError(AttributeError, TypeError):
@@ -29,10 +31,10 @@ class PropertyError(AttributeError, TypeError):
 
 
 class Property(Generic[T]):
-    """An attribute that is checked when it is set; its values are immutable.
+    """An attribute with immutable values that are checked when it is set.
 
-    A ``read_only`` property is set once, by :func:`fix`. A subclass may declare a property again, with other legal
-    values. Values are stored in the instance's ``__dict__`` under the name of the property: reading takes no call.
+    A ``read_only`` property is set once, by :func:`fix`. A subclass may redeclare a property with other legal values.
+    The value is stored in ``__dict__`` under the name of the property, so reading it calls no function.
     """
 
     name = ""
@@ -54,11 +56,11 @@ class Property(Generic[T]):
 
         def __get__(self, instance: object | None, owner: type) -> Property[T] | T: ...
 
-    def __set__(self, instance: object, value: Any) -> None:
+    def __set__(self, instance: object, value: object) -> None:
         if self.read_only:
             raise PropertyError(
                 f"{self.name} of {type(instance).__name__} is read-only: it is fixed when the kernel is made; "
-                "make another kernel with the value you need"
+                "make another kernel with the new value"
             )
         instance.__dict__[self.name] = self.accepted(instance, value)
 
@@ -66,11 +68,11 @@ class Property(Generic[T]):
         """Return the same property, read-only."""
         return Property(self.check, self.default, self.__doc__ or "", read_only=True)
 
-    def accepted(self, instance: Any, value: Any) -> T:
+    def accepted(self, instance: object, value: object) -> T:
         """Return the value to store."""
         return self.check(self.name, value)
 
-    def initial(self, instance: Any) -> T:
+    def initial(self, instance: object) -> T:
         """Return the default."""
         return self.default
 
@@ -83,27 +85,26 @@ class PerSource(Property[tuple[T, ...]]):
             lambda name, values: tuple(check(f"{name}[{k}]", value) for k, value in enumerate(values)), (default,), doc
         )
 
-    def accepted(self, instance: Any, value: Any) -> tuple[T, ...]:
-        """Check the number of values, and each of them."""
+    def accepted(self, instance: object, value: object) -> tuple[T, ...]:
+        """Check the number of values, and each value."""
         if not isinstance(value, (tuple, list)):
             raise TypeError(f"{self.name} is {value!r}; it must be a tuple with one value for each source")
-        if len(value) != instance.source_count:
-            raise ValueError(
-                f"{self.name} has {len(value)} values; it must have one for each of {instance.source_count} sources"
-            )
+        count = instance.__dict__["source_count"]
+        if len(value) != count:
+            raise ValueError(f"{self.name} has {len(value)} values; it must have one for each of {count} sources")
         return self.check(self.name, value)
 
-    def initial(self, instance: Any) -> tuple[T, ...]:
+    def initial(self, instance: object) -> tuple[T, ...]:
         """Return the default for each source."""
-        return self.default * int(instance.source_count)
+        return self.default * int(instance.__dict__["source_count"])
 
 
 class Alias:
-    """A second, read-only name of a property."""
+    """A read-only alias of a property."""
 
     name = ""
 
-    def __init__(self, of: str, doc: str, convert: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, of: str, doc: str, convert: Callable[[Any], object] | None = None) -> None:
         self.of, self.convert = of, convert
         self.__doc__ = doc
 
@@ -116,14 +117,14 @@ class Alias:
         value = getattr(instance, self.of)
         return value if self.convert is None else self.convert(value)
 
-    def __set__(self, instance: object, value: Any) -> None:
-        raise PropertyError(f"{self.name} of {type(instance).__name__} is read-only: it shows {self.of}")
+    def __set__(self, instance: object, value: object) -> None:
+        raise PropertyError(f"{self.name} of {type(instance).__name__} is read-only: it is an alias of {self.of}")
 
 
 _known: dict[type, Mapping[str, Property[Any]]] = {}
 
 
-def properties_of(kind: type[Any]) -> Mapping[str, Property[Any]]:
+def properties_of(kind: type) -> Mapping[str, Property[Any]]:
     """Return the properties of a class by name, those of its bases first."""
     if kind not in _known:
         names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
@@ -132,17 +133,17 @@ def properties_of(kind: type[Any]) -> Mapping[str, Property[Any]]:
     return _known[kind]
 
 
-def fix(instance: Any, **values: Any) -> None:
-    """Set properties at construction, read-only ones too; before :func:`initialize`, which keeps them."""
+def fix(instance: object, **values: object) -> None:
+    """Set properties at construction, also read-only ones; call it before :func:`initialize`."""
     known = properties_of(type(instance))
     for name, value in values.items():
         instance.__dict__[name] = known[name].accepted(instance, value)
 
 
-def initialize(instance: Any, values: Mapping[str, Any]) -> None:
-    """Set every property that is not fixed yet to its value in ``values``, or to its default.
+def initialize(instance: object, values: Mapping[str, object]) -> None:
+    """Set every property that :func:`fix` has not set to its value in ``values``, or to its default.
 
-    Raises ``TypeError`` for a name in ``values`` that is no property, or a read-only one.
+    Raises ``TypeError`` for a name in ``values`` that is not a property, or a read-only property.
     """
     known, kind = properties_of(type(instance)), type(instance).__name__
     for name in values:
@@ -155,14 +156,14 @@ def initialize(instance: Any, values: Mapping[str, Any]) -> None:
             instance.__dict__[name] = one.initial(instance)
 
 
-def _settable(instance: Any) -> str:
+def _settable(instance: object) -> str:
     return ", ".join(name for name, one in properties_of(type(instance)).items() if not one.read_only)
 
 
 class PropertyHolder:
-    """Base of objects with properties: no other public attribute can be set, and equal values make equal objects."""
+    """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
             raise PropertyError(
                 f"{type(self).__name__} has no property {name!r}; those that can be set are: {_settable(self)}"
@@ -170,10 +171,16 @@ class PropertyHolder:
         super().__setattr__(name, value)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of one class with equal properties."""
+        """Whether both have the same class and equal properties."""
         return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # properties change
+
+
+def backend_like(name: str, value: str | Backend) -> str | Backend:
+    """Check a backend: its name, or the object."""
+    registry.get_backend(value)
+    return value
 
 
 def at_least(low: int) -> Check[int]:
@@ -182,12 +189,12 @@ def at_least(low: int) -> Check[int]:
 
 
 def optional(check: Check[T]) -> Check[T | None]:
-    """Return ``check`` with ``None`` allowed."""
+    """Return a check that also accepts ``None``."""
     return lambda name, value: None if value is None else check(name, value)
 
 
-def multiple_of_four(name: str, value: Any) -> int:
-    """Check a channel offset: four channels share a texture slice, so it is a multiple of 4. Source: [doc]."""
+def multiple_of_four(name: str, value: object) -> int:
+    """Check a channel offset: a multiple of 4, since a texture slice has four channels [doc]."""
     number = integer(name, value, low=0)
     if number % 4:
         raise ValueError(f"{name} is {number}; it must be a multiple of 4 (four channels share a slice)")

@@ -1,7 +1,7 @@
-"""Save objects to dictionaries and JSON, and load them again: secure coding in MPS.
+"""Saving objects to dictionaries and JSON, and loading them: secure coding in MPS.
 
-A class takes part by deriving from :class:`SecureCoding` and naming, in :func:`secure_coding`, the arguments of its
-constructor and the properties that may be set afterwards:
+A class that can be saved derives from :class:`SecureCoding` and lists the arguments of its constructor and the
+properties to set afterwards in :func:`secure_coding`:
 
 >>> @secure_coding(version=1, arguments=("side",), properties=("label",))
 ... class Square(SecureCoding):
@@ -12,10 +12,9 @@ constructor and the properties that may be set afterwards:
 >>> Square.from_json(Square(3).to_json()).side
 3
 
-The same values give the same bytes. Nothing in the input is executed: a class name is looked up among those registered
-here, a value is a number, a string, ``None``, a list of these or another saved object, and the constructor and the
-setters of the class check every one. Values that they refuse, and unknown or missing names, raise ``ValueError`` with
-the place in the input.
+Equal values give equal bytes. Loading executes nothing from the input: only registered classes are legal, a value is a
+number, a string, ``None``, a list of these or another saved object, and the constructor and the setters of the class
+check each value. Illegal values and unknown or missing names raise ``ValueError`` with the position in the input.
 """
 
 from __future__ import annotations
@@ -24,16 +23,19 @@ import functools
 import importlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """Numbers that JSON does not have; each is saved as ``{"float": word}``."""
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A value that JSON represents exactly."""
 
 
 @dataclass(frozen=True)
@@ -53,44 +55,89 @@ _registered: dict[str, type[SecureCoding]] = {}
 
 
 class SecureCoding:
-    """Base class of objects that can be saved; see the docstring of the module."""
+    """Base class of objects that can be saved; see :func:`secure_coding`."""
 
     _coding: ClassVar[_Coding] = _Coding(0, (), ())
 
-    def saved_values(self) -> dict[str, Any]:
-        """Return the value of everything that is saved, by name: constructor arguments first, then properties.
+    def saved_values(self) -> dict[str, object]:
+        """Return the saved values by name: constructor arguments, then properties.
 
-        Raises ``ValueError`` if the class itself is not registered: a subclass does not inherit that.
+        Raises ``ValueError`` if the class is not registered; subclasses of a registered class are not registered.
         """
         _check_registered(type(self))
         return {name: getattr(self, name) for name in self._coding.names}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary of strings, numbers, booleans, ``None``, lists and dictionaries that describes ``self``.
+    def to_dict(self) -> dict[str, Json]:
+        """Return the saved object as a dictionary.
 
-        Raises ``ValueError`` if the class is not registered, ``TypeError`` for a value that cannot be saved.
+        Returns
+        -------
+        dict
+            The class, its version and its saved values, as strings, numbers, booleans, ``None``, lists and
+            dictionaries.
+
+        Raises
+        ------
+        ValueError
+            If the class is not registered.
+        TypeError
+            If a value cannot be saved.
         """
         name = type(self).__name__
         properties = {key: _encoded(f"{name}.{key}", value) for key, value in self.saved_values().items()}
         return {"class": name, "properties": properties, "version": self._coding.version}
 
     @classmethod
-    def from_dict(cls, data: Any, **context: Any) -> Self:
-        """Return the object that ``data`` describes, an instance of this class or of a registered subclass.
+    def from_dict(cls, data: object, **context: Any) -> Self:
+        """Load an object.
 
-        ``context`` holds further keywords for the constructor that are not saved, such as ``backend``.
-        Raises ``ValueError`` for anything unknown, missing or damaged.
+        Parameters
+        ----------
+        data : dict
+            A result of :meth:`to_dict`.
+        **context
+            Further arguments of the constructor that are not saved, such as ``backend``.
+
+        Returns
+        -------
+        object
+            An instance of this class or of a registered subclass.
+
+        Raises
+        ------
+        ValueError
+            If ``data`` has unknown, missing or illegal values.
         """
         with _nesting_limited("data"):
             return _decoded_object(cls, cls.__name__, data, context)
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as JSON: sorted keys, no spaces, ASCII; the same values give the same text."""
+        """Return :meth:`to_dict` as JSON in ASCII with sorted keys and without spaces; errors are the same."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str, **context: Any) -> Self:
-        """Return the object that ``text`` describes; see :meth:`from_dict`. ``TypeError`` if ``text`` is no str."""
+        """Load an object from JSON.
+
+        Parameters
+        ----------
+        text : str
+            A result of :meth:`to_json`.
+        **context
+            As in :meth:`from_dict`.
+
+        Returns
+        -------
+        object
+            An instance of this class or of a registered subclass.
+
+        Raises
+        ------
+        TypeError
+            If ``text`` is not a str.
+        ValueError
+            If ``text`` is not JSON, and as in :meth:`from_dict`.
+        """
         return cls.from_dict(_parsed(text), **context)
 
 
@@ -100,11 +147,21 @@ _C = TypeVar("_C", bound=type[SecureCoding])
 def secure_coding(
     version: int, *, arguments: tuple[str, ...] | None = None, properties: tuple[str, ...] = ()
 ) -> Callable[[_C], _C]:
-    """Register a class for saving and loading, under its name.
+    """Return a class decorator that registers a class for saving and loading under its name.
 
-    ``arguments`` are the names of the constructor's arguments, each also an attribute; ``None`` means those of the base
-    class. ``properties`` are attributes that the class adds to the settable ones of its base. ``version`` is to be
-    raised whenever the meaning of a saved dictionary changes. Raises ``ValueError`` if the name is taken.
+    Parameters
+    ----------
+    version : int
+        The version of the saved values, to be incremented when their meaning changes.
+    arguments : tuple of str, optional
+        Names of the arguments of the constructor, each also an attribute; by default those of the base class.
+    properties : tuple of str
+        Attributes to save in addition to those of the base class.
+
+    Raises
+    ------
+    ValueError
+        If another class with this name is registered.
     """
 
     def register(cls: _C) -> _C:
@@ -121,7 +178,7 @@ def secure_coding(
 
 
 def _lookup(name: str) -> type[SecureCoding] | None:
-    """Return the class that is registered under ``name``; a public one of ``mpsref.mps`` is imported for it."""
+    """Return the class registered under ``name``; a public class of ``mpsref.mps`` is imported first."""
     if name not in _registered:
         getattr(importlib.import_module("mpsref.mps"), name, None)
     return _registered.get(name)
@@ -129,7 +186,7 @@ def _lookup(name: str) -> type[SecureCoding] | None:
 
 @functools.cache
 def import_families() -> None:
-    """Import all of ``mpsref.mps``, whose exports are lazy: for messages that list classes."""
+    """Import all classes of ``mpsref.mps``, which are lazy, so that messages can list them."""
     mps = importlib.import_module("mpsref.mps")
     for name in mps.__all__:
         getattr(mps, name)
@@ -140,11 +197,11 @@ def _check_registered(cls: type[SecureCoding]) -> None:
         raise ValueError(f"class {cls.__name__} is not registered for saving; decorate it with @secure_coding(version)")
 
 
-def _encoded(where: str, value: Any) -> Any:
-    """Return ``value`` as something that JSON holds exactly."""
+def _encoded(where: str, value: object) -> Json:
+    """Return ``value`` as JSON."""
     if value is None or isinstance(value, (bool, str)):
         return value
-    if isinstance(value, (int, np.integer)):  # members of enumerations too: their setters take the number
+    if isinstance(value, (int, np.integer)):  # also members of enumerations: their setters accept the number
         return int(value)
     if isinstance(value, (float, np.float16, np.float32)):
         number = float(value)
@@ -159,8 +216,8 @@ def _encoded(where: str, value: Any) -> Any:
     )
 
 
-def _decoded(where: str, data: Any) -> Any:
-    """Return the value that :func:`_encoded` made ``data`` from, with tuples for lists."""
+def _decoded(where: str, data: object) -> object:
+    """Invert :func:`_encoded`, with tuples for lists."""
     if data is None or isinstance(data, (bool, str, int)):
         return data
     if isinstance(data, float):
@@ -176,13 +233,13 @@ def _decoded(where: str, data: Any) -> Any:
         if not isinstance(word, str) or word not in NOT_FINITE:
             raise ValueError(f"{where} has the float {word!r}; it must be one of {', '.join(map(repr, NOT_FINITE))}")
         return NOT_FINITE[word]
-    raise ValueError(f"{where} is {data!r} of type {type(data).__name__}, which is nothing that is ever saved")
+    raise ValueError(f"{where} is {data!r} of type {type(data).__name__}, which is not a saved value")
 
 
 _S = TypeVar("_S", bound=SecureCoding)
 
 
-def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, Any]) -> _S:
+def _decoded_object(base: type[_S], where: str, data: object, context: dict[str, Any]) -> _S:
     if not isinstance(data, dict):
         raise ValueError(f"{where} is {data!r}; it must be a dictionary with the keys {', '.join(KEYS)}")
     _check_keys(where, "key", data, KEYS)
@@ -204,15 +261,15 @@ def _decoded_object(base: type[_S], where: str, data: Any, context: dict[str, An
             setattr(loaded, key, values[key])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} describes no legal {name}: {error}") from error
-    for key, value in loaded.saved_values().items():  # setters accept more than the saved forms
+    for key, value in loaded.saved_values().items():  # setters accept several forms of a value, but one is saved
         found, saved = _encoded(key, values[key]), _encoded(key, value)
         if found != saved:
-            raise ValueError(f"{where} has {key} {found}, which is never saved like that but as {saved}")
+            raise ValueError(f"{where} has {key} {found}; it must be {saved}")
     return loaded
 
 
-def _check_keys(where: str, kind: str, data: dict[Any, Any], legal: tuple[str, ...]) -> None:
-    """Raise ``ValueError`` for a key that is not legal, and for a missing one."""
+def _check_keys(where: str, kind: str, data: Mapping[str, object], legal: tuple[str, ...]) -> None:
+    """Raise ``ValueError`` for an unknown or missing key."""
     for key in data:
         if key not in legal:
             raise ValueError(f"{where} has the unknown {kind} {key!r}; it must have {', '.join(sorted(legal))}")
@@ -221,13 +278,14 @@ def _check_keys(where: str, kind: str, data: dict[Any, Any], legal: tuple[str, .
             raise ValueError(f"{where} lacks the {kind} {key!r}; it must have {', '.join(sorted(legal))}")
 
 
-def _parsed(text: str) -> Any:
-    """Return the value of the JSON ``text``; ``ValueError`` for Python's extensions of JSON, too."""
+def _parsed(text: str) -> object:
+    """Return the value of the JSON ``text``; ``ValueError`` also for Python's extensions of JSON."""
     if not isinstance(text, str):
         raise TypeError(f"text is of type {type(text).__name__}; it must be a str")
     try:
         with _nesting_limited("text"):
-            return json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+            data: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
+            return data
     except json.JSONDecodeError as error:
         raise ValueError(f"text is not JSON: {error}") from error
 
@@ -237,10 +295,10 @@ def _nesting_limited(name: str) -> Iterator[None]:
     try:
         yield
     except RecursionError as error:
-        raise ValueError(f"{name} is nested too deeply for anything that is ever saved") from error
+        raise ValueError(f"{name} is nested too deeply for a saved object") from error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     data = dict(pairs)
     if len(data) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -249,5 +307,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _refused(word: str) -> Any:
+def _refused(word: str) -> NoReturn:
     raise ValueError(f"text has the number {word}, which JSON does not have")

@@ -1,7 +1,7 @@
 """Gradient states: records of a forward kernel and its images, which configure the gradient kernel.
 
-A state is a snapshot: later changes of the kernel have no effect on it, and it may be used twice. It is made by
-``encode(..., return_state=True)``.
+``encode(..., return_state=True)`` returns a state. It is a snapshot: later changes of the kernel have no effect on it,
+and it can be used more than once.
 
 >>> import numpy as np
 >>> from mpsref import mps
@@ -19,10 +19,10 @@ source size [choice].
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
@@ -31,7 +31,7 @@ from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 
 class SourceProperties(NamedTuple):
-    """The properties that a kernel has for one source image, under their names without a prefix."""
+    """The properties of a kernel for one source image, without the prefix of their names."""
 
     offset: MPSOffset
     edge_mode: MPSImageEdgeMode
@@ -51,7 +51,7 @@ class SourceProperties(NamedTuple):
 
     @property
     def geometry(self) -> tuple[int, ...]:
-        """Kernel size, strides and dilations, which are the same in a gradient kernel."""
+        """Kernel size, strides and dilations, which a gradient kernel shares."""
         return self[2:8]
 
 
@@ -65,13 +65,13 @@ def _windows(source: SourceProperties) -> tuple[Window, Window]:
 
 @dataclass(frozen=True)
 class ForwardRecord:
-    """The properties of a forward kernel when it ran, and its images.
+    """The properties of a forward kernel when it ran, and the shapes of its images.
 
-    Of each source, ``source_feature_channel_max_count`` is the number of channels that were read. ``clip_rect`` is cut
-    to the destination. ``extras`` are properties of the kernel's family, such as ``zero_pad_size_x``.
+    ``source_feature_channel_max_count`` of each source is the number of channels that were read. ``clip_rect`` is
+    limited to the destination. ``extras`` are properties of the kernel's family, such as ``zero_pad_size_x``.
     """
 
-    kernel_class: type[Any]
+    kernel_class: type[object]
     sources: tuple[SourceProperties, ...]
     source_shapes: tuple[Shape, ...]
     destination_shape: Shape
@@ -86,23 +86,22 @@ class ForwardRecord:
 
 
 class MPSState:
-    """Base class of the states, results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
+    """Base class of states: results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
     __slots__ = ()
 
 
 class RecordedState(MPSState):
-    """A state with a :class:`ForwardRecord`, which an encode with the state as ``destination_state`` replaces."""
+    """A state with a :class:`ForwardRecord`; an encode with this ``destination_state`` replaces the record."""
 
     __slots__ = ("_record",)
 
     def __init__(self, record: ForwardRecord) -> None:
-        """Make the state of one forward pass."""
         self._record = record
 
     @property
     def record(self) -> ForwardRecord:
-        """The forward kernel and its images, unchangeable."""
+        """The forward kernel and the shapes of its images; immutable."""
         return self._record
 
     def _refresh(self, record: ForwardRecord) -> None:
@@ -111,7 +110,7 @@ class RecordedState(MPSState):
     def __eq__(self, other: object) -> bool:
         return self._record == other._record if type(other) is type(self) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # an encode may renew the record
+    __hash__ = None  # type: ignore[assignment]  # an encode may replace the record
 
     def __repr__(self) -> str:
         shapes = ", ".join(str(shape) for shape in self._record.source_shapes)
@@ -140,23 +139,41 @@ class MPSNNGradientState(RecordedState):
         return self._record.source_shapes[0][1]
 
     def primary_origin(self, gradient_shape: Shape) -> tuple[MPSOffset, int]:
-        """Return the origin of the forward results in a source gradient of this shape: (offset, channel offset).
+        """Return the origin of the forward results in a source gradient.
 
-        On each axis the source gradient has the length of the forward destination, then the origin is that of the
-        forward clip, or the length of the forward clip, then the origin is 0. Raises ``ShapeError`` for any other size.
-        Source: the two rules of ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc] as one [choice].
+        Parameters
+        ----------
+        gradient_shape : tuple of int
+            Shape of the source gradient (N, H, W, C). Each axis has the length of the forward destination or of the
+            forward clip rectangle.
+
+        Returns
+        -------
+        offset : MPSOffset
+            On each axis the origin of the forward clip rectangle in the first case, and 0 in the second.
+        channel_offset : int
+            The same for the channels.
+
+        Raises
+        ------
+        ShapeError
+            If an axis has another length.
+
+        Notes
+        -----
+        Combines the two rules in ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc, choice].
         """
         record = self._record
         (x, y, z), (width, height, depth) = record.clip_rect
         origins = z, y, x, record.destination_feature_channel_offset
-        parts = depth, height, width, record.destination_feature_channels
+        written = depth, height, width, record.destination_feature_channels
         found = []
-        axes = zip("NHWC", gradient_shape, record.destination_shape, origins, parts, strict=True)
-        for axis, length, whole, origin, part in axes:
-            if length not in (whole, part):
+        axes = zip("NHWC", gradient_shape, record.destination_shape, origins, written, strict=True)
+        for axis, length, whole, origin, clipped in axes:
+            if length not in (whole, clipped):
                 raise ShapeError(
                     f"source_gradient has shape {tuple(gradient_shape)}; its {axis} must be {whole}, as in the forward "
-                    f"destination, or {part}, as in the part of it that the forward kernel wrote"
+                    f"destination, or {clipped}, as in the region that the forward kernel wrote"
                 )
             found.append(origin if length == whole else 0)
         n, row, column, channel = found
@@ -185,16 +202,23 @@ class MPSNNMultiaryGradientState(RecordedState):
     __slots__ = ()
 
 
-def one_state(name: str, value: Any, images: int) -> Any:
-    """Return the state of a whole batch: ``value``, or the object that a list contains once for each image.
+StateLike: TypeAlias = MPSNNGradientState | Sequence[MPSNNGradientState]
+"""The state of a batch, or a list that contains it once for each image."""
 
-    Raises ``ValueError`` for a list of another length or of several objects.
+_State = TypeVar("_State", bound=MPSState | None)
+
+
+def one_state(name: str, value: _State | Sequence[_State], images: int) -> _State:
+    """Return the state of a batch: ``value``, or the object that a list contains once for each image.
+
+    Raises ``ValueError`` for a list of another length or with several objects.
     """
     if not isinstance(value, (list, tuple)):
-        return value
+        return value  # type: ignore[return-value]  # other sequences, such as str, fail the later checks
     if not value or len(value) != images or any(one is not value[0] for one in value):
         raise ValueError(
             f"{name} is a list of {len(value)} with {len({id(one) for one in value})} different object(s); it must "
             f"name one and the same state for each of {images} image(s)"
         )
-    return value[0]
+    state: _State = value[0]
+    return state

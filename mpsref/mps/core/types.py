@@ -1,7 +1,7 @@
-"""Enumerations and tuples of Metal Performance Shaders with Apple's names, and the strict converters of properties.
+"""Enumerations and tuples of Metal Performance Shaders, and strict converters for properties.
 
-Offsets, sizes and regions are named tuples in Apple's order, ``(x, y, z)`` and ``(width, height, depth)``; everything
-else in mpsref is in array order. Plain tuples are accepted wherever one of these is expected.
+Offsets, sizes and regions are named tuples in the order of MPS, ``(x, y, z)`` and ``(width, height, depth)``; all other
+tuples of mpsref are in array order. Plain tuples are accepted in place of named tuples.
 
 >>> region("clip_rect", ((1, 2, 0), (8, 6, 4)))
 MTLRegion(origin=MTLOrigin(x=1, y=2, z=0), size=MTLSize(width=8, height=6, depth=4))
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
 
+from mpsref.arguments.arrays import DType
 from mpsref.arguments.parameters import integer, number
 from mpsref.errors import UnsupportedError
 from mpsref.padding import PaddingMethod
@@ -69,14 +70,14 @@ MPSRectNoClip: Final = None
 
 
 class Enumeration(enum.IntEnum):
-    """An enumeration of Metal, whose members print as Python."""
+    """An enumeration of Metal; the ``repr`` of a member is Python code."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
 class MPSImageEdgeMode(Enumeration):
-    """The values outside an image; kernels with windows accept the first two. Source: ``MPSCoreTypes.h`` [doc]."""
+    """The values outside an image; most kernels accept ``Zero`` and ``Clamp``. Source: ``MPSCoreTypes.h`` [doc]."""
 
     Zero = 0
     Clamp = 1
@@ -86,7 +87,7 @@ class MPSImageEdgeMode(Enumeration):
 
 
 class MPSImageFeatureChannelFormat(Enumeration):
-    """The storage of one channel of a pixel; ``None_`` is the library's choice. Source: ``MPSCoreTypes.h`` [doc]."""
+    """Storage of a channel; ``None_`` lets the library choose. Source: ``MPSCoreTypes.h`` [doc]."""
 
     None_ = 0
     Unorm8 = 1
@@ -95,10 +96,10 @@ class MPSImageFeatureChannelFormat(Enumeration):
     Float32 = 4
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The dtype of the pixels; float32 for ``None_`` [choice].
 
-        Raises ``UnsupportedError`` for the normalized integers: they clamp to [0, 1], which destroys gradients.
+        Raises ``UnsupportedError`` for the normalized integers, which are limited to [0, 1] and cannot hold gradients.
 
         >>> MPSImageFeatureChannelFormat.Float16.dtype
         dtype('float16')
@@ -111,7 +112,7 @@ class MPSImageFeatureChannelFormat(Enumeration):
 
 
 class MPSDataLayout(Enumeration):
-    """The order of the pixels of one image in plain memory. Source: ``MPSImage.h`` [doc]."""
+    """The order of the pixels of an image in memory. Source: ``MPSImage.h`` [doc]."""
 
     HeightxWidthxFeatureChannels = 0
     FeatureChannelsxHeightxWidth = 1
@@ -120,11 +121,11 @@ class MPSDataLayout(Enumeration):
 _E = TypeVar("_E", bound=Enumeration)
 
 
-def member(name: str, value: Any, kind: type[_E], legal: Container[_E] | None = None) -> _E:
-    """Return the member of ``kind`` that ``value`` is, its number, or its name in lower case (without underscore).
+def member(name: str, value: object, kind: type[_E], legal: Container[_E] | None = None) -> _E:
+    """Return a member of ``kind``, given the member, its number, or its name in lower case without underscore.
 
-    ``legal`` narrows the members that this parameter takes. Raises ``TypeError`` for another type (a bool, a float, a
-    member of another enumeration), ``ValueError`` for a value that is no legal member.
+    ``legal`` restricts the legal members. Raises ``TypeError`` for another type (bool, float, a member of another
+    enumeration) and ``ValueError`` for a value that is not a legal member.
 
     >>> member("data_layout", 1, MPSDataLayout)
     MPSDataLayout.FeatureChannelsxHeightxWidth
@@ -153,7 +154,7 @@ def _choices(kind: type[_E], legal: Container[_E] | None) -> str:
 
 def edge_mode(
     name: str,
-    value: Any,
+    value: object,
     legal: Container[MPSImageEdgeMode] = (MPSImageEdgeMode.Zero, MPSImageEdgeMode.Clamp),
 ) -> MPSImageEdgeMode:
     """Return ``value`` as one of the ``legal`` edge modes; errors are those of :func:`member`.
@@ -165,28 +166,28 @@ def edge_mode(
     return member(name, value, MPSImageEdgeMode, legal)
 
 
-def channel_format(name: str, value: Any) -> MPSImageFeatureChannelFormat:
-    """Return ``value`` as a channel format that images can have; errors are those of :func:`member`.
+def channel_format(name: str, value: object) -> MPSImageFeatureChannelFormat:
+    """Return ``value`` as a channel format that images support; errors are those of :func:`member`.
 
-    ``UnsupportedError`` for the normalized integers.
+    Raises ``UnsupportedError`` for the normalized integers.
 
     >>> channel_format("channel_format", "float16")
     MPSImageFeatureChannelFormat.Float16
     """
     chosen = member(name, value, MPSImageFeatureChannelFormat)
-    _ = chosen.dtype  # raises for those that it cannot have
+    _ = chosen.dtype  # raises for the normalized integers
     return chosen
 
 
-def data_layout(name: str, value: Any) -> MPSDataLayout:
+def data_layout(name: str, value: object) -> MPSDataLayout:
     """Return ``value`` as a data layout; errors are those of :func:`member`."""
     return member(name, value, MPSDataLayout)
 
 
-def offset(name: str, value: Any) -> MPSOffset:
+def offset(name: str, value: object) -> MPSOffset:
     """Return ``value`` as an offset: (x, y, z), or (x, y) with z = 0.
 
-    x and y are any integers, z >= 0. Raises ``TypeError`` for another object than a tuple of integers (a bool is none),
+    x and y are any integers, and z >= 0. Raises ``TypeError`` unless ``value`` is a tuple of integers (not bools), and
     ``ValueError`` for another length or a negative z.
 
     >>> offset("offset", (-1, 2))
@@ -200,12 +201,12 @@ def offset(name: str, value: Any) -> MPSOffset:
     return MPSOffset(*(integer(f"{name}.{axis}", n, low) for axis, n, low in zip("xyz", numbers, lows, strict=False)))
 
 
-def origin(name: str, value: Any) -> MTLOrigin:
+def origin(name: str, value: object) -> MTLOrigin:
     """Return ``value`` as an origin (x, y, z), each >= 0; errors as in :func:`offset`."""
     return MTLOrigin(*_unsigned(name, value, MTLOrigin._fields))
 
 
-def size(name: str, value: Any) -> MTLSize:
+def size(name: str, value: object) -> MTLSize:
     """Return ``value`` as a size (width, height, depth), each >= 0; errors as in :func:`offset`.
 
     >>> size("size", (4, 3, 1)).height
@@ -214,7 +215,7 @@ def size(name: str, value: Any) -> MTLSize:
     return MTLSize(*_unsigned(name, value, MTLSize._fields))
 
 
-def region(name: str, value: Any) -> MTLRegion | None:
+def region(name: str, value: object) -> MTLRegion | None:
     """Return ``value`` as a region ((x, y, z), (width, height, depth)), or ``None`` for ``MPSRectNoClip``.
 
     Errors as in :func:`offset`.
@@ -225,8 +226,8 @@ def region(name: str, value: Any) -> MTLRegion | None:
     return MTLRegion(origin(f"{name}.origin", corner), size(f"{name}.size", extent))
 
 
-def box(name: str, value: Any) -> MPSRegion:
-    """Return ``value`` as a box ((x, y, z), (width, height, depth)) of finite numbers; z and depth may be left out.
+def box(name: str, value: object) -> MPSRegion:
+    """Return ``value`` as a box ((x, y, z), (width, height, depth)) of finite numbers; z and depth are optional.
 
     Raises ``TypeError`` or ``ValueError`` for anything else, and for a negative size.
     """
@@ -239,13 +240,13 @@ def box(name: str, value: Any) -> MPSRegion:
     return MPSRegion((x, y, z), (width, height, depth))
 
 
-def _unsigned(name: str, value: Any, axes: tuple[str, ...]) -> list[int]:
+def _unsigned(name: str, value: object, axes: tuple[str, ...]) -> list[int]:
     numbers = _tuple(name, value, f"({', '.join(axes)})", (len(axes),))
     return [integer(f"{name}.{axis}", number, low=0) for axis, number in zip(axes, numbers, strict=True)]
 
 
-def _tuple(name: str, value: Any, legal: str, lengths: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return ``value`` as a tuple of one of the ``lengths``."""
+def _tuple(name: str, value: object, legal: str, lengths: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return ``value`` as a tuple, whose length must be in ``lengths``."""
     if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
     if len(value) not in lengths:

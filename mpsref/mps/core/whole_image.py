@@ -1,6 +1,7 @@
-"""Kernels that resample, combine or rearrange whole images: the result has the size that the kernel's rule gives it.
+"""Kernels on whole images: they resample, combine or rearrange, and the kernel determines the size of the result.
 
-Offsets, clip rectangles and ranges of channels do not apply to them [choice]: Apple does not define them there.
+Offsets, clip rectangles and ranges of channels must keep their defaults [choice], since MPS does not define their
+effect on these kernels.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref import registry
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
-from mpsref.mps.core.kernel import Encoding, MPSCNNKernel
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
+from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel
 from mpsref.mps.core.properties import properties_of
 from mpsref.registry import Problem, Spec
 
@@ -30,8 +33,8 @@ IMAGE = (*SOURCE, *DESTINATION)
 """The properties of a kernel with one source that must keep their defaults."""
 
 
-def require_defaults(kernel: Any, *names: str) -> None:
-    """Raise ``UnsupportedError`` for a property that does not have its default."""
+def require_defaults(kernel: MPSKernel, *names: str) -> None:
+    """Raise ``UnsupportedError`` for a property with another value than its default."""
     known = properties_of(type(kernel))
     for name in names:
         value, default = getattr(kernel, name), known[name].initial(kernel)
@@ -47,8 +50,8 @@ def whole(shape: Shape) -> Region:
     return Region(slice(0, n), slice(0, height), slice(0, width), slice(0, channels))
 
 
-def require_whole(kernel: Any, destination: str, region: Region, shape: Shape) -> None:
-    """Raise ``ShapeError`` unless the part of the destination that is written has the shape of the result."""
+def require_whole(kernel: MPSKernel, destination: str, region: Region, shape: Shape) -> None:
+    """Raise ``ShapeError`` unless the region of the destination that is written has the shape of the result."""
     if region.shape != shape:
         raise ShapeError(
             f"{destination} has room for {region.shape}; the result of {type(kernel).__name__} has shape {shape}"
@@ -56,7 +59,7 @@ def require_whole(kernel: Any, destination: str, region: Region, shape: Shape) -
 
 
 class WholeImageKernel(MPSCNNKernel):
-    """A kernel with one source whose result is that of a functional form, in full."""
+    """A kernel with one source that writes the whole result of a functional form."""
 
     fixed: ClassVar[tuple[str, ...]] = IMAGE
     """The properties that must keep their defaults."""
@@ -70,15 +73,15 @@ class WholeImageKernel(MPSCNNKernel):
         shape: Shape = function.problems["forward"](function, source).result_shapes[0]
         return shape
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         return self._result_shape(sources[0].array.shape), sources[0].array.dtype.newbyteorder("=")
 
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         n, *_, channels = self._result_shape(sources[0].array.shape)
         return n, *size, channels
 
     def _run(
-        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: Any
+        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: DTypeLike
     ) -> tuple[Array, Region]:
         require_defaults(self, *self.fixed)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources[0].array.shape))
@@ -87,15 +90,15 @@ class WholeImageKernel(MPSCNNKernel):
         self._compute_in_one_dtype([sources[0].array], target, region)
         return target, region
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        self._function().forward(*parts, out=destination, backend=self.backend)
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        self._function().forward(*inputs, out=destination, backend=self.backend)
 
-    def _extras(self) -> Mapping[str, Any]:
+    def _extras(self) -> Mapping[str, object]:
         return {"function": self._function()}
 
 
 class WholeImageGradient(MPSCNNGradientKernel):
-    """The gradient of a kernel whose result is that of a functional form, in full."""
+    """The gradient of a kernel that writes the whole result of a functional form."""
 
     fixed: ClassVar[tuple[str, ...]] = (
         *DESTINATION,
@@ -105,7 +108,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
     )
     """The properties that must keep their defaults."""
 
-    def encode(  # type: ignore[override]  # Apple's gradient kernels have other selectors than their parent, too
+    def encode(  # type: ignore[override]  # as in the parent class
         self,
         source_gradient: ImageLike,
         source_image: ImageLike,
@@ -113,12 +116,33 @@ class WholeImageGradient(MPSCNNGradientKernel):
         destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
-        """Return the gradient from ``source_gradient``, of the kind that the latter is.
+    ) -> ImageResult:
+        """Return the gradient for the source image.
 
-        With a ``destination_gradient`` it is written there. A ``gradient_state`` brings the parameters of the forward
-        pass. Nothing is written, and no property changed, when an error is raised: ``ValueError`` or ``TypeError`` for
-        arguments that do not fit, ``OrderError`` for a committed ``command_buffer``.
+        Parameters
+        ----------
+        source_gradient : array_like, MPSImage or batch of images
+            The gradient of the forward result (N, H, W, C).
+        source_image : array_like, MPSImage or batch of images
+            The source image of the forward pass (N, H, W, C).
+        gradient_state : MPSState, optional
+            The state of the forward pass, which sets the parameters of the kernel.
+        destination_gradient : ndarray, MPSImage or batch of images, optional
+            The image to write.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Returns
+        -------
+        destination : ndarray, MPSImage or MPSImageBatch
+            Of the kind of ``source_gradient``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not legal. No image is written and no property changed.
+        OrderError
+            If the command buffer was committed.
         """
         g, source = (
             image_arguments.source("source_gradient", source_gradient),
@@ -149,7 +173,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
     encode_batch = encode
 
     def _problem(self, g: Shape, source: Shape, state: Any) -> Problem:
-        """Return the problem: by default the gradient of ``_function``, for the shape of the source image."""
+        """Return the problem to run: by default the gradient of ``_function``, for the shape of the source image."""
         if state is not None and source != state.record.source_shapes[0]:
             raise ShapeError(
                 f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
@@ -166,5 +190,5 @@ class WholeImageGradient(MPSCNNGradientKernel):
         """Return the gradient; ``source`` is the source image, which most kernels do not read."""
         return registry.run_one(problem, g, backend=self.backend)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         raise NotImplementedError("a gradient of a whole image is computed by _gradient")

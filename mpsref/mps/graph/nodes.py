@@ -1,8 +1,8 @@
-"""Nodes of graphs: images, states, and the filters that make them.
+"""Nodes of graphs: images, states and filters.
 
-Nodes are light: no pixels, no weights, no backend. A network is written by passing the result of one filter to the
-next; :class:`~mpsref.mps.graph.MPSNNGraph` then compiles the nodes that a result depends on. The filter nodes of a
-kernel family are next to its kernels, for example in :mod:`mpsref.mps.softmax`. Source: ``MPSNNGraphNodes.h`` [doc].
+Nodes have no pixels and no weights. A network is built by passing the result of one filter to the next;
+:class:`~mpsref.mps.graph.MPSNNGraph` compiles the nodes that a result depends on. The filter nodes of a kernel family
+are in the module of its kernels, for example :mod:`mpsref.mps.softmax`. Source: ``MPSNNGraphNodes.h`` [doc].
 """
 
 from __future__ import annotations
@@ -12,46 +12,49 @@ import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
-from mpsref import registry
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import choice, flag
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
-from mpsref.mps.core.properties import Property, PropertyHolder, initialize, optional
+from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, initialize, optional
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
 FORMATS = ("none", "float16", "float32", "float64")
 
+Allocator: TypeAlias = Callable[[Shape, DType], Array]
+"""``allocator(shape, dtype)`` returns a writable array."""
 
-def _handle(name: str, value: Any) -> Hashable:
+NodeHandler: TypeAlias = "Callable[[MPSNNFilterNode, MPSNNFilterNode | None, MPSNNImageNode, MPSNNImageNode], object]"
+"""``handler(new node, forward node or None, the image it is the gradient of, source gradient)``; False prunes."""
+
+StepState: TypeAlias = dict[str, Any]
+"""Values that a forward step shares with its gradient steps: statistics, masks, labels, gradients of parameters."""
+
+
+def _handle(name: str, value: object) -> Hashable:
     if not isinstance(value, Hashable):
-        raise TypeError(f"{name} is of type {type(value).__name__}; it must be hashable: a str, or an object of yours")
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be hashable, for example a str")
     return value
 
 
-def allocator(name: str, value: Any) -> Callable[..., Any] | None:
-    """Return ``value`` if it is a function, or ``None``; ``TypeError`` if not."""
+def allocator(name: str, value: Allocator | None) -> Allocator | None:
+    """Return ``value`` if it is callable or ``None``; raise ``TypeError`` otherwise."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be a function (shape, dtype) -> array")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a str or None")
     return value
 
 
-def _backend(name: str, value: Any) -> str | Backend:
-    registry.get_backend(value)
-    return value  # type: ignore[no-any-return]
-
-
 class Node(PropertyHolder):
-    """Base of all nodes, which are compared by identity."""
+    """Base class of nodes, which are compared by identity."""
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -64,16 +67,16 @@ class Symbol(Node):
     """An image or a state of a graph."""
 
     handle: Property[Hashable] = Property(
-        optional(_handle), None, "A key of the application; its ``label``, or a str itself, is the name."
+        optional(_handle), None, "A key of the application: a str, or an object with a ``label``, names the symbol."
     )
     export_from_graph = Property(flag, False, "Whether a run returns it.")
-    synchronize_resource = Property(flag, False, "Kept, without effect: results of a run can be read at once [choice].")
+    synchronize_resource = Property(flag, False, "No effect, since results of a run can be read at once [choice].")
 
     _producer: MPSNNFilterNode | None = None
 
     @property
     def producer(self) -> MPSNNFilterNode | None:
-        """The filter node that makes it, or ``None`` for an input of the graph."""
+        """The filter node that computes it, or ``None`` for an input of the graph."""
         return self._producer
 
     @property
@@ -94,8 +97,8 @@ class Symbol(Node):
 class MPSNNImageNode(Symbol):
     """An image of a graph, without pixels.
 
-    An image without a producer is an input of the graph. Properties of a filter's result count for every graph that is
-    compiled after they were set.
+    An image without a producer is an input of the graph. Changes of properties apply to graphs that are compiled
+    later.
 
     Parameters
     ----------
@@ -114,8 +117,10 @@ class MPSNNImageNode(Symbol):
     format: Property[str] = Property(
         lambda name, value: choice(name, value, FORMATS), "none", 'Storage format; "none": that of the graph.'
     )
-    image_allocator = Property(allocator, None, "``(shape, dtype) -> array``; results use the graph's instead [doc].")
-    stop_gradient = Property(flag, False, "Whether automatic training graphs stop here.")
+    image_allocator = Property(
+        allocator, None, "``(shape, dtype) -> array``; results use the allocator of the graph [doc]."
+    )
+    stop_gradient = Property(flag, False, "Whether training graphs stop at this image.")
 
     def __init__(self, handle: Hashable = None, **properties: Any) -> None:
         initialize(self, {"handle": handle, **properties})
@@ -123,12 +128,12 @@ class MPSNNImageNode(Symbol):
 
     @classmethod
     def exported_node_with_handle(cls, handle: Hashable) -> Self:
-        """Return an image node that is exported: a run returns it."""
+        """Return an image node with ``export_from_graph``."""
         return cls(handle, export_from_graph=True)
 
     @property
     def name(self) -> str:
-        """The label, else that of the producer with ``.out``, else ``input`` and a number."""
+        """The label; without one, the name of the producer and ``.out``, or ``input`` and a number."""
         if self.label is not None:
             return self.label
         if self._producer is not None:
@@ -139,10 +144,10 @@ class MPSNNImageNode(Symbol):
 class MPSNNStateNode(Symbol):
     """A state of a graph: the values that a forward kernel keeps for its gradient.
 
-    Filter nodes make them: ``node.result_state``, and ``node.input_labels`` of a loss.
+    It is the ``result_state`` of a filter node, or the ``input_labels`` of a loss node.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         raise TypeError(
             f"{type(self).__name__} cannot be made; take the result_state of a filter node, or the input_labels of a "
             "loss node"
@@ -150,19 +155,19 @@ class MPSNNStateNode(Symbol):
 
     @classmethod
     def _of(cls, producer: MPSNNFilterNode) -> Self:
-        """Make the state of a filter node."""
+        """Return a new state of a filter node."""
         state = cls.__new__(cls)
         initialize(state, {})
         state._producer = producer
         return state
 
-    def check(self, value: Any) -> Any:
-        """Return the value that a run uses for an input state."""
+    def check(self, value: object) -> object:
+        """Check the value of an input state."""
         return value
 
     @property
     def name(self) -> str:
-        """The label of the producer with ``.state``, or that of the handle."""
+        """The label, or the name of the producer and ``.state``."""
         assert self._producer is not None
         return self.label or f"{self._producer.name}.state"
 
@@ -179,8 +184,8 @@ class MPSNNMultiaryGradientStateNode(MPSNNStateNode):
     """The state of a filter with any number of sources."""
 
 
-def image_node(name: str, value: Any) -> MPSNNImageNode:
-    """Return ``value`` if it is an image node; ``TypeError`` if not."""
+def image_node(name: str, value: object) -> MPSNNImageNode:
+    """Return ``value`` if it is an image node; raise ``TypeError`` otherwise."""
     if not isinstance(value, MPSNNImageNode):
         hint = "; take its result_image" if hasattr(value, "result_image") else ""
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNImageNode{hint}")
@@ -198,18 +203,18 @@ class MPSNNTrainingStyle(Enumeration):
     GPU = 2
 
 
-def training_style(name: str, value: Any) -> MPSNNTrainingStyle:
+def training_style(name: str, value: object) -> MPSNNTrainingStyle:
     """Check a training style: a member, its number, or its name in lower case."""
     return member(name, value, MPSNNTrainingStyle)
 
 
 class Bound(NamedTuple):
-    """A forward node on sources of given shapes: the same for every run on such sources."""
+    """A forward node on sources of given shapes, for all runs on sources of these shapes."""
 
     spec: Spec | None
-    """The function, with the offsets and edge modes that the padding policy chose; ``None``: only data move."""
+    """The function, with the offsets and edge modes of the padding policy; ``None`` if the node only moves data."""
     shape: Shape
-    """Of the result."""
+    """The shape of the result."""
     details: Any = None
     """Further values for ``_compute`` of the node."""
 
@@ -223,25 +228,24 @@ class BoundState(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One step of one run. A gradient step has the function and the state of its forward step."""
+    """The arguments of one step of a run. A gradient step has the function and the state of its forward step."""
 
     spec: Any
     details: Any
     shapes: tuple[Shape, ...]
-    """Of the source images of the step."""
+    """Shapes of the source images of the step."""
     result_shape: Shape
     backend: Backend
     parameters: Mapping[str, Array | None]
-    """Weights, biases and so on, as they were when the run began."""
-    state: dict[str, Any] = field(default_factory=dict)
-    """Shared by a forward step and its gradient steps: statistics, masks, gradients of parameters."""
+    """Parameters such as weights and biases, at the start of the run."""
+    state: StepState = field(default_factory=dict)
     forward_shapes: tuple[Shape, ...] = ()
-    """Of the source images of the forward step."""
+    """Shapes of the source images of the forward step."""
     result_is_needed: bool = True
     trains: bool = False
-    """Whether a gradient step of this program reads the state; of a gradient step, whether its parameters count."""
+    """Whether a gradient step reads the state; of a gradient step, whether to compute the gradients of parameters."""
     sequence: int = 0
-    """The number of the run, for random masks."""
+    """The number of the run, which selects random masks."""
 
 
 @dataclass(frozen=True)
@@ -251,11 +255,11 @@ class Step:
     number: int
     node: MPSNNFilterNode
     forward: MPSNNFilterNode
-    """The node whose state it uses: that of a gradient step is its forward node's, any other has its own."""
+    """The node whose state the step uses: the forward node of a gradient node, or the node itself."""
     compiled: MPSNNFilterNode
-    """A copy of the node at compile time, which runs: later changes to the node are for later graphs."""
+    """A copy of the node at compile time: later changes of the node have no effect on the graph."""
     result_is_needed: bool
-    """Whether the result is read: by a step, by the caller, or as an export."""
+    """Whether a step or the caller reads the result, or it is exported."""
     result_is_kept: bool
     """Whether the run returns the result."""
     state_is_read: bool
@@ -263,15 +267,15 @@ class Step:
     trains: bool
     """Whether a gradient step reads the state; of a gradient step, whether the gradients of parameters are read."""
     updates: MPSNNTrainingStyle
-    """Of the last gradient step of a trainable node: how its parameters are updated."""
+    """For the last gradient step of a trainable node, how its parameters are updated."""
     pixels: tuple[MPSNNImageNode, ...]
-    """The images whose pixels it reads; of others it needs only the size."""
+    """The images whose pixels the step reads; it needs only the size of the others."""
     released: tuple[MPSNNImageNode, ...] = ()
-    """The images whose last reader this is."""
+    """The images to release after the step, which is their last reader."""
 
     @cached_property
     def result_image(self) -> MPSNNImageNode:
-        """The result of its node."""
+        """The result of the node."""
         return self.node.result_image
 
     @property
@@ -284,40 +288,58 @@ class Step:
 
 
 class MPSNNFilterNode(Node, abc.ABC):
-    """One kernel call in a graph: source images and states in, one result image, and a state for the gradient.
+    """A kernel call in a graph: it reads images and states, and returns an image and a state for the gradient.
 
-    Filter nodes are immutable but for their properties. A node without a label gets one, made of its kind and a number,
-    when it is first compiled.
+    Only the properties of a filter node can be changed. A node without a label receives a generated one, its kind and a
+    number, when it is first compiled.
+
+    Parameters
+    ----------
+    source_images : sequence of MPSNNImageNode
+        The images to read.
+    source_states : sequence of MPSNNStateNode
+        The states to read.
+    **properties
+        Initial values of properties, by name.
+
+    Raises
+    ------
+    TypeError
+        If a source is not a node of its type, or the class is abstract.
+
+    Notes
+    -----
+    ``MPSNNFilterNode`` in ``MPSNNGraphNodes.h`` [doc].
     """
 
     kind: ClassVar[str]
-    """The beginning of generated labels."""
+    """The prefix of generated labels."""
     spec_class: ClassVar[type[Spec] | None] = None
-    """Whose operations it runs; ``None`` for a node that computes nothing."""
+    """The functional form whose operations the node runs; ``None`` for a node without arithmetic."""
     gradient_class: ClassVar[type[MPSNNGradientFilterNode] | None] = None
-    """The class of its gradient nodes."""
+    """The class of the gradient nodes."""
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNGradientStateNode
     why_no_gradient: ClassVar[str] = "MPS has no gradient kernel for it"
-    """The reason in the message for a filter without gradient."""
+    """The reason in messages for a filter without gradient."""
     result_is_gradient: ClassVar[bool] = False
-    """Whether the result is the gradient of the first source: where a training graph may start."""
+    """Whether the result is the gradient of the first source, so that a training graph can start with it."""
     form: ClassVar[str] = "forward"
-    """"forward" or "gradient", in tables."""
+    """``"forward"`` or ``"gradient"``, in tables."""
 
     label = Property(optional(_text), None, "The name in tables and errors.")
     padding_policy: Property[MPSNNPadding] = Property(
-        policy, DEFAULT_PADDING, "Where windows lie, for sources of given shapes."
+        policy, DEFAULT_PADDING, "The padding policy, which sets the offsets of windows and the size of the result."
     )
     backend: Property[str | Backend | None] = Property(
-        optional(_backend), None, "The backend; ``None``: that of the graph."
+        optional(backend_like), None, "The backend; ``None`` for the backend of the graph."
     )
 
     _abstract: ClassVar[bool] = False
     _inserted = False
-    """Whether a training graph inserted it, to add up gradients."""
+    """Whether a training graph inserted the node, to add gradients."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse abstract classes."""
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Raise ``TypeError`` for an abstract class."""
         if inspect.isabstract(cls) or vars(cls).get("_abstract", False):
             raise TypeError(f"{cls.__name__} is abstract; make a node of a class that derives from it")
         return super().__new__(cls)
@@ -326,9 +348,8 @@ class MPSNNFilterNode(Node, abc.ABC):
         self,
         source_images: Sequence[MPSNNImageNode],
         source_states: Sequence[MPSNNStateNode] = (),
-        **properties: Any,
+        **properties: object,
     ) -> None:
-        """Connect the sources; ``TypeError`` for other types."""
         self._source_images = tuple(image_node(f"source_images[{k}]", image) for k, image in enumerate(source_images))
         self._source_states = tuple(source_states)
         for k, state in enumerate(self._source_states):
@@ -341,39 +362,39 @@ class MPSNNFilterNode(Node, abc.ABC):
 
     @property
     def source_images(self) -> tuple[MPSNNImageNode, ...]:
-        """The images that it reads, in the order of its kernel."""
+        """The images that the node reads, in the order of the kernel."""
         return self._source_images
 
     @property
     def source_states(self) -> tuple[MPSNNStateNode, ...]:
-        """The states that it reads."""
+        """The states that the node reads."""
         return self._source_states
 
     @property
     def result_image(self) -> MPSNNImageNode:
-        """The image that it writes."""
+        """The image that the node writes."""
         return self._result_image
 
     @property
     def result_state(self) -> MPSNNStateNode | None:
-        """The state for its gradient, made at first use; ``None`` for a filter without one."""
+        """The state for the gradient, created on first use, or ``None``."""
         if self._result_state is None and self.state_class is not None:
             self._result_state = self.state_class._of(self)
         return self._result_state
 
     @property
     def result_states(self) -> list[MPSNNStateNode] | None:
-        """The same as a list."""
+        """:attr:`result_state` as a list, or ``None``."""
         return None if self.result_state is None else [self.result_state]
 
     @property
     def name(self) -> str:
-        """The label, or its beginning until there is one."""
+        """The label, or :attr:`kind` before there is one."""
         return self.label or self.kind
 
     @property
     def derived_label(self) -> str | None:
-        """A label that follows from other nodes; ``None`` for the kind and a number."""
+        """A label derived from other nodes, or ``None``."""
         return None
 
     def __repr__(self) -> str:
@@ -392,18 +413,34 @@ class MPSNNFilterNode(Node, abc.ABC):
 
     @property
     def differentiable_sources(self) -> Sequence[int]:
-        """The numbers of the sources that training graphs make gradients for."""
+        """The numbers of the sources that have gradients in training graphs."""
         return self._differentiable
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        """Make the gradient node of one differentiable source."""
+        """Return a new gradient node for one differentiable source."""
         assert self.gradient_class is not None
         return self.gradient_class(source_gradient, self.source_images[0], self._state)
 
     def gradient_filters_with_source(self, source_gradient: MPSNNImageNode) -> list[MPSNNGradientFilterNode]:
-        """Return a gradient node for each differentiable source; ``source_gradient`` is that of ``result_image``.
+        """Return new gradient nodes, one for each differentiable source.
 
-        Raises ``NoGradientError`` for a filter without gradient.
+        Parameters
+        ----------
+        source_gradient : MPSNNImageNode
+            The gradient of ``result_image``.
+
+        Returns
+        -------
+        list of MPSNNGradientFilterNode
+
+        Raises
+        ------
+        NoGradientError
+            If the filter has no gradient.
+
+        Notes
+        -----
+        ``gradientFiltersWithSource:`` in ``MPSNNGraphNodes.h`` [doc].
         """
         image_node("source_gradient", source_gradient)
         if not self.differentiable_sources:
@@ -411,7 +448,35 @@ class MPSNNFilterNode(Node, abc.ABC):
         return [self._gradient_node(source_gradient, k) for k in self.differentiable_sources]
 
     def gradient_filter_with_source(self, source_gradient: MPSNNImageNode) -> MPSNNGradientFilterNode:
-        """Return the gradient node of a filter with one source; ``MultipleGradientsError`` for one with several."""
+        """Return a new gradient node of a filter with one differentiable source.
+
+        Parameters
+        ----------
+        source_gradient : MPSNNImageNode
+            The gradient of ``result_image``.
+
+        Returns
+        -------
+        MPSNNGradientFilterNode
+
+        Raises
+        ------
+        MultipleGradientsError
+            If the filter has several differentiable sources.
+        NoGradientError
+            If the filter has no gradient.
+
+        Notes
+        -----
+        ``gradientFilterWithSource:`` in ``MPSNNGraphNodes.h`` [doc].
+
+        Examples
+        --------
+        >>> from mpsref.mps import graph
+        >>> relu = graph.MPSCNNNeuronReLUNode(graph.MPSNNImageNode("x"), label="relu")
+        >>> relu.gradient_filter_with_source(graph.MPSNNImageNode("g"))
+        <MPSCNNNeuronGradientNode grad>
+        """
         if self._several_gradients:
             raise MultipleGradientsError(
                 f"{type(self).__name__} {self.name!r} has a gradient for each of its sources; "
@@ -420,26 +485,48 @@ class MPSNNFilterNode(Node, abc.ABC):
         return self.gradient_filters_with_source(source_gradient)[0]
 
     def gradient_filter_with_sources(self, source_gradients: Iterable[MPSNNImageNode]) -> MPSNNGradientFilterNode:
-        """Like :meth:`gradient_filter_with_source`, with a list of one."""
+        """Call :meth:`gradient_filter_with_source` with the only item of ``source_gradients``."""
         return self.gradient_filter_with_source(_one(source_gradients))
 
     def gradient_filters_with_sources(
         self, source_gradients: Iterable[MPSNNImageNode]
     ) -> list[MPSNNGradientFilterNode]:
-        """Like :meth:`gradient_filters_with_source`, with a list of one."""
+        """Call :meth:`gradient_filters_with_source` with the only item of ``source_gradients``."""
         return self.gradient_filters_with_source(_one(source_gradients))
 
     def training_graph_with_source_gradient(
-        self, gradient_image: MPSNNImageNode | None = None, node_handler: Any = None
+        self, gradient_image: MPSNNImageNode | None = None, node_handler: NodeHandler | None = None
     ) -> list[MPSNNFilterNode]:
-        """Return the last nodes of the training graph from here; see :func:`~mpsref.mps.graph.training_graph`."""
-        from mpsref.mps import graph  # at the call: training graphs are made of the nodes of families
+        """Build the training graph of the nodes that lead to this one; return its termini.
+
+        Parameters
+        ----------
+        gradient_image : MPSNNImageNode, optional
+            The gradient of the result.
+        node_handler : callable, optional
+            Called for each new node.
+
+        Returns
+        -------
+        list of MPSNNFilterNode
+            The new nodes whose results no new node reads.
+
+        Raises
+        ------
+        NoGradientError
+            If a node on the way has no gradient.
+
+        See Also
+        --------
+        mpsref.mps.graph.training_graph : Describes the arguments, and returns all new nodes.
+        """
+        from mpsref.mps import graph  # not at import: training graphs need the nodes of families
 
         return graph.training_graph(self, gradient_image, node_handler).termini
 
     @property
     def _gradients_of(self) -> Sequence[int]:
-        """The sources that a gradient node may be made for, also by hand."""
+        """The sources with a gradient node, including those that training graphs do not use."""
         return self.differentiable_sources
 
     @property
@@ -453,19 +540,20 @@ class MPSNNFilterNode(Node, abc.ABC):
         return ("forward",)
 
     def _operations(self, step: Step) -> Sequence[OperationKey]:
-        """Return the operations of a step, which are checked before anything runs."""
+        """Return the operations of a step, which the graph checks when it is compiled."""
         return () if self.spec_class is None else [Operation(self.spec_class, name) for name in self._methods(step)]
 
     @abc.abstractmethod
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        """Return function and result shape for sources of these shapes; ``ShapeError`` for shapes that do not fit.
+        """Return function and result shape for sources of these shapes; ``ShapeError`` for illegal shapes.
 
-        ``parameters`` are those of a node with a data source, ``states`` the producers of its source states.
+        ``parameters`` are the :class:`~mpsref.mps.graph.trainable.NodeParameters` of a node with a data source, and
+        ``states`` are the producers of the source states.
         """
 
     @abc.abstractmethod
     def _compute(self, call: Call, *images: Array) -> Array | None:
-        """Run the kernel; ``None`` for a result that is not needed and was not computed."""
+        """Run the kernel; ``None`` if the result is not needed and was not computed."""
 
 
 class MPSNNTrainableNode(MPSNNFilterNode):
@@ -475,9 +563,35 @@ class MPSNNTrainableNode(MPSNNFilterNode):
 
 
 class MPSNNGradientFilterNode(MPSNNFilterNode):
-    """A gradient kernel in a graph: source gradient and forward image in, the gradient of a forward source out.
+    """A gradient kernel in a graph: it computes the gradient of a forward source.
 
-    There are no second derivatives: every method that makes a gradient raises ``NoGradientError``. Source: [doc].
+    There are no second derivatives: methods that return gradient nodes raise ``NoGradientError``.
+
+    Parameters
+    ----------
+    source_gradient : MPSNNImageNode
+        The gradient of the forward result.
+    source_image : MPSNNImageNode
+        The source of the forward node.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    *others : MPSNNImageNode
+        Further images of some families.
+    source_index : int
+        The number of the forward source whose gradient is computed.
+    **properties
+        Initial values of properties, by name.
+
+    Raises
+    ------
+    TypeError
+        If ``gradient_state`` is not a state of a forward node with this class of gradient nodes.
+    ValueError
+        If the source has no gradient.
+
+    Notes
+    -----
+    ``MPSNNGradientFilterNode`` in ``MPSNNGraphNodes.h`` [doc].
     """
 
     kind = "grad"
@@ -485,7 +599,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
     form = "gradient"
     why_no_gradient = "it is a gradient node, and MPS has no second derivatives"
     reads_pixels: ClassVar[bool] = True
-    """Whether the kernel reads the pixels of the forward image, or only needs its size."""
+    """Whether the kernel reads the pixels of the forward image, and not only its size."""
 
     def __init__(
         self,
@@ -494,9 +608,8 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         gradient_state: MPSNNStateNode,
         *others: MPSNNImageNode,
         source_index: int = 0,
-        **properties: Any,
+        **properties: object,
     ) -> None:
-        """Connect; ``gradient_state`` is the ``result_state`` of the forward node, whose source is differentiated."""
         producer = gradient_state.producer if isinstance(gradient_state, MPSNNStateNode) else None
         if producer is None:
             raise TypeError(
@@ -522,43 +635,43 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
     @property
     def forward(self) -> MPSNNFilterNode:
-        """The node whose gradient it is."""
+        """The forward node."""
         return self._forward
 
     @property
     def source_index(self) -> int:
-        """Which source of the forward node the result is the gradient of."""
+        """The number of the forward source whose gradient is the result."""
         return self._source_index
 
     @property
     def forward_source(self) -> MPSNNImageNode:
-        """The image that the result is the gradient of."""
+        """The forward source whose gradient is the result."""
         return self._forward.source_images[self._source_index]
 
     @property
     def source_gradient(self) -> MPSNNImageNode:
-        """The gradient of the forward node's result."""
+        """The gradient of the forward result."""
         return self._source_images[0]
 
     @property
     def gradient_state(self) -> MPSNNStateNode:
-        """The forward node's state."""
+        """The state of the forward node."""
         return self._source_states[0]
 
     @property
     def derived_label(self) -> str | None:
-        """That of the forward node and ``.grad``, with the number of the source where there are several."""
+        """The name of the forward node and ``.grad``, with the number of the source if there are several."""
         several = f"[{self._source_index}]" if self._forward._several_gradients else ""
         return f"{self._forward.name}.grad{several}"
 
     def training_graph_with_source_gradient(
-        self, gradient_image: MPSNNImageNode | None = None, node_handler: Any = None
+        self, gradient_image: MPSNNImageNode | None = None, node_handler: NodeHandler | None = None
     ) -> list[MPSNNFilterNode]:
         """Raise ``NoGradientError``."""
         raise NoGradientError(f"{type(self).__name__} {self.name!r} has no gradient: {self.why_no_gradient}")
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        """Return the shape of the forward source; the function is that of the forward step."""
+        """Return the shape of the forward source, and the function of the forward step."""
         forward, sources = states[0]
         if shapes[0] != forward.shape:
             raise ShapeError(
@@ -568,8 +681,8 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
         expected = self._image_shape(states[0])
         if shapes[1] != expected:
             raise ShapeError(
-                f"the source image {self.source_images[1].name!r} has shape {shapes[1]}; what {self.forward.name!r} "
-                f"left for its gradient has {expected}: both must be equal"
+                f"the source image {self.source_images[1].name!r} has shape {shapes[1]}; the state of "
+                f"{self.forward.name!r} requires {expected}: both must be equal"
             )
         return Bound(forward.spec, sources[self._source_index], forward.details)
 
@@ -588,7 +701,7 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
     found = list(images)
     if len(found) != 1:
-        raise ValueError(f"source_gradients has {len(found)} images; every filter has one result, so it must have 1")
+        raise ValueError(f"source_gradients has {len(found)} images; it must have 1, since a filter has one result")
     return found[0]
 
 
@@ -596,17 +709,17 @@ def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
 
 
 class FunctionNode(MPSNNFilterNode):
-    """A forward node with a functional form that needs no more than the image; not a class of Apple's."""
+    """A forward node with a functional form of one image; not a class of MPS."""
 
     _differentiable: ClassVar[Sequence[int]] = (0,)
 
-    def __init__(self, source: MPSNNImageNode, **properties: Any) -> None:
-        super().__init__((source,), **properties)
+    def __init__(self, source: MPSNNImageNode, **properties: object) -> None:
+        super().__init__((source,), (), **properties)
 
     @property
     @abc.abstractmethod
     def function(self) -> Any:
-        """The functional form, with the present parameters of the node."""
+        """The functional form with the current parameters of the node."""
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         function = self.function
@@ -617,11 +730,11 @@ class FunctionNode(MPSNNFilterNode):
 
 
 class FunctionGradientNode(MPSNNGradientFilterNode):
-    """The gradient of such a node; not a class of Apple's."""
+    """The gradient of a :class:`FunctionNode`; not a class of MPS."""
 
     @property
     def function(self) -> Any:
-        """The functional form; ``None`` for that of the forward pass."""
+        """The functional form, or ``None`` to use that of the forward pass."""
         return None
 
     def _compute(self, call: Call, *images: Array) -> Array:

@@ -1,7 +1,7 @@
-"""The automatic training graph: a gradient node for each node that leads to the last one, in reverse order.
+"""Automatic training graphs: a gradient node for each node that leads to the last one, in reverse order.
 
-Where several nodes read an image, its gradients are added up, two at a time, in the order in which they arrive: k
-gradients take k - 1 additions, so float results are the same every time.
+If several nodes read an image, its gradients are added in a fixed order, one addition node at a time, so that results
+are reproducible bit for bit.
 
 Source: ``trainingGraphWithSourceGradient:nodeHandler:`` in ``MPSNNGraphNodes.h`` [doc]; the order, the sums at the
 inputs of the graph, and an error for a node without gradient [choice].
@@ -10,18 +10,14 @@ inputs of the graph, and an error for a node without gradient [choice].
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from mpsref.errors import NoGradientError, TrainingGraphWarning
 from mpsref.mps import graph
 from mpsref.mps.graph.compile import label, post_order
 from mpsref.mps.graph.inspection import columns
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, image_node
-
-NodeHandler: TypeAlias = Callable[[MPSNNFilterNode, MPSNNFilterNode | None, MPSNNImageNode, MPSNNImageNode], object]
-"""``handler(new node, forward node or None, the image it is the gradient of, source gradient)``; False prunes."""
+from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, NodeHandler, image_node
 
 
 @dataclass
@@ -31,24 +27,40 @@ class TrainingGraph:
     nodes: list[MPSNNFilterNode] = field(default_factory=list)
     """All new nodes, in the order of their creation."""
     additions: list[MPSNNFilterNode] = field(default_factory=list)
-    """Those that add up the gradients of an image with several readers."""
+    """The nodes that add the gradients of an image with several readers."""
     _totals: dict[MPSNNImageNode, MPSNNImageNode] = field(default_factory=dict)
     _of: dict[MPSNNFilterNode, tuple[MPSNNFilterNode | None, MPSNNImageNode]] = field(default_factory=dict)
 
     @property
     def termini(self) -> list[MPSNNFilterNode]:
-        """The new nodes whose result no new node reads: a graph is compiled for their results."""
+        """The new nodes whose results no new node reads; compile a graph for these results."""
         read = {image for node in self.nodes for image in node.source_images}
         return [node for node in self.nodes if node.result_image not in read]
 
     def gradient_image(self, image: MPSNNImageNode) -> MPSNNImageNode:
-        """Return the image of the total gradient of a forward image; ``NoGradientError`` if it has none here."""
+        """Return the gradient of a forward image.
+
+        Parameters
+        ----------
+        image : MPSNNImageNode
+            An image of the forward graph.
+
+        Returns
+        -------
+        MPSNNImageNode
+            The sum of the gradients of all readers of ``image``.
+
+        Raises
+        ------
+        NoGradientError
+            If the training graph does not compute it.
+        """
         if image_node("image", image) not in self._totals:
-            raise NoGradientError(f"image {image.name!r} has no gradient in this training graph: nothing leads to it")
+            raise NoGradientError(f"image {image.name!r} has no gradient in this training graph: no node computes it")
         return self._totals[image]
 
     def table(self) -> str:
-        """Return the new nodes as text: label, class, its forward node, the image it is the gradient of."""
+        """Return the new nodes as a table: label, class, forward node, and the image whose gradient is computed."""
         rows = [("label", "class", "mirrors", "gradient of")]
         for node in self.nodes:
             forward, image = self._of[node]
@@ -59,11 +71,11 @@ class TrainingGraph:
 def inherit_handles(
     new: MPSNNFilterNode, forward: MPSNNFilterNode | None, image: MPSNNImageNode, gradient: MPSNNImageNode
 ) -> None:
-    """Give a gradient the handle of its forward image; of several summands only the sum has it. The default handler."""
+    """Set the handle of a gradient to the handle of its forward image; of several summands only the sum has it."""
     new.result_image.handle = image.handle
     if forward is None:
-        for part in new.source_images:
-            part.handle = None
+        for summand in new.source_images:
+            summand.handle = None
 
 
 def training_graph(
@@ -76,12 +88,12 @@ def training_graph(
     last : MPSNNFilterNode
         The last forward node.
     gradient_image : MPSNNImageNode, optional
-        The gradient of the result of ``last``. By default the result itself, which is right for a loss node and for an
-        initial gradient, whose results are gradients.
+        The gradient of the result of ``last``. By default the result itself: results of loss nodes and of initial
+        gradients are gradients.
     node_handler : callable, optional
-        ``handler(new node, forward node or None, image, source gradient)`` is called for each new node, the gradient of
-        ``image``. It may change the node; returning ``False`` prunes the nodes that depend on it, as ``stop_gradient``
-        of an image does. :func:`inherit_handles` by default.
+        ``handler(new node, forward node or None, image, source gradient)`` is called for each new node, which computes
+        the gradient of ``image``. It can change the node. If it returns ``False``, or ``image.stop_gradient`` is set,
+        no nodes are built that depend on the new node. :func:`inherit_handles` by default.
 
     Returns
     -------
@@ -90,7 +102,11 @@ def training_graph(
     Raises
     ------
     NoGradientError
-        For a node without gradient on the way.
+        If a node that leads to ``last`` has no gradient.
+
+    Notes
+    -----
+    ``trainingGraphWithSourceGradient:nodeHandler:`` in ``MPSNNGraphNodes.h`` [doc].
 
     Examples
     --------
@@ -148,13 +164,13 @@ class _Builder:
         return self.made
 
     def _total(self, image: MPSNNImageNode) -> MPSNNImageNode | None:
-        """Add up the gradients of ``image`` so far; ``None`` if there is none, or if the handler prunes it."""
-        parts = self.arrived.pop(image, [])
-        if not parts:
+        """Add the gradients of ``image``; ``None`` if there are none, or if the handler prunes the sum."""
+        summands = self.arrived.pop(image, [])
+        if not summands:
             return None
-        total, go = parts[0], True
-        for part in parts[1:]:
-            addition = graph.MPSNNAdditionNode(total, part, label=f"{image.name}.sum{len(self.made.additions)}")
+        total, go = summands[0], True
+        for summand in summands[1:]:
+            addition = graph.MPSNNAdditionNode(total, summand, label=f"{image.name}.sum{len(self.made.additions)}")
             addition._inserted = True
             self.made.additions.append(addition)
             go = self._emit(addition, None, image, total) and go
