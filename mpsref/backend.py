@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from mpsref.arguments import arrays
 from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.parameters import choice
+from mpsref.arguments.text import shown
 from mpsref.operations import Operation, OperationKey, Spec, operations
 
 Implementation: TypeAlias = Callable[..., None]
@@ -60,9 +61,9 @@ class Backend:
     def __post_init__(self) -> None:
         """Check the fields."""
         if not isinstance(self.name, str) or not self.name:
-            raise TypeError(f"name is {self.name!r}; it must be a non-empty str")
+            raise TypeError(f"name is {shown(self.name)}; it must be a non-empty str")
         if not isinstance(self.dtypes, tuple) or not self.dtypes:
-            raise TypeError(f"dtypes is {self.dtypes!r}; it must be a non-empty tuple of names")
+            raise TypeError(f"dtypes is {shown(self.dtypes)}; it must be a non-empty tuple of names")
         for name in self.dtypes:
             choice("dtypes", name, arrays.DTYPES)
         if not isinstance(self.implementations, Mapping):
@@ -83,7 +84,7 @@ class Backend:
         """Return the reason why this backend runs ``operation`` for no spec at all, else ``None``."""
         reason = self.unavailable()
         if reason is None and operation not in self.implementations:
-            return f"backend {self.name!r} does not implement {Operation(*operation)}"
+            return f"backend {shown(self.name)} does not implement {Operation(*operation)}"
         return reason
 
 
@@ -91,7 +92,7 @@ def _check_implementation(key: Any, function: object) -> None:
     is_pair = isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type) and issubclass(key[0], Spec)
     if not is_pair or key[1] not in key[0].problems:
         raise TypeError(
-            f"implementations has the key {key!r}; a key is a kernel and the name of one of its methods, such as "
+            f"implementations has the key {shown(key)}; a key is a kernel and the name of one of its methods, such as "
             '(mpsref.PoolingAverage, "gradient")'
         )
     if not callable(function):

@@ -15,6 +15,7 @@ from rich.table import Table
 
 import mpsref
 from mpsref import registry
+from mpsref.arguments.text import shown
 from mpsref.conformance import CASES
 
 __all__ = ["app", "main"]
@@ -177,7 +178,7 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
     for name in kernels:
         found = [op for op in everything if name in (str(op), op.spec_type.__name__)]
         if not found:
-            raise ValueError(f"unknown kernel {name!r}; known: {', '.join(map(str, everything))}")
+            raise ValueError(f"unknown kernel {shown(name)}; known: {', '.join(map(str, everything))}")
         chosen += found
     return chosen
 

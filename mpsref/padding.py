@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpsref.arguments.parameters import Pair, PairLike, choice, flag, integer, pair
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div, tdiv2
 
@@ -361,7 +362,7 @@ def onnx(
     choice("auto_pad", auto_pad, ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
     ceil_mode, count_include_pad = flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
     if not isinstance(pads, Sequence) or len(pads) != 4:
-        raise ValueError(f"pads is {pads!r}; it must be four integers (top, left, bottom, right)")
+        raise ValueError(f"pads is {shown(pads)}; it must be four integers (top, left, bottom, right)")
     top, left, bottom, right = (integer(f"pads[{k}]", p, low=0) for k, p in enumerate(pads))
     explicit = auto_pad == "NOTSET"
     before, after = ((top, left), (bottom, right)) if explicit else ((0, 0), (0, 0))

@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref.arguments.parameters import choice, clip_rectangle, integer, optional_pair, pair
+from mpsref.arguments.parameters import (
+    choice,
+    clip_rectangle,
+    flag,
+    integer,
+    named,
+    number,
+    optional_pair,
+    pair,
+    real,
+    triple,
+    word_of,
+)
+from mpsref.arguments.text import LONGEST, cut, shown
 from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
 from mpsref.geometry import EDGE_MODES
 from mpsref.padding import PaddingMethod
@@ -206,3 +219,69 @@ def test_one_except_clause_of_each_kind_is_enough() -> None:
     assert issubclass(OrderError, RuntimeError)
     assert issubclass(OrderError, ValueError)
     assert issubclass(NotSynchronizedError, OrderError)
+
+
+# ---- values in messages ---------------------------------------------------------------------------------------------
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Text(str):
+    """Not a str for reprlib, which goes by the name of a type."""
+
+
+LONG = {
+    "text": "a" * 10**7,
+    "another text": Text("b" * 10**7),
+    "bytes": b"c" * 10**7,
+    "number": 10**400,
+    "more digits than Python prints": 10**10000,
+    "list": list(range(10**5)),
+    "nested": nested(1000),
+    "too deep for repr": nested(10**5),
+    "wide and deep": [[[["d" * 10**4] * 100] * 100] * 100] * 100,
+    "mapping": dict.fromkeys(range(10**4), "e" * 100),
+    "array": np.array([["f" * 10**6] * 10], object),
+}
+CHECKS = {
+    "integer": integer,
+    "pair": pair,
+    "flag": flag,
+    "clip": clip_rectangle,
+    "choice": lambda name, value: choice(name, value, ("zero", "clamp")),
+    "number": number,
+    "real": real,
+    "word_of": lambda name, value: word_of(name, value, 64),
+    "named": lambda name, value: named(name, value, ("none", "sum")),
+    "triple": triple,
+}
+
+
+@pytest.mark.parametrize("value", LONG)
+@pytest.mark.parametrize("check", CHECKS)
+def test_values_in_messages_are_cut(check: str, value: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^parameter") as caught:
+        CHECKS[check]("parameter", LONG[value])
+    assert len(str(caught.value)) < LONGEST + 200
+
+
+def test_what_is_shown_of_a_value() -> None:
+    for value in (2, -2.5, "a", b"a", None, True, (1, [2, "b"]), {"c": 1}, PaddingMethod.SizeSame, np.float32(1)):
+        assert shown(value) == repr(value) == cut(repr(value))
+    assert shown("a" * 1000).startswith("'aaa")
+    assert shown("a" * 1000).endswith("aaa'")
+    assert shown(nested(1000)) == "[[[[[...]]]]]"
+    assert cut("a" * LONGEST) == "a" * LONGEST
+    assert len(cut("a" * (LONGEST + 1))) == LONGEST
+
+
+@pytest.mark.parametrize("check", [number, real])
+def test_an_integer_beyond_the_range_of_a_float_is_refused_by_name(check: Any) -> None:
+    for value in (10**400, -(10**400)):
+        with pytest.raises(ValueError, match=r"^decay is a number of 1329 bits, too large for a float64; it must be"):
+            check("decay", value)

@@ -14,6 +14,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from mpsref.arguments.text import shown
+
 Pair: TypeAlias = tuple[int, int]
 """Two integers in array order: (y, x)."""
 
@@ -42,14 +44,13 @@ def integer(name: str, value: object, low: int | None = None) -> int:
     """
     legal = "an integer" if low is None else f"an integer >= {low}"
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is the bool {value!r}; it must be {legal}")
+        raise TypeError(f"{name} is the bool {shown(value)}; it must be {legal}")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}") from None
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be {legal}") from None
     if abs(number) > LIMIT:
-        shown = number if number.bit_length() < 1000 else f"a number of {number.bit_length()} bits"
-        raise ValueError(f"{name} is {shown}; it must be {legal} of magnitude <= 2**62")
+        raise ValueError(f"{name} is {shown(number)}; it must be {legal} of magnitude <= 2**62")
     if low is not None and number < low:
         raise ValueError(f"{name} is {number}; it must be {legal}")
     return number
@@ -67,7 +68,7 @@ def pair(name: str, value: object, low: int | None = None) -> Pair:
             return value  # the usual case, without the time that good messages take
     if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.ndim > 0):
         if len(value) != 2:
-            raise ValueError(f"{name} is {value!r}; it must be one integer or a pair (y, x)")
+            raise ValueError(f"{name} is {shown(value)}; it must be one integer or a pair (y, x)")
         return integer(f"{name}[0]", value[0], low), integer(f"{name}[1]", value[1], low)
     number = integer(name, value, low)
     return number, number
@@ -76,7 +77,7 @@ def pair(name: str, value: object, low: int | None = None) -> Pair:
 def flag(name: str, value: object) -> bool:
     """Return ``value`` if it is a bool: ``ceil_mode="no"`` is a slip."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be True or False")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be True or False")
     return bool(value)
 
 
@@ -90,7 +91,7 @@ def clip_rectangle(name: str, value: object) -> Clip | None:
     if value is None:
         return None
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ValueError(f"{name} is {value!r}; it must be ((y0, x0), (height, width)) or None")
+        raise ValueError(f"{name} is {shown(value)}; it must be ((y0, x0), (height, width)) or None")
     return pair(f"{name} origin", value[0], low=0), pair(f"{name} size", value[1], low=0)
 
 
@@ -102,11 +103,26 @@ def choice(name: str, value: object, legal: Collection[str]) -> str:
     ValueError: edge_mode is 'mirror'; it must be one of 'zero', 'clamp'
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a str")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be a str")
     for word in legal:
         if word == value:
             return word  # a plain str, whatever subclass came in
-    raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, legal))}")
+    raise ValueError(f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, legal))}")
+
+
+def as_float(name: str, value: object, legal: str) -> float:
+    """Return a real number as a float, ``TypeError`` for anything else (a bool is none).
+
+    >>> as_float("decay", 10**400, "a number")
+    Traceback (most recent call last):
+    ValueError: decay is a number of 1329 bits, too large for a float64; it must be a number
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be {legal}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is {shown(value)}, too large for a float64; it must be {legal}") from None
 
 
 def number(
@@ -132,12 +148,10 @@ def number(
     bounds = [f"{'>' if above else '>='} {low:g}"] if low > -math.inf else []
     bounds += [f"{'<' if below else '<='} {high:g}"] if high < math.inf else []
     legal = " ".join(["a finite number", " and ".join(bounds)]).rstrip()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
-    real = float(value)
+    real = as_float(name, value, legal)
     inside = (low < real if above else low <= real) and (real < high if below else real <= high)
     if not (math.isfinite(real) and inside):
-        raise ValueError(f"{name} is {value!r}; it must be {legal}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {legal}")
     return real
 
 
@@ -150,11 +164,10 @@ def word_of(name: str, value: object, bits: int) -> int:
     """
     legal = f"an integer >= 0 and < 2**{bits}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be {legal}")
     whole = int(value)
     if not 0 <= whole < 2**bits:
-        shown = whole if whole.bit_length() < 1000 else f"a number of {whole.bit_length()} bits"
-        raise ValueError(f"{name} is {shown}; it must be {legal}")
+        raise ValueError(f"{name} is {shown(whole)}; it must be {legal}")
     return whole
 
 
@@ -166,13 +179,13 @@ def named(name: str, value: object, names: Sequence[str]) -> str:
     """
     legal = ", ".join(f"{word!r} ({k})" for k, word in enumerate(names))
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (str, int, np.integer)):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be one of {legal}")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be one of {legal}")
     if isinstance(value, str):
         if value in names:
             return names[names.index(value)]  # a plain str, whatever subclass came in
     elif 0 <= value < len(names):
         return names[int(value)]
-    raise ValueError(f"{name} is {value!r}; it must be one of {legal}")
+    raise ValueError(f"{name} is {shown(value)}; it must be one of {legal}")
 
 
 def real(name: str, value: object, low: float = -math.inf) -> float:
@@ -187,11 +200,9 @@ def real(name: str, value: object, low: float = -math.inf) -> float:
     ValueError: epsilon is nan; it must be a number >= 0, not NaN
     """
     legal = "a number, not NaN" if low == -math.inf else f"a number >= {low:g}, not NaN"
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
-    number = float(value)
+    number = as_float(name, value, legal)
     if not number >= low:  # NaN is not
-        raise ValueError(f"{name} is {value!r}; it must be {legal}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {legal}")
     return number
 
 
@@ -203,9 +214,9 @@ def triple(name: str, value: object, low: int | None = None, high: int | None = 
     ValueError: primary_strides[2] is 2; it must be 0 or 1
     """
     if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a tuple (y, x, c)")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be a tuple (y, x, c)")
     if len(value) != 3:
-        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be a tuple (y, x, c)")
+        raise ValueError(f"{name} is {shown(value)} of length {len(value)}; it must be a tuple (y, x, c)")
     numbers = [integer(f"{name}[{axis}]", number, low) for axis, number in enumerate(value)]
     for axis, number in enumerate(numbers):
         if high is not None and number > high:

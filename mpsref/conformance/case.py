@@ -22,6 +22,7 @@ from mpsref import codecs, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
+from mpsref.arguments.text import shown
 from mpsref.codecs import Codec
 from mpsref.conformance import data
 from mpsref.conformance.data import DataFamily
@@ -42,7 +43,7 @@ def operation_named(name: str) -> registry.Operation:
     """
     known = {str(operation): operation for operation in operations()}
     if name not in known:
-        raise ValueError(f"unknown operation {name!r}; known: {', '.join(known)}")
+        raise ValueError(f"unknown operation {shown(name)}; known: {', '.join(known)}")
     return known[name]
 
 
@@ -84,7 +85,7 @@ class Case:
         """Return the case of a string; raise ``ValueError`` that names the wrong token."""
         name, colon, rest = text.strip().partition(":")
         if not colon:
-            raise ValueError(f"case {text!r} has no ':'; a case is 'Operation.method:token,token,...'")
+            raise ValueError(f"case {shown(text)} has no ':'; a case is 'Operation.method:token,token,...'")
         operation = operation_named(name)
         problem_type = operation.spec_type.problems[operation.method]
         known = [*_fields(problem_type), *_fields(operation.spec_type), *_DATA_FIELDS]
@@ -92,7 +93,7 @@ class Case:
         for word in rest.split(","):
             field, value = _read(word, known, text)
             if field in found:
-                raise ValueError(f"case {text!r} names {field.name} twice, the second time with {word!r}")
+                raise ValueError(f"case {shown(text)} names {field.name} twice, the second time with {shown(word)}")
             found[field] = value
         values = {owner: {f.name: v for f, v in found.items() if f.owner is owner} for owner in (problem_type, cls)}
         spec = {f.name: v for f, v in found.items() if f.owner is operation.spec_type}
@@ -101,7 +102,7 @@ class Case:
         except TypeError as error:
             missing = re.findall(r"'(\w+)'", str(error))
             examples = ", ".join(f"{f.name} ({f.codec.example})" for f in known if f.name in missing)
-            raise ValueError(f"case {text!r} lacks {examples or error}") from error
+            raise ValueError(f"case {shown(text)} lacks {examples or error}") from error
 
     def inputs(self) -> tuple[Array, ...]:
         """Return the inputs of the operation: equal at every call, and new arrays, which may be changed."""
@@ -157,4 +158,4 @@ def _read(word: str, known: list[_Field], text: str) -> tuple[_Field, Any]:
         if match:
             return field, field.codec.read(*match.groups())
     examples = ", ".join(field.codec.example for field in known)
-    raise ValueError(f"case {text!r}: cannot read {word!r}; tokens of this operation look like {examples}")
+    raise ValueError(f"case {shown(text)}: cannot read {shown(word)}; tokens of this operation look like {examples}")

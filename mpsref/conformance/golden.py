@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
+from mpsref.arguments.text import shown
 from mpsref.conformance import families
 from mpsref.conformance.golden_entries import KINDS, Comparison, Entry, Kind, Tolerance, by_id, load
 from mpsref.errors import UnsupportedError
@@ -200,7 +201,7 @@ def run(backends: str | Backend | Iterable[str | Backend], kernels: Iterable[str
         for name in wanted:
             if name not in known:
                 raise ValueError(
-                    f"no published result is of kernel {name!r}; there are some of {', '.join(sorted(known))}"
+                    f"no published result is of kernel {shown(name)}; there are some of {', '.join(sorted(known))}"
                 )
         entries = tuple(entry for entry in entries if set(wanted) & set(entry.kernels))
     return [compare(entry, backend) for backend in chosen for entry in entries]

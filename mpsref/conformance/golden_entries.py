@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.text import shown
 from mpsref.registry import Backend
 
 Kind: TypeAlias = Literal["measured", "asserted", "relation"]
@@ -124,7 +125,7 @@ def _fields(where: str, value: Any, required: set[str]) -> dict[str, Any]:
 
 def _word(where: str, value: Any, legal: tuple[Any, ...]) -> Any:
     if value not in legal:
-        raise ValueError(f"{where} is {value!r}; it must be one of {', '.join(map(repr, legal))}")
+        raise ValueError(f"{where} is {shown(value)}; it must be one of {', '.join(map(repr, legal))}")
     return value
 
 
@@ -173,7 +174,7 @@ def parse(text: str) -> tuple[Entry, ...]:
     document = _fields("the document", json.loads(text), {"sources", "entries"})
     sources = {}
     for key, raw in document["sources"].items():
-        known = _fields(f"source {key!r}", raw, set(Source._fields))
+        known = _fields(f"source {shown(key)}", raw, set(Source._fields))
         sources[key] = Source(known["repository"], tuple(known["paths"]), known["note"])
     entries = tuple(_entry(raw, sources) for raw in document["entries"])
     ids = [entry.id for entry in entries]
@@ -193,7 +194,7 @@ def by_id(id: str) -> Entry:
     for entry in load():
         if entry.id == id:
             return entry
-    raise ValueError(f"no golden entry is called {id!r}; golden.load() lists them all")
+    raise ValueError(f"no golden entry is called {shown(id)}; golden.load() lists them all")
 
 
 class Comparison(NamedTuple):

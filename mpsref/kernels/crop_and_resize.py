@@ -17,6 +17,7 @@ from functools import cached_property
 
 from mpsref import codecs
 from mpsref.arguments.parameters import number
+from mpsref.arguments.text import shown
 from mpsref.codecs import parameter
 from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.resize import Resize, ResizeProblem, bound, forward
@@ -28,10 +29,10 @@ Box = tuple[float, float, float, float]
 def _box(name: str, value: object) -> Box:
     """Check a box: four numbers, the second corner not before the first one."""
     if not isinstance(value, (tuple, list)) or len(value) != 4:
-        raise ValueError(f"{name} is {value!r}; it must be four numbers (y0, x0, y1, x1)")
+        raise ValueError(f"{name} is {shown(value)}; it must be four numbers (y0, x0, y1, x1)")
     y0, x0, y1, x1 = (number(f"{name}[{k}]", one) for k, one in enumerate(value))
     if y1 < y0 or x1 < x0:
-        raise ValueError(f"{name} is {value!r}; it must be (y0, x0, y1, x1) with y0 <= y1 and x0 <= x1")
+        raise ValueError(f"{name} is {shown(value)}; it must be (y0, x0, y1, x1) with y0 <= y1 and x0 <= x1")
     return y0, x0, y1, x1
 
 

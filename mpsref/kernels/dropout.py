@@ -27,6 +27,7 @@ from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple, number, triple
+from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
@@ -84,7 +85,7 @@ def probability(name: str, value: object) -> float:
         rounded = float(np.float32(number(name, value)))
     if not 2.0**-126 <= rounded < 1:
         raise ValueError(
-            f"{name} is {value!r}, {rounded!r} as a float32; it must be > 0, at least 2**-126, and < 1: "
+            f"{name} is {shown(value)}, {rounded!r} as a float32; it must be > 0, at least 2**-126, and < 1: "
             "to keep everything, leave dropout out"
         )
     return rounded
@@ -92,7 +93,7 @@ def probability(name: str, value: object) -> float:
 
 def _strides(name: str, value: object) -> Triple:
     if not isinstance(value, (tuple, list)) or len(value) != 3:
-        raise ValueError(f"{name} is {value!r}; it must be three numbers (y, x, c), each 0 or 1")
+        raise ValueError(f"{name} is {shown(value)}; it must be three numbers (y, x, c), each 0 or 1")
     strides = triple(name, value, low=0)
     for axis, stride in enumerate(strides):
         if stride > 1:

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
+from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
@@ -212,7 +213,7 @@ def _number(name: str, given: Any) -> float:
     """Return a parameter as a float that is a finite number in float32, too."""
     legal = "a finite number of magnitude <= 3.4e38 (float32)"
     if isinstance(given, (bool, np.bool_, str, bytes)) or np.ndim(given) or not hasattr(given, "__float__"):
-        raise TypeError(f"{name} is {given!r} of type {given.__class__.__name__}; it must be {legal}")
+        raise TypeError(f"{name} is {shown(given)} of type {given.__class__.__name__}; it must be {legal}")
     try:
         number = float(given) + 0.0  # -0.0 compares equal to 0.0 and prints alike
     except OverflowError:
@@ -375,7 +376,7 @@ def neuron_codec(code: str = "neuron") -> codecs.Codec:
     def convert(name: str, value: object) -> Neuron | None:
         if value is not None and not isinstance(value, Neuron):
             raise TypeError(
-                f"{name} is {value!r} of type {value.__class__.__name__}; it must be None or an mpsref.Neuron"
+                f"{name} is {shown(value)} of type {value.__class__.__name__}; it must be None or an mpsref.Neuron"
             )
         return value
 

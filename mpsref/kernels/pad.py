@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple, number
+from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
@@ -43,7 +44,7 @@ EDGES: tuple[Edge, ...] = get_args(Edge)
 
 def _fill_values(name: str, values: object) -> tuple[float, ...]:
     if not isinstance(values, (tuple, list)) and not (isinstance(values, np.ndarray) and values.ndim == 1):
-        raise TypeError(f"{name} is {values!r}; it must be a tuple with a number for each channel, or None")
+        raise TypeError(f"{name} is {shown(values)}; it must be a tuple with a number for each channel, or None")
     return tuple(number(f"{name}[{c}]", value) for c, value in enumerate(values))
 
 

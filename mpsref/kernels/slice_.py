@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple, integer
+from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
@@ -32,7 +33,7 @@ Size: TypeAlias = tuple[int | None, int | None, int | None]
 
 def _size(name: str, value: object) -> Size:
     if not isinstance(value, (tuple, list)) or len(value) != 3:
-        raise TypeError(f"{name} is {value!r}; it must be a tuple (height, width, channels), each >= 1 or None")
+        raise TypeError(f"{name} is {shown(value)}; it must be a tuple (height, width, channels), each >= 1 or None")
     height, width, channels = (None if n is None else integer(f"{name}[{k}]", n, low=1) for k, n in enumerate(value))
     return height, width, channels
 

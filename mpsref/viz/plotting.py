@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from mpsref.arguments import text
 from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.errors import UnsupportedError, needs
 from mpsref.geometry import Window, clip, effective_offset
@@ -90,7 +91,7 @@ def plot(problem: Problem, path: str | os.PathLike[str] | None = None, *, pixel:
     drawn = of_windows(problem)
     if isinstance(drawn, PoolingForward):
         if pixel is not None:
-            raise ValueError(f"pixel is {pixel!r}; it is only legal for a gradient problem: omit it")
+            raise ValueError(f"pixel is {text.shown(pixel)}; it is only legal for a gradient problem: omit it")
         rows = _forward(drawn)
     elif isinstance(drawn, PoolingGradient):
         rows = _gradient(drawn, _pixel(drawn, pixel))

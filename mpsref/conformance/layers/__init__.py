@@ -19,6 +19,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from mpsref.arguments.text import shown
 from mpsref.conformance import families
 from mpsref.conformance.family import Family
 from mpsref.conformance.layer import Layer
@@ -77,4 +78,4 @@ def by_name(name: str) -> Layer:
         return everything[name]
     network = name.partition(".")[0]
     near = [known for known in everything if known.partition(".")[0] == network] or sorted(networks())
-    raise ValueError(f"no layer is called {name!r}; known here: {', '.join(near)}")
+    raise ValueError(f"no layer is called {shown(name)}; known here: {', '.join(near)}")
