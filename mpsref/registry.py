@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ import numpy as np
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
+from mpsref.arguments.text import shown
 from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import UnsupportedError
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
@@ -161,7 +163,7 @@ def get_backend(backend: str | Backend | None = None) -> Backend:
         elif chosen in _entry_points():
             _loaded[chosen] = _load(chosen)
         else:
-            raise ValueError(f"unknown backend {chosen!r}; installed: {', '.join(map(repr, _names()))}")
+            raise ValueError(f"unknown backend {shown(chosen)}; installed: {', '.join(map(repr, _names()))}")
     return _loaded[chosen]
 
 
@@ -273,7 +275,7 @@ def call(
         A value for each declared input of the operation: an array-like, ``None`` for an optional input, or a shape for
         an input whose values are not read.
     out : ndarray or tuple of ndarray, optional
-        Arrays for the results; they must not overlap the inputs.
+        Arrays for the results; they must not overlap the inputs, each other or themselves.
     varying : mapping, optional
         Fields of the problem that are not part of the cache key, such as a time step.
     **options
@@ -505,10 +507,15 @@ def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Arr
     if len(outs) != len(wanted):
         raise TypeError(f"out has {len(outs)} arrays; the operation has {len(wanted)} results: pass one for each")
     names = ["out"] if len(outs) == 1 else [f"out[{k}]" for k in range(len(outs))]
-    return tuple(
-        arrays.checked_out(name, one, shape, dtype, tuple(inputs))
-        for name, one, (shape, dtype) in zip(names, outs, wanted, strict=True)
+    checked = tuple(
+        [
+            arrays.checked_out(name, one, shape, dtype, tuple(inputs))
+            for name, one, (shape, dtype) in zip(names, outs, wanted, strict=True)
+        ]
     )
+    for (first, one), (second, other) in itertools.combinations(zip(names, checked, strict=True), 2):
+        arrays.check_apart(second, other, first, one, "pass an array of its own for each result")
+    return checked
 
 
 def _known(backend: str | Backend | None) -> str | Backend:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
-from mpsref import PoolingAverage, ShapeError
-from mpsref.arguments.arrays import Array
+from mpsref import Adam, PoolingAverage, ShapeError
+from mpsref.arguments.arrays import Array, check_apart
 
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
@@ -315,3 +316,64 @@ def test_the_average_gradient_does_not_read_the_source(backend: str) -> None:
     x = X.copy()
     assert POOL.gradient(G, x, out=x, backend=backend) is x
     assert np.array_equal(x, POOL.gradient(G, X, backend=backend))
+
+
+def overlapping_outs() -> dict[str, tuple[tuple[Array, ...], str]]:
+    a, b, c = (np.zeros(8, np.float32) for _ in range(3))
+    shared = r"^out\[2\] shares memory with out\[1\]; pass an array of its own for each result$"
+    itself = r"^out\[0\] overlaps itself: with shape \(4,\) and strides \(0,\) several elements share memory"
+    return {
+        "the same twice": ((a, b, b), shared),
+        "the same three times": ((a, a, a), r"^out\[1\] shares memory with out\[0\]"),
+        "one element": ((a[:4], b[:4], b[3:7]), shared),
+        "reversed": ((a, b, b[::-1]), shared),
+        "itself": ((as_strided(a, (4,), (0,)), b[:4], c[:4]), itself),
+    }
+
+
+@pytest.mark.parametrize("kind", overlapping_outs())
+def test_results_must_not_overlap_each_other(backend: str, kind: str) -> None:
+    out, message = overlapping_outs()[kind]
+    inputs = [np.ones(out[0].shape, np.float32) for _ in range(4)]
+    with pytest.raises(ValueError, match=message):
+        Adam().step(*inputs, out=out, backend=backend)
+    assert not any(array.any() for array in out)
+
+
+def test_results_may_lie_between_each_other(backend: str) -> None:
+    memory = np.zeros(24, np.float32)
+    inputs = [np.ones(8, np.float32) for _ in range(4)]
+    expected = Adam().step(*inputs, backend=backend)
+    Adam().step(*inputs, out=(memory[::3], memory[1::3], memory[2::3]), backend=backend)
+    for k in range(3):
+        assert np.array_equal(memory[k::3], expected[k])
+
+
+@pytest.mark.parametrize("strides", [(48, 12, 0, 4), (60, 4, 4, 4), (0, 48, 16, 4), (40, 16, 8, 4), (-40, 16, -8, 4)])
+def test_out_must_not_overlap_itself(backend: str, strides: tuple[int, ...]) -> None:
+    memory = np.zeros(200, np.float32)
+    out = as_strided(memory[100:], G.shape, strides)
+    with pytest.raises(ValueError, match=r"^out overlaps itself: with shape .* several elements share memory; pass"):
+        POOL.forward(X, out=out, backend=backend)
+    assert not memory.any()
+
+
+def test_an_overlap_that_cannot_be_decided_is_refused_at_once() -> None:
+    memory = np.zeros(2**28, np.float32)  # never written, so it takes no memory
+    first = as_strided(memory, (12, 18, 26, 22), (231960, 173140, 164440, 201552))
+    second = as_strided(memory[1:], (19, 28, 32, 29), (12736, 112492, 303536, 218700))
+    message = r"^a may share memory with b: strides \(231960, .* too irregular to decide it; .*, or a copy of b$"
+    with pytest.raises(ValueError, match=message):
+        check_apart("a", first, "b", second)
+    check_apart("a", first, "b", second[:1, :1, :1])
+
+
+def test_one_image_twice_in_a_batch_that_is_written() -> None:
+    from mpsref import mps
+
+    kernel = mps.MPSCNNPoolingMax(2, 2)
+    image = mps.MPSImage(np.zeros((1, 2, 2, 3), np.float32))
+    source = np.ones((2, 4, 4, 3), np.float32)
+    with pytest.raises(ValueError, match=r"^image 1 of destination_image shares memory with another image"):
+        kernel.encode(source, destination_image=[image, image])
+    assert not image.array.any()

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import integer
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -23,6 +24,9 @@ DType: TypeAlias = np.dtype[Any]
 
 DTYPES = ("float16", "float32", "float64")
 """The dtypes of images; float64 on the reference alone."""
+
+OVERLAP_WORK = 10_000
+"""Limit of the search for an address that two strided arrays share, which takes exponential time (milliseconds)."""
 
 _NAMES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES}
 
@@ -95,7 +99,7 @@ def as_shape(name: str, value: Any) -> ImageShape:
     try:
         shape = tuple(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}; it must be a shape (N, H, W, C)") from None
+        raise TypeError(f"{name} is {shown(value)}; it must be a shape (N, H, W, C)") from None
     for length in shape:
         if type(length) is not int or length < 0:  # not the shape of an array; names for errors cost time
             shape = tuple(integer(f"{name}[{axis}]", n, low=0) for axis, n in enumerate(shape))
@@ -149,9 +153,43 @@ def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs:
         raise TypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
     if not (out.is_writable if on_device else out.flags.writeable):
         raise ValueError(f"{name} is read-only; pass an array that may be written")
-    if any(out.overlaps(array) if on_device else np.shares_memory(out, array) for array in inputs):
-        raise ValueError(f"{name} shares memory with an input; kernels are out-of-place: pass another array")
+    check_elements_apart(name, out)
+    for array in inputs:
+        check_apart(name, out, "an input", array, "kernels are out-of-place: pass another array")
     return cast(Array, out)
+
+
+def _share_memory(first: Array, second: Array) -> bool:
+    work: Any = OVERLAP_WORK  # NumPy annotates two special values alone
+    return np.shares_memory(first, second, max_work=work)
+
+
+def check_apart(name: str, array: Any, other_name: str, other: Any, hint: str = "pass another array") -> None:
+    """Raise ``ValueError`` if two arrays share memory, or if this cannot be decided in a short time."""
+    if is_on_device(array) != is_on_device(other):
+        return
+    try:
+        if array.overlaps(other) if is_on_device(array) else _share_memory(array, other):
+            raise ValueError(f"{name} shares memory with {other_name}; {hint}")
+    except np.exceptions.TooHardError:
+        raise ValueError(
+            f"{name} may share memory with {other_name}: strides {array.strides} and {other.strides} are too irregular "
+            f"to decide it; pass an array with memory of its own, or a copy of {other_name}"
+        ) from None
+
+
+def check_elements_apart(name: str, array: Any) -> None:
+    """Raise ``ValueError`` if elements of an array that is written may share memory: its strides are not nested."""
+    if array.size < 2 or is_contiguous(array):
+        return
+    extent = array.dtype.itemsize
+    for stride, length in sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1):
+        if stride < extent:
+            raise ValueError(
+                f"{name} overlaps itself: with shape {array.shape} and strides {array.strides} several elements share "
+                "memory; pass an array without overlaps, for example of numpy.empty"
+            )
+        extent += stride * (length - 1)
 
 
 def as_float(name: str, value: Any) -> Array:

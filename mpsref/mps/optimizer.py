@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, as_array
+from mpsref.arguments.arrays import Array, as_array, check_apart, check_elements_apart
 from mpsref.arguments.parameters import flag, number
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
@@ -232,6 +232,7 @@ def _moment_array(name: str, value: Any, size: int, dtype: np.dtype[Any]) -> Arr
         raise TypeError(f"{name} has dtype {value.dtype}; it must have that of the values, {dtype}")
     if value.size != size:
         raise ShapeError(f"{name} has {value.size} elements; it must have as many as there are values, {size}")
+    check_elements_apart(name, value)
     return value
 
 
@@ -276,10 +277,8 @@ class _Arrays(Form):
         if found.shape != value.shape:
             raise ShapeError(f"{self.result} has shape {found.shape}; it must have that of the values, {value.shape}")
         for name, other in others.items():
-            if other is not None and np.shares_memory(found, other):
-                raise ValueError(
-                    f"{self.result} shares memory with {name}; it may be the array of the values, or another one"
-                )
+            if other is not None:
+                check_apart(self.result, found, name, other, "it may be the array of the values, or another one")
         return found
 
     def write(self, values: Sequence[Array]) -> Any:
@@ -443,8 +442,8 @@ def _check_apart(arrays: Mapping[str, Array | None], written: Mapping[str, Array
     for name, moment in written.items():
         met |= {name}  # those that were compared with everything
         for other, array in others:
-            if other not in met and moment is not None and array is not None and np.shares_memory(moment, array):
-                raise ValueError(f"{name} shares memory with {other}; it is updated in place: pass an array of its own")
+            if other not in met and moment is not None and array is not None:
+                check_apart(name, moment, other, array, "it is updated in place: pass an array of its own")
 
 
 # --- optimizers -------------------------------------------------------------------------------------------------------

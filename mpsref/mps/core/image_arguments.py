@@ -70,12 +70,15 @@ def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgum
         raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
     if given.array.dtype.newbyteorder("=").name not in DTYPES:
         raise TypeError(f"{name} has dtype {given.array.dtype}; it must be one of {', '.join(DTYPES)}")
-    for memory in given.memory:
+    for k, memory in enumerate(given.memory):
         if not memory.flags.writeable:
             raise ValueError(f"{name} is read-only; pass an image that may be written")
+        arrays.check_elements_apart(name, memory)
+        for before in given.memory[:k]:
+            arrays.check_apart(f"image {k} of {name}", memory, "another image of the batch", before)
         for one in sources:
-            if any(np.shares_memory(memory, other) for other in one.memory):
-                raise ValueError(f"{name} shares memory with {one.name}; kernels are out-of-place: pass another image")
+            for other in one.memory:
+                arrays.check_apart(name, memory, one.name, other, "kernels are out-of-place: pass another image")
     return given
 
 
