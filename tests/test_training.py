@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
+import tracemalloc
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 from typer.testing import CliRunner
 
 from mpsref import cli, registry
@@ -141,6 +147,113 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path, change: str) 
             np.savez(file, **content)
     with pytest.raises(ValueError, match=r"digits\.ckpt' cannot be used"):
         Trainer.resume(path, "cpu")
+
+
+def archive(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+
+
+def claimed(shape: tuple[int, ...], dtype: str = "<f4", content: bytes = b"") -> bytes:
+    """Return a member of an archive that claims an array of this shape."""
+    file = io.BytesIO()
+    npy.write_array_header_1_0(file, {"shape": shape, "fortran_order": False, "descr": dtype})
+    return file.getvalue() + content
+
+
+def of_header(text: str) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array(text))
+    return file.getvalue()
+
+
+HEADER = of_header(json.dumps({"format": checkpoint.FORMAT}))
+BOMBS: dict[str, tuple[dict[str, bytes], int, str]] = {
+    "a file of 2 MB that claims 2 GiB": (
+        {"header.npy": HEADER, "a.npy": claimed((2**29,), content=bytes(2**21))},
+        zipfile.ZIP_STORED,
+        r"'a' has shape \(536870912,\), .* 2147483648 bytes, and a member of 2097152 bytes",
+    ),
+    "a header of 2 GiB": ({"header.npy": claimed((2**29,), "<U1")}, zipfile.ZIP_STORED, r"'header' has shape"),
+    "one text of 2 GiB": ({"header.npy": claimed((), f"<U{2**29 - 1}")}, zipfile.ZIP_STORED, r"'header' has shape"),
+    "compressed": (
+        {"header.npy": HEADER, "a.npy": claimed((2**24,), content=bytes(2**26))},
+        zipfile.ZIP_DEFLATED,
+        r"'header' is compressed; the members of a checkpoint are not",
+    ),
+    "many members": ({f"{k}.npy": HEADER for k in range(100)}, zipfile.ZIP_STORED, r"100 members; .* at most 64"),
+    "objects": (
+        {"header.npy": HEADER, "a.npy": claimed((0,), "|O")},
+        zipfile.ZIP_STORED,
+        r"'a' has shape .*object",
+    ),
+    "negative": (
+        {"header.npy": HEADER, "a.npy": claimed((-1, -2), content=bytes(8))},
+        zipfile.ZIP_STORED,
+        r"one unknown",
+    ),
+    "no header": ({"a.npy": claimed((0,))}, zipfile.ZIP_STORED, r"KeyError: 'header'"),
+    "nested": ({"header.npy": of_header("[" * 10**5)}, zipfile.ZIP_STORED, r"its header is nested too deeply"),
+    "nested settings": (
+        {"header.npy": of_header(json.dumps({"format": checkpoint.FORMAT, "settings": {"seed": [[[[[[[[]]]]]]]]}}))},
+        zipfile.ZIP_STORED,
+        r"seed is \[\[",
+    ),
+    "digits": (
+        {"header.npy": of_header('{"format": ' + "9" * 5000 + "}")},
+        zipfile.ZIP_STORED,
+        r"Exceeds the limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_checkpoint_that_claims_too_much_is_refused_without_the_memory(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "digits.ckpt"
+    members, compression, message = BOMBS[kind]
+    archive(path, members, compression)
+    tracemalloc.start()
+    try:
+        said = refusal(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert re.search(message, said), said
+    assert len(said) < 1000
+    assert peak < 20 * path.stat().st_size + 2**23
+
+
+def test_a_checkpoint_is_a_file_of_limited_size(tmp_path: Path) -> None:
+    path = tmp_path / "digits.ckpt"
+    with path.open("wb") as file:
+        file.truncate(checkpoint.MOST_BYTES + 1)
+    assert f"{checkpoint.MOST_BYTES + 1} bytes; a checkpoint has at most {checkpoint.MOST_BYTES}" in refusal(path)
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        assert "it is not a regular file" in refusal(other)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("history", [{"number": 1, "loss": [[]], "accuracy": 0.5, "seconds": 1}], r"loss is \[\[\]\] of type list"),
+        ("history", [{"number": True, "loss": 1, "accuracy": 0.5, "seconds": 1}], "number is the bool True"),
+        ("history", [[1, 2, 3, 4]], "TypeError"),
+        ("losses", ["a" * 10**6], "losses is 'aaa"),
+        ("losses", [10**400], "losses is a number of 1329 bits, too large"),
+        ("time_step", -1, "time_step is -1"),
+        ("settings", {"optimizer": "adam", "learning_rate": 10**400}, "learning_rate is a number of 1329 bits"),
+    ],
+)
+def test_the_header_of_a_checkpoint_is_checked(tmp_path: Path, name: str, value: Any, message: str) -> None:
+    path = tmp_path / "digits.ckpt"
+    Trainer(Settings(), "cpu").save(path)
+    header, arrays = checkpoint.read(path)
+    checkpoint.write(path, header | {name: value}, arrays)
+    said = refusal(path)
+    assert re.search(message, said), said
+    assert len(said) < 1000
 
 
 def test_an_interruption_while_writing_keeps_the_old_checkpoint(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import choice, integer
+from mpsref.arguments.parameters import as_float, choice, integer, number
 from mpsref.mps import MPSNNOptimizer, MPSNNOptimizerAdam, MPSNNOptimizerStochasticGradientDescent
 from mpsref.registry import Backend
 from mpsref.training import checkpoint, digits
@@ -48,10 +48,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         choice("optimizer", self.optimizer, OPTIMIZERS)
-        rate = self.learning_rate or OPTIMIZERS[self.optimizer]
-        if not 0 < rate < np.inf:
-            raise ValueError(f"learning_rate is {self.learning_rate}; it must be a number > 0")
-        object.__setattr__(self, "learning_rate", float(rate))
+        rate = number("learning_rate", self.learning_rate, low=0) or OPTIMIZERS[self.optimizer]
+        object.__setattr__(self, "learning_rate", rate)
         integer("batch", self.batch, low=1)
         integer("seed", self.seed, low=0)
 
@@ -72,6 +70,14 @@ class Epoch:
     accuracy: float
     """Fraction of the held-out digits that are classified correctly."""
     seconds: float
+
+
+def _epoch(number: object, loss: object, accuracy: object, seconds: object) -> Epoch:
+    """Return the results of an epoch from those in a file."""
+    values = {"loss": loss, "accuracy": accuracy, "seconds": seconds}
+    return Epoch(
+        integer("number", number, low=1), **{name: as_float(name, one, "a number") for name, one in values.items()}
+    )
 
 
 class Trainer:
@@ -116,8 +122,8 @@ class Trainer:
         labels = self.learn.one_hot()
         before = len(self.history) * self.steps
         losses = []
-        for number, batch in enumerate(self._batches()):
-            loss = self.network.train(self.learn.images[batch], labels[batch], before + number)
+        for step_number, batch in enumerate(self._batches(), before):
+            loss = self.network.train(self.learn.images[batch], labels[batch], step_number)
             losses.append(loss / len(batch))
             total += loss
             step()
@@ -153,8 +159,8 @@ class Trainer:
         header, arrays = checkpoint.read(path)
         with checkpoint.reading(path):
             trainer = cls(Settings(**header["settings"]), backend)
-            trainer.history = [Epoch(**epoch) for epoch in header["history"]]
-            trainer.losses = [float(loss) for loss in header["losses"]]
+            trainer.history = [_epoch(**epoch) for epoch in header["history"]]
+            trainer.losses = [as_float("losses", loss, "a number") for loss in header["losses"]]
             for name, array in trainer._arrays().items():
                 saved = arrays[name]
                 if saved.shape != array.shape or saved.dtype != array.dtype:
@@ -166,6 +172,6 @@ class Trainer:
             joint.join()
             joint.moments = {name: arrays[f"optimizer.{name}"] for name in joint.moments}
             if hasattr(joint.optimizer, "time_step"):
-                joint.optimizer.time_step = header["time_step"]
+                joint.optimizer.time_step = integer("time_step", header["time_step"], low=0)
         trainer.network.training.reload_from_data_sources()
         return trainer
