@@ -376,7 +376,9 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     state_class = MPSCNNArithmeticGradientState  # type: ignore[assignment]  # a state of two sources
     operation: ClassVar[Literal["add", "multiply"]]
 
-    is_secondary_source_filter = Property(flag, False, "Whether it is for the secondary operand.", read_only=True)
+    is_secondary_source_filter = Property(
+        flag, False, "Whether it is the gradient for the secondary operand.", read_only=True
+    )
 
     def __init__(
         self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
@@ -553,7 +555,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
 
     _abstract = True
 
-    is_secondary_source_filter = Property(flag, False, "Which operand it is the gradient of.", read_only=True)
+    is_secondary_source_filter = MPSCNNArithmeticGradient.is_secondary_source_filter
 
     def __init__(
         self,

@@ -55,12 +55,12 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import Encoding, saved
-from mpsref.mps.core.properties import Property, fix, optional
+from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.graph.nodes import Call, Step
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
-from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
+from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.mps.normalization import NormalizationNode, NormalizationParameters
 from mpsref.registry import Backend
 
@@ -86,9 +86,7 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
 
     forward_class = MPSCNNBatchNormalization
 
-    fused_neuron_descriptor = Property(
-        optional(neuron_descriptor), None, "The neuron of the forward kernel, or ``None``.", read_only=True
-    )
+    fused_neuron_descriptor = MPSCNNBatchNormalization.fused_neuron_descriptor
 
     def __init__(
         self,

@@ -39,11 +39,12 @@ from mpsref.mps.convolution_kernel import (
     ForwardWeightedKernel,
     MPSCNNConvolutionGradientState,
     WeightedGradientKernel,
+    WeightedKernel,
 )
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import saved
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -360,14 +361,11 @@ class MPSCNNConvolutionNode(WeightedNode):
         precision, MPSNNConvolutionAccumulatorPrecisionOption.Float, "Kept; sums are always at least float32."
     )
 
-    def __init__(self, source: MPSNNImageNode, weights: Any, **properties: Any) -> None:
-        self._weights = weights
-        super().__init__((source,), **properties)
+    data_source = WeightedKernel.data_source
 
-    @property
-    def data_source(self) -> Any:
-        """The data source of the weights."""
-        return self._weights
+    def __init__(self, source: MPSNNImageNode, weights: Any, **properties: Any) -> None:
+        fix(self, data_source=weights)
+        super().__init__((source,), **properties)
 
     @property
     def convolution_gradient_state(self) -> MPSNNStateNode:
@@ -375,7 +373,7 @@ class MPSCNNConvolutionNode(WeightedNode):
         return self._state
 
     def _load(self) -> _Weights:
-        return _Weights(self.kernel_class(self._weights, padding=self.padding_policy), self.name)
+        return _Weights(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         kernel: ForwardWeightedKernel = copy.copy(parameters.kernel)

@@ -259,7 +259,7 @@ class MPSNNReshapeGradient(WholeImageGradient):
     """The source gradient in the shape of the source image; a state sets the order of the elements."""
 
     forward_class = MPSNNReshape
-    element_order = Property(_order, "HWC", "As in the forward kernel.")
+    element_order = MPSNNReshape.element_order
 
     def _function(self, g: Shape, state: Any) -> Reshape:
         if state is not None:

@@ -29,8 +29,7 @@ from mpsref.mps.convolution_data_source import LoadedWeights
 from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import saved
-from mpsref.mps.core.padding import MPSNNDefaultPadding, MPSNNPadding, policy
-from mpsref.mps.core.properties import Property
+from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, Call
@@ -63,11 +62,7 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
     :class:`MPSCNNConvolution`.
     """
 
-    padding: Property[MPSNNPadding] = Property(
-        policy,
-        MPSNNDefaultPadding(MPSNNPaddingMethod.SizeValidOnly),
-        "The policy where the kernel makes its own destination; the default one makes it 1 x 1.",
-    )
+    padding = MPSCNNConvolution.padding.replace(default=MPSNNDefaultPadding(MPSNNPaddingMethod.SizeValidOnly))
 
     def _source_properties(self, k: int) -> SourceProperties:
         """Return the properties with the offset of a window that begins with the image, for states."""

@@ -647,17 +647,14 @@ class MPSCNNLossNode(MPSNNFilterNode):
     result_is_gradient = True
     why_no_gradient = "a loss is its own gradient filter: use its result image as the source gradient"
 
+    loss_descriptor = _LossKernel.loss_descriptor
+
     def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
         """Make a node."""
-        self._descriptor = _copied("loss_descriptor", loss_descriptor)
-        self._function = self._descriptor.function
+        fix(self, loss_descriptor=loss_descriptor)
+        self._function = self.loss_descriptor.function
         super().__init__((source,), **properties)
         self._source_states = (MPSNNLabelsNode._of(self),)
-
-    @property
-    def loss_descriptor(self) -> MPSCNNLossDescriptor:
-        """A copy of the descriptor."""
-        return self._descriptor.copy()
 
     @property
     def input_labels(self) -> MPSNNLabelsNode:
@@ -694,6 +691,7 @@ class MPSCNNLossNode(MPSNNFilterNode):
 class MPSNNLossGradientNode(MPSNNGradientFilterNode):
     """The gradient of a forward loss, for the predictions or for the labels."""
 
+    loss_descriptor = _LossKernel.loss_descriptor
     is_labels_gradient_filter = Property(flag, False, "Whether it is the gradient for the labels.", read_only=True)
 
     def __init__(
@@ -708,8 +706,8 @@ class MPSNNLossGradientNode(MPSNNGradientFilterNode):
         **properties: Any,
     ) -> None:
         """Make a node from the images of the forward node, its state and its descriptor."""
-        self._function = _copied("loss_descriptor", loss_descriptor).function
-        fix(self, is_labels_gradient_filter=is_labels_gradient_filter)
+        fix(self, loss_descriptor=loss_descriptor, is_labels_gradient_filter=is_labels_gradient_filter)
+        self._function = self.loss_descriptor.function
         others = [labels] if weights is None else [labels, weights]
         super().__init__(
             source_gradient,
@@ -749,6 +747,7 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
     kind = "floss"
     spec_class = Loss
     gradient_class = MPSNNLossGradientNode
+    loss_descriptor = _LossKernel.loss_descriptor
     gradient_for_labels = Property(flag, False, "Whether training graphs make a gradient for the labels.")
 
     def __init__(
@@ -767,8 +766,8 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
             descriptor = loss_descriptor
         if len(sources) not in (2, 3):
             raise ValueError(f"there are {len(sources)} sources; there must be 2 or 3: source, labels, weights")
-        self._descriptor = _copied("loss_descriptor", descriptor)
-        self._function = self._descriptor.function
+        fix(self, loss_descriptor=descriptor)
+        self._function = self.loss_descriptor.function
         super().__init__(sources, **properties)
 
     @property
@@ -803,7 +802,7 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
             self._state,
             labels,
             weights[0] if weights else None,
-            self._descriptor,
+            self.loss_descriptor,
             source_index == 1,
         )
 

@@ -211,19 +211,15 @@ class NormalizationNode(WeightedNode):
     _abstract = True
     kernel_class: ClassVar[type[NormalizationKernel]]
     parameters_class: ClassVar[type[NormalizationParameters]]
+    data_source = NormalizationKernel.data_source
 
     def __init__(self, source: MPSNNImageNode, data_source: Any, **properties: Any) -> None:
         """Make a node; the data source is read when a graph is compiled."""
-        self._data_source = data_source
+        fix(self, data_source=data_source)
         super().__init__((source,), **properties)
 
-    @property
-    def data_source(self) -> Any:
-        """Where the parameters come from."""
-        return self._data_source
-
     def _load(self) -> NormalizationParameters:
-        return self.parameters_class(self.kernel_class(self._data_source), self.name)
+        return self.parameters_class(self.kernel_class(self.data_source), self.name)
 
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         kernel: NormalizationKernel = parameters.kernel

@@ -32,7 +32,7 @@ from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
-from mpsref.mps.core.kernel import ImageKernel, saved
+from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.pixelwise import at_sources, read
 from mpsref.mps.core.properties import Alias, Property, at_least, fix
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -281,8 +281,8 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
 
 class _WindowProperties:
     sizes: ClassVar[tuple[str, ...]] = ("kernel_width", "kernel_height")
-    kernel_width = Property(at_least(1), SIZE, "Width of the window.")
-    kernel_height = Property(at_least(1), SIZE, "Height of the window.")
+    kernel_width = MPSCNNKernel.kernel_width.replace(default=SIZE, read_only=False)
+    kernel_height = MPSCNNKernel.kernel_height.replace(default=SIZE, read_only=False)
 
     @abc.abstractmethod
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
@@ -428,7 +428,7 @@ class MPSCNNLocalContrastNormalizationNode(_LocalContrast, _WindowedNode):
     spec_class = LocalContrastNormalization
     kernel_class = MPSCNNLocalContrastNormalization
     gradient_class = MPSCNNLocalContrastNormalizationGradientNode
-    alpha = Property(real, 1.0, "Weight of the variance; any number.")
+    alpha = _LocalContrast.alpha.replace(default=1.0)
 
 
 class MPSCNNCrossChannelNormalizationNode(_CrossChannelProperties, MPSCNNNormalizationNode):

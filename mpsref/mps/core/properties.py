@@ -64,9 +64,18 @@ class Property(Generic[T]):
             )
         instance.__dict__[self.name] = self.accepted(instance, value)
 
+    def replace(self, *, default: T | None = None, read_only: bool | None = None) -> Property[T]:
+        """Return the same property with another default, or for ``read_only`` another answer to that."""
+        return Property(
+            self.check,
+            self.default if default is None else default,
+            self.__doc__ or "",
+            self.read_only if read_only is None else read_only,
+        )
+
     def fixed(self) -> Property[T]:
         """Return the same property, read-only."""
-        return Property(self.check, self.default, self.__doc__ or "", read_only=True)
+        return self.replace(read_only=True)
 
     def accepted(self, instance: object, value: object) -> T:
         """Return the value to store."""
