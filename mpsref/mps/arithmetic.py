@@ -19,7 +19,7 @@ There is one gradient kernel for each operand:
 [0, -4, 16, 6]
 
 The result has the size of the operands with stride 1; ``padding`` decides nothing. Offsets, strides of 0 and channel
-offsets apply to each operand; other parts of images are not supported.
+offsets apply to each operand; other regions of images are not supported.
 
 Source: ``MPSCNNMath.h``, ``MPSNNGraphNodes.h`` [doc]; sizes, channel offsets that are no multiple of 4, the mask of the
 clamp in gradients, and gradients without a state [choice].
@@ -35,10 +35,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref import registry
-from mpsref.arguments.arrays import Array, Shape, as_shape
-from mpsref.arguments.parameters import Triple, flag, integer, number
+from mpsref.arguments.arrays import Array, DType, Shape, as_shape
+from mpsref.arguments.parameters import Pair, Triple, flag, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
@@ -62,7 +63,9 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    image_node,
 )
+from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend, Operation, OperationKey, Problem, Spec
 
 
@@ -77,7 +80,7 @@ class MPSNNComparisonType(types.Enumeration):
     GreaterOrEqual = 5
 
 
-def stride(name: str, value: Any) -> int:
+def stride(name: str, value: object) -> int:
     """Check a stride: 1, or 0 to repeat one element."""
     step = integer(name, value, low=0)
     if step > 1:
@@ -85,7 +88,7 @@ def stride(name: str, value: Any) -> int:
     return step
 
 
-def forward_offset(name: str, value: Any) -> MPSOffset:
+def forward_offset(name: str, value: object) -> MPSOffset:
     """Check the offset of an operand: x and y >= 0, and z = 0."""
     offset = types.offset(name, value)
     for axis, length in zip("xy", offset, strict=False):
@@ -98,7 +101,7 @@ def forward_offset(name: str, value: Any) -> MPSOffset:
 class ClampEnd(Property[float]):
     """One end of a clamp, which may be infinite and must not pass the other."""
 
-    def accepted(self, instance: Any, value: Any) -> float:
+    def accepted(self, instance: object, value: object) -> float:
         """Check that the lower bound stays below the upper one."""
         bound = float(value) if value in (math.inf, -math.inf) else number(self.name, value)
         ends = {name: vars(instance).get(name) for name in ("minimum_value", "maximum_value")} | {self.name: bound}
@@ -130,7 +133,7 @@ class _Scaled:
 
 
 class _Operands(_Scaled, abc.ABC):
-    """Strides and offsets of both images, too."""
+    """In addition, strides and offsets of both images."""
 
     primary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first primary pixel, MPSOffset; x, y >= 0.")
     secondary_offset = Property(forward_offset, MPSOffset(0, 0, 0), "The first secondary pixel, MPSOffset; x, y >= 0.")
@@ -141,11 +144,11 @@ class _Operands(_Scaled, abc.ABC):
     primary_stride_in_feature_channels = Property(stride, 1, "0 repeats one primary channel.")
 
     @abc.abstractmethod
-    def _function(self) -> Broadcasting:
+    def _function(self) -> Arithmetic | Compare:
         """Return the functional form."""
 
     def _operands(self) -> dict[str, tuple[int, int, int]]:
-        """Return the strides and offsets as the functional form takes them: (y, x, channel)."""
+        """Return the strides and offsets of the functional form: (y, x, channel)."""
         found, values = {}, vars(self)
         for one in ("primary", "secondary"):
             y, x, channel = (values[f"{one}_{name}"] for name in STRIDES)
@@ -155,7 +158,7 @@ class _Operands(_Scaled, abc.ABC):
         return found
 
     def _scale_of_gradient(self, operation: Name, secondary: bool) -> float:
-        """Return the factor of g in the gradient for one operand; a product has another one."""
+        """Return the factor of g in the gradient for one operand; a product also has the factor of the other one."""
         if operation == "multiply" or not secondary:
             return self.primary_scale
         return -self.secondary_scale if operation == "subtract" else self.secondary_scale
@@ -166,9 +169,7 @@ class _Operands(_Scaled, abc.ABC):
         return {f"secondary_{name}": getattr(self, f"{read}_{name}") for name in STRIDES}
 
 
-@functools.lru_cache(maxsize=1024)
-def _arithmetic(operation: Name, *options: tuple[str, Any]) -> Arithmetic:
-    return Arithmetic(operation, **dict(options))
+_arithmetic = functools.lru_cache(maxsize=1024)(Arithmetic)
 
 
 class _FourOperations(_Operands):
@@ -177,10 +178,10 @@ class _FourOperations(_Operands):
     def _function(self) -> Arithmetic:
         names = "primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value"
         numbers = {name: vars(self)[name] for name in names}
-        return _arithmetic(self.operation, *(numbers | self._operands()).items())
+        return _arithmetic(self.operation, **numbers, **self._operands())
 
 
-def _threshold(name: str, value: Any) -> float:
+def _threshold(name: str, value: object) -> float:
     return math.inf if value == math.inf else number(name, value, low=0)
 
 
@@ -250,15 +251,15 @@ class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         return self._function().result_shape(sources[0].array.shape, sources[1].array.shape)
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
 
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         n, *_, channels = self._result_shape(sources)
         return n, *size, channels
 
     def _run(
-        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: Any
+        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: DTypeLike
     ) -> tuple[Array, Region]:
         require_defaults(self, *FIXED)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
@@ -269,13 +270,14 @@ class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
         strides = self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels
         return max((length for length, step in zip(left, strides, strict=True) if step), default=1)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        """Channel offsets are 0 here: the channels before them are cut off."""
-        function: Any = self._function()
-        offsets = {name: (*getattr(function, name)[:2], 0) for name in ("primary_offset", "secondary_offset")}
-        replace(function, **offsets).forward(*parts, out=destination[region], backend=self.backend)
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        """Combine ``images``, which begin at the channel offsets, so those of the functional form are 0."""
+        function = self._function()
+        (y, x, _), (secondary_y, secondary_x, _) = function.primary_offset, function.secondary_offset
+        read = replace(function, primary_offset=(y, x, 0), secondary_offset=(secondary_y, secondary_x, 0))
+        read.forward(*images, out=destination[region], backend=self.backend)
 
-    def _extras(self) -> Mapping[str, Any]:
+    def _extras(self) -> Mapping[str, object]:
         return {"function": self._function(), "mask": None}
 
     def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
@@ -322,14 +324,14 @@ class MPSCNNDivide(_FourOperations, MPSCNNArithmetic):
 class MPSNNCompare(_Comparison, MPSCNNArithmetic):
     """1 where a comparison holds, else 0: :class:`mpsref.Compare`. Scales, bias and clamp are not used [doc].
 
-    ``threshold`` >= 0 counts for ``Equal`` and ``NotEqual``. MPS has no gradient for it.
+    MPS has no gradient for it.
 
     Parameters
     ----------
     comparison_type : MPSNNComparisonType, int or str
         The comparison.
     threshold : float
-        The largest distance of equal numbers, >= 0.
+        The largest distance of equal numbers, >= 0, for ``Equal`` and ``NotEqual``.
     backend : str or Backend, optional
         The backend; by default the one in use when the kernel runs.
     **properties
@@ -338,7 +340,7 @@ class MPSNNCompare(_Comparison, MPSCNNArithmetic):
 
     def __init__(
         self,
-        comparison_type: Any = MPSNNComparisonType.Equal,
+        comparison_type: MPSNNComparisonType | int | str = MPSNNComparisonType.Equal,
         threshold: float = 0.0,
         *,
         backend: str | Backend | None = None,
@@ -359,8 +361,8 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     """Base class of the gradients for one operand, ``clamp(R(P g m [Q B(source_image)]) + bias)``.
 
     ``source_image`` is the operand whose gradient is computed, or for a multiplication the other one. The secondary
-    strides are the forward ones of that image; a ``gradient_state`` sets them, and brings the mask m and the offsets.
-    Without a state there is no mask and no offset, and the gradient of a product is as large as g. A true gradient has
+    strides are the forward strides of that image. A ``gradient_state`` sets them, and has the mask m and the offsets.
+    Without a state there is no mask and no offset, and the gradient of a product has the size of g. The derivative has
     a ``bias`` of 0.
 
     Parameters
@@ -387,10 +389,20 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         super().__init__(backend=backend, **properties)
 
     @classmethod
-    def from_forward(cls, kernel: Any, is_secondary_source_filter: bool) -> Self:
-        """Return the gradient of ``kernel`` for one of its operands, with the scales and strides of the derivative.
+    def from_forward(cls, kernel: MPSCNNArithmetic, is_secondary_source_filter: bool) -> Self:
+        """Return the gradient of a forward kernel for one operand, with the scales and strides of the derivative.
 
-        Raises ``TypeError`` for a kernel of another operation.
+        Parameters
+        ----------
+        kernel : MPSCNNArithmetic
+            The forward kernel.
+        is_secondary_source_filter : bool
+            Whether it is the gradient for the secondary operand.
+
+        Raises
+        ------
+        TypeError
+            For a kernel of another operation.
         """
         if not isinstance(kernel, cls.forward_class) or not isinstance(kernel, _FourOperations):
             raise TypeError(
@@ -408,7 +420,7 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         """Return the problem; a state sets the strides of the source image."""
         own = int(self.is_secondary_source_filter)
         other = self.operation == "multiply"
-        passed = 1 - own if other else own  # which operand the source image is
+        passed = 1 - own if other else own  # the index of the operand that is the source image
         strides, offsets, shapes = [STRIDES_OF_ONE] * 2, [NO_OFFSET] * 2, [g, g]
         if state is None:
             strides[passed] = (
@@ -441,18 +453,18 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
         x_shape, y_shape = (as_shape("shape", shape) for shape in shapes)
         return ArithmeticGradient(function, x_shape, y_shape, wanted)
 
-    def _function(self, g: Shape, state: Any) -> NoReturn:
-        raise NotImplementedError("_problem names both operands")
+    def _function(self, g: Shape, state: MPSCNNArithmeticGradientState | None) -> NoReturn:
+        raise NotImplementedError("_problem is overridden, since a problem has two operands")
 
-    def _gradient(self, problem: Problem, g: Array, source: Array, state: Any) -> Array:
-        """Return the result: the mask selects from g first, bias and clamp come last, in float32 at least."""
+    def _gradient(
+        self, problem: Problem, g: Array, source: Array, state: MPSCNNArithmeticGradientState | None
+    ) -> Array:
+        """Apply the mask to g, compute the gradient, then add the bias and clamp, in float32 at least."""
         if state is not None and state.mask is not None:
             g = np.where(state.mask, g, g.dtype.type(0))
         wide = np.result_type(g, np.float32) if self._finishes else g.dtype
-        inputs = (
-            (g.astype(wide, copy=False), source) if len(problem.input_shapes) > 1 else (g.astype(wide, copy=False),)
-        )
-        result = registry.run_one(problem, *inputs, backend=self.backend)
+        inputs = g.astype(wide, copy=False), source
+        result = registry.run_one(problem, *inputs[: len(problem.input_shapes)], backend=self.backend)
         if self._finishes:
             result = np.clip(result + wide.type(self.bias), self.minimum_value, self.maximum_value)
         with np.errstate(over="ignore"):
@@ -477,7 +489,6 @@ class MPSCNNSubtractGradient(MPSCNNArithmeticGradient):
     def __init__(
         self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
-        """Make the gradient kernel of one operand; errors as in :class:`MPSCNNArithmeticGradient`."""
         if flag("is_secondary_source_filter", is_secondary_source_filter):
             properties = {"primary_scale": -1.0} | properties
         super().__init__(is_secondary_source_filter, backend=backend, **properties)
@@ -499,7 +510,15 @@ class MPSNNArithmeticGradientStateNode(MPSNNBinaryGradientStateNode):
 
 
 class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
-    """Base of the arithmetic nodes: ``(left, right)``, or a list of both."""
+    """Base class of the arithmetic nodes.
+
+    Parameters
+    ----------
+    left, right : MPSNNImageNode
+        The primary and the secondary image; a list of both in place of ``left`` is the same.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNArithmeticGradientStateNode
     operation: ClassVar[Name] = "add"
@@ -513,15 +532,16 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
         right: MPSNNImageNode | None = None,
         **properties: Any,
     ) -> None:
-        """Make a node; every property can be given by keyword, or set later."""
-        sources: list[Any] | tuple[Any, ...]
-        sources = [left, right] if right is not None else left if isinstance(left, (list, tuple)) else [left]
+        if right is not None:
+            sources: Sequence[MPSNNImageNode] = image_node("source_images[0]", left), right
+        else:
+            sources = left if isinstance(left, Sequence) else [left]
         if len(sources) != 2:
             raise ValueError(f"{type(self).__name__} has {len(sources)} sources; it must have 2: left and right")
         super().__init__(sources, **properties)
         self._function()  # raises for illegal parameters
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         x, y = (as_shape("shape", shape) for shape in shapes)
         spec = self._function()
         return Bound(spec, spec.result_shape(x, y))
@@ -551,7 +571,21 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
 
 
 class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
-    """Base of the arithmetic gradient nodes, each for one operand: the primary or the secondary one."""
+    """Base class of the arithmetic gradient nodes, each for one operand.
+
+    Parameters
+    ----------
+    source_gradient : MPSNNImageNode
+        The gradient of the forward result.
+    source_image : MPSNNImageNode
+        The operand whose gradient is computed; for a product the other operand.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    is_secondary_source_filter : bool
+        Whether it is the gradient for the secondary operand.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     _abstract = True
 
@@ -565,7 +599,6 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
         is_secondary_source_filter: bool,
         **properties: Any,
     ) -> None:
-        """Make a node; a product's ``source_image`` is the other operand, otherwise it is the operand itself."""
         fix(self, is_secondary_source_filter=is_secondary_source_filter)
         if isinstance(self, MPSNNSubtractionGradientNode) and is_secondary_source_filter:
             properties.setdefault("primary_scale", -1.0)
@@ -578,9 +611,8 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         g, *others = images
-        shapes: Any = call.forward_shapes
         spec, wanted = self._derivative(call.spec), "secondary" if self.is_secondary_source_filter else "primary"
-        operands = [*shapes]  # the shape suffices for an operand that is not read
+        operands: list[Array | Shape] = [*call.forward_shapes]  # the shape suffices for an operand that is not read
         if call.spec.clamps:
             operands = [*call.state["sources"]]
         elif others:
@@ -627,7 +659,7 @@ class MPSNNSubtractionGradientNode(MPSNNArithmeticGradientNode):
 
 
 class MPSNNMultiplicationGradientNode(MPSNNArithmeticGradientNode):
-    """The gradient of a product for one operand; it reads the other."""
+    """The gradient of a product for one operand; it reads the other one."""
 
     def _image_shape(self, state: BoundState) -> Shape:
         return state.source_shapes[1 - self.source_index]

@@ -16,11 +16,11 @@ A training step, with the batch in two chunks:
 >>> state.mean.tolist(), state.variance.tolist()
 ([3.0], [2.5])
 
-One state serves a whole batch and all of its chunks. Kernels add to it in the order in which they are encoded; the host
-reads it after a synchronization. Gamma, beta and epsilon are read through its kernel, so they are current after a
-reload. Statistics that were used, by a normalization or a gradient kernel, belong to a finished batch: the next
-statistics kernel starts another one. The same holds for the sums after a gradient kernel [choice: Apple documents that
-``reset`` exists, and not when it must be called].
+There is one state for a whole batch and all of its chunks. Kernels add to it in the order in which they are encoded;
+the host reads it after a synchronization. Gamma, beta and epsilon are read from its kernel, so they are current after a
+reload. A batch is complete when a normalization or a gradient kernel has used its statistics: the next statistics
+kernel starts a new batch. The same holds for the sums after a gradient kernel [choice: Apple documents ``reset``, but
+not when it must be called].
 
 Source: ``MPSCNNBatchNormalization.h`` [doc].
 """
@@ -29,12 +29,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import pair
+from mpsref.arguments.arrays import Array, DType
+from mpsref.arguments.parameters import PairLike, pair
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
 from mpsref.kernels.neuron import Neuron
@@ -43,14 +43,20 @@ from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.image import is_batch
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
-from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
+from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, one_state
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.normalization import NormalizationKernel
-from mpsref.mps.normalization_data_source import BatchNormalizationDataSource, load, read_only
+from mpsref.mps.normalization_data_source import (
+    BatchNormalizationDataSource,
+    MPSCNNBatchNormalizationDataSource,
+    MPSCNNNormalizationMeanAndVarianceState,
+    load,
+    read_only,
+)
 from mpsref.registry import Backend
 
 # --- images: one array, or a list of arrays that follow each other ----------------------------------------------------
@@ -59,8 +65,8 @@ from mpsref.registry import Backend
 Chunks = list[ImageArgument]
 
 
-def chunks_of(name: str, value: Any) -> Chunks:
-    """Return the images of a batch as one operand, or for a list of arrays (N, H, W, C) as one for each of them.
+def chunks_of(name: str, value: ImageLike) -> Chunks:
+    """Return the images of a batch as one chunk, or a list of arrays (N, H, W, C) as one chunk for each array.
 
     Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
     """
@@ -69,8 +75,8 @@ def chunks_of(name: str, value: Any) -> Chunks:
     return [image_arguments.source(name, value)]
 
 
-def is_list_of_arrays(value: Any) -> bool:
-    """Return whether this is a list of arrays, not a batch of image objects and no nested lists of numbers."""
+def is_list_of_arrays(value: object) -> TypeGuard[Sequence[Array]]:
+    """Return whether ``value`` is a list of arrays, not a batch of image objects or nested lists of numbers."""
     if not isinstance(value, (list, tuple)) or is_batch(value):
         return False
     return all(len(getattr(one, "shape", ())) == 4 for one in value)
@@ -98,11 +104,11 @@ def check_pairs(gradients: Chunks, sources: Chunks) -> None:
 
 
 def store(
-    compute: Callable[..., Array], images: Sequence[Array], given: ImageArgument | None, dtype: Any = None
+    compute: Callable[..., Array], images: Sequence[Array], given: ImageArgument | None, dtype: DType | None = None
 ) -> Array:
     """Return ``compute(*images, out=...)``, in the ``given`` destination or in a new image.
 
-    Images of several dtypes are computed on in the widest, and rounded once more when they are stored.
+    Images of several dtypes are converted to the widest one, and the result is rounded to that of the destination.
     """
     wanted = np.dtype(dtype or images[0].dtype).newbyteorder("=") if given is None else given.array.dtype
     wide = np.result_type(wanted, *images).newbyteorder("=")
@@ -117,17 +123,18 @@ def store(
     return given.array
 
 
-def destinations(name: str, value: Any, sources: Sequence[Chunks]) -> list[ImageArgument | None]:
-    """Return a destination, or ``None``, for each chunk of the last of ``sources``, whose shape it must have."""
+def destinations(name: str, value: ImageLike | None, sources: Sequence[Chunks]) -> list[ImageArgument | None]:
+    """Return a destination, or ``None``, for each chunk of the last of ``sources``; both have one shape."""
     chunks = sources[-1]
     if value is None or not chunks:
         return [None] * len(chunks)
-    single = not is_list_of_arrays(value)
-    names, values = ([name], [value]) if single else ([f"{name}[{k}]" for k in range(len(value))], list(value))
-    if len(values) != len(chunks):
-        raise ShapeError(f"{name} has {len(values)} parts and {chunks[0].name} {len(chunks)}; both must have as many")
+    named: list[tuple[str, ImageLike]] = [(name, value)]
+    if is_list_of_arrays(value):
+        named = [(f"{name}[{k}]", one) for k, one in enumerate(value)]
+    if len(named) != len(chunks):
+        raise ShapeError(f"{name} has {len(named)} parts and {chunks[0].name} {len(chunks)}; both must have as many")
     given: list[ImageArgument | None] = []
-    for key, one, chunk in zip(names, values, chunks, strict=True):
+    for (key, one), chunk in zip(named, chunks, strict=True):
         target = image_arguments.destination(key, one, [source for each in sources for source in each])
         if target.array.shape != chunk.array.shape:
             raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {chunk.array.shape}")
@@ -135,7 +142,7 @@ def destinations(name: str, value: Any, sources: Sequence[Chunks]) -> list[Image
     return given
 
 
-def refuse(kernel: Any, method: str, reason: str) -> UnsupportedError:
+def unavailable(kernel: MPSKernel, method: str, reason: str) -> UnsupportedError:
     """Return the error for a call that Apple's header marks as unavailable."""
     return UnsupportedError(f"{type(kernel).__name__}.{method} is unavailable: {reason}")
 
@@ -269,7 +276,8 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     def complete_sums(self) -> BatchGradientSums | None:
         """Return the sums for a gradient kernel; ``None`` with frozen statistics.
 
-        Raises ``OrderError`` unless they are over as many pixels as the statistics: a chunk was left out or came twice.
+        Raises ``OrderError`` unless they are over as many pixels as the statistics: otherwise a chunk is missing, or
+        was encoded twice.
         """
         if not self.count:
             return None
@@ -282,7 +290,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         return self._sums
 
     def write_statistics(self, statistics: BatchStatistics) -> None:
-        """Take the statistics of a batch so far; a batch that was used ends with it, and its sums go too."""
+        """Store the statistics of a batch so far; after a complete batch, reset the state first."""
         if self._statistics_used:
             self.reset()
         self._statistics = statistics._replace(mean=read_only(statistics.mean), m2=read_only(statistics.m2))
@@ -290,7 +298,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         self.written()
 
     def write_sums(self, sums: BatchGradientSums) -> None:
-        """Take the gradient sums of a batch so far; its statistics are complete."""
+        """Store the gradient sums of a batch so far, whose statistics are complete."""
         self._sums = sums._replace(dbeta=read_only(sums.dbeta), dgamma=read_only(sums.dgamma))
         self._sums_used, self._statistics_used = False, True
         self.written()
@@ -303,8 +311,8 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         """Mark the sums as used: a batch is complete."""
         self._sums_used = True
 
-    def statistics_in_force(self) -> tuple[Array, Array]:
-        """Return mean and variance of the batch, or those of the kernel; ``OrderError`` where it has none either."""
+    def current_statistics(self) -> tuple[Array, Array]:
+        """Return mean and variance of the batch, or else of the kernel; ``OrderError`` without either."""
         found = self._device()
         if found.mean is None or found.variance is None:
             raise OrderError(
@@ -314,7 +322,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         return found.mean, found.variance
 
     def _root(self) -> Array:
-        _, variance = self.statistics_in_force()
+        _, variance = self.current_statistics()
         with np.errstate(divide="ignore"):
             return np.asarray(1 / np.sqrt(variance + variance.dtype.type(self._kernel.epsilon)))
 
@@ -341,8 +349,8 @@ def neuron_of(descriptor: MPSNNNeuronDescriptor | None) -> Neuron | None:
     return None if descriptor is None or descriptor.neuron.type == "none" else descriptor.neuron
 
 
-def checked_state(name: str, value: Any, images: int) -> MPSCNNBatchNormalizationState:
-    """Return a batch's state, or the one that a list names for each image; ``TypeError`` for any other value."""
+def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatchNormalizationState:
+    """Return the state of a batch, also from a list with an entry for each image; ``TypeError`` for another value."""
     state = one_state(name, value, images)
     if not isinstance(state, MPSCNNBatchNormalizationState):
         raise TypeError(
@@ -361,29 +369,43 @@ def images_in(chunks: Chunks) -> int:
 class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
     """The statistics of a batch, added to a state in one call or in several: :meth:`BatchNormalization.statistics`.
 
-    The chunks of a batch may be of any size, also of different ones, and come in any order. All pixels of all images
-    count. There is no destination image, so ``encode`` is unavailable [doc].
+    The chunks of a batch may have different sizes and any order. The statistics are over all pixels of all images.
+    There is no destination image, so ``encode`` is unavailable [doc].
     """
 
     append_batch_barrier = True
-    """All chunks of a batch are to be finished before the normalization starts. Source: [doc]."""
+    """All chunks of a batch are finished before the normalization starts. Source: [doc]."""
 
-    def encode(self, *args: Any, **kwargs: Any) -> Any:
+    def encode(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
-        raise refuse(self, "encode", "it makes no image; use encode_batch(source_images, batch_normalization_state)")
+        raise unavailable(
+            self, "encode", "it makes no image; use encode_batch(source_images, batch_normalization_state)"
+        )
 
     def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
         self,
         source_images: ImageLike,
-        batch_normalization_state: Any,
+        batch_normalization_state: StateLike,
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> None:
         """Add the pixels of ``source_images`` to the statistics in the state.
 
-        They are an array (N, H, W, C), or a list of such arrays. A state whose statistics were used starts a new batch.
-        Without images nothing happens. On an error, ``ValueError`` or ``TypeError`` for values that do not fit,
-        ``OrderError`` for a committed ``command_buffer``, the state stays as it was.
+        Parameters
+        ----------
+        source_images : array_like (N, H, W, C), images, or list of arrays
+            All of a batch, or some chunks of it.
+        batch_normalization_state : MPSCNNBatchNormalizationState
+            The state of the batch. If its statistics were used, a new batch starts.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error changes the state.
+        OrderError
+            For a committed command buffer.
         """
         chunks = chunks_of("source_images", source_images)
         state = checked_state("batch_normalization_state", batch_normalization_state, images_in(chunks))
@@ -396,8 +418,8 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
             if seen is not None and images_in(chunks):
                 state.write_statistics(seen)
 
-    def _compute(self, *_: Any) -> None:
-        raise AssertionError("encode_batch does not go this way")
+    def _compute(self, *_: object) -> None:
+        raise AssertionError("encode_batch writes the state, not an image")
 
 
 @saved("data_source", "fused_neuron_descriptor")
@@ -435,7 +457,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     def __init__(
         self,
-        data_source: Any,
+        data_source: MPSCNNBatchNormalizationDataSource,
         fused_neuron_descriptor: MPSNNNeuronDescriptor | None = None,
         *,
         backend: str | Backend | None = None,
@@ -452,7 +474,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     @property
     def statistics(self) -> tuple[Array | None, Array | None]:
-        """Mean and variance in force, for inference, (C,) each, read-only; ``None`` for both without any."""
+        """Current mean and variance for inference, (C,) each, read-only; ``None`` for both without any."""
         return self._loaded.mean, self._loaded.variance
 
     @property
@@ -471,24 +493,39 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         self,
         source_image: ImageLike,
         destination_image: ImageLike | None = None,
-        batch_normalization_state: Any = None,
+        batch_normalization_state: StateLike | None = None,
         *,
-        destination_size: Any = None,
+        destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
         """Normalize ``source_image`` (N, H, W, C); return the destination, of the kind that was passed in.
 
-        With a ``batch_normalization_state`` the statistics in it are used, and count as used from then on; without one
-        those of the data source (``OrderError`` where it has none). A list of arrays gives a list. The destination has
-        the shape of the source. ``return_state`` and ``destination_state`` are unavailable [doc].
+        Parameters
+        ----------
+        source_image : array_like (N, H, W, C), images, or list of arrays
+            The images. A list of arrays gives a list.
+        destination_image : ndarray, images, or list of arrays, optional
+            It is overwritten, and must have the shape of the source.
+        batch_normalization_state : MPSCNNBatchNormalizationState, optional
+            The statistics to use, which completes its batch. By default those of the data source.
+        destination_size : tuple of int, optional
+            Height and width of a new destination, which must be those of the source.
+        return_state, destination_state
+            Unavailable [doc].
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
 
-        Nothing is written, and state and properties stay as they were, when an error is raised: ``ValueError`` or
-        ``TypeError`` for values that do not fit, ``OrderError`` for a committed ``command_buffer``.
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error changes an image, the state or a property.
+        OrderError
+            Without statistics, and for a committed command buffer.
         """
         if return_state or destination_state is not None:
-            raise refuse(self, "encode with a destination state", "make one with result_state_for_source_image()")
+            raise unavailable(self, "encode with a destination state", "make one with result_state_for_source_image()")
         chunks = chunks_of("source_image", source_image)
         state = None
         if batch_normalization_state is not None:
@@ -502,12 +539,12 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
         with Encoding(self, command_buffer):
             check_channels(chunks, self.number_of_feature_channels)
-            dtypes = [self._placed(one, destination_image, destination_size) for one in chunks]
+            dtypes = [self._destination_dtype(one, destination_image, destination_size) for one in chunks]
             require_defaults(self, *WHOLE)
             given = destinations("destination_image", destination_image, (chunks,))
-            mean, variance = self._in_force() if state is None else state.statistics_in_force()
+            mean, variance = self._stored_statistics() if state is None else state.current_statistics()
 
-            def compute(x: Array, out: Any = None) -> Array:
+            def compute(x: Array, out: Array | None = None) -> Array:
                 scale = self._loaded.gamma, self._loaded.beta
                 return self.function.forward(x, mean, variance, *scale, out=out, backend=self.backend)
 
@@ -523,7 +560,9 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     encode_batch = encode
 
-    def _placed(self, source: ImageArgument, destination_image: ImageLike | None, destination_size: Any) -> Any:
+    def _destination_dtype(
+        self, source: ImageArgument, destination_image: ImageLike | None, destination_size: PairLike | None
+    ) -> DType:
         """Return the dtype of a new destination, whose size must be that of the source."""
         size = source.array.shape[1:3]
         if destination_size is not None:
@@ -537,7 +576,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             raise ShapeError(f"the destination would have size {shape}; it must be that of the source, {size}")
         return dtype
 
-    def _in_force(self) -> tuple[Array, Array]:
+    def _stored_statistics(self) -> tuple[Array, Array]:
         mean, variance = self.statistics
         if mean is None or variance is None:
             raise OrderError(
@@ -546,18 +585,20 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             )
         return mean, variance
 
-    def _compute(self, *_: Any) -> None:
-        raise AssertionError("encode does not go this way")
+    def _compute(self, *_: object) -> None:
+        raise AssertionError("encode computes one chunk at a time")
 
     # --- states ---
 
     def result_state_for_source_image(
-        self, source_image: ImageLike, source_states: Any = None, destination_image: ImageLike | None = None
+        self,
+        source_image: ImageLike,
+        source_states: Sequence[MPSState] | None = None,
+        destination_image: ImageLike | None = None,
     ) -> MPSCNNBatchNormalizationState:
         """Return a new state for a batch, of which ``source_image`` may be any chunk.
 
-        ``source_states`` has no state, as no other kernel's goes in. Raises ``ValueError`` or ``TypeError`` for images
-        that do not fit.
+        ``source_states`` must be empty or ``None``. Raises ``ValueError`` or ``TypeError`` for images that do not fit.
         """
         if source_states is not None and len(source_states):
             raise ValueError(f"source_states has {len(source_states)} states; {type(self).__name__} takes none")
@@ -581,20 +622,22 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         self._replace(mean=new.mean, variance=new.variance)
 
     def reload_mean_and_variance(
-        self, mean_and_variance_state: Any, command_buffer: MPSCommandBuffer | None = None
+        self,
+        mean_and_variance_state: MPSCNNNormalizationMeanAndVarianceState,
+        command_buffer: MPSCommandBuffer | None = None,
     ) -> None:
-        """Take mean and variance from a state; as :meth:`reload_gamma_and_beta` does."""
+        """Read mean and variance from a state; otherwise as :meth:`reload_gamma_and_beta`."""
         mean, variance = self._from_state("mean_and_variance", mean_and_variance_state, command_buffer)
         self._replace(mean=mean, variance=variance)
 
-    def reload_data_source(self, data_source: Any) -> None:
-        """Take another data source, and all four vectors from it; epsilon stays. Deprecated by Apple [doc]."""
+    def reload_data_source(self, data_source: MPSCNNBatchNormalizationDataSource) -> None:
+        """Replace the data source and load its vectors; epsilon stays. Deprecated by Apple [doc]."""
         self._reload_data_source(data_source)
 
     # --- archives ---
 
-    def saved_values(self) -> dict[str, Any]:
-        """Return what is saved: the data source if it can be and has the vectors in force, else one with them."""
+    def saved_values(self) -> dict[str, object]:
+        """Return the values to save: the data source if it has the current vectors, else a new one with them."""
         values = super().saved_values()
         loaded = dataclasses.replace(self._loaded, epsilon=self.epsilon)
         if _can_be_saved(self.data_source):
@@ -609,7 +652,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         return f"<{type(self).__name__}: {self._description()}, epsilon={self.epsilon!r}, neuron={neuron!r}>"
 
 
-def _can_be_saved(data_source: Any) -> bool:
+def _can_be_saved(data_source: object) -> bool:
     """Return whether the class of a data source is registered for saving."""
     try:
         return isinstance(data_source, SecureCoding) and bool(data_source.saved_values())

@@ -15,12 +15,12 @@
 >>> state.gradient_for_gamma.tolist(), state.gradient_for_beta.tolist()
 ([3.5], [10.0])
 
-Both kernels have the fused neuron of the forward kernel, whose slope comes first; gamma, beta and epsilon are those
-that the state's kernel has at the encode. The statistics gradient kernel produces the gradients of gamma and beta: they
-are the sums that the gradient needs [choice: Apple's texts name both kernels].
+Both kernels have the fused neuron of the forward kernel, and multiply by its derivative first; gamma, beta and epsilon
+are those of the forward kernel at the time of the encode. The statistics gradient kernel computes the gradients of
+gamma and beta, which are the sums that the gradient needs [choice: Apple's texts name both kernels].
 
-In a program in which a gradient step reads its state, the node normalizes with the statistics of the batch; otherwise,
-for inference, with those of its data source. ``flags`` overrides that.
+A node normalizes with the statistics of the batch if a gradient step of the graph reads its state, otherwise with those
+of its data source; ``flags`` overrides that.
 
 Source: ``MPSCNNBatchNormalization.h``, ``MPSNNGraphNodes.h`` [doc].
 """
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mpsref.arguments.arrays import Array
 from mpsref.errors import OrderError
@@ -47,8 +47,8 @@ from mpsref.mps.batch_normalization import (
     images_in,
     is_list_of_arrays,
     neuron_of,
-    refuse,
     store,
+    unavailable,
 )
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
@@ -56,6 +56,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.state import StateLike
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.graph.nodes import Call, Step
@@ -78,7 +79,7 @@ WHOLE = (
     "kernel_offset_y",
     *(f"{side}_{name}" for side in ("primary", "secondary") for name in SIDES),
 )
-"""The properties that must keep their defaults: the gradient of a part of the pixels is not documented."""
+"""The properties that must keep their defaults: the gradient for a region of an image is not documented."""
 
 
 class _BatchGradientKernel(MPSCNNGradientKernel):
@@ -99,8 +100,8 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
         fix(self, fused_neuron_descriptor=fused_neuron_descriptor)
         super().__init__(backend=backend, **properties)
 
-    def _taken(
-        self, source_gradient: ImageLike, source_image: ImageLike, given: Any
+    def _arguments(
+        self, source_gradient: ImageLike, source_image: ImageLike, given: StateLike | None
     ) -> tuple[Chunks, Chunks, MPSCNNBatchNormalizationState]:
         """Return the chunks of both images and the state, checked."""
         gradients, sources = chunks_of("source_gradient", source_gradient), chunks_of("source_image", source_image)
@@ -115,59 +116,69 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
             )
         return gradients, sources, state
 
-    def _vectors(self, state: MPSCNNBatchNormalizationState) -> Mapping[str, Any]:
-        """Return the vectors for the functional forms."""
-        mean, variance = state.statistics_in_force()
-        gamma, beta = state.batch_normalization.scale
-        return {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
+    def _vectors(self, state: MPSCNNBatchNormalizationState) -> tuple[Array, Array, Array, Array]:
+        """Return mean, variance, gamma and beta."""
+        return *state.current_statistics(), *state.batch_normalization.scale
 
-    def _compute(self, *_: Any) -> None:
-        raise AssertionError("encode does not go this way")
+    def _compute(self, *_: object) -> None:
+        raise AssertionError("encode computes one chunk at a time")
 
 
 @saved("fused_neuron_descriptor")
 class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     """The sums that the gradient of a batch needs, added to a state: :meth:`BatchNormalization.statistics_gradient`.
 
-    One call or several, in any order, over exactly the images that the statistics are of. The summands are
-    ``g' = g * f'(z)`` and ``g' * xhat`` with the final statistics of the batch, so this comes after all of them. There
-    is no destination image: the encodes of :class:`MPSCNNGradientKernel` are unavailable [doc].
+    It is encoded once for each chunk of the batch, in any order. The summands are ``g' = g * f'(z)`` and ``g' * xhat``
+    with the final statistics of the batch, which must be complete. There is no destination image: the encodes of
+    :class:`MPSCNNGradientKernel` are unavailable [doc].
     """
 
     append_batch_barrier = True
-    """All chunks of a batch are to be finished before the gradient starts [choice, as for the statistics]."""
+    """All chunks of a batch are finished before the gradient starts [choice, as for the statistics]."""
 
-    def encode(self, *args: Any, **kwargs: Any) -> Any:
+    def encode(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
-        raise refuse(self, "encode", f"it makes no image; use {BATCH_FORM}")
+        raise unavailable(self, "encode", f"it makes no image; use {BATCH_FORM}")
 
     def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
         self,
         source_gradients: ImageLike,
         source_images: ImageLike,
-        batch_normalization_state: Any = None,
+        batch_normalization_state: StateLike | None = None,
         destination_gradients: ImageLike | None = None,
         *,
-        gradient_states: Any = None,
+        gradient_states: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> None:
-        """Add the sums over ``source_gradients`` to the state; ``source_images`` are those of the forward pass.
+        """Add the sums over ``source_gradients`` to the state.
 
-        Both are arrays (N, H, W, C) of one shape, or lists of such arrays. A state whose sums were used starts new
-        ones. Without statistics of a batch, those of the kernel count (frozen statistics). Without images nothing
-        happens. ``gradient_states`` and ``destination_gradients`` are unavailable [doc].
+        Parameters
+        ----------
+        source_gradients, source_images : array_like (N, H, W, C), images, or list of arrays
+            The gradient of the forward result, and the images of the forward pass, of equal shapes.
+        batch_normalization_state : MPSCNNBatchNormalizationState
+            The state of the batch. If its sums were used, new sums start. Without statistics of a batch, those of the
+            forward kernel are used (frozen statistics).
+        destination_gradients, gradient_states
+            Unavailable [doc].
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
 
-        The state stays as it was on an error: ``ValueError`` or ``TypeError`` for illegal values, ``OrderError``
-        where there are no statistics, or for a committed ``command_buffer``.
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error changes the state.
+        OrderError
+            Without statistics, and for a committed command buffer.
         """
         if gradient_states is not None or destination_gradients is not None:
-            raise refuse(self, "encode_batch with gradient states or destinations", f"use {BATCH_FORM}")
-        gradients, sources, state = self._taken(source_gradients, source_images, batch_normalization_state)
+            raise unavailable(self, "encode_batch with gradient states or destinations", f"use {BATCH_FORM}")
+        gradients, sources, state = self._arguments(source_gradients, source_images, batch_normalization_state)
         with Encoding(self, command_buffer):
             require_defaults(self, *WHOLE)
             vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.sums_so_far()
             for g, x in zip(gradients, sources, strict=True):
-                sums = function.statistics_gradient(g.array, x.array, **vectors, state=sums, backend=self.backend)
+                sums = function.statistics_gradient(g.array, x.array, *vectors, state=sums, backend=self.backend)
             if sums is not None and images_in(sources):
                 state.write_sums(sums)
 
@@ -179,39 +190,54 @@ BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_
 class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
     """The gradient for the source images, from the sums in a state: :meth:`BatchNormalization.gradient`.
 
-    It may be called for each image, for chunks of the batch or for all of it, in any order, as often as wanted.
+    It may be encoded for single images, for chunks of the batch or for all of it, in any order and repeatedly.
     """
 
     def encode(  # type: ignore[override]  # as Apple's, with a state of its own kind
         self,
         source_gradient: ImageLike,
         source_image: ImageLike,
-        batch_normalization_state: Any = None,
+        batch_normalization_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         *,
-        gradient_state: Any = None,
+        gradient_state: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
         """Return the gradient for ``source_image``, of the kind that ``source_gradient`` is.
 
-        ``gradient_state`` is another name for ``batch_normalization_state``. The statistics gradient kernel must have
-        seen as many pixels as the statistics are of (``OrderError``); where the state has no statistics of a batch,
-        mean and variance are constants, those of the kernel, and no sums are needed. Lists of arrays give a list.
+        Parameters
+        ----------
+        source_gradient, source_image : array_like (N, H, W, C), images, or list of arrays
+            The gradient of the forward result, and the images of the forward pass, of equal shapes. Lists of arrays
+            give a list.
+        batch_normalization_state : MPSCNNBatchNormalizationState
+            The state of the batch, with sums over all of its pixels. Without statistics of a batch, mean and variance
+            are constants, those of the forward kernel, and no sums are needed.
+        destination_gradient : ndarray, images, or list of arrays, optional
+            It is overwritten, and must have the shape of the source.
+        gradient_state : MPSCNNBatchNormalizationState
+            Another name of ``batch_normalization_state``.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
 
-        Nothing is written, and state and properties stay as they were, when an error is raised: ``ValueError`` or
-        ``TypeError`` for values that do not fit, ``OrderError`` also for a committed ``command_buffer``.
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error changes an image, the state or a property.
+        OrderError
+            Without statistics or with incomplete sums, and for a committed command buffer.
         """
         if batch_normalization_state is not None and gradient_state is not None:
             raise TypeError("batch_normalization_state and gradient_state are both given; they are the same: pass one")
         given_state = batch_normalization_state if gradient_state is None else gradient_state
-        gradients, sources, state = self._taken(source_gradient, source_image, given_state)
+        gradients, sources, state = self._arguments(source_gradient, source_image, given_state)
         with Encoding(self, command_buffer):
             require_defaults(self, *WHOLE)
             given = destinations("destination_gradient", destination_gradient, (gradients, sources))
             vectors, function, sums = self._vectors(state), state.batch_normalization.function, state.complete_sums()
 
-            def compute(g: Array, x: Array, out: Any = None) -> Array:
-                return function.gradient(g, x, **vectors, sums=sums, out=out, backend=self.backend)
+            def compute(g: Array, x: Array, out: Array | None = None) -> Array:
+                return function.gradient(g, x, *vectors, sums=sums, out=out, backend=self.backend)
 
             results = []
             for g, x, target in zip(gradients, sources, given, strict=True):
@@ -237,7 +263,7 @@ class MPSCNNBatchNormalizationFlags(Enumeration):
     Never = 2
 
 
-def _flags(name: str, value: Any) -> MPSCNNBatchNormalizationFlags:
+def _flags(name: str, value: object) -> MPSCNNBatchNormalizationFlags:
     """Check the flags: a member, its number, or a name in lower case; "automatic" is the default."""
     return member(name, "default" if value == "automatic" else value, MPSCNNBatchNormalizationFlags)
 
@@ -247,8 +273,11 @@ class _Parameters(NormalizationParameters):
 
     pairs = "gamma_and_beta", "mean_and_variance"
     updates_together = True
+    kernel: MPSCNNBatchNormalization
 
-    def _update_together(self, joint: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
+    def _update_together(
+        self, joint: Callable[..., Callable[[], object]], step_state: Mapping[str, Any]
+    ) -> Callable[[], None]:
         dbeta, dgamma = step_state["gradients"]
         statistics = step_state.get("statistics")
         later = joint((dgamma, dbeta), None if statistics is None else (statistics.mean, step_state["variance"]))
@@ -263,14 +292,12 @@ class _Parameters(NormalizationParameters):
         return change
 
     def arrays(self) -> Mapping[str, Array | None]:
-        """Return gamma, beta, mean and variance in force."""
-        assert isinstance(self.kernel, MPSCNNBatchNormalization)
+        """Return the current gamma, beta, mean and variance."""
         mean, variance = self.kernel.statistics
         return {**super().arrays(), "mean": mean, "variance": variance}
 
     def state(self, step_state: Mapping[str, Any]) -> MPSCNNBatchNormalizationState:
         """Return a synchronized state with the gradients of one run."""
-        assert isinstance(self.kernel, MPSCNNBatchNormalization)
         state = MPSCNNBatchNormalizationState(self.kernel, self.record(step_state["shapes"], {}))
         if "statistics" in step_state:
             state.write_statistics(step_state["statistics"])
@@ -282,9 +309,9 @@ class _Parameters(NormalizationParameters):
 
 
 class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
-    """The gradient of batch normalization: for its source, and, in its state, for gamma and beta.
+    """The gradients of batch normalization for its source, and in its state for gamma and beta.
 
-    Stored statistics are constants: no gradient goes through them [choice].
+    Statistics of a data source are constants, which have no gradient [choice].
     """
 
     def _methods(self, step: Step) -> Sequence[str]:

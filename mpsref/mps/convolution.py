@@ -25,14 +25,25 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from mpsref.arguments.arrays import Array, Shape
+from numpy.typing import DTypeLike
+
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import effective_offset
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import WeightedSpec
-from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiasesState, load
-from mpsref.mps.convolution_descriptor import MPSNNConvolutionAccumulatorPrecisionOption, precision
+from mpsref.mps.convolution_data_source import (
+    LoadedWeights,
+    MPSCNNConvolutionDataSource,
+    MPSCNNConvolutionWeightsAndBiasesState,
+    load,
+)
+from mpsref.mps.convolution_descriptor import (
+    MPSCNNConvolutionDescriptor,
+    MPSNNConvolutionAccumulatorPrecisionOption,
+    precision,
+)
 from mpsref.mps.convolution_kernel import (
     DATA,
     WEIGHTS,
@@ -79,12 +90,25 @@ def convolution(source: SourceProperties, offset: Pair, groups: int, neuron: Neu
 class MPSCNNConvolution(ForwardWeightedKernel):
     """Convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.Convolution`.
 
-    Taps are not flipped, and the fused neuron comes after the biases. With a sub-pixel descriptor the result is
-    rearranged to (N, r * OH, r * OW, Co / r**2). ``encode(..., return_state=True)`` returns a
-    :class:`MPSCNNConvolutionGradientState`. Parameters: a ``data_source``, ``backend``, and properties by name.
-    """
+    Weights are not rotated, and the fused neuron is applied after the biases. With a sub-pixel descriptor the result is
+    rearranged to (N, r * OH, r * OW, Co / r**2).
 
-    state_class = MPSCNNConvolutionGradientState
+    Parameters
+    ----------
+    data_source : MPSCNNConvolutionDataSource
+        The source of descriptor, weights and biases.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of other properties, by name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a data source, or a descriptor, that does not fit.
+    OrderError
+        If ``load`` of the data source fails.
+    """
 
     @property
     def sub_pixel_scale_factor(self) -> int:
@@ -96,14 +120,14 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         offset = source.offset.y, source.offset.x
         return convolution(source, offset, self._loaded.descriptor.effective_groups, self._neuron)
 
-    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, Any]:
+    def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
         n, height, width, channels = shape
         factor = self.sub_pixel_scale_factor
         return super()._described(sources, (n, height * factor, width * factor, channels))
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         factor, function = self.sub_pixel_scale_factor, self._spec()
-        arguments = parts[0], self._functional_weights, self._loaded.biases
+        arguments = images[0], self._functional_weights, self._loaded.biases
         target = destination[region]
         if factor == 1:
             function.forward(*arguments, region.size, out=target, backend=self.backend)
@@ -133,24 +157,24 @@ def rearranged(image: Array, factor: int) -> Array:
 class MPSCNNConvolutionGradient(WeightedGradientKernel):
     """The gradient of :class:`MPSCNNConvolution`, from g (N, OH, OW, Co) and the source (N, H, W, Ci) to (N, H, W, Ci).
 
-    The gradient for the data depends on ``primary_offset`` and ``kernel_offset_x/y`` alone, through their effective
-    offset; the one for the weights on ``secondary_offset``, which is the *left edge* of the first window [choice], and
-    ``secondary_edge_mode``. A state sets all of them.
+    The gradient for the data depends on the effective offset of ``primary_offset`` and ``kernel_offset_x/y``; the
+    gradient for the weights on ``secondary_offset``, which is the left edge of the first window [choice], and on
+    ``secondary_edge_mode``. A state sets all of them. The parameters are those of :class:`MPSCNNConvolution`.
     """
 
     forward_class = MPSCNNConvolution
 
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+    def _family_configuration(self, state: MPSCNNConvolutionGradientState) -> Mapping[str, object]:
         offset, (y, x) = state.source.offset, state.source.windows
         return {"secondary_offset": offset._replace(x=offset.x - x.center, y=offset.y - y.center)}
 
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSCNNConvolutionGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
         self._check_edge_modes({self.secondary_edge_mode} | ({state.source.edge_mode} if state is not None else set()))
         return super()._run_with_state(state, sources, given, shape, dtype)
@@ -169,7 +193,7 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
         return convolution(source, offset, self._loaded.descriptor.effective_groups)
 
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        """Write the gradient for a forward pass with the offset that the effective offset stands for."""
+        """Write the gradient for a forward pass with the offset that belongs to the effective offset."""
         source = self._source_properties(0)
         function = convolution(source, self._forward_offset(), self._loaded.descriptor.effective_groups)
         shape = g.shape[0], *region.size, shape[3]
@@ -192,28 +216,28 @@ class MPSCNNConvolutionGradientStateNode(MPSNNGradientStateNode):
     """The state of a convolution."""
 
 
-class _Weights(NodeParameters):
-    """The weights of one convolution in one graph: those of a kernel that has loaded them."""
+class WeightParameters(NodeParameters):
+    """The weights of one convolution in one graph, loaded by a kernel."""
 
     kernel: ForwardWeightedKernel
     callback_names: ClassVar = {MPSNNTrainingStyle.GPU: ("update",), MPSNNTrainingStyle.CPU: ("update_cpu",)}
     updates_together = True
 
     def arrays(self) -> Mapping[str, Array | None]:
-        """Return weights and biases in force."""
+        """Return the current weights and biases."""
         return {"weights": self.kernel._functional_weights, "biases": self.kernel._loaded.biases}
 
     @property
-    def form(self) -> Any:
+    def form(self) -> MPSCNNConvolutionDescriptor:
         """The descriptor; its fused neuron may change with a reload."""
         return self.kernel._loaded.descriptor
 
-    def snapshot(self) -> Any:
-        """Return the weights in force."""
+    def snapshot(self) -> LoadedWeights:
+        """Return the current weights."""
         return self.kernel._loaded
 
-    def restore(self, before: Any) -> None:
-        """Put them back."""
+    def restore(self, before: LoadedWeights) -> None:
+        """Restore the weights."""
         self.kernel._loaded = before
 
     def reload(self) -> None:
@@ -223,14 +247,16 @@ class _Weights(NodeParameters):
     def state(self, step_state: Mapping[str, Any]) -> MPSCNNConvolutionGradientState:
         """Return a synchronized state with the gradients of one run."""
         known = self.record(step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
-        state: MPSCNNConvolutionGradientState = self.kernel.state_class(known)  # type: ignore[assignment]
+        state = self.kernel.state_class(known)
         if "gradients" in step_state:
             dw, db = step_state["gradients"]
             state.accumulate(dw, db, dw.dtype)
         state.synchronize()
         return state
 
-    def _update_together(self, joint: Any, step_state: Mapping[str, Any]) -> Callable[[], None]:
+    def _update_together(
+        self, joint: Callable[..., Callable[[], object]], step_state: Mapping[str, Any]
+    ) -> Callable[[], None]:
         later = joint(step_state["gradients"])
 
         def change() -> None:
@@ -258,7 +284,7 @@ class _Weights(NodeParameters):
 
 
 class MPSCNNConvolutionGradientNode(TrainableGradientNode):
-    """The gradient of a convolution: for its source, and, in its state, for weights and biases.
+    """The gradients of a convolution for its source, and in its state for weights and biases.
 
     Parameters
     ----------
@@ -283,7 +309,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         source_gradient: MPSNNImageNode,
         source_image: MPSNNImageNode,
         gradient_state: MPSNNStateNode,
-        weights: Any = None,
+        weights: MPSCNNConvolutionDataSource | None = None,
         **properties: Any,
     ) -> None:
         super().__init__(source_gradient, source_image, gradient_state, **properties)
@@ -292,7 +318,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         _check_trainable(self.data_source, type(self.forward))
 
     @property
-    def data_source(self) -> Any:
+    def data_source(self) -> MPSCNNConvolutionDataSource:
         """The data source of the weights."""
         forward = self.forward
         assert isinstance(forward, MPSCNNConvolutionNode)
@@ -304,7 +330,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
             return forward
         node = self.forward
         assert isinstance(node, MPSCNNConvolutionNode)
-        own = _Weights(node.kernel_class(self._weights), self.name)
+        own = WeightParameters(node.kernel_class(self._weights), self.name)
         mine, theirs = (one.arrays()["weights"] for one in (own, forward))
         assert mine is not None
         assert theirs is not None
@@ -325,8 +351,8 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         return call.spec.gradient_data(g, weights, x.shape, backend=call.backend)  # type: ignore[no-any-return]
 
 
-def _check_trainable(data_source: Any, kind: type[MPSCNNConvolutionNode]) -> None:
-    """Refuse a data source whose descriptor has no gradient: with a fused neuron, for example."""
+def _check_trainable(data_source: MPSCNNConvolutionDataSource, kind: type[MPSCNNConvolutionNode]) -> None:
+    """Raise ``ValueError`` for a data source whose descriptor has no gradient, for example with a fused neuron."""
     loaded = load(data_source)
     if loaded.descriptor.neuron is not None:
         raise ValueError(
@@ -342,14 +368,24 @@ def _check_trainable(data_source: Any, kind: type[MPSCNNConvolutionNode]) -> Non
 
 
 class _Details(NamedTuple):
-    """The properties of the forward kernel for a state, and the result pixels of one window along each axis."""
+    """The properties of the forward kernel for its state, and the sub-pixel factor."""
 
     source: SourceProperties
     sub_pixel_factor: int
 
 
 class MPSCNNConvolutionNode(WeightedNode):
-    """Convolution with the ``weights`` of a data source, which is not read before a graph is compiled."""
+    """Convolution.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    weights : MPSCNNConvolutionDataSource
+        The source of descriptor, weights and biases, which is read when a graph is compiled.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     kind = "conv"
     spec_class: ClassVar[type[Spec] | None] = Convolution
@@ -363,7 +399,7 @@ class MPSCNNConvolutionNode(WeightedNode):
 
     data_source = WeightedKernel.data_source
 
-    def __init__(self, source: MPSNNImageNode, weights: Any, **properties: Any) -> None:
+    def __init__(self, source: MPSNNImageNode, weights: MPSCNNConvolutionDataSource, **properties: Any) -> None:
         fix(self, data_source=weights)
         super().__init__((source,), **properties)
 
@@ -372,11 +408,11 @@ class MPSCNNConvolutionNode(WeightedNode):
         """The same as ``result_state``."""
         return self._state
 
-    def _load(self) -> _Weights:
-        return _Weights(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
+    def _load(self) -> WeightParameters:
+        return WeightParameters(self.kernel_class(self.data_source, padding=self.padding_policy), self.name)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        kernel: ForwardWeightedKernel = copy.copy(parameters.kernel)
+    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
+        kernel = copy.copy(parameters.kernel)
         shape = kernel.infer_padding(shapes[0])
         return self._bound(kernel, kernel._spec(), shape)
 

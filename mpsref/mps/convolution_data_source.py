@@ -5,8 +5,8 @@
 >>> source.weights().shape, source.bias_terms()
 ((1, 1, 3, 1), array([0.5], dtype=float32))
 
-A kernel loads its weights in one sequence of calls. 8-bit weights are decoded, a batch normalization for inference is
-folded in, and the result is rounded once to the kernel's weight type; all in float64 until then [choice].
+A kernel loads its weights in one sequence of calls. It decodes 8-bit weights and folds a batch normalization for
+inference into them, in float64, and rounds the result once to its weight type [choice].
 
 Source: ``MPSCNNConvolutionDataSource``, ``MPSCNNConvolutionWeightsAndBiasesState`` in ``MPSCNNConvolution.h`` [doc];
 the order of the calls [choice].
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
@@ -50,9 +51,9 @@ class MPSCNNConvolutionDataSource(Protocol):
     """
 
     def load(self) -> bool:
-        """Make the data ready; ``False`` says that this failed."""
+        """Make the data ready; return whether that succeeded."""
 
-    def data_type(self) -> Any:
+    def data_type(self) -> DTypeLike:
         """Return the dtype of the weights: "uint8", "float16" or "float32"."""
 
     def descriptor(self) -> MPSCNNConvolutionDescriptor:
@@ -62,7 +63,7 @@ class MPSCNNConvolutionDataSource(Protocol):
         """Return the weights in the order of ``descriptor().weights_shape``, shaped like that or flat."""
 
     def bias_terms(self) -> Array | None:
-        """Return the biases, float32 (Co,) whatever the weights are, or ``None``."""
+        """Return the biases, float32 (Co,), or ``None``."""
 
     def label(self) -> str | None:
         """Return a name, or ``None``."""
@@ -73,10 +74,10 @@ class MPSCNNConvolutionDataSource(Protocol):
 
 @secure_coding(version=1, arguments=("descriptor", "weights", "biases", "kernel_weights_data_type", "label"))
 class ArrayConvolutionDataSource(SecureCoding):
-    """A data source that holds float32 arrays; kernels round them to ``kernel_weights_data_type``.
+    """A data source with float32 arrays, which kernels round to ``kernel_weights_data_type``.
 
-    ``weights_array`` and ``biases_array`` are float32 copies of the arguments, and may be changed: a reload of a kernel
-    reads them again. Kernels check them, and the descriptor, when they load.
+    ``weights_array`` and ``biases_array`` are float32 copies of the arguments, and may be changed: a kernel reads them
+    again when it reloads. Kernels check them, and the descriptor, when they load.
 
     Parameters
     ----------
@@ -100,9 +101,9 @@ class ArrayConvolutionDataSource(SecureCoding):
     def __init__(
         self,
         descriptor: MPSCNNConvolutionDescriptor,
-        weights: Any,
-        biases: Any = None,
-        kernel_weights_data_type: Any = "float32",
+        weights: ArrayLike,
+        biases: ArrayLike | None = None,
+        kernel_weights_data_type: DTypeLike = "float32",
         label: str | None = None,
     ) -> None:
         if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
@@ -137,7 +138,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         """Return ``biases_array``."""
         return self.biases_array
 
-    def kernel_weights_data_type(self) -> Any:
+    def kernel_weights_data_type(self) -> DTypeLike:
         """Return the type that kernels round the weights to."""
         return self._kernel_weights_data_type
 
@@ -153,7 +154,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         arrays = self.weights_array, self.biases_array
         return type(self)(self._descriptor.copy(), *arrays, self._kernel_weights_data_type, self._label)
 
-    def saved_values(self) -> dict[str, Any]:
+    def saved_values(self) -> dict[str, object]:
         """Return the values to save; arrays flat."""
         biases = self.biases_array
         return {
@@ -175,7 +176,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         return f"<{type(self).__name__}: weights {self.weights_array.shape}, {biases}>"
 
 
-def _numbers(name: str, value: Any) -> Array:
+def _numbers(name: str, value: ArrayLike) -> Array:
     """Return a float32 copy of an array of real numbers."""
     try:
         array = np.asarray(value)
@@ -193,7 +194,7 @@ KERNEL_TYPES = ("float16", "float32")
 
 @dataclass(frozen=True, eq=False)
 class LoadedWeights:
-    """The weights of a kernel, rounded and with everything folded in; the arrays are read-only."""
+    """The weights of a kernel, decoded, folded and rounded; the arrays are read-only."""
 
     descriptor: MPSCNNConvolutionDescriptor
     """A copy of its own."""
@@ -221,7 +222,7 @@ class LoadedWeights:
     __hash__ = None  # type: ignore[assignment]
 
 
-def load(source: Any) -> LoadedWeights:
+def load(source: MPSCNNConvolutionDataSource) -> LoadedWeights:
     """Run the load sequence of a data source; return copies of its values.
 
     Raises ``TypeError`` for a missing method and for arrays of another dtype than announced, ``OrderError`` if
@@ -296,7 +297,7 @@ def shaped(name: str, array: Array, shape: Shape) -> Array:
     raise ShapeError(message)
 
 
-def _type_name(method: str, value: Any, legal: tuple[str, ...]) -> str:
+def _type_name(method: str, value: DTypeLike, legal: tuple[str, ...]) -> str:
     """Return the name of a dtype that a method returned, one of the legal ones."""
     try:
         name = np.dtype(value).name if value is not None else "None"
@@ -307,7 +308,7 @@ def _type_name(method: str, value: Any, legal: tuple[str, ...]) -> str:
     return name
 
 
-def _checked(descriptor: Any) -> MPSCNNConvolutionDescriptor:
+def _checked(descriptor: object) -> MPSCNNConvolutionDescriptor:
     if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
         raise TypeError(
             f"data_source.descriptor() returned a {type(descriptor).__name__}; "
@@ -317,7 +318,7 @@ def _checked(descriptor: Any) -> MPSCNNConvolutionDescriptor:
     return descriptor.copy()
 
 
-def _array(method: str, value: Any, dtype: str) -> Array:
+def _array(method: str, value: object, dtype: str) -> Array:
     """Return the value of a method as an array, which must have this dtype."""
     array = np.asarray(value)
     if array.dtype.newbyteorder("=").name != dtype:
@@ -327,7 +328,7 @@ def _array(method: str, value: Any, dtype: str) -> Array:
     return array
 
 
-def _biases(value: Any, channels: int) -> Array:
+def _biases(value: object, channels: int) -> Array:
     array = _array("bias_terms()", value, "float32")
     if array.shape != (channels,):
         raise ShapeError(
@@ -336,13 +337,13 @@ def _biases(value: Any, channels: int) -> Array:
     return array
 
 
-def _optional(source: Any, name: str) -> list[Callable[[], Any]]:
-    """Return the method, if the data source has it."""
+def _optional(source: object, name: str) -> list[Callable[[], Any]]:
+    """Return a list with the method, empty if the data source does not have it."""
     method = getattr(source, name, None)
     return [method] if callable(method) else []
 
 
-def _kernel_type(source: Any, data_type: str) -> str:
+def _kernel_type(source: object, data_type: str) -> str:
     methods = _optional(source, "kernel_weights_data_type")
     name = "kernel_weights_data_type"
     kernel_type = _type_name(name, methods[0](), KERNEL_TYPES) if methods else "float16"
@@ -357,7 +358,7 @@ def _as_float64(weights: Array) -> Array:
     return weights.astype(np.float64)
 
 
-def _decoder(source: Any, descriptor: MPSCNNConvolutionDescriptor) -> Callable[[Array], Array]:
+def _decoder(source: object, descriptor: MPSCNNConvolutionDescriptor) -> Callable[[Array], Array]:
     """Return the function that decodes 8-bit weights. Source: both formulas [doc]."""
     methods = _optional(source, "weights_quantization_type")
     name = "data_source.weights_quantization_type()"
@@ -376,7 +377,7 @@ def _decoder(source: Any, descriptor: MPSCNNConvolutionDescriptor) -> Callable[[
     )
 
 
-def _table(source: Any, name: str, shape: Shape) -> Array:
+def _table(source: object, name: str, shape: Shape) -> Array:
     """Return a float32 table that 8-bit weights need, in float64."""
     values = [method() for method in _optional(source, name)]
     if not values or values[0] is None:
@@ -388,7 +389,7 @@ def _table(source: Any, name: str, shape: Shape) -> Array:
 
 
 class ConvolutionBuffers(NamedTuple):
-    """The read-only arrays that a kernel on the device reads."""
+    """Read-only weights and biases, as kernels read them."""
 
     weights: Array
     """In the shape of the layout: output channel, row, column, input channel of the group."""
@@ -397,10 +398,10 @@ class ConvolutionBuffers(NamedTuple):
 
 
 class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
-    """The weights and biases of a convolution, for kernels; the host reads them after a synchronization.
+    """The weights and biases of a convolution.
 
-    Kernels export and reload it, optimizers write it, with :meth:`device_read` and :meth:`device_write` in the order in
-    which they are encoded.
+    Kernels export and reload the state and optimizers write it, with :meth:`device_read` and :meth:`device_write`, in
+    the order in which they are encoded. The host reads it after :meth:`synchronize`.
 
     Parameters
     ----------
@@ -429,8 +430,8 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
     def __init__(
         self,
-        weights: Any,
-        biases: Any = None,
+        weights: MPSCNNConvolutionDescriptor | ArrayLike,
+        biases: ArrayLike | None = None,
         descriptor: MPSCNNConvolutionDescriptor | None = None,
         *,
         weights_offset: int = 0,
@@ -448,17 +449,17 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
             made = np.zeros(weights.weights_shape, np.float32), np.zeros(channels, np.float32)
             self._buffers = ConvolutionBuffers(*map(immutable, made))
             return
-        weights = _buffer("weights", weights)
-        biases = None if biases is None else _buffer("biases", biases)
+        w = _buffer("weights", weights)
+        b = None if biases is None else _buffer("biases", biases)
         if descriptor is not None:
             descriptor.check()
-            weights = _part("weights", weights, self._weights_offset, descriptor.weights_shape)
-            if biases is not None:
-                biases = _part("biases", biases, self._biases_offset, (descriptor.output_feature_channels,))
+            w = _from_offset("weights", w, self._weights_offset, descriptor.weights_shape)
+            if b is not None:
+                b = _from_offset("biases", b, self._biases_offset, (descriptor.output_feature_channels,))
         elif weights_offset or biases_offset:
             raise ValueError("weights_offset and biases_offset need a descriptor, which says how many numbers follow")
         self._buffers = ConvolutionBuffers(
-            immutable(np.array(weights, order="C")), None if biases is None else immutable(np.array(biases, order="C"))
+            immutable(np.array(w, order="C")), None if b is None else immutable(np.array(b, order="C"))
         )
 
     @classmethod
@@ -471,7 +472,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
-        """Return a state for one command buffer: here the same as one from the descriptor, as nothing expires."""
+        """Return a state of zeros for one command buffer; it does not expire."""
         check_encodable(command_buffer)
         return cls(descriptor)
 
@@ -502,12 +503,28 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
         check_encodable(command_buffer)
         return self._buffers
 
-    def device_write(self, weights: Any, biases: Any = None, *, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Write the results of a kernel that is encoded now: copies, in the shape of the state or flat.
+    def device_write(
+        self, weights: ArrayLike, biases: ArrayLike | None = None, *, command_buffer: MPSCommandBuffer | None = None
+    ) -> None:
+        """Write copies of the results of a kernel that is encoded now.
 
-        ``biases=None`` keeps the biases. Raises ``ShapeError`` or ``TypeError`` for arrays that do not fit,
-        ``ValueError`` for biases where the state has none, ``OrderError`` for a committed command buffer; then nothing
-        is written.
+        Parameters
+        ----------
+        weights : array_like
+            In the shape of the state, or flat.
+        biases : array_like, optional
+            ``None`` keeps the biases.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Raises
+        ------
+        ShapeError, TypeError
+            For arrays that do not fit. No error changes the state.
+        ValueError
+            For biases if the state has none.
+        OrderError
+            For a committed command buffer.
         """
         before = self._buffers
         check_encodable(command_buffer)
@@ -525,7 +542,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
         return f"<{type(self).__name__}: weights {self._buffers.weights.shape}, {biases}>"
 
 
-def _byte_offset(name: str, value: Any) -> int:
+def _byte_offset(name: str, value: object) -> int:
     if type(value) is int and value == 0:
         return value
     number = integer(name, value, low=0)
@@ -534,7 +551,7 @@ def _byte_offset(name: str, value: Any) -> int:
     return number
 
 
-def _buffer(name: str, value: Any) -> Array:
+def _buffer(name: str, value: ArrayLike) -> Array:
     """Return a float32 array (or float64, for work in float64)."""
     array = np.asarray(value)
     if array.dtype not in (np.float32, np.float64):
@@ -542,8 +559,8 @@ def _buffer(name: str, value: Any) -> Array:
     return array
 
 
-def _part(name: str, buffer: Array, offset: int, shape: Shape) -> Array:
-    """Return the numbers of a buffer from an offset in bytes on, in a shape."""
+def _from_offset(name: str, buffer: Array, offset: int, shape: Shape) -> Array:
+    """Return the numbers of a buffer that begin at an offset in bytes, in a shape."""
     first, size = offset // 4, math.prod(shape)
     if first + size > buffer.size:
         raise ShapeError(
@@ -552,5 +569,5 @@ def _part(name: str, buffer: Array, offset: int, shape: Shape) -> Array:
     return buffer.reshape(-1)[first : first + size].reshape(shape)
 
 
-def _written(name: str, value: Any, before: Array) -> Array:
+def _written(name: str, value: ArrayLike, before: Array) -> Array:
     return immutable(np.array(shaped(name, _buffer(name, value), before.shape)))

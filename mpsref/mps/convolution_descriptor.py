@@ -6,8 +6,8 @@
 >>> MPSCNNDepthWiseConvolutionDescriptor(3, 3, 8, 16).weights_shape
 (16, 3, 3)
 
-A property is checked when it is set, and the properties against each other when a kernel is made, so that they may be
-set in any order. The kernel keeps a copy: later changes have no effect on it.
+Each property is checked when it is set, and all of them together when a kernel is made, so that they can be set in any
+order. The kernel copies the descriptor: later changes have no effect on it.
 
 Source: ``MPSCNNConvolution.h``, ``MPSNeuralNetworkTypes.h`` [doc]; the time of the checks, and the copy [choice].
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
@@ -47,9 +48,10 @@ class MPSCNNWeightsQuantizationType(Enumeration):
 
 
 class MPSNNConvolutionAccumulatorPrecisionOption(Enumeration):
-    """The precision of sums of products. It has no effect: sums are always taken in full precision [choice].
+    """The precision of sums of products. It has no effect: sums always have full precision [choice].
 
-    Half precision would depend on the order of summation, which is not documented, and Apple may ignore it too [doc].
+    Results in half precision would depend on the order of summation, which is not documented; Apple's kernels may
+    ignore the option [doc].
     """
 
     Half = 0
@@ -64,15 +66,15 @@ class MPSCNNConvolutionGradientOption(enum.IntFlag):
     All = 3
 
 
-def precision(name: str, value: Any) -> MPSNNConvolutionAccumulatorPrecisionOption:
+def precision(name: str, value: object) -> MPSNNConvolutionAccumulatorPrecisionOption:
     """Return ``value`` as an accumulator precision; errors are those of :func:`mpsref.mps.core.types.member`."""
     return member(name, value, MPSNNConvolutionAccumulatorPrecisionOption)
 
 
-def gradient_option(name: str, value: Any) -> MPSCNNConvolutionGradientOption:
-    """Return ``value`` as a gradient option: a member, its number, its name in lower case, or an "or" of members.
+def gradient_option(name: str, value: object) -> MPSCNNConvolutionGradientOption:
+    """Return ``value`` as a gradient option: a member, its number, its name in lower case, or members joined by ``|``.
 
-    Raises ``ValueError`` for what is none, ``TypeError`` for another type.
+    Raises ``ValueError`` for another value, ``TypeError`` for another type.
 
     >>> gradient_option("gradient_option", "all") == gradient_option("gradient_option", 3)
     True
@@ -99,7 +101,7 @@ FLT_MIN = float(np.finfo(np.float32).tiny)
 @secure_coding(version=1, arguments=("mean", "variance", "gamma", "beta", "epsilon"))
 @dataclass(frozen=True)
 class InferenceBatchNormalization(SecureCoding):
-    """A normalization that is folded into weights and biases when they are loaded; ``None`` is 0, 1, 1 and 0.
+    """A normalization that is folded into weights and biases; by default the vectors are 0, 1, 1 and 0.
 
     >>> normalization = InferenceBatchNormalization((3.0,), (3.9999,), (2.0,), (1.0,), 1e-4)
     >>> w, b = normalization.folded(np.array([[1.0, 2, 3]]), np.array([0.5]))
@@ -114,7 +116,7 @@ class InferenceBatchNormalization(SecureCoding):
     epsilon: float
 
     def __post_init__(self) -> None:
-        """Check the numbers; raises ``ValueError`` for variances whose root does not exist, and for lengths."""
+        """Check and convert the vectors."""
         lengths = set()
         for name in ("mean", "variance", "gamma", "beta"):
             value = getattr(self, name)
@@ -148,7 +150,7 @@ class InferenceBatchNormalization(SecureCoding):
         return weights * scale.reshape(each), (0 if biases is None else biases) * scale + shift
 
 
-def _vector(name: str, values: Any) -> tuple[float, ...]:
+def _vector(name: str, values: ArrayLike) -> tuple[float, ...]:
     """Return a vector of finite numbers as a tuple."""
     try:
         array = np.asarray(values)
@@ -163,7 +165,7 @@ def _vector(name: str, values: Any) -> tuple[float, ...]:
     return tuple(float(number) for number in array)
 
 
-def _fusible(name: str, value: Any) -> MPSNNNeuronDescriptor:
+def _fusible(name: str, value: object) -> MPSNNNeuronDescriptor:
     """Check a fused neuron: any but PReLU, whose slopes have a setter of their own. Source: [doc]."""
     if value is None:
         return MPSNNNeuronDescriptor(MPSCNNNeuronType.NONE)
@@ -173,7 +175,7 @@ def _fusible(name: str, value: Any) -> MPSNNNeuronDescriptor:
     return fused
 
 
-def _normalization(name: str, value: Any) -> InferenceBatchNormalization | None:
+def _normalization(name: str, value: object) -> InferenceBatchNormalization | None:
     if value is not None and not isinstance(value, InferenceBatchNormalization):
         raise TypeError(f"{name} is of type {type(value).__name__}; use the setter of the batch normalization")
     return value
@@ -190,7 +192,7 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
     properties=(*STRIDES, *DILATIONS, "groups", "fused_neuron_descriptor", "prelu_parameters_a", "batch_normalization"),
 )
 class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
-    """A convolution of all input channels of a group to all output channels of the group. Source: [doc].
+    """A convolution of all input channels of a group to all output channels of the group.
 
     Parameters
     ----------
@@ -252,14 +254,32 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
             self.set_neuron_to_prelu(slopes)
 
     def set_batch_normalization_parameters_for_inference(
-        self, mean: Any = None, variance: Any = None, gamma: Any = None, beta: Any = None, epsilon: float = FLT_MIN
+        self,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        gamma: ArrayLike | None = None,
+        beta: ArrayLike | None = None,
+        epsilon: float = FLT_MIN,
     ) -> None:
-        """Fold a normalization into the weights as they are loaded; ``None`` stands for 0, 1, 1 and 0 [choice].
+        """Fold a normalization into the weights when they are loaded.
 
-        Each argument is a vector with one number for each output channel; it is copied. Raises ``ShapeError`` for
-        another length, ``ValueError`` where ``variance + epsilon`` is not positive.
+        Parameters
+        ----------
+        mean, variance, gamma, beta : array_like, optional
+            Vectors with a number for each output channel, which are copied; by default 0, 1, 1 and 0 [choice].
+        epsilon : float
+            The summand of the variance, >= 0.
+
+        Raises
+        ------
+        ShapeError
+            For another length.
+        ValueError
+            If a ``variance + epsilon`` is not positive.
         """
-        made = InferenceBatchNormalization(mean, variance, gamma, beta, epsilon)
+        given = {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
+        vectors = {name: None if values is None else _vector(name, values) for name, values in given.items()}
+        made = InferenceBatchNormalization(**vectors, epsilon=epsilon)
         if made.channels is not None:
             self._check_channels("the batch normalization", made.channels)
         self.batch_normalization = made
@@ -282,7 +302,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
 
     @property
     def effective_groups(self) -> int:
-        """Groups as the functional form counts them: a depthwise convolution has as many as input channels."""
+        """The number of groups of the functional form: for a depthwise convolution, the number of input channels."""
         return self.groups
 
     @property
@@ -298,7 +318,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         return None if fused.neuron_type is MPSCNNNeuronType.NONE else fused.neuron
 
     @property
-    def fixed(self) -> tuple[Any, ...]:
+    def fixed(self) -> tuple[object, ...]:
         """The properties that a reload may not change: all but neuron and batch normalization."""
         numbers = (getattr(self, name) for name in (*ARGUMENTS, *STRIDES, *DILATIONS, "groups"))
         return self.kind, *numbers, self.sub_pixel_factor
@@ -324,7 +344,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         """Return an equal descriptor."""
         return copy.copy(self)
 
-    def saved_values(self) -> dict[str, Any]:
+    def saved_values(self) -> dict[str, object]:
         """Return the values to save; a PReLU only as its slopes."""
         values = super().saved_values()
         return values if self.prelu_parameters_a is None else values | {"fused_neuron_descriptor": None}
@@ -343,8 +363,8 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
 class MPSCNNDepthWiseConvolutionDescriptor(MPSCNNConvolutionDescriptor):
     """A convolution of each source channel by itself, with ``channel_multiplier`` filters for each.
 
-    Result channel ``k * channel_multiplier + q`` is source channel k convolved with its filter q [doc]. Apple's text
-    says that a multiplier of 1 is all that is supported at present [doc]; here every one is [choice].
+    Result channel ``k * channel_multiplier + q`` is source channel k convolved with its filter q [doc]. Apple's kernels
+    support a multiplier of 1 only [doc]; here it can be any [choice].
     """
 
     kind = "depthwise"

@@ -1,12 +1,11 @@
 """Base classes of the kernels with weights: convolution, fully connected layer, transposed convolution; their states.
 
-They load weights from a data source, reload, export, copy and save them. Weights are bound when a kernel is encoded: a
-reload has an effect on every later encode and on no earlier one [choice].
+They load weights from a data source, reload, export, copy and save them. A kernel reads its weights when it is encoded:
+a reload has an effect on later encodes only [choice].
 
 A forward kernel makes one gradient state for a whole batch. Every gradient kernel that is encoded with the state adds
-the gradients for weights and biases to its buffers; nothing divides by the batch size and nothing resets them, so a new
-batch needs a new state. Kernels on the device read the buffers in the order in which they are encoded, the host only
-after a synchronization.
+the gradients for weights and biases to its buffers. They are not divided by the batch size and not reset: a new batch
+needs a new state. Kernels read the buffers in the order in which they are encoded, the host after a synchronization.
 
 Source: ``MPSCNNConvolution.h`` [doc]; "zero at creation, every encode adds" [choice].
 """
@@ -19,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref import registry
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import PairLike, flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
@@ -29,6 +29,7 @@ from mpsref.kernels.convolution import WeightedSpec
 from mpsref.mps.convolution_data_source import (
     ArrayConvolutionDataSource,
     LoadedWeights,
+    MPSCNNConvolutionDataSource,
     MPSCNNConvolutionWeightsAndBiasesState,
     immutable,
     load,
@@ -52,7 +53,14 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, SourceProperties, one_state
+from mpsref.mps.core.state import (
+    ForwardRecord,
+    MPSNNGradientState,
+    RecordedState,
+    SourceProperties,
+    StateLike,
+    one_state,
+)
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
 
@@ -84,7 +92,9 @@ class WeightedKernel(ImageKernel):
     data_source = Property(lambda _, value: value, None, "Where the weights come from.", read_only=True)
     _loaded: LoadedWeights
 
-    def __init__(self, data_source: Any, *, backend: str | Backend | None = None, **properties: Any) -> None:
+    def __init__(
+        self, data_source: MPSCNNConvolutionDataSource, *, backend: str | Backend | None = None, **properties: Any
+    ) -> None:
         loaded = load(data_source)
         self._check_loaded(loaded)
         self._loaded = loaded
@@ -97,10 +107,10 @@ class WeightedKernel(ImageKernel):
         """Raise ``ValueError`` for weights that do not fit this class."""
 
     def reload_weights_and_biases_from_data_source(self) -> None:
-        """Load the weights again, at once and for all later encodes.
+        """Load the weights again, for all later encodes.
 
-        Neuron and batch normalization may have changed; ``ValueError`` if anything else of the descriptor has. After
-        any error the old weights stay in force.
+        Raises ``ValueError`` if the descriptor has changed, other than in neuron and batch normalization. No error
+        changes the weights.
         """
         loaded = load(self.data_source)
         self._check_loaded(loaded)
@@ -114,11 +124,24 @@ class WeightedKernel(ImageKernel):
     def reload_weights_and_biases(
         self, state: MPSCNNConvolutionWeightsAndBiasesState, command_buffer: MPSCommandBuffer | None = None
     ) -> None:
-        """Take the weights that ``state`` holds at this point of the command buffer, for all encodes after it.
+        """Read weights and biases from a state, for all encodes that follow on the command buffer.
 
-        No synchronization is needed. They are rounded to the kernel's weight type; a state without biases leaves the
-        biases alone [choice]. Raises ``ShapeError`` for a state of another size, ``ValueError`` if a batch
-        normalization was folded into the weights; then the old ones stay in force.
+        Parameters
+        ----------
+        state : MPSCNNConvolutionWeightsAndBiasesState
+            The weights, which are rounded to the kernel's weight type, and the biases; without biases those of the
+            kernel do not change [choice]. No synchronization is needed.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Raises
+        ------
+        TypeError, ShapeError
+            For another state, or another size. No error changes the weights.
+        ValueError
+            If a batch normalization is folded into the weights.
+        OrderError
+            For a committed command buffer.
         """
         if not isinstance(state, MPSCNNConvolutionWeightsAndBiasesState):
             raise TypeError(
@@ -136,7 +159,7 @@ class WeightedKernel(ImageKernel):
         self._replace(weights, biases)
 
     def _replace(self, weights: Array | None = None, biases: Array | None = None) -> None:
-        """Put read-only arrays that fit in the place of those in force; ``None`` keeps one."""
+        """Replace weights and biases by checked read-only arrays; ``None`` keeps the array."""
         old = self._loaded
         if weights is None:
             weights = old.weights
@@ -176,14 +199,14 @@ class WeightedKernel(ImageKernel):
 
     @property
     def _functional_weights(self) -> Array:
-        """The weights as the functional form takes them: with four axes."""
+        """The weights of the functional form, which have four axes."""
         weights = self._loaded.weights
         return weights if weights.ndim == 4 else weights[..., None]
 
     def copy(self, backend: str | Backend | None = None) -> Self:
-        """Return an equal kernel, for another ``backend`` if one is named.
+        """Return an equal kernel, for another ``backend`` if it is not ``None``.
 
-        The data source is copied with its ``copy_with_device(backend)`` or ``copy()``, and shared where it has neither.
+        The data source is copied by its ``copy_with_device(backend)`` or ``copy()``, and shared if it has neither.
         """
         twin = super().copy()
         if backend is not None:
@@ -196,11 +219,8 @@ class WeightedKernel(ImageKernel):
         fix(twin, data_source=source)
         return twin
 
-    def saved_values(self) -> dict[str, Any]:
-        """Return the values to save: the data source if it can be saved, otherwise the weights in force.
-
-        The latter are saved too if they came from a state, because the data source does not have them.
-        """
+    def saved_values(self) -> dict[str, object]:
+        """Return the values to save: the data source if it has the current weights, else a new one with them."""
         values = super().saved_values()
         if self._loaded.from_data_source and isinstance(self.data_source, SecureCoding):
             return values
@@ -222,7 +242,7 @@ class WeightedKernel(ImageKernel):
 
 
 class ConvolutionGradients(NamedTuple):
-    """The read-only arrays of a gradient state that a kernel on the device reads."""
+    """Read-only gradients for weights and biases, as kernels read them."""
 
     weights: Array
     """dL/dw, in the shape of the weights."""
@@ -231,7 +251,7 @@ class ConvolutionGradients(NamedTuple):
 
 
 class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
-    """The state of a convolution for its gradient kernel, which adds the gradients for weights and biases to it."""
+    """The state of a convolution, to which its gradient kernel adds the gradients for weights and biases."""
 
     __eq__ = object.__eq__  # two states with the same record hold different sums
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -244,8 +264,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
     @property
     def kernel(self) -> ForwardWeightedKernel:
         """The forward kernel that made the state."""
-        kernel: ForwardWeightedKernel = self.record.extras["kernel"]
-        return kernel
+        return self.record.extras["kernel"]  # type: ignore[no-any-return]
 
     @property
     def convolution(self) -> ForwardWeightedKernel | None:
@@ -254,10 +273,10 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
 
     @property
     def gradient_for_weights(self) -> Array:
-        """dL/dw, in the shape of the weights: a read-only array that outlives the state.
+        """dL/dw, in the shape of the weights, read-only.
 
-        Raises ``NotSynchronizedError`` before :meth:`synchronize`, until its command buffer has completed, and after
-        every further gradient kernel that is encoded with this state.
+        Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since the last gradient kernel was
+        encoded with this state.
         """
         self.check_readable("gradient_for_weights")
         return self._sums.weights
@@ -289,10 +308,10 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
             self._buffers = ConvolutionGradients(*map(immutable, made))
         return self._buffers
 
-    def accumulate(self, weights: Array, biases: Array, dtype: np.dtype[Any]) -> None:
-        """Add the sums of one gradient kernel, rounded once to ``dtype``; the state is written.
+    def accumulate(self, weights: Array, biases: Array, dtype: DType) -> None:
+        """Add the sums of one gradient kernel, rounded once to ``dtype``.
 
-        Buffers are float32, and float64 once there was a pass in float64. The arrays become the state's own.
+        Buffers are float32, and float64 after a pass in float64. The state keeps the arrays without a copy.
         """
         if self._buffers is None:
             sums = weights.reshape(self.kernel.weights_shape), biases
@@ -308,9 +327,10 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
 
 
 class _AccumulatorPrecision(Property[MPSNNConvolutionAccumulatorPrecisionOption]):
-    def accepted(self, instance: Any, value: Any) -> MPSNNConvolutionAccumulatorPrecisionOption:
-        """Float32 weights need ``Float``. Source: [doc]."""
+    def accepted(self, instance: object, value: object) -> MPSNNConvolutionAccumulatorPrecisionOption:
+        """Raise ``ValueError`` for ``Half`` with float32 weights. Source: [doc]."""
         chosen = precision(self.name, value)
+        assert isinstance(instance, WeightedKernel)
         _check_precision(chosen, instance._loaded)
         return chosen
 
@@ -327,6 +347,7 @@ def _check_precision(chosen: MPSNNConvolutionAccumulatorPrecisionOption, loaded:
 class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     """A forward kernel with weights: convolution, fully connected layer, transposed convolution."""
 
+    state_class: ClassVar[type[MPSCNNConvolutionGradientState]] = MPSCNNConvolutionGradientState
     accumulator_precision_option = _AccumulatorPrecision(
         precision,
         MPSNNConvolutionAccumulatorPrecisionOption.Float,
@@ -364,13 +385,13 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 
     @abc.abstractmethod
     def _spec(self) -> WeightedSpec:
-        """Return the functional form of the properties as they are set."""
+        """Return the functional form, with the current properties."""
 
-    def _extras(self) -> Mapping[str, Any]:
+    def _extras(self) -> Mapping[str, object]:
         return {"kernel": self}
 
-    def _channels_written(self, read: Any) -> int:
-        channels = read[0].stop - read[0].start
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        channels = count(read[0])
         if channels != self.input_feature_channels:
             raise ShapeError(
                 f"{channels} channels are read of source_image; they must be {self.input_feature_channels}, as many as "
@@ -380,38 +401,62 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 
     def _encode(
         self,
-        sources: Any,
+        sources: Sequence[ImageArgument],
         destination_image: ImageLike | None,
         destination_size: PairLike | None,
         return_state: bool,
-        destination_state: Any,
+        destination_state: RecordedState | None,
         command_buffer: MPSCommandBuffer | None,
     ) -> Any:
-        """Refuse the state of another kernel, whose gradients have another meaning; then encode."""
+        """Encode; ``ValueError`` for the state of another kernel, whose gradients are for other weights."""
         state = one_state("destination_state", destination_state, sources[0].array.shape[0])
         if isinstance(state, MPSCNNConvolutionGradientState) and state.kernel is not self:
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
         return super()._encode(sources, destination_image, destination_size, return_state, state, command_buffer)
 
     def result_state_for_source_image(
-        self, source_image: ImageLike, source_states: Any = (), destination_image: ImageLike | None = None
-    ) -> Any:
+        self,
+        source_image: ImageLike,
+        source_states: Sequence[MPSCNNConvolutionGradientState] = (),
+        destination_image: ImageLike | None = None,
+    ) -> MPSCNNConvolutionGradientState:
         """Return the state that an encode of ``source_image`` into ``destination_image`` would return.
 
-        Every property of the kernel must be set before. ``source_states`` are those of the encode, if any. Raises
-        ``ValueError`` or ``TypeError`` as the encode would.
+        Parameters
+        ----------
+        source_image : array_like (N, H, W, C), MPSImage or batch of images
+            The source of the encode.
+        source_states : sequence of MPSState
+            The states that the encode reads; none for a convolution.
+        destination_image : ndarray, MPSImage or batch of images
+            The destination of the encode.
+
+        Returns
+        -------
+        MPSCNNConvolutionGradientState
+            A state that records the current properties of the kernel.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As the encode.
         """
         if list(source_states):
             raise ValueError(f"source_states has {len(list(source_states))} states; {type(self).__name__} takes none")
         return self._result_state(source_image, destination_image)
 
     def result_state_batch_for_source_image(
-        self, source_image: ImageLike, source_states: Any = (), destination_image: ImageLike | None = None
-    ) -> Any:
-        """The same, for a batch: one state serves all of its images."""
+        self,
+        source_image: ImageLike,
+        source_states: Sequence[MPSCNNConvolutionGradientState] = (),
+        destination_image: ImageLike | None = None,
+    ) -> MPSCNNConvolutionGradientState:
+        """Return :meth:`result_state_for_source_image`: there is one state for all images of a batch."""
         return self.result_state_for_source_image(source_image, source_states, destination_image)
 
-    def _result_state(self, source_image: ImageLike, destination_image: ImageLike | None) -> Any:
+    def _result_state(
+        self, source_image: ImageLike, destination_image: ImageLike | None
+    ) -> MPSCNNConvolutionGradientState:
         source = image_arguments.source("source_image", source_image)
         given = image_arguments.destination(self.destination_name, destination_image, (source,))
         first, written = self.destination_feature_channel_offset, self._channels_written(self._channels((source,)))
@@ -422,7 +467,7 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def export_weights_and_biases(
         self, result_state_can_be_temporary: bool = False, command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNConvolutionWeightsAndBiasesState:
-        """Return a state with the weights and biases in force: rounded, and with everything folded in.
+        """Return a state with the current weights and biases, folded and rounded.
 
         ``result_state_can_be_temporary`` has no effect. Raises ``OrderError`` for a committed command buffer.
         """
@@ -433,7 +478,7 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
     """The gradient of a kernel with weights; not a class of Apple's.
 
-    It has its own copy of the weights: forward and gradient kernel are reloaded one by one [doc].
+    It has its own copy of the weights: forward and gradient kernel are reloaded separately [doc].
     """
 
     state_class = MPSCNNConvolutionGradientState
@@ -479,16 +524,16 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         self,
         source_gradient: ImageLike,
         source_image: ImageLike,
-        gradient_state: Any = None,
+        gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
         """Return the gradient for ``source_image``, and add those for weights and biases to ``gradient_state``.
 
-        ``gradient_option`` chooses among them. Without the gradient for the data, ``None`` is returned and a given
-        destination is left alone; without that for weights and biases the state is left alone, and may be ``None`` if
-        there is a destination. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+        ``gradient_option`` selects the gradients. Without the gradient for the data, the result is ``None`` and a
+        destination is not written. Without the gradients for weights and biases, the state is not written, and can be
+        ``None`` if there is a destination. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
         """
         if gradient_state is None:
             self._check_without_state(destination_gradient)
@@ -505,7 +550,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
                 f"gradient_option {DATA!r} can it be left out"
             )
 
-    def _check_state(self, state: Any) -> None:
+    def _check_state(self, state: MPSCNNConvolutionGradientState) -> None:
         super()._check_state(state)
         if not self.same_layer(state.kernel):
             raise ValueError(
@@ -526,30 +571,31 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSCNNConvolutionGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
-        """Compute everything, then write the state: an error before leaves it alone."""
+        """Compute all gradients, then write the state, which no error changes."""
         option, result = self.gradient_option, None
         gradients = None
         if option & WEIGHTS:
             g, x = self._select(sources, shape)[0]
             images = np.result_type(g, x)
-            # Where a backend takes float64, the sums over the batch are taken in it, and rounded once with the state's.
+            # Sums over the batch are in float64 if the backend supports it, and rounded when the state is written.
             wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else images
             wider = (one.astype(wide, copy=False) for one in (g, x))
             gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, images)
         if option & DATA:
             result = super()._run_with_state(state, sources, given, shape, dtype)
         if gradients is not None:
+            assert state is not None  # see _check_without_state
             state.accumulate(*gradients)
         return result
 
     def _parameter_gradients(self, g: Array, x: Array) -> tuple[Array, Array]:
-        """Return the gradients for weights and biases from the parts of the images that are read."""
+        """Return the gradients for weights and biases from the regions of the images that are read."""
         if 0 in g.shape:  # the forward clip rectangle was empty
             shape = self.weights_shape
             return np.zeros(shape, g.dtype), np.zeros(shape[0], g.dtype)
@@ -557,10 +603,10 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     @abc.abstractmethod
     def _weights_function(self) -> WeightedSpec:
-        """Return the functional form with the ``gradient_weights`` of those parts."""
+        """Return the functional form whose ``gradient_weights`` is that of the regions that are read."""
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        g, x = parts
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        g, x = images
         if 0 in g.shape:
             destination[region] = 0
         else:
@@ -568,9 +614,11 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
 
     @abc.abstractmethod
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        """Write ``destination[region]``, the gradient for a source whose part that is read has this ``shape``."""
+        """Write ``destination[region]``, the gradient for the region of the source that is read, of this ``shape``."""
 
-    def _write_part(self, function: WeightedSpec, g: Array, shape: Shape, destination: Array, region: Region) -> None:
+    def _write_cropped(
+        self, function: WeightedSpec, g: Array, shape: Shape, destination: Array, region: Region
+    ) -> None:
         """Write the rows and columns of ``region`` of the gradient for a source of ``shape``."""
         target, (_, height, width, _) = destination[region], shape
         if region.rows.stop > height or region.columns.stop > width:
@@ -585,11 +633,21 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         target[...] = whole[:, region.rows, region.columns]
 
     def destination_image_descriptor_for_source_images(
-        self, source_images: Sequence[Any], source_states: Sequence[Any]
+        self, source_images: Sequence[ImageLike], source_states: Sequence[MPSCNNConvolutionGradientState]
     ) -> MPSImageDescriptor:
-        """Configure the kernel from a state, as an encode without destination; return the descriptor of its result.
+        """Configure the kernel from a state, as an encode without destination.
 
-        ``source_images`` are the source gradient and the source image, ``source_states`` has the one state.
+        Parameters
+        ----------
+        source_images : sequence of images
+            The source gradient and the source image.
+        source_states : sequence of MPSState
+            The state of the forward pass, once or for each image.
+
+        Returns
+        -------
+        MPSImageDescriptor
+            The descriptor of the result.
         """
         g, x = map(image_arguments.source, ("source_gradient", "source_image"), source_images)
         state = one_state("source_states", list(source_states), len(source_states))

@@ -16,7 +16,9 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpsref.arguments.arrays import Array, Shape
+from numpy.typing import DTypeLike
+
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import ConvolutionTranspose, Neuron
@@ -25,8 +27,9 @@ from mpsref.mps.convolution import (
     MPSCNNConvolutionGradientNode,
     MPSCNNConvolutionGradientStateNode,
     MPSCNNConvolutionNode,
+    WeightParameters,
 )
-from mpsref.mps.convolution_data_source import LoadedWeights
+from mpsref.mps.convolution_data_source import LoadedWeights, MPSCNNConvolutionDataSource
 from mpsref.mps.convolution_kernel import (
     ForwardWeightedKernel,
     MPSCNNConvolutionGradientState,
@@ -40,7 +43,7 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import ForwardRecord, one_state
+from mpsref.mps.core.state import ForwardRecord, RecordedState, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
 
@@ -109,8 +112,8 @@ def _transposed(
 class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
     """Transposed convolution of images (N, H, W, Ci) to (N, OH, OW, Co): :class:`mpsref.ConvolutionTranspose`.
 
-    ``offset`` counts in source pixels, ``kernel_offset_x`` and ``_y`` in pixels of the result. A padding policy sets
-    the latter, and ``offset`` to 0.
+    ``offset`` is in pixels of the source, ``kernel_offset_x`` and ``_y`` in pixels of the result. A padding policy sets
+    ``offset`` to 0, and the kernel offsets. The parameters are those of :class:`MPSCNNConvolution`.
     """
 
     state_class = MPSCNNConvolutionTransposeGradientState
@@ -129,18 +132,32 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         source_image: ImageLike,
         destination_image: ImageLike | None = None,
         *,
-        convolution_gradient_state: Any = None,
+        convolution_gradient_state: MPSCNNConvolutionGradientState
+        | Sequence[MPSCNNConvolutionGradientState]
+        | None = None,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Run the kernel on ``source_image`` and return the destination; see :meth:`mpsref.mps.MPSCNNKernel.encode`.
+        """Run the kernel on an image and return the destination.
 
-        With the ``convolution_gradient_state`` of a convolution of the same kernel size and strides, the result has the
-        size of that one's source, and ``offset`` and ``kernel_offset_x`` and ``_y`` are set so that, with the weights
-        rotated and the channels exchanged, the kernel is its exact adjoint. Raises ``ValueError`` for a convolution
-        that does not fit, and for a destination of another size.
+        Parameters
+        ----------
+        convolution_gradient_state : MPSCNNConvolutionGradientState, optional
+            The state of a convolution with the same kernel size and strides. The result has the size of the source of
+            that convolution, and ``offset`` and ``kernel_offset_x`` and ``_y`` are set to those of its adjoint, whose
+            weights are rotated and have input and output channels exchanged.
+        source_image, destination_image, destination_size, return_state, destination_state, command_buffer
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit, such as a destination of another size than that of the convolution's source.
+            No error leaves a written image or a changed property.
+        OrderError
+            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         images = source.array.shape[0]
@@ -153,24 +170,28 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
                 (source,), destination_image, destination_size, return_state, destination_state, command_buffer
             )
             state = result[1] if return_state else one_state("destination_state", destination_state, images)
-            if state is not None:
+            if isinstance(state, MPSCNNConvolutionTransposeGradientState):
                 state.pair(paired)
         return result
 
     encode_batch = encode
 
     def result_state_for_source_image(
-        self, source_image: ImageLike, source_states: Any = (), destination_image: ImageLike | None = None
-    ) -> Any:
-        """Return the state that an encode with the convolution's state, if one is given, would leave."""
+        self,
+        source_image: ImageLike,
+        source_states: Sequence[MPSCNNConvolutionGradientState] = (),
+        destination_image: ImageLike | None = None,
+    ) -> MPSCNNConvolutionTransposeGradientState:
+        """Return the state that an encode would return; ``source_states`` may contain the state of a convolution."""
         paired = one_state("source_states", list(source_states) or None, 1)
         if paired is not None:
             self._check_pair(paired)
         state = self._result_state(source_image, destination_image)
+        assert isinstance(state, MPSCNNConvolutionTransposeGradientState)
         state.pair(paired)
         return state
 
-    def _check_pair(self, state: Any) -> None:
+    def _check_pair(self, state: object) -> None:
         if not isinstance(state, MPSCNNConvolutionGradientState) or not isinstance(state.kernel, MPSCNNConvolution):
             raise TypeError(
                 f"convolution_gradient_state is of type {type(state).__name__}; it must be the state that "
@@ -183,7 +204,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
                 f"those of this kernel are {own}; they must be the same"
             )
 
-    def _configure_from(self, state: Any) -> Pair:
+    def _configure_from(self, state: MPSCNNConvolutionGradientState) -> Pair:
         """Set the offsets to those of the convolution's adjoint; return the size of its source."""
         self._check_pair(state)
         y, x = state.source.windows
@@ -194,7 +215,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         )
         return state.source_height, state.source_width
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         properties = self._source_properties(0)
         shape = sources[0].array.shape
         size, (y, x) = reverse_placement(shape[1:3], properties.windows, suggested_method(self.padding))
@@ -206,16 +227,18 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
     def _spec(self) -> ConvolutionTranspose:
         return self._function(self.offset, (self.kernel_offset_y, self.kernel_offset_x))
 
-    def _extras(self) -> Mapping[str, Any]:
+    def _extras(self) -> Mapping[str, object]:
         return {"kernel": self, "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        arguments = parts[0], self._functional_weights, self._loaded.biases, region.size
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        arguments = images[0], self._functional_weights, self._loaded.biases, region.size
         self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
-def _checked_size(size: Pair, destination_image: ImageLike | None, destination_size: PairLike | None) -> Any:
-    """Return the ``destination_size`` to go on with; the destination must have the size of the convolution's source."""
+def _checked_size(
+    size: Pair, destination_image: ImageLike | None, destination_size: PairLike | None
+) -> PairLike | None:
+    """Return the destination size to use; ``ShapeError`` for a destination of another ``size``."""
     if destination_image is not None:
         found, name = image_arguments.destination("destination_image", destination_image, ()).array.shape[1:3], "image"
     elif destination_size is not None:
@@ -234,8 +257,8 @@ def _checked_size(size: Pair, destination_image: ImageLike | None, destination_s
 class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     """The gradient of :class:`MPSCNNConvolutionTranspose`, g (N, OH, OW, Co) and source (N, H, W, Ci) to (N, H, W, Ci).
 
-    The state, which is required, determines where everything lies, also with a destination: that must have the size of
-    the forward source. Offsets and edge modes that are set have no effect [choice].
+    The state is required, and determines all offsets, also with a destination, which must have the size of the forward
+    source. Offsets and edge modes that are set have no effect [choice].
     """
 
     state_class = MPSCNNConvolutionTransposeGradientState
@@ -244,17 +267,18 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         raise ValueError("gradient_state is None; pass the state of the forward pass, which has the offsets")
 
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+    def _family_configuration(self, state: MPSCNNConvolutionTransposeGradientState) -> Mapping[str, object]:
         return {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
 
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSCNNConvolutionGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
+        assert state is not None  # see _check_without_state
         if given is not None:
             expected = state.source_height, state.source_width
             if shape[1:3] != expected:
@@ -269,7 +293,7 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
         return self._function(self.secondary_offset, (self.kernel_offset_y, self.kernel_offset_x))
 
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        self._write_part(self._weights_function(), g, shape, destination, region)
+        self._write_cropped(self._weights_function(), g, shape, destination, region)
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------
@@ -284,7 +308,20 @@ class MPSCNNConvolutionTransposeGradientNode(MPSCNNConvolutionGradientNode):
 
 
 class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
-    """A transposed convolution; with the state of a convolution its result has the size of that one's source."""
+    """A transposed convolution.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    convolution_gradient_state : MPSNNStateNode, optional
+        The ``result_state`` of a convolution with the same kernel size and strides; the result then has the size of the
+        source of that convolution.
+    weights : MPSCNNConvolutionDataSource
+        The source of descriptor, weights and biases, which is read when a graph is compiled.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     kind = "convt"
     spec_class = ConvolutionTranspose
@@ -296,7 +333,7 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
         self,
         source: MPSNNImageNode,
         convolution_gradient_state: MPSNNStateNode | None,
-        weights: Any,
+        weights: MPSCNNConvolutionDataSource,
         **properties: Any,
     ) -> None:
         if convolution_gradient_state is not None and (
@@ -309,10 +346,11 @@ class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):
         super().__init__(source, weights, **properties)
         self._source_states = () if convolution_gradient_state is None else (convolution_gradient_state,)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
         if not states:
             return super()._bind(shapes, parameters, states)
-        kernel: MPSCNNConvolutionTranspose = parameters.kernel
+        kernel = parameters.kernel
+        assert isinstance(kernel, MPSCNNConvolutionTranspose)
         forward, sources = states[0]
         height, width = sources[0][1:3]
         windows = getattr(forward.spec, "windows", ())  # a fully connected layer has none

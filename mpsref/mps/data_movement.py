@@ -41,6 +41,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix, optional
+from mpsref.mps.core.state import MPSNNGradientState, RecordedState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
@@ -55,6 +56,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
     Step,
 )
+from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend, Operation, OperationKey
 
 # --- pad --------------------------------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class MPSImageCoordinate(NamedTuple):
 NONE = MPSImageCoordinate(0, 0, 0)
 
 
-def coordinate(name: str, value: Any) -> MPSImageCoordinate:
+def coordinate(name: str, value: object) -> MPSImageCoordinate:
     """Return ``value`` as a coordinate (x, y, channel), each >= 0.
 
     Raises ``TypeError`` unless it is a tuple of integers, ``ValueError`` for another length or a negative number.
@@ -84,7 +86,7 @@ def coordinate(name: str, value: Any) -> MPSImageCoordinate:
     return MPSImageCoordinate(*(integer(f"{name}.{axis}", length, low=0) for axis, length in fields))
 
 
-def _edge_mode(name: str, value: Any) -> MPSImageEdgeMode:
+def _edge_mode(name: str, value: object) -> MPSImageEdgeMode:
     return types.edge_mode(name, value, legal=tuple(MPSImageEdgeMode))
 
 
@@ -131,7 +133,7 @@ class MPSNNPad(_Sizes, WholeImageKernel):
         self,
         padding_size_before: tuple[int, int, int] = NONE,
         padding_size_after: tuple[int, int, int] = NONE,
-        fill_value_array: Any = None,
+        fill_value_array: Sequence[float] | None = None,
         *,
         backend: str | Backend | None = None,
         **properties: Any,
@@ -146,7 +148,10 @@ class MPSNNPad(_Sizes, WholeImageKernel):
 
 @saved()
 class MPSNNPadGradient(_Sizes, WholeImageGradient):
-    """The sum over the copies of each pixel; a state sets the sizes and ``secondary_edge_mode``, the forward mode."""
+    """The gradient of :class:`MPSNNPad`: the sum over the copies of each pixel.
+
+    A state sets the sizes, and ``secondary_edge_mode`` to the edge mode of the forward kernel.
+    """
 
     forward_class = MPSNNPad
     fixed = tuple(name for name in WholeImageGradient.fixed if name != "secondary_edge_mode")
@@ -160,11 +165,10 @@ class MPSNNPadGradient(_Sizes, WholeImageGradient):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; errors as in :class:`MPSNNPad`."""
         fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after)
         super().__init__(backend=backend, **properties)
 
-    def _function(self, g: Shape, state: Any) -> Pad:
+    def _function(self, g: Shape, state: MPSNNGradientState | None) -> Pad:
         if state is not None:
             function: Pad = state.record.extras["function"]
             before, after = (MPSImageCoordinate(x, y, c) for y, x, c in (function.before, function.after))
@@ -180,7 +184,19 @@ class MPSNNPadGradientNode(FunctionGradientNode):
 
 
 class MPSNNPadNode(FunctionNode):
-    """Pixels and channels around an image; sizes are (x, y, channel) [doc]."""
+    """Rows, columns and channels around an image.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    padding_size_before, padding_size_after : tuple of int
+        Columns, rows and channels before and after the image, (x, y, channel), each >= 0 [doc].
+    edge_mode : MPSImageEdgeMode, int or str
+        The values of the padding.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     kind = "pad"
     spec_class = Pad
@@ -191,12 +207,11 @@ class MPSNNPadNode(FunctionNode):
     def __init__(
         self,
         source: MPSNNImageNode,
-        padding_size_before: Any,
-        padding_size_after: Any,
-        edge_mode: Any = MPSImageEdgeMode.Zero,
+        padding_size_before: tuple[int, int, int],
+        padding_size_after: tuple[int, int, int],
+        edge_mode: MPSImageEdgeMode | int | str = MPSImageEdgeMode.Zero,
         **properties: Any,
     ) -> None:
-        """Make a node; sizes are >= 0."""
         fix(self, edge_mode=edge_mode)
         bx, by, bc = coordinate("padding_size_before", padding_size_before)
         ax, ay, ac = coordinate("padding_size_after", padding_size_after)
@@ -213,7 +228,7 @@ class MPSNNPadNode(FunctionNode):
 # --- reshape ----------------------------------------------------------------------------------------------------------
 
 
-def _order(name: str, value: Any) -> str:
+def _order(name: str, value: object) -> str:
     return choice(name, value, ORDERS)
 
 
@@ -234,12 +249,22 @@ class MPSNNReshape(WholeImageKernel):
         reshaped_height: int,
         reshaped_feature_channels: int,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Return ``source_image`` (N, H, W, C) in the new shape; all else as in :meth:`MPSCNNKernel.encode`.
+        """Return ``source_image`` (N, H, W, C) in the new shape.
 
-        Raises ``ShapeError`` unless both shapes have the same number of elements.
+        Parameters
+        ----------
+        reshaped_width, reshaped_height, reshaped_feature_channels : int
+            The size of the result, with as many elements as an image of the source.
+        source_image, destination_image, return_state, destination_state, command_buffer
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        Raises
+        ------
+        ShapeError
+            For another number of elements.
         """
         source = image_arguments.source("source_image", source_image)
         sizes = {"height": reshaped_height, "width": reshaped_width, "feature_channels": reshaped_feature_channels}
@@ -256,12 +281,15 @@ class MPSNNReshape(WholeImageKernel):
 
 @saved()
 class MPSNNReshapeGradient(WholeImageGradient):
-    """The source gradient in the shape of the source image; a state sets the order of the elements."""
+    """The gradient of :class:`MPSNNReshape`: the source gradient in the shape of the source image.
+
+    A state sets the order of the elements.
+    """
 
     forward_class = MPSNNReshape
     element_order = MPSNNReshape.element_order
 
-    def _function(self, g: Shape, state: Any) -> Reshape:
+    def _function(self, g: Shape, state: MPSNNGradientState | None) -> Reshape:
         if state is not None:
             function: Reshape = state.record.extras["function"]
             self._assign(element_order=function.element_order)
@@ -277,7 +305,17 @@ class MPSNNReshapeGradientNode(FunctionGradientNode):
 
 
 class MPSNNReshapeNode(FunctionNode):
-    """The same elements in another size."""
+    """The same elements in another shape.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    result_width, result_height, result_feature_channels : int
+        The size of the result, each >= 1.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     kind = "reshape"
     spec_class = Reshape
@@ -291,7 +329,6 @@ class MPSNNReshapeNode(FunctionNode):
         result_feature_channels: int,
         **properties: Any,
     ) -> None:
-        """Make a node; the sizes are >= 1."""
         self._function = Reshape((result_height, result_width, result_feature_channels))
         super().__init__(source, **properties)
 
@@ -306,14 +343,12 @@ class MPSNNReshapeNode(FunctionNode):
 
 @saved()
 class MPSNNSlice(WholeImageKernel):
-    """A box of an image, zeros outside the image: :class:`mpsref.Slice`.
-
-    ``None`` for a size means "to the end". Every number can be set later.
+    """A box of an image, with zeros outside the image: :class:`mpsref.Slice`.
 
     Parameters
     ----------
     offset_y, offset_x : int
-        The first row and column; may lie outside the image.
+        The first row and column, any integers.
     feature_channel_offset : int
         The first channel, >= 0.
     height, width, feature_channels : int, optional
@@ -358,7 +393,19 @@ class MPSNNSlice(WholeImageKernel):
 
 
 class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
-    """The gradient of a concatenation for one source: its channels of the source gradient."""
+    """The gradient of a concatenation for one source: its channels of the source gradient.
+
+    Parameters
+    ----------
+    source_gradient, source_image : MPSNNImageNode
+        The gradient of the forward result, and the source.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    source_index : int, default 0
+        The index of the source; not in MPS, which finds it by the image.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     reads_pixels = False
 
@@ -370,7 +417,6 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
         source_index: int = 0,
         **properties: Any,
     ) -> None:
-        """Make a node; ``source_index`` is the number of the source (not in MPS, which finds it by the image)."""
         super().__init__(source_gradient, source_image, gradient_state, source_index=source_index, **properties)
 
     def _operations(self, step: Step) -> Sequence[OperationKey]:
@@ -378,8 +424,7 @@ class MPSNNConcatenationGradientNode(MPSNNGradientFilterNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         before = sum(call.spec.aligned(shape[3]) for shape in call.forward_shapes[: self.source_index])
-        part = _channels(before, call.result_shape[3])
-        return part.forward(images[0], backend=call.backend)
+        return _channels(before, call.result_shape[3]).forward(images[0], backend=call.backend)
 
 
 @functools.lru_cache(maxsize=64)
@@ -390,6 +435,15 @@ def _channels(first: int, count: int) -> Slice:
 class MPSNNConcatenationNode(MPSNNFilterNode):
     """The channels of several images; each source is padded to a multiple of ``channel_alignment`` channels [doc].
 
+    Parameters
+    ----------
+    sources : list of MPSNNImageNode
+        The images, at least one.
+    **properties
+        Initial values of other properties, by name.
+
+    Examples
+    --------
     >>> node = MPSNNConcatenationNode([MPSNNImageNode(), MPSNNImageNode()])
     >>> node.channel_alignment
     4
@@ -401,7 +455,6 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
     channel_alignment = Property(at_least(1), 4, "The multiple of channels of a source; MPS has 4 only.")
 
     def __init__(self, sources: Sequence[MPSNNImageNode], **properties: Any) -> None:
-        """Make a node; ``ValueError`` for no source at all."""
         if not isinstance(sources, (list, tuple)):
             raise TypeError(f"sources is of type {type(sources).__name__}; it must be a list of image nodes")
         if not sources:
@@ -417,7 +470,7 @@ class MPSNNConcatenationNode(MPSNNFilterNode):
     def _several_gradients(self) -> bool:
         return True  # the header marks the singular form unavailable, also for one source [doc]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         spec = Concatenation(self.channel_alignment)
         first = shapes[0]
         for image, shape in zip(self.source_images, shapes, strict=True):

@@ -1,4 +1,4 @@
-"""Dropout kernels and nodes with Apple's names, and the state that has the mask of the forward pass.
+"""Dropout with Apple's names: kernels, nodes, and the state with the mask of the forward pass.
 
 >>> import numpy as np
 >>> drop = MPSCNNDropout(0.5, 1, (1, 1, 1))
@@ -22,18 +22,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import word_of
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
-from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, saved
+from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -50,7 +51,7 @@ ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
 ONES = MTLSize(1, 1, 1)
 
 
-def _mask_stride(name: str, value: Any) -> MTLSize:
+def _mask_stride(name: str, value: object) -> MTLSize:
     stride = types.size(name, value)
     for axis, step in zip("xyz", stride, strict=True):
         if step > 1:
@@ -58,7 +59,7 @@ def _mask_stride(name: str, value: Any) -> MTLSize:
     return stride
 
 
-def _word(name: str, value: Any) -> int:
+def _word(name: str, value: object) -> int:
     return word_of(name, value, 64)
 
 
@@ -78,9 +79,8 @@ class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
         return self.device_read()
 
     def device_read(self) -> Array:
-        """Return the mask as a kernel that is encoded now reads it; no synchronization is needed for that."""
-        mask: Array = self.record.extras["mask"]
-        return mask
+        """Return the mask for a kernel that is encoded now, which needs no synchronization."""
+        return self.record.extras["mask"]  # type: ignore[no-any-return]
 
     def _refresh(self, record: ForwardRecord) -> None:
         super()._refresh(record)
@@ -103,12 +103,32 @@ class _Described:
         return Dropout(self.keep_probability, self.seed, (y, x, z))
 
 
+class _DropoutKernel(_Described, ImageKernel):
+    """A forward or a gradient kernel."""
+
+    recorded = ARGUMENTS
+    _mask: Array
+    """During an encode."""
+
+    def __init__(
+        self,
+        keep_probability: float,
+        seed: int,
+        mask_stride_in_pixels: MTLSize | tuple[int, int, int],
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
+        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
+        super().__init__(backend=backend, **properties)
+
+
 @saved(*ARGUMENTS)
-class MPSCNNDropout(_Described, MPSCNNKernel):
+class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
     """Dropout: :class:`mpsref.Dropout`.
 
     ``sequence`` is the number of the next mask: an encode that draws a mask uses and increments it. Setting it back
-    replays a run. At inference, leave dropout out.
+    repeats a run.
 
     Parameters
     ----------
@@ -125,41 +145,42 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
     """
 
     state_class = MPSCNNDropoutGradientState
-    _mask: Array
-    """During an encode."""
 
     sequence = Property(_word, 0, "The number of the next mask, in [0, 2**64).")
-
-    def __init__(
-        self,
-        keep_probability: float,
-        seed: int,
-        mask_stride_in_pixels: Any,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
-        super().__init__(backend=backend, **properties)
 
     def encode(  # type: ignore[override]  # a mask has the size of its image, so there is no size to choose
         self,
         source_image: ImageLike,
         destination_image: ImageLike | None = None,
         *,
-        mask: Any = None,
+        mask: ArrayLike | None = None,
         sequence: int | None = None,
         first_image_index: int = 0,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Drop elements of ``source_image`` (N, H, W, C) and return the destination, of the kind that was passed in.
+        """Drop elements of an image and return the destination, of the kind of ``source_image``.
 
-        ``mask``, uint8 (N, Hm, Wm, Cm) of 0 and 1, takes the place of a new one; ``sequence`` that of the kernel's,
-        which then stays. ``first_image_index`` is the number of image 0 in the whole batch. Otherwise as in
-        :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset, clip rectangle and channels only
-        (``UnsupportedError``).
+        Parameters
+        ----------
+        mask : array_like of uint8 (N, Hm, Wm, Cm), optional
+            Zeros and ones, in place of a new mask.
+        sequence : int, optional
+            The number of the mask, in place of the property ``sequence``, which then does not change.
+        first_image_index : int, default 0
+            The number of image 0 in the whole batch.
+        source_image, destination_image, return_state, destination_state, command_buffer
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error leaves a written image or a changed property.
+        UnsupportedError
+            If offset, clip rectangle or channel properties are not the defaults.
+        OrderError
+            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
@@ -181,41 +202,27 @@ class MPSCNNDropout(_Described, MPSCNNKernel):
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
-    def _extras(self) -> Mapping[str, Any]:
-        return {**{name: getattr(self, name) for name in ARGUMENTS}, "mask": self._mask}
+    def _extras(self) -> Mapping[str, object]:
+        return {**super()._extras(), "mask": self._mask}
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
-        require_whole(self, self.destination_name, region, parts[0].shape)
-        self.function.forward(parts[0], self._mask, out=destination[region], backend=self.backend)
+        require_whole(self, self.destination_name, region, images[0].shape)
+        self.function.forward(images[0], self._mask, out=destination[region], backend=self.backend)
 
 
 @saved(*ARGUMENTS)
-class MPSCNNDropoutGradient(_Described, MPSCNNGradientKernel):
+class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
     """The gradient of dropout, with the mask in the state of the forward pass.
 
-    ``secondary_offset`` shifts the mask; a position outside it counts as dropped [choice].
+    ``secondary_offset`` shifts the mask; elements outside the mask are dropped [choice]. The parameters are those of
+    the forward kernel.
     """
 
     state_class = MPSCNNDropoutGradientState
     forward_class = MPSCNNDropout
-    _mask: Array
-    """During an encode."""
 
-    def __init__(
-        self,
-        keep_probability: float,
-        seed: int,
-        mask_stride_in_pixels: Any,
-        *,
-        backend: str | Backend | None = None,
-        **properties: Any,
-    ) -> None:
-        """Make a kernel with the values of the forward kernel; errors as in :class:`MPSCNNDropout`."""
-        fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
-        super().__init__(backend=backend, **properties)
-
-    def _check_state(self, state: Any) -> None:
+    def _check_state(self, state: MPSCNNDropoutGradientState) -> None:
         super()._check_state(state)
         for name in ARGUMENTS:
             forward = state.record.extras[name]
@@ -225,13 +232,17 @@ class MPSCNNDropoutGradient(_Described, MPSCNNGradientKernel):
                     "make the gradient kernel with the same"
                 )
 
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        """Return the channels of the source gradient; the source image is not read."""
+        return count(read[0])
+
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSCNNDropoutGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
         if state is None:
             raise TypeError(
@@ -243,8 +254,8 @@ class MPSCNNDropoutGradient(_Described, MPSCNNGradientKernel):
         del self._mask
         return array
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        g = parts[0]
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        g = images[0]
         require_defaults(
             self,
             *("primary_offset", "kernel_offset_x", "kernel_offset_y", "clip_rect"),
@@ -277,7 +288,7 @@ def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[i
 
 
 class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
-    """The gradient of dropout, with the mask of the forward pass; its parameters are those of the forward node."""
+    """The gradient of dropout, with the mask and the parameters of the forward node."""
 
     reads_pixels = False
 
@@ -288,10 +299,9 @@ class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
         gradient_state: MPSNNStateNode,
         keep_probability: float = 0.5,
         seed: int = 0,
-        mask_stride_in_pixels: Any = ONES,
+        mask_stride_in_pixels: MTLSize | tuple[int, int, int] = ONES,
         **properties: Any,
     ) -> None:
-        """Make a node; ``ValueError`` if the parameters are not those of the forward node."""
         fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
         super().__init__(source_gradient, source_image, gradient_state, **properties)
         forward = self.forward
@@ -308,8 +318,23 @@ class MPSCNNDropoutGradientNode(_Described, MPSNNGradientFilterNode):
 
 
 class MPSCNNDropoutNode(_Described, FunctionNode):
-    """Dropout, which is active wherever it is in a program; each run draws other masks.
+    """Dropout, with a new mask in each run.
 
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    keep_probability : float
+        The probability that an element is kept, in (0, 1).
+    seed : int
+        The seed of the masks, in [0, 2**64).
+    mask_stride_in_pixels : tuple of int
+        For x, y and channels: 1 for a mask value at each position, 0 for one value for the axis.
+    **properties
+        Initial values of other properties, by name.
+
+    Examples
+    --------
     >>> MPSCNNDropoutNode(MPSNNImageNode(), keep_probability=0.75).mask_stride_in_pixels
     MTLSize(width=1, height=1, depth=1)
     """
@@ -323,10 +348,9 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
         source: MPSNNImageNode,
         keep_probability: float = 0.5,
         seed: int = 0,
-        mask_stride_in_pixels: Any = ONES,
+        mask_stride_in_pixels: MTLSize | tuple[int, int, int] = ONES,
         **properties: Any,
     ) -> None:
-        """Make a node; ``ValueError`` for a probability outside (0, 1), a seed outside [0, 2**64), other strides."""
         fix(self, keep_probability=keep_probability, seed=seed, mask_stride_in_pixels=mask_stride_in_pixels)
         super().__init__(source, **properties)
 

@@ -14,7 +14,6 @@ convolution, as in working networks, though one text there has the width before 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.errors import ShapeError
@@ -24,9 +23,10 @@ from mpsref.mps.convolution import (
     MPSCNNConvolutionGradient,
     MPSCNNConvolutionGradientNode,
     MPSCNNConvolutionNode,
+    WeightParameters,
 )
 from mpsref.mps.convolution_data_source import LoadedWeights
-from mpsref.mps.convolution_kernel import ForwardWeightedKernel, WeightedKernel
+from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState, WeightedKernel
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding
@@ -70,8 +70,8 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
         center = MPSOffset(source.kernel_width // 2, source.kernel_height // 2, source.offset.z)
         return source._replace(offset=center)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        arguments = parts[0], self._functional_weights, self._loaded.biases, region.size
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        arguments = images[0], self._functional_weights, self._loaded.biases, region.size
         self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
@@ -84,7 +84,7 @@ class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
 
     forward_class = MPSCNNFullyConnected
 
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+    def _family_configuration(self, state: MPSCNNConvolutionGradientState) -> Mapping[str, object]:
         return {"secondary_offset": MPSOffset(0, 0, state.source.offset.z)}
 
     def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
@@ -94,7 +94,7 @@ class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
         return self._spec()
 
     def _write_data_gradient(self, g: Array, shape: Shape, destination: Array, region: Region) -> None:
-        self._write_part(self._spec(), g, shape, destination, region)
+        self._write_cropped(self._spec(), g, shape, destination, region)
 
 
 # --- nodes of graphs --------------------------------------------------------------------------------------------------
@@ -112,8 +112,8 @@ class MPSCNNFullyConnectedNode(MPSCNNConvolutionNode):
     kernel_class = MPSCNNFullyConnected
     gradient_class = MPSCNNFullyConnectedGradientNode
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        kernel: ForwardWeightedKernel = parameters.kernel
+    def _bind(self, shapes: Sequence[Shape], parameters: WeightParameters, states: Sequence[BoundState]) -> Bound:
+        kernel = parameters.kernel
         n, height, width, channels = shapes[0]
         _, rows, columns, inputs = kernel.weights_shape
         if (height, width, channels) != (rows, columns, inputs):

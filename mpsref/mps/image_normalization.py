@@ -23,8 +23,8 @@
 >>> len(state), state.gradient_for_gamma, state.group_normalization is norm
 (1, None, True)
 
-Statistics are those of each image, so gamma, beta and epsilon of the forward kernel are all that is kept between calls;
-the gradient kernel reads them through the state, when it is encoded [choice].
+Statistics are those of each image. The gradient kernel computes them again, and reads gamma and epsilon of the forward
+kernel, which its state names, at the time of the encode [choice].
 
 Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``, ``MPSNNGraphNodes.h`` [doc].
 """
@@ -36,9 +36,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import integer
+from mpsref.arguments.parameters import PairLike, integer
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
@@ -47,25 +48,33 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState
-from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, StateLike
+from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
 from mpsref.mps.normalization import NormalizationKernel, NormalizationNode, NormalizationParameters
 from mpsref.mps.normalization_data_source import (
     GroupNormalizationDataSource,
     InstanceNormalizationDataSource,
+    MPSCNNInstanceNormalizationDataSource,
     read_only,
 )
+from mpsref.registry import Spec
 
 WHOLE = tuple(name for name in IMAGE if name != "edge_mode")
+WHOLE_GRADIENT = (
+    *DESTINATION,
+    *("kernel_offset_x", "kernel_offset_y"),
+    *(f"{side}_{name}" for name in ("offset", "source_feature_channel_offset") for side in ("primary", "secondary")),
+)
+"""The properties of forward and gradient kernels that must keep their defaults."""
 
 
 class GradientsOfImages(NamedTuple):
     """The vectors of a state for a kernel: gradients are rows (N, C) for a batch, (C,) for one image."""
 
     gamma: Array
-    """The kernel's scale in force (C,)."""
+    """The current scale of the kernel (C,)."""
     beta: Array
     gradient_for_gamma: Array | None
     """``None`` before the gradient kernel has been encoded."""
@@ -73,9 +82,9 @@ class GradientsOfImages(NamedTuple):
 
 
 class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
-    """The state of a forward kernel for its gradient, and of that for the update of gamma and beta.
+    """The state of a forward kernel, to which its gradient kernel writes the gradients for gamma and beta.
 
-    One object carries the whole batch: ``gradient_for_gamma`` and ``gradient_for_beta`` are (N, C), a row for each
+    There is one object for the whole batch: ``gradient_for_gamma`` and ``gradient_for_beta`` are (N, C), a row for each
     image, not summed. ``len(state)`` is N; ``state[n]`` and iteration give the states of single images, with (C,).
     """
 
@@ -90,10 +99,9 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         self._image: int | None = None
 
     @property
-    def kernel(self) -> NormalizationKernel:
+    def kernel(self) -> ImageNormalizationKernel:
         """The forward kernel that made the state."""
-        kernel: NormalizationKernel = self.record.extras["kernel"]
-        return kernel
+        return self.record.extras["kernel"]  # type: ignore[no-any-return]
 
     @property
     def gamma(self) -> Array:
@@ -140,7 +148,7 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         return GradientsOfImages(self.gamma, self.beta, self._rows(0), self._rows(1))
 
     def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Make the gradients readable by the host once ``command_buffer`` has completed; of one image, those of all."""
+        """Make the gradients of all images readable by the host once ``command_buffer`` has completed."""
         if self._batch is self:
             super().synchronize(command_buffer)
         else:
@@ -181,28 +189,33 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
 class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
     """A forward kernel with a data source; not a class of Apple's."""
 
-    state_class: ClassVar[type[Any]] = ImageNormalizationGradientState
+    state_class: ClassVar[type[ImageNormalizationGradientState]] = ImageNormalizationGradientState
+
+    @property
+    @abc.abstractmethod
+    def function(self) -> InstanceNormalization | GroupNormalization:
+        """The functional form, with the current epsilon."""
 
     @abc.abstractmethod
-    def _ready_source(self) -> InstanceNormalizationDataSource:
-        """Return a data source that can be saved, with the parameters in force."""
+    def _saved_source(self) -> InstanceNormalizationDataSource:
+        """Return a data source with the current parameters, which can be saved."""
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``False``: each image has a state of its own [doc]; one object here carries all of them [choice]."""
+        """``False``: each image has a state of its own [doc]; one object stands for all of them [choice]."""
         return False
 
     def _encode(
         self,
-        sources: Any,
+        sources: Sequence[ImageArgument],
         destination_image: ImageLike | None,
-        destination_size: Any,
+        destination_size: PairLike | None,
         return_state: bool,
-        destination_state: Any,
+        destination_state: RecordedState | None,
         command_buffer: MPSCommandBuffer | None,
     ) -> Any:
-        """Refuse the state of another kernel, and that of a single image; then encode."""
-        if type(destination_state) is self.state_class:
+        """Encode; ``ValueError`` for a state of another kernel, and for that of a single image."""
+        if isinstance(destination_state, self.state_class):
             if destination_state.kernel is not self:
                 raise ValueError("destination_state was made by another kernel; pass one of this kernel's, or None")
             _check_whole("destination_state", destination_state)
@@ -212,48 +225,53 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *WHOLE)
-        parts, region = super()._select(sources, shape)
-        if parts[0].shape[3] != self._loaded.channels:
+        images, region = super()._select(sources, shape)
+        if images[0].shape[3] != self._loaded.channels:
             raise ShapeError(
-                f"source_image has {parts[0].shape[3]} channels; number_of_feature_channels of the data source is "
+                f"source_image has {images[0].shape[3]} channels; number_of_feature_channels of the data source is "
                 f"{self._loaded.channels}: both must be equal"
             )
         require_whole(self, self.destination_name, region, sources[0].array.shape)
-        return parts, region
+        return images, region
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         loaded = self._loaded
-        self.function.forward(parts[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
+        self.function.forward(images[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
 
-    def _extras(self) -> Mapping[str, Any]:
+    def _extras(self) -> Mapping[str, object]:
         return {"kernel": self}
 
-    def saved_values(self) -> dict[str, Any]:
-        """Return what is saved: the data source, or a new one if it cannot be saved or a state replaced its vectors."""
+    def saved_values(self) -> dict[str, object]:
+        """Return the values to save: the data source if it has the current vectors, else a new one with them."""
         values = super().saved_values()
         if self._loaded.from_data_source and isinstance(self.data_source, SecureCoding):
             return values
-        return values | {"data_source": self._ready_source()}
+        return values | {"data_source": self._saved_source()}
 
 
 class ImageNormalizationGradient(GradientOfLists):
-    """The gradient: for the source image, and for gamma and beta, which go to the state; not a class of Apple's."""
+    """The gradients for the source image, and in the state for gamma and beta; not a class of Apple's."""
 
-    state_class: ClassVar[type[Any]] = ImageNormalizationGradientState
+    state_class: ClassVar[type[ImageNormalizationGradientState]] = ImageNormalizationGradientState
 
     def encode(  # type: ignore[override]  # as in the parent class
         self,
         source_gradient: ImageLike,
         source_image: ImageLike,
-        gradient_state: Any = None,
+        gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         **options: Any,
     ) -> Any:
-        """Return the gradient for ``source_image``; those for gamma and beta replace the ones in ``gradient_state``.
+        """Return the gradient for the source image, and write those for gamma and beta to the state.
 
-        The state is that of the forward pass, whose kernel has gamma and epsilon; it cannot be left out. Mean and
-        variance are those of ``source_image``. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`; lists of
-        arrays are taken too.
+        Parameters
+        ----------
+        source_gradient, source_image : array_like (N, H, W, C), images, or list of arrays
+            The gradient of the forward result, and the source of the forward pass, whose mean and variance are used.
+        gradient_state : MPSNNGradientState
+            The state of the forward pass, which is required; gamma and epsilon are those of its kernel.
+        destination_gradient, **options
+            As in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
         """
         if gradient_state is None:
             raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
@@ -261,21 +279,21 @@ class ImageNormalizationGradient(GradientOfLists):
 
     encode_batch = encode
 
-    def _check_state(self, state: Any) -> None:
+    def _check_state(self, state: ImageNormalizationGradientState) -> None:
         super()._check_state(state)
         _check_whole("gradient_state", state)
 
     def _run_with_state(
         self,
-        state: Any,
+        state: ImageNormalizationGradientState,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
-        """Compute all three gradients, then write the state, which an error leaves as it was."""
+        """Compute all three gradients, then write the state, which no error changes."""
         g, x = (one.array for one in sources)
-        self._check_defaults()
+        require_defaults(self, *WHOLE_GRADIENT)
         if not g.shape == x.shape == shape == state.record.source_shapes[0]:
             raise ShapeError(
                 f"source_gradient has shape {g.shape}, source_image {x.shape}, destination_gradient {shape} and the "
@@ -287,14 +305,9 @@ class ImageNormalizationGradient(GradientOfLists):
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
                 given.array[...] = dx
         state.write(*gradients)
-        return dx  # type: ignore[no-any-return]
+        return dx
 
-    def _check_defaults(self) -> None:
-        names = "primary_offset", "secondary_offset", "kernel_offset_x", "kernel_offset_y", "clip_rect"
-        channels = "primary_source_feature_channel_offset", "secondary_source_feature_channel_offset"
-        require_defaults(self, *names, *channels, "destination_feature_channel_offset")
-
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         """Not reached: the three results are computed together, with the state."""
         raise UnsupportedError(f"{type(self).__name__} needs a gradient_state")
 
@@ -326,14 +339,14 @@ class MPSCNNInstanceNormalization(ImageNormalizationKernel):
         """The functional form, with the present epsilon."""
         return InstanceNormalization(self.epsilon)
 
-    def _ready_source(self) -> InstanceNormalizationDataSource:
+    def _saved_source(self) -> InstanceNormalizationDataSource:
         loaded = self._loaded
         return InstanceNormalizationDataSource(loaded.channels, loaded.gamma, loaded.beta, loaded.epsilon)
 
-    def reload_data_source(self, data_source: Any) -> None:
-        """Take another data source, and its gamma and beta; epsilon stays. Deprecated by Apple [doc].
+    def reload_data_source(self, data_source: MPSCNNInstanceNormalizationDataSource) -> None:
+        """Replace the data source and load gamma and beta; epsilon stays. Deprecated by Apple [doc].
 
-        Raises ``ShapeError`` for another number of channels; then the old one stays.
+        Raises ``ShapeError`` for another number of channels, and keeps the old data source.
         """
         self._reload_data_source(data_source)
 
@@ -372,7 +385,7 @@ class MPSCNNGroupNormalization(ImageNormalizationKernel):
         """The functional form, with the present epsilon."""
         return GroupNormalization(self._loaded.groups, self.epsilon)
 
-    def _ready_source(self) -> GroupNormalizationDataSource:
+    def _saved_source(self) -> GroupNormalizationDataSource:
         loaded = self._loaded
         return GroupNormalizationDataSource(loaded.channels, loaded.groups, loaded.gamma, loaded.beta, loaded.epsilon)
 
@@ -389,18 +402,16 @@ class MPSCNNGroupNormalizationGradient(ImageNormalizationGradient):
 
 
 class _Parameters(NormalizationParameters):
+    kernel: ImageNormalizationKernel
+
     @property
-    def form(self) -> Any:
+    def form(self) -> Spec:
         """The functional form: the data source may change the number of groups."""
         return self.kernel.function
 
     def state(self, step_state: Mapping[str, Any]) -> ImageNormalizationGradientState:
         """Return a synchronized state with the gradients of one run."""
-        kernel = self.kernel
-        assert isinstance(kernel, ImageNormalizationKernel)
-        state: ImageNormalizationGradientState = kernel.state_class(
-            self.record(step_state["shapes"], {"kernel": kernel})
-        )
+        state = self.kernel.state_class(self.record(step_state["shapes"], {"kernel": self.kernel}))
         if "gradients" in step_state:
             state.write(*step_state["gradients"])
         state.synchronize()
@@ -416,11 +427,11 @@ class _GradientNode(TrainableGradientNode):
 
 
 class MPSCNNInstanceNormalizationGradientNode(_GradientNode):
-    """The gradient of instance normalization: for its source, and, in its state, for gamma and beta."""
+    """The gradients of instance normalization for its source, and in its state for gamma and beta."""
 
 
 class MPSCNNGroupNormalizationGradientNode(_GradientNode):
-    """The gradient of group normalization: for its source, and, in its state, for gamma and beta."""
+    """The gradients of group normalization for its source, and in its state for gamma and beta."""
 
 
 class _Node(NormalizationNode):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
@@ -35,7 +35,7 @@ from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, one_state
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -49,6 +49,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
     Step,
 )
+from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
 
 # --- descriptors ------------------------------------------------------------------------------------------------------
@@ -103,12 +104,9 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 
 @secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
 class MPSCNNLossDescriptor(_Numbers, SecureCoding):
-    """A loss type, a reduction and their parameters, which can be set; kernels copy the descriptor when they are made.
+    """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
 
-    >>> MPSCNNLossDescriptor("huber", "mean", delta=0.5)
-    MPSCNNLossDescriptor(MPSCNNLossType.Huber, MPSCNNReductionType.Mean, delta=0.5)
-
-    ``CosineDistance`` takes the reduction ``Sum`` only [doc]. Legal values are those of :class:`mpsref.Loss`.
+    ``CosineDistance`` has the reduction ``Sum`` only [doc]. Legal values are those of :class:`mpsref.Loss`.
 
     Parameters
     ----------
@@ -123,6 +121,11 @@ class MPSCNNLossDescriptor(_Numbers, SecureCoding):
     ------
     ValueError
         For illegal values, and for a reduction that the type does not have.
+
+    Examples
+    --------
+    >>> MPSCNNLossDescriptor("huber", "mean", delta=0.5)
+    MPSCNNLossDescriptor(MPSCNNLossType.Huber, MPSCNNReductionType.Mean, delta=0.5)
     """
 
     loss_type = Property(
@@ -144,10 +147,12 @@ class MPSCNNLossDescriptor(_Numbers, SecureCoding):
         "The number of classes, for smoothed softmax labels.",
     )
 
-    def __init__(self, loss_type: Any, reduction_type: Any, **properties: Any) -> None:
+    def __init__(
+        self, loss_type: MPSCNNLossType | int | str, reduction_type: MPSCNNReductionType | int | str, **properties: Any
+    ) -> None:
         fix(self, loss_type=loss_type, reduction_type=reduction_type)
         initialize(self, properties)
-        _ = self.function  # raises for a reduction that the type does not take
+        _ = self.function  # raises for a reduction that the type does not have
 
     @property
     def function(self) -> Loss:
@@ -170,7 +175,7 @@ class MPSCNNLossDescriptor(_Numbers, SecureCoding):
         return f"{type(self).__name__}({', '.join([repr(self.loss_type), repr(self.reduction_type), *changed])})"
 
 
-def _copied(name: str, value: Any) -> MPSCNNLossDescriptor:
+def _copied(name: str, value: object) -> MPSCNNLossDescriptor:
     """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
     if not isinstance(value, MPSCNNLossDescriptor):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSCNNLossDescriptor")
@@ -180,8 +185,8 @@ def _copied(name: str, value: Any) -> MPSCNNLossDescriptor:
 class MPSCNNLossDataDescriptor:
     """Labels or weights in memory, of one image or several.
 
-    ``array`` is a copy of them as (N, H, W, C). Source: ``MPSCNNLossDataDescriptor`` [doc]; NumPy has the strides
-    [choice].
+    ``array`` is a copy of them as (N, H, W, C). Source: ``MPSCNNLossDataDescriptor`` [doc], without its strides, which
+    a NumPy array has [choice].
 
     >>> labels = MPSCNNLossDataDescriptor(np.zeros(12, np.float32), "heightxwidthxfeaturechannels", (3, 2, 1))
     >>> labels.array.shape
@@ -204,7 +209,9 @@ class MPSCNNLossDataDescriptor:
         For another number of values.
     """
 
-    def __init__(self, data: ArrayLike, layout: Any, size: Any) -> None:
+    def __init__(
+        self, data: ArrayLike, layout: MPSDataLayout | int | str, size: MTLSize | tuple[int, int, int]
+    ) -> None:
         array = as_array("data", data)
         if array.dtype.kind != "f":
             raise TypeError(f"data has dtype {array.dtype}; it must be a floating-point array: convert it")
@@ -243,14 +250,10 @@ class MPSCNNLossDataDescriptor:
 
 
 class MPSCNNLossLabels(MPSState, SynchronizedState):
-    """Labels and weights (N, H, W, C) of a batch, and the loss image (N, 1, 1, 1) or (N, H, W, C), which is written.
+    """Labels and weights (N, H, W, C) of a batch, and the loss image, (N, 1, 1, 1) or (N, H, W, C).
 
-    >>> MPSCNNLossLabels((1, 1, 1), np.zeros((2, 4, 4, 3), np.float32))
-    <MPSCNNLossLabels: labels (2, 4, 4, 3), loss image (2, 1, 1, 1)>
-
+    Accessors raise ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a loss was encoded.
     Source: ``MPSCNNLossLabels`` in ``MPSCNNLoss.h`` [doc]; one object for a whole batch [choice].
-
-    All accessors raise ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a loss was encoded.
 
     Parameters
     ----------
@@ -265,9 +268,19 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
         For a mixture of descriptors and images.
     ShapeError
         For weights whose shape is not that of the labels.
+
+    Examples
+    --------
+    >>> MPSCNNLossLabels((1, 1, 1), np.zeros((2, 4, 4, 3), np.float32))
+    <MPSCNNLossLabels: labels (2, 4, 4, 3), loss image (2, 1, 1, 1)>
     """
 
-    def __init__(self, loss_image_size: Any, labels: Any = None, weights: Any = None) -> None:
+    def __init__(
+        self,
+        loss_image_size: MTLSize | tuple[int, int, int] | MPSCNNLossDataDescriptor,
+        labels: ImageLike | MPSCNNLossDataDescriptor | None = None,
+        weights: ImageLike | MPSCNNLossDataDescriptor | None = None,
+    ) -> None:
         if isinstance(loss_image_size, MPSCNNLossDataDescriptor):
             if labels is not None or weights is not None:
                 raise TypeError("a labels descriptor as the first argument stands alone; pass a loss_image_size first")
@@ -283,11 +296,10 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
                 "descriptors, or both images"
             )
         self._labels, self._weights = _image("labels", labels), None if weights is None else _image("weights", weights)
-        shape = self._array("labels").shape
-        if weights is not None and self._array("weights").shape[:3] != shape[:3]:
-            raise ShapeError(
-                f"weights has shape {self._array('weights').shape} and labels {shape}; N, H and W must be equal"
-            )
+        t, w = self.device_read()
+        shape = t.shape
+        if w is not None and w.shape[:3] != shape[:3]:
+            raise ShapeError(f"weights has shape {w.shape} and labels {shape}; N, H and W must be equal")
         width, height, channels = self._size
         if (height, width) not in ((1, 1), shape[1:3]):
             raise ShapeError(
@@ -310,25 +322,26 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
         return view
 
     @property
-    def labels_image(self) -> Any:
-        """The labels, as the image that was passed in, or an array."""
+    def labels_image(self) -> ImageLike:
+        """The labels: the image that was passed, or the array of the descriptor."""
         self.check_readable("labels_image")
         return self._labels
 
     @property
-    def weights_image(self) -> Any:
-        """The weights, as the image that was passed in, or an array; ``None`` without weights."""
+    def weights_image(self) -> ImageLike | None:
+        """The weights: the image that was passed, or the array of the descriptor; ``None`` without weights."""
         self.check_readable("weights_image")
         return self._weights
 
     def device_read(self) -> tuple[Array, Array | None]:
-        """Return labels and weights (N, H, W, C) as a kernel that is encoded now reads them."""
-        return self._array("labels"), None if self._weights is None else self._array("weights")
+        """Return labels and weights (N, H, W, C) for a kernel that is encoded now."""
+        weights = None if self._weights is None else image_arguments.source("weights", self._weights).array
+        return image_arguments.source("labels", self._labels).array, weights
 
     def check_loss_shape(self, shape: ImageShape, reduction: str) -> None:
-        """Raise ``ShapeError`` unless the loss image of a kernel has the size that was named.
+        """Raise ``ShapeError`` unless the loss image of a kernel has the size ``loss_image_size``.
 
-        Source: the size of the source image or 1 x 1 x 1 [doc]; which of them, by the reduction [choice].
+        Source: the size of the source image or 1 x 1 x 1 [doc], depending on the reduction [choice].
         """
         if shape != (shape[0], self._size.height, self._size.width, self._size.depth):
             _, height, width, channels = shape
@@ -342,16 +355,13 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
         self._loss = loss
         self.written()
 
-    def _array(self, name: str) -> Array:
-        return image_arguments.source(name, getattr(self, f"_{name}")).array
-
     def __repr__(self) -> str:
-        weights = "" if self._weights is None else ", weights"
-        return f"<{type(self).__name__}: labels {self._array('labels').shape}{weights}, loss image {self._loss.shape}>"
+        shape, weights = self.device_read()[0].shape, "" if self._weights is None else ", weights"
+        return f"<{type(self).__name__}: labels {shape}{weights}, loss image {self._loss.shape}>"
 
 
-def _image(name: str, value: Any) -> Any:
-    """Return an array of a descriptor's data, or the image itself."""
+def _image(name: str, value: ImageLike | MPSCNNLossDataDescriptor) -> ImageLike:
+    """Return the array of a descriptor, or the image itself."""
     if isinstance(value, MPSCNNLossDataDescriptor):
         return value.array
     image_arguments.source(name, value)  # raises unless it is an image
@@ -362,7 +372,7 @@ def _image(name: str, value: Any) -> Any:
 
 
 class _Truth(NamedTuple):
-    """Labels and weights during an encode."""
+    """Labels and weights of an encode."""
 
     labels: Array
     weights: Array | None
@@ -402,6 +412,8 @@ class _LossKernel(ImageKernel):
 class _Settable(_Numbers, _LossKernel):
     """A loss kernel whose numbers can be set after it is made."""
 
+    recorded = NUMBERS
+
     def __init__(
         self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
@@ -421,13 +433,10 @@ class _Settable(_Numbers, _LossKernel):
             setattr(described, name, getattr(self, name))
         return described.function
 
-    def _extras(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name) for name in NUMBERS}
-
 
 @saved("loss_descriptor")
 class MPSCNNLoss(_LossKernel, MPSCNNKernel):
-    """A loss and its gradient in one: the loss image is written to the labels, the destination is the gradient."""
+    """A loss and its gradient: the loss image is written to the labels, the destination is the gradient."""
 
     weight = property(attrgetter("loss_descriptor.weight"), doc="The factor of every loss and gradient.")
     label_smoothing = property(attrgetter("loss_descriptor.label_smoothing"), doc="The amount of label smoothing.")
@@ -443,11 +452,34 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Return the gradient for the predictions ``source_image`` (N, H, W, C), of the kind that was passed in.
+        """Compute the loss and return its gradient for the predictions.
 
-        ``labels`` are :class:`MPSCNNLossLabels` (or a list that names them once for each image), whose loss image is
-        written. ``validate`` is that of :meth:`mpsref.Loss.forward`. Runs with default offset, clip rectangle and
-        channels only (``UnsupportedError``); nothing is written when an error is raised.
+        Parameters
+        ----------
+        source_image : array_like (N, H, W, C), MPSImage or batch of images
+            The predictions.
+        labels : MPSCNNLossLabels, or sequence with an entry for each image
+            Labels and weights; the loss image is written.
+        destination_image : ndarray, MPSImage or batch of images, optional
+            The gradient is written there.
+        validate : bool, default False
+            As in :meth:`mpsref.Loss.forward`.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Returns
+        -------
+        ndarray, MPSImage or MPSImageBatch
+            The gradient, of the kind of ``source_image``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error leaves a written image.
+        UnsupportedError
+            If offset, clip rectangle or channel properties are not the defaults.
+        OrderError
+            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         labels = one_state("labels", labels, source.array.shape[0])
@@ -467,8 +499,8 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, _) = parts, self._truth
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        (y,), (t, weights, _) = images, self._truth
         require_whole(self, self.destination_name, region, y.shape)
         self.function.gradient(None, y, t, weights, out=destination[region], backend=self.backend)
 
@@ -485,15 +517,29 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         destination_image: ImageLike | None = None,
         *,
         return_state: bool = False,
-        destination_state: Any = None,
+        destination_state: RecordedState | None = None,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Return the loss image of predictions ``source_image``, ``labels`` and ``weights``, images (N, H, W, C).
+        """Return the loss image, (N, 1, 1, 1) or for the reduction NONE (N, H, W, C).
 
-        The loss image is (N, 1, 1, 1), for the reduction NONE (N, H, W, C). ``validate`` is that of
-        :meth:`mpsref.Loss.forward`. Otherwise as in :meth:`mpsref.mps.MPSCNNKernel.encode`; runs with default offset,
-        clip rectangle and channels only (``UnsupportedError``).
+        Parameters
+        ----------
+        source_image, labels, weights : array_like (N, H, W, C), MPSImage or batch of images
+            The predictions, their labels, and optional weights.
+        validate : bool, default False
+            As in :meth:`mpsref.Loss.forward`.
+        destination_image, return_state, destination_state, command_buffer
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit.
+        UnsupportedError
+            If offset, clip rectangle or channel properties are not the defaults.
+        OrderError
+            For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
@@ -512,8 +558,8 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
     def _channels_written(self, read: Sequence[slice]) -> int:
         return 1 if self.reduction_type is not MPSCNNReductionType.NONE else super()._channels_written(read)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, validate) = parts, self._truth
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        (y,), (t, weights, validate) = images, self._truth
         function = self.function
         require_whole(self, self.destination_name, region, function.loss_shape(y.shape))
         function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
@@ -533,16 +579,35 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         source_image: ImageLike,
         labels: ImageLike,
         weights: ImageLike | None = None,
-        gradient_state: Any = None,
+        gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Any:
-        """Return the gradient for the predictions ``source_image`` (or for the labels).
+        """Return the gradient for the predictions, or with ``compute_label_gradients`` for the labels.
 
-        ``source_gradient`` has the shape of the loss image. With a ``gradient_state`` of :class:`MPSNNForwardLoss`, its
-        four numbers replace those of this kernel. Nothing is written, and no property changed, when an error is raised.
+        Parameters
+        ----------
+        source_gradient : array_like, MPSImage or batch of images
+            The gradient of the loss image.
+        source_image, labels, weights : array_like (N, H, W, C), MPSImage or batch of images
+            As in the forward pass.
+        gradient_state : MPSNNGradientState, optional
+            The state of :class:`MPSNNForwardLoss`; its numbers replace those of this kernel.
+        destination_gradient : ndarray, MPSImage or batch of images, optional
+            The gradient is written there.
+        validate : bool, default False
+            As in :meth:`mpsref.Loss.gradient`.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error leaves a written image or a changed property.
+        OrderError
+            For a committed command buffer.
         """
         sources = (
             image_arguments.source("source_gradient", source_gradient),
@@ -580,8 +645,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
     def _channels_written(self, read: Sequence[slice]) -> int:
         return self._truth.labels.shape[3] if self.compute_label_gradients else super()._channels_written(read[1:])
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        (g, y), (t, weights, validate) = parts, self._truth
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        (g, y), (t, weights, validate) = images, self._truth
         function = self.function
         run = function.gradient_labels if self.compute_label_gradients else function.gradient
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
@@ -596,14 +661,14 @@ def _truth(labels: ImageLike, weights: ImageLike | None, validate: bool) -> _Tru
 class MPSNNInitialGradient(MPSCNNKernel):
     """Ones in the shape of the source: the gradient of a loss for itself, the start of a backward pass [doc]."""
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         destination[region] = 1
 
 
 class MPSCNNYOLOLoss:
-    """Apple's loss for object detection, which is not built: how its parts combine is not documented."""
+    """Apple's loss for object detection, which is not built: its formula is not documented."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+    def __init__(self, *arguments: object, **keywords: object) -> None:
         """Raise ``UnsupportedError``."""
         raise UnsupportedError(
             "MPSCNNYOLOLoss is not built: Apple does not document how its parts combine; compose MPSCNNLoss kernels"
@@ -616,8 +681,8 @@ class MPSCNNYOLOLoss:
 class MPSNNLabelsNode(MPSNNStateNode):
     """The labels of a loss node: an input of the graph."""
 
-    def check(self, value: Any) -> Any:
-        """Return labels if they are :class:`~mpsref.mps.MPSCNNLossLabels`; ``TypeError`` if not."""
+    def check(self, value: object) -> MPSCNNLossLabels:
+        """Return ``value`` if it is :class:`~mpsref.mps.MPSCNNLossLabels`; ``TypeError`` if not."""
         if not isinstance(value, MPSCNNLossLabels):
             raise TypeError(f"labels for {self.name!r} are of type {type(value).__name__}; pass MPSCNNLossLabels")
         return value
@@ -635,10 +700,19 @@ class MPSNNLabelsNode(MPSNNStateNode):
 
 
 class MPSCNNLossNode(MPSNNFilterNode):
-    """A loss; its result is the gradient for ``source``.
+    """A loss, whose result is the gradient for the predictions.
 
-    Each run has labels, :class:`~mpsref.mps.MPSCNNLossLabels`, for the node ``input_labels``; the loss is written to
-    them [doc].
+    The :class:`~mpsref.mps.MPSCNNLossLabels` of a run are passed for ``input_labels``; the loss is written to them
+    [doc].
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The predictions.
+    loss_descriptor : MPSCNNLossDescriptor
+        The loss, which is copied.
+    **properties
+        Initial values of other properties, by name.
     """
 
     kind = "loss"
@@ -650,7 +724,6 @@ class MPSCNNLossNode(MPSNNFilterNode):
     loss_descriptor = _LossKernel.loss_descriptor
 
     def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
-        """Make a node."""
         fix(self, loss_descriptor=loss_descriptor)
         self._function = self.loss_descriptor.function
         super().__init__((source,), **properties)
@@ -663,7 +736,7 @@ class MPSCNNLossNode(MPSNNFilterNode):
         assert isinstance(labels, MPSNNLabelsNode)
         return labels
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         return Bound(self._function, shapes[0])
 
     def _methods(self, step: Step) -> Sequence[str]:
@@ -672,9 +745,11 @@ class MPSCNNLossNode(MPSNNFilterNode):
     def _compute(self, call: Call, *images: Array) -> Array:
         labels: MPSCNNLossLabels = call.state["labels"]
         wide = np.result_type(images[0], np.float32)
-        truth: list[Any] = [t if t is None or t.dtype <= wide else t.astype(wide) for t in labels.device_read()]
-        call.state["loss"] = self._function.forward(images[0], *truth, backend=call.backend)
-        return self._function.gradient(None, images[0], *truth, backend=call.backend)
+        t, weights = labels.device_read()
+        t = t if t.dtype <= wide else t.astype(wide)
+        weights = weights if weights is None or weights.dtype <= wide else weights.astype(wide)
+        call.state["loss"] = self._function.forward(images[0], t, weights, backend=call.backend)
+        return self._function.gradient(None, images[0], t, weights, backend=call.backend)
 
     def check_labels(self, labels: MPSCNNLossLabels, shape: Shape) -> None:
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
@@ -689,7 +764,21 @@ class MPSCNNLossNode(MPSNNFilterNode):
 
 
 class MPSNNLossGradientNode(MPSNNGradientFilterNode):
-    """The gradient of a forward loss, for the predictions or for the labels."""
+    """The gradient of a forward loss.
+
+    Parameters
+    ----------
+    source_gradient, source_image, labels, weights : MPSNNImageNode
+        The gradient of the loss, and the sources of the forward node.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    loss_descriptor : MPSCNNLossDescriptor
+        The loss, which is copied.
+    is_labels_gradient_filter : bool, default False
+        Whether it is the gradient for the labels in place of the predictions.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     loss_descriptor = _LossKernel.loss_descriptor
     is_labels_gradient_filter = Property(flag, False, "Whether it is the gradient for the labels.", read_only=True)
@@ -705,7 +794,6 @@ class MPSNNLossGradientNode(MPSNNGradientFilterNode):
         is_labels_gradient_filter: bool = False,
         **properties: Any,
     ) -> None:
-        """Make a node from the images of the forward node, its state and its descriptor."""
         fix(self, loss_descriptor=loss_descriptor, is_labels_gradient_filter=is_labels_gradient_filter)
         self._function = self.loss_descriptor.function
         others = [labels] if weights is None else [labels, weights]
@@ -721,7 +809,7 @@ class MPSNNLossGradientNode(MPSNNGradientFilterNode):
     def _image_shape(self, state: BoundState) -> Shape:
         return state.source_shapes[0]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         if shapes[2:] != states[0].source_shapes[1:]:
             raise ShapeError(
                 f"labels and weights have shapes {shapes[2:]}; those of {self.forward.name!r} have "
@@ -739,9 +827,21 @@ class MPSNNLossGradientNode(MPSNNGradientFilterNode):
 
 
 class MPSNNForwardLossNode(MPSNNFilterNode):
-    """A loss as an image; labels and weights are images, too.
+    """A loss whose result is the loss image.
 
-    It is differentiated for the predictions, and for the labels as well with ``gradient_for_labels`` (not in MPS).
+    A training graph computes the gradient for the predictions, and with ``gradient_for_labels`` (not in MPS) also for
+    the labels.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The predictions, or a list of predictions, labels and optionally weights.
+    labels, weights : MPSNNImageNode
+        The labels, and optional weights. With a list, the second argument is the descriptor.
+    loss_descriptor : MPSCNNLossDescriptor
+        The loss, which is copied.
+    **properties
+        Initial values of other properties, by name.
     """
 
     kind = "floss"
@@ -758,7 +858,6 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
         weights: MPSNNImageNode | None = None,
         **properties: Any,
     ) -> None:
-        """Make a node from (source, labels, descriptor, weights), or ([source, labels, weights], descriptor)."""
         if isinstance(source, (list, tuple)):
             sources, descriptor = list(source), labels if loss_descriptor is None else loss_descriptor
         else:
@@ -783,7 +882,7 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
     def _several_gradients(self) -> bool:
         return False  # the single one is that of the predictions [doc]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         y, *others = shapes
         for name, shape in zip(("labels", "weights"), others, strict=False):
             if shape[:3] != y[:3] or shape[3] < y[3]:
@@ -791,8 +890,8 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
         return Bound(self._function, self._function.loss_shape(as_shape("y", y)))
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        call.state["loss"] = self._function.forward(*images, backend=call.backend)
-        return call.state["loss"]  # type: ignore[no-any-return]
+        loss = call.state["loss"] = self._function.forward(*images, backend=call.backend)
+        return loss
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         source, labels, *weights = self.source_images
@@ -817,7 +916,7 @@ class MPSNNInitialGradientNode(FunctionNode):
     _differentiable = ()
     function = None
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         return Bound(None, shapes[0])
 
     def _compute(self, call: Call, *images: Array) -> Array:

@@ -16,9 +16,10 @@ Source: ``MPSCNNNeuron.h``, ``MPSCNNNeuronType.h``, ``MPSNNGraphNodes.h`` [doc].
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
@@ -94,14 +95,14 @@ class _TypeAndParameters:
 
 @secure_coding(version=1, arguments=("neuron_type", "a", "b", "c", "data"))
 class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
-    """A type of neuron and its parameters; immutable, and equal to another with the same values.
+    """A type of neuron and its parameters; immutable and hashable.
 
     Parameters
     ----------
     neuron_type : MPSCNNNeuronType, int or str
         The type, its number, or its name in lower case.
     a, b, c : float, optional
-        Finite; ``None`` is the documented default. Those that the type does not have read 0.0.
+        Finite; ``None`` is the documented default. Parameters that the type does not have are 0.0.
     data : array_like, optional
         One slope for each channel, for PReLU alone.
 
@@ -121,25 +122,38 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
     neuron: Neuron
     """The functional form."""
 
-    def __init__(self, neuron_type: Any, a: Any = None, b: Any = None, c: Any = None, data: Any = None) -> None:
+    def __init__(
+        self,
+        neuron_type: MPSCNNNeuronType | int | str,
+        a: float | None = None,
+        b: float | None = None,
+        c: float | None = None,
+        data: ArrayLike | None = None,
+    ) -> None:
         chosen = member("neuron_type", neuron_type, MPSCNNNeuronType)
-        vars(self)["neuron"] = Neuron(TYPES[chosen], a, b, c, data)
+        vars(self)["neuron"] = Neuron(TYPES[chosen], a, b, c, data)  # type: ignore[arg-type]  # None: the default
 
     @classmethod
-    def cnn_neuron_descriptor_with_type(cls, neuron_type: Any, a: Any = None, b: Any = None, c: Any = None) -> Any:
-        """Return the descriptor of a type and its parameters; Apple's four factories of this name in one."""
+    def cnn_neuron_descriptor_with_type(
+        cls,
+        neuron_type: MPSCNNNeuronType | int | str,
+        a: float | None = None,
+        b: float | None = None,
+        c: float | None = None,
+    ) -> Self:
+        """Return the descriptor of a type and its parameters: Apple's four factories of this name."""
         return cls(neuron_type, a, b, c)
 
     @classmethod
-    def cnn_neuron_prelu_descriptor_with_data(cls, data: Any, no_copy: bool = False) -> Any:
-        """Return the descriptor of PReLU; the slopes are copied whatever ``no_copy`` says [choice]."""
+    def cnn_neuron_prelu_descriptor_with_data(cls, data: ArrayLike, no_copy: bool = False) -> Self:
+        """Return the descriptor of PReLU; the slopes are always copied, ``no_copy`` has no effect [choice]."""
         return cls(MPSCNNNeuronType.PReLU, data=data)
 
     @property
     def _neuron(self) -> Neuron:
         return self.neuron
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} cannot be set: an MPSNNNeuronDescriptor is immutable; make another one")
 
     def __eq__(self, other: object) -> bool:
@@ -148,7 +162,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
     def __hash__(self) -> int:
         return hash(self.neuron)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.neuron_type, self.a, self.b, self.c, self.data)
 
     def __repr__(self) -> str:
@@ -156,7 +170,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
         return f"MPSNNNeuronDescriptor({', '.join([f'neuron_type={self.neuron_type!r}', *parameters])})"
 
 
-def neuron_descriptor(name: str, value: Any) -> MPSNNNeuronDescriptor:
+def neuron_descriptor(name: str, value: object) -> MPSNNNeuronDescriptor:
     """Check a property that is a descriptor."""
     if not isinstance(value, MPSNNNeuronDescriptor):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNNeuronDescriptor")
@@ -208,7 +222,7 @@ class MPSCNNNeuron(_Described, Pixelwise):
         self._neuron.forward(x, out=out, backend=self.backend)
 
 
-def _slope_choice(name: str, value: Any) -> str:
+def _slope_choice(name: str, value: object) -> str:
     return choice(name, value, ("zero", "documented"))
 
 
@@ -216,8 +230,8 @@ def _slope_choice(name: str, value: Any) -> str:
 class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
 
-    ``relun_clamped_slope`` is ReLUN's derivative from its clamp b on: "zero", which is the derivative, or
-    "documented", the b that Apple's header prints [choice]. The parameters are those of :class:`MPSCNNNeuron`.
+    ``relun_clamped_slope`` selects the derivative of ReLUN at and above its clamp b: "zero", the derivative, or
+    "documented", the value b in Apple's header [choice]. The parameters are those of :class:`MPSCNNNeuron`.
     """
 
     forward_class = MPSCNNNeuron
@@ -244,30 +258,27 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
 class _SingleType(MPSCNNNeuron):
     type: ClassVar[MPSCNNNeuronType]
 
-    def _describe(self, properties: dict[str, Any], **parameters: Any) -> None:
-        MPSCNNNeuron.__init__(self, MPSNNNeuronDescriptor(self.type, **parameters), **properties)
-
 
 class _WithoutParameters(_SingleType):
     def __init__(self, **properties: Any) -> None:
-        self._describe(properties)
+        super().__init__(MPSNNNeuronDescriptor(self.type), **properties)
 
 
 class _WithA(_SingleType):
     def __init__(self, a: float | None = None, **properties: Any) -> None:
-        self._describe(properties, a=a)
+        super().__init__(MPSNNNeuronDescriptor(self.type, a), **properties)
 
 
 class _WithAB(_SingleType):
     def __init__(self, a: float | None = None, b: float | None = None, **properties: Any) -> None:
-        self._describe(properties, a=a, b=b)
+        super().__init__(MPSNNNeuronDescriptor(self.type, a, b), **properties)
 
 
 class _WithABC(_SingleType):
     def __init__(
         self, a: float | None = None, b: float | None = None, c: float | None = None, **properties: Any
     ) -> None:
-        self._describe(properties, a=a, b=b, c=c)
+        super().__init__(MPSNNNeuronDescriptor(self.type, a, b, c), **properties)
 
 
 @saved("a")
@@ -339,8 +350,8 @@ class MPSCNNNeuronPReLU(_SingleType):
 
     type = MPSCNNNeuronType.PReLU
 
-    def __init__(self, data: Any, **properties: Any) -> None:
-        self._describe(properties, data=data)
+    def __init__(self, data: ArrayLike, **properties: Any) -> None:
+        super().__init__(MPSNNNeuronDescriptor(self.type, data=data), **properties)
 
 
 @saved("a", "b")
@@ -384,7 +395,19 @@ class _DescribedNode:
 
 
 class MPSCNNNeuronGradientNode(_DescribedNode, FunctionGradientNode):
-    """The gradient of a neuron of any type, with the descriptor of the forward node."""
+    """The gradient of a neuron of any type.
+
+    Parameters
+    ----------
+    source_gradient, source_image : MPSNNImageNode
+        The gradient of the forward result, and the source of the forward node.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    descriptor : MPSNNNeuronDescriptor
+        That of the forward node.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     def __init__(
         self,
@@ -406,8 +429,8 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
     source : MPSNNImageNode
         The image.
     *values
-        The parameters of the type, in the order of its kernel: a, b and c, or data for PReLU; also by name. Those that
-        are left out have their documented default.
+        The parameters of the type, in the order of its kernel: a, b and c, or data for PReLU; also by name. By default
+        they are the documented ones.
     **properties
         Initial values of other properties, by name.
     """
@@ -419,19 +442,19 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
     parameters: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, kernel: type[_SingleType] | None = None) -> None:
-        """Take over type and parameters of the kernel."""
+        """Derive type and parameters from the kernel."""
         super().__init_subclass__()
         if kernel is not None:
             cls.neuron_type, cls.parameters = kernel.type, kernel._coding.arguments
         cls.kind = cls.neuron_type.name.lower()
 
-    def __init__(self, source: MPSNNImageNode, *values: Any, **properties: Any) -> None:
+    def __init__(self, source: MPSNNImageNode, *values: float | ArrayLike | None, **properties: Any) -> None:
         if len(values) > len(self.parameters):
             raise TypeError(
                 f"{type(self).__name__} takes (source{''.join(f', {name}' for name in self.parameters)}); "
                 f"{len(values)} parameters were given"
             )
-        given = dict(zip(self.parameters, values, strict=False))
+        given: dict[str, Any] = dict(zip(self.parameters, values, strict=False))
         for name in self.parameters:
             if name in properties:
                 if name in given:
@@ -442,7 +465,7 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:
-        """Return the node of a descriptor's type; type NONE is a Linear node that changes nothing [choice].
+        """Return the node of a type and its parameters; for the type NONE a Linear node with a = 1, b = 0 [choice].
 
         >>> node = MPSCNNNeuronNode.node_with_source_descriptor(MPSNNImageNode(), MPSNNNeuronDescriptor("elu", a=0.5))
         >>> type(node).__name__, node.descriptor.a

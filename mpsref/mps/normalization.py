@@ -1,4 +1,4 @@
-"""Shared by batch, instance and group normalization: kernels with a data source, their nodes and parameters in a graph.
+"""Batch, instance and group normalization: base classes of their forward kernels, and of their nodes in a graph.
 
 Source: ``MPSCNNBatchNormalization.h``, ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h`` [doc].
 """
@@ -25,13 +25,14 @@ from mpsref.mps.graph.trainable import NodeParameters, WeightedNode
 from mpsref.mps.normalization_data_source import (
     Kind,
     LoadedParameters,
+    MPSCNNInstanceNormalizationDataSource,
     MPSCNNNormalizationGammaAndBetaState,
     MPSCNNNormalizationMeanAndVarianceState,
     NormalizationPairState,
     load,
     read_only,
 )
-from mpsref.registry import Backend
+from mpsref.registry import Backend, Spec
 
 PAIRS: dict[str, type[NormalizationPairState]] = {
     "gamma_and_beta": MPSCNNNormalizationGammaAndBetaState,
@@ -40,7 +41,24 @@ PAIRS: dict[str, type[NormalizationPairState]] = {
 
 
 class NormalizationKernel(MPSCNNKernel):
-    """A forward kernel with a data source; not a class of Apple's."""
+    """A forward kernel with a data source; not a class of Apple's.
+
+    Parameters
+    ----------
+    data_source : MPSCNNInstanceNormalizationDataSource
+        The source of the vectors, which are loaded when the kernel is made.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of other properties, by name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a data source that does not fit.
+    OrderError
+        If ``load`` of the data source fails.
+    """
 
     kind: ClassVar[Kind]
     channels_changed: ClassVar[str] = "is now {new}; a reload cannot change it from {old}"
@@ -53,19 +71,21 @@ class NormalizationKernel(MPSCNNKernel):
     )
     _loaded: LoadedParameters
 
-    def __init__(self, data_source: Any, *, backend: str | Backend | None = None, **properties: Any) -> None:
-        """Load the vectors; every property that can be set may be given by keyword.
-
-        Raises ``TypeError`` or ``ValueError`` (``OrderError`` if ``load`` fails) for a data source that does not fit.
-        """
+    def __init__(
+        self,
+        data_source: MPSCNNInstanceNormalizationDataSource,
+        *,
+        backend: str | Backend | None = None,
+        **properties: Any,
+    ) -> None:
         self._loaded = load(data_source, self.kind)
         fix(self, data_source=data_source)
         super().__init__(backend=backend, **{"epsilon": self._loaded.epsilon, **properties})
 
     @property
     @abc.abstractmethod
-    def function(self) -> Any:
-        """The functional form, with the present epsilon."""
+    def function(self) -> Spec:
+        """The functional form, with the current epsilon."""
 
     @property
     def number_of_feature_channels(self) -> int:
@@ -74,7 +94,7 @@ class NormalizationKernel(MPSCNNKernel):
 
     @property
     def scale(self) -> tuple[Array, Array]:
-        """Gamma and beta in force, (C,) each, read-only; ones and zeros where the data source has none."""
+        """Current gamma and beta, (C,) each, read-only; ones and zeros where the data source has none."""
         gamma, beta = self._loaded.gamma, self._loaded.beta
         if gamma is not None and beta is not None:
             return gamma, beta
@@ -84,51 +104,54 @@ class NormalizationKernel(MPSCNNKernel):
 
     @property
     def gamma(self) -> Array:
-        """The scale in force (C,), read-only; ones where the data source has none."""
+        """The current scale (C,), read-only; ones where the data source has none."""
         return self.scale[0]
 
     @property
     def beta(self) -> Array:
-        """The shift in force (C,), read-only; zeros where the data source has none."""
+        """The current shift (C,), read-only; zeros where the data source has none."""
         return self.scale[1]
 
     def reload_gamma_and_beta_from_data_source(self) -> None:
-        """Load gamma and beta again, for all later encodes; ``ShapeError`` if the number of channels has changed.
+        """Load gamma and beta again, for all later encodes; ``epsilon`` does not change.
 
-        ``epsilon`` stays as it is; after an error so do gamma and beta.
+        Raises ``ShapeError`` if the number of channels has changed. No error changes gamma and beta.
         """
         old = self._loaded
         self._loaded = dataclasses.replace(self._reloaded(self.data_source), mean=old.mean, variance=old.variance)
 
-    def reload_gamma_and_beta(self, gamma_and_beta_state: Any, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Take the values that the state holds at this point of the command buffer, for all encodes after it.
+    def reload_gamma_and_beta(
+        self,
+        gamma_and_beta_state: MPSCNNNormalizationGammaAndBetaState,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> None:
+        """Read gamma and beta from a state, for all encodes that follow on the command buffer.
 
-        A longer state gives its first C values [doc]. Raises ``TypeError`` for another class, ``ShapeError`` for a
-        shorter one; then the old values stay in force.
+        Of a longer state the first C values are used [doc]. Raises ``TypeError`` for another class, ``ShapeError`` for
+        a shorter state. No error changes gamma and beta.
         """
         gamma, beta = self._from_state("gamma_and_beta", gamma_and_beta_state, command_buffer)
         self._replace(gamma=gamma, beta=beta, from_data_source=False)
 
-    def _replace(self, **values: Any) -> None:
-        """Replace parameters in force, by name, by others that fit and never change."""
-        self._loaded = dataclasses.replace(self._loaded, **values)
+    def _replace(self, **values: Array | bool | None) -> None:
+        """Replace loaded parameters, by name, by checked read-only ones."""
+        self._loaded = dataclasses.replace(self._loaded, **values)  # type: ignore[arg-type]  # by name
 
-    def _reload_data_source(self, data_source: Any) -> None:
+    def _reload_data_source(self, data_source: MPSCNNInstanceNormalizationDataSource) -> None:
         self._loaded = self._reloaded(data_source)
         self._assign(data_source=data_source)
 
-    def _reloaded(self, data_source: Any) -> LoadedParameters:
+    def _reloaded(self, data_source: MPSCNNInstanceNormalizationDataSource) -> LoadedParameters:
         new = load(data_source, self.kind)
         if new.channels != self._loaded.channels:
             changed = self.channels_changed.format(new=new.channels, old=self._loaded.channels)
             raise ShapeError(f"data_source.number_of_feature_channels {changed}: make another kernel")
         return new
 
-    def _from_state(self, pair: str, state: Any, command_buffer: MPSCommandBuffer | None) -> tuple[Array, Array]:
+    def _from_state(self, pair: str, state: object, command_buffer: MPSCommandBuffer | None) -> tuple[Array, Array]:
         if not isinstance(state, PAIRS[pair]):
             raise TypeError(f"{pair}_state is of type {type(state).__name__}; it must be an {PAIRS[pair].__name__}")
-        vectors: tuple[Array, Array] = state.device_read(self.number_of_feature_channels, command_buffer)
-        return vectors
+        return state.device_read(self.number_of_feature_channels, command_buffer)
 
     def _description(self) -> str:
         return f"{self.number_of_feature_channels} channels from {type(self.data_source).__name__}"
@@ -141,7 +164,7 @@ class NormalizationParameters(NodeParameters):
     """Gamma and beta of one node in one graph, and for batch normalization mean and variance."""
 
     pairs: ClassVar[tuple[str, ...]] = ("gamma_and_beta",)
-    """The pairs that the data source may update, in this order [choice]."""
+    """The pairs of vectors that the data source may update, in this order [choice]."""
     kernel: NormalizationKernel
 
     @property
@@ -153,16 +176,16 @@ class NormalizationParameters(NodeParameters):
         }
 
     def arrays(self) -> Mapping[str, Array | None]:
-        """Return gamma and beta in force."""
+        """Return the current gamma and beta."""
         gamma, beta = self.kernel.scale
         return {"gamma": gamma, "beta": beta}
 
-    def snapshot(self) -> Any:
+    def snapshot(self) -> dict[str, object]:
         """Return all attributes of the kernel."""
         return dict(vars(self.kernel))
 
-    def restore(self, before: Any) -> None:
-        """Put them back."""
+    def restore(self, before: Mapping[str, object]) -> None:
+        """Restore all attributes of the kernel."""
         vars(self.kernel).clear()
         vars(self.kernel).update(before)
 
@@ -206,23 +229,36 @@ class NormalizationParameters(NodeParameters):
 
 
 class NormalizationNode(WeightedNode):
-    """A normalization node with a data source; not a class of Apple's."""
+    """A normalization node with a data source; not a class of Apple's.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    data_source : MPSCNNInstanceNormalizationDataSource
+        The source of the vectors, which is read when a graph is compiled.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     _abstract = True
     kernel_class: ClassVar[type[NormalizationKernel]]
     parameters_class: ClassVar[type[NormalizationParameters]]
     data_source = NormalizationKernel.data_source
 
-    def __init__(self, source: MPSNNImageNode, data_source: Any, **properties: Any) -> None:
-        """Make a node; the data source is read when a graph is compiled."""
+    def __init__(
+        self, source: MPSNNImageNode, data_source: MPSCNNInstanceNormalizationDataSource, **properties: Any
+    ) -> None:
         fix(self, data_source=data_source)
         super().__init__((source,), **properties)
 
     def _load(self) -> NormalizationParameters:
         return self.parameters_class(self.kernel_class(self.data_source), self.name)
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        kernel: NormalizationKernel = parameters.kernel
+    def _bind(
+        self, shapes: Sequence[Shape], parameters: NormalizationParameters, states: Sequence[BoundState]
+    ) -> Bound:
+        kernel = parameters.kernel
         channels = kernel.number_of_feature_channels
         if shapes[0][3] != channels:
             raise ShapeError(f"its source has {shapes[0][3]} channels; its data source has {channels}")

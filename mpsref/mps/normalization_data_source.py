@@ -1,6 +1,6 @@
-"""Parameters of batch, instance and group normalization: pairs of vectors, and the data sources that deliver them.
+"""Parameters of batch, instance and group normalization: states with pairs of vectors, and data sources.
 
-A data source returns a pair after an update, an optimizer writes one, a reload reads one.
+A data source returns such a state after an update, an optimizer writes it, a reload reads it.
 
 >>> state = MPSCNNNormalizationGammaAndBetaState([1.0, 2.0], [0.0, 0.5])
 >>> state.gamma.tolist(), state.number_of_feature_channels
@@ -124,10 +124,10 @@ class NormalizationPairState(MPSState, SynchronizedState):
     def device_write(
         self, first: ArrayLike, second: ArrayLike | None = None, *, command_buffer: MPSCommandBuffer | None = None
     ) -> None:
-        """Write the vectors of a kernel that is encoded now; ``second=None`` keeps that vector.
+        """Write the results of a kernel that is encoded now; ``second=None`` keeps that vector.
 
-        Raises ``ShapeError`` for another length than the state has, errors as at construction, ``OrderError`` for a
-        committed command buffer; then nothing is written.
+        Raises ``ShapeError`` for another length than that of the state, ``TypeError`` for other types than numbers,
+        ``OrderError`` for a committed command buffer. No error changes the state.
         """
         check_encodable(command_buffer)
         vectors = self._checked(first, self._vectors[1] if second is None else second)
@@ -220,9 +220,9 @@ class MPSCNNInstanceNormalizationDataSource(Protocol):
 
 @runtime_checkable
 class MPSCNNGroupNormalizationDataSource(MPSCNNInstanceNormalizationDataSource, Protocol):
-    """The members of a data source of group normalization: the same, and the number of groups.
+    """The members of a data source of group normalization.
 
-    Apple's protocol has no ``load`` and ``purge``; where they exist they are called here too [choice].
+    ``load`` and ``purge``, which Apple's protocol does not have, are optional [choice].
     """
 
     number_of_groups: int
@@ -280,7 +280,7 @@ class LoadedParameters:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _numbers(self) -> tuple[Any, ...]:
+    def _numbers(self) -> tuple[object, ...]:
         vectors = self.gamma, self.beta, self.mean, self.variance
         return self.channels, self.groups, self.epsilon, *(None if v is None else v.tolist() for v in vectors)
 
@@ -320,7 +320,7 @@ def load(source: Any, kind: Kind) -> LoadedParameters:
             source.purge()
 
 
-def _vectors(source: Any, names: tuple[str, str], channels: int) -> tuple[Array | None, Array | None]:
+def _vectors(source: object, names: tuple[str, str], channels: int) -> tuple[Array | None, Array | None]:
     """Return copies of two vectors of a data source, checked."""
     given = {name: getattr(source, name)() for name in names}
     first, second = (
@@ -338,25 +338,56 @@ def _vectors(source: Any, names: tuple[str, str], channels: int) -> tuple[Array 
     return first, second
 
 
-def _divisor(name: str, value: Any, channels: int) -> int:
+def _divisor(name: str, value: object, channels: int) -> int:
     groups = integer(name, value, low=1)
     if channels % groups:
         raise ValueError(f"{name} is {groups}; it must divide number_of_feature_channels, {channels}")
     return groups
 
 
-# --- data sources that hold their vectors -----------------------------------------------------------------------------
+# --- data sources with arrays -----------------------------------------------------------------------------------------
+
+
+class _GradientBuffers(Protocol):
+    """The gradients of gamma and beta in a state; ``None`` before the gradient kernel has been encoded."""
+
+    @property
+    def gradient_for_gamma(self) -> Array | None: ...
+
+    @property
+    def gradient_for_beta(self) -> Array | None: ...
+
+
+class _ImageState(_GradientBuffers, Protocol):
+    """The members of a state of instance or group normalization that its data source reads."""
+
+    def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> _GradientBuffers: ...
+
+
+class _Optimizer(Protocol):
+    """The members of an optimizer, :class:`mpsref.mps.MPSNNOptimizer`, that a data source uses."""
+
+    moments: ClassVar[tuple[str, ...]]
+
+    def encode(self, *, command_buffer: MPSCommandBuffer | None = None, **operands: Any) -> Any: ...
+
+    def copy(self) -> Self: ...
 
 
 class _DataSource(SecureCoding):
-    """A data source that holds gamma and beta, and may learn with an optimizer.
+    """A data source with arrays of gamma and beta, and an optional optimizer.
 
-    ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel sees a change when it
-    reloads.
+    ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
+    made and when it reloads.
     """
 
     def __init__(
-        self, channels: int, gamma: ArrayLike | None, beta: ArrayLike | None, epsilon: float, optimizer: Any
+        self,
+        channels: int,
+        gamma: ArrayLike | None,
+        beta: ArrayLike | None,
+        epsilon: float,
+        optimizer: _Optimizer | None,
     ) -> None:
         self._channels = integer("number_of_feature_channels", channels, low=1)
         self._epsilon = real("epsilon", epsilon, low=0)
@@ -395,18 +426,18 @@ class _DataSource(SecureCoding):
         return True
 
     def purge(self) -> None:
-        """Do nothing: the vectors are kept."""
+        """Do nothing."""
 
     def label(self) -> str | None:
         """Return ``None``: it has no name."""
         return None
 
-    def saved_values(self) -> dict[str, Any]:
+    def saved_values(self) -> dict[str, object]:
         """Return what is saved: numbers, vectors as tuples; moments of an optimizer are not."""
         super().saved_values()  # raises for a subclass that is not registered
         return self._contents()
 
-    def _contents(self) -> dict[str, Any]:
+    def _contents(self) -> dict[str, object]:
         return {
             "number_of_feature_channels": self._channels,
             "gamma": _as_tuple(self.gamma_array),
@@ -431,11 +462,11 @@ def _as_tuple(vector: Array | None) -> tuple[float, ...] | None:
 
 @secure_coding(version=1, arguments=("number_of_feature_channels", "gamma", "beta", "epsilon", "optimizer"))
 class InstanceNormalizationDataSource(_DataSource):
-    """A data source of instance normalization that holds its vectors, and may learn with an optimizer.
+    """A data source of instance normalization with arrays, and an optional optimizer.
 
-    ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel sees a change when it
-    reloads. An update is one step of ``optimizer`` on both, with their gradients summed over the images; its moments
-    are kept here.
+    ``gamma_array`` and ``beta_array`` are the vectors, float32, or ``None`` for 1 and 0; a kernel reads them when it is
+    made and when it reloads. An update is one step of ``optimizer`` on both, with their gradients summed over the
+    images; the data source keeps the moments.
 
     Parameters
     ----------
@@ -455,18 +486,18 @@ class InstanceNormalizationDataSource(_DataSource):
         gamma: ArrayLike | None = None,
         beta: ArrayLike | None = None,
         epsilon: float = FLT_MIN,
-        optimizer: Any = None,
+        optimizer: _Optimizer | None = None,
     ) -> None:
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self._moments: dict[str, Array] = {}
 
     def update_gamma_and_beta(
-        self, state: Any, command_buffer: MPSCommandBuffer | None = None
+        self, state: Iterable[_ImageState], command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNNormalizationGammaAndBetaState | None:
         """Make a step of the optimizer; return its result for a reload, or ``None`` without an optimizer.
 
-        ``state`` is the gradient state of a batch, or a list of the states of its images. Raises ``OrderError`` before
-        the gradient has been encoded.
+        ``state`` is the gradient state of a batch, or a list of the states of its images. Raises ``OrderError`` if the
+        gradient kernel has not been encoded.
         """
         if self.optimizer is None:
             return None
@@ -487,19 +518,19 @@ class InstanceNormalizationDataSource(_DataSource):
         )
         return MPSCNNNormalizationGammaAndBetaState(self.gamma_array, self.beta_array)
 
-    def update_gamma_and_beta_cpu(self, state: Any) -> bool:
-        """Do the same for a synchronized state; return whether there is an optimizer."""
+    def update_gamma_and_beta_cpu(self, state: Iterable[_ImageState]) -> bool:
+        """Make a step with a synchronized state; return whether there is an optimizer."""
         if self.optimizer is not None:
             for one in state:
                 _ = one.gradient_for_gamma  # raises where the host may not read it
         return self.update_gamma_and_beta(state) is not None
 
-    def _total(self, states: Iterable[Any], command_buffer: MPSCommandBuffer | None) -> Array:
+    def _total(self, states: Iterable[_ImageState], command_buffer: MPSCommandBuffer | None) -> Array:
         """Return the gradients for gamma and beta, one after the other, summed over the images."""
         total = np.zeros(2 * self._channels)
         for one in states:
             known = one.device_read(command_buffer)
-            if known.gradient_for_gamma is None:
+            if known.gradient_for_gamma is None or known.gradient_for_beta is None:
                 raise OrderError("state has no gradients yet; encode the gradient kernel with it before the update")
             total += np.concatenate([known.gradient_for_gamma, known.gradient_for_beta])
         return total.astype(np.float32)
@@ -509,7 +540,7 @@ class InstanceNormalizationDataSource(_DataSource):
     version=1, arguments=("number_of_feature_channels", "number_of_groups", "gamma", "beta", "epsilon", "optimizer")
 )
 class GroupNormalizationDataSource(InstanceNormalizationDataSource):
-    """The same for group normalization; ``number_of_groups`` may be set, and a kernel sees it when it reloads.
+    """The same for group normalization; ``number_of_groups`` can be set, and a kernel reads it when it reloads.
 
     Parameters
     ----------
@@ -528,7 +559,7 @@ class GroupNormalizationDataSource(InstanceNormalizationDataSource):
         gamma: ArrayLike | None = None,
         beta: ArrayLike | None = None,
         epsilon: float = FLT_MIN,
-        optimizer: Any = None,
+        optimizer: _Optimizer | None = None,
     ) -> None:
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self.number_of_groups = number_of_groups
@@ -542,7 +573,7 @@ class GroupNormalizationDataSource(InstanceNormalizationDataSource):
     def number_of_groups(self, value: int) -> None:
         self._groups = _divisor("number_of_groups", value, self._channels)
 
-    def _contents(self) -> dict[str, Any]:
+    def _contents(self) -> dict[str, object]:
         return super()._contents() | {"number_of_groups": self._groups}
 
 
@@ -565,12 +596,12 @@ class _BatchState(Protocol):
     arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
 )
 class BatchNormalizationDataSource(_DataSource):
-    """A data source that holds its vectors, keeps running statistics, and may learn with an optimizer.
+    """A data source of batch normalization with arrays and running statistics, and an optional optimizer.
 
-    An update of mean and variance is ``running = momentum * running + (1 - momentum) * batch value``, alike for mean
-    and (biased) variance, from 0 and 1 where there are none yet. One of gamma and beta is a step of ``optimizer``, and
-    nothing where that is ``None``; its moments are kept here. The vectors are ``gamma_array`` and so on, float32; a
-    kernel sees a change when it reloads.
+    An update of mean and (biased) variance is ``running = momentum * running + (1 - momentum) * batch value``, from 0
+    and 1 where there are none yet. An update of gamma and beta is a step of ``optimizer``, if there is one; the data
+    source keeps the moments. The vectors are ``gamma_array``, ``beta_array``, ``mean_array`` and ``variance_array``,
+    float32; a kernel reads them when it is made and when it reloads.
 
     Parameters
     ----------
@@ -595,7 +626,7 @@ class BatchNormalizationDataSource(_DataSource):
         variance: ArrayLike | None = None,
         epsilon: float = FLT_MIN,
         momentum: float = 0.9,
-        optimizer: Any = None,
+        optimizer: _Optimizer | None = None,
     ) -> None:
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self._momentum = real("momentum", momentum, low=0)
@@ -632,12 +663,12 @@ class BatchNormalizationDataSource(_DataSource):
         return MPSCNNNormalizationMeanAndVarianceState(self.mean_array, self.variance_array)
 
     def update_mean_and_variance_cpu(self, state: _BatchState) -> bool:
-        """Do the same with a synchronized state; return ``True``."""
+        """Move the running statistics towards those of a synchronized state; return ``True``."""
         self.mean_array, self.variance_array = self.moved(state.mean, state.variance)
         return True
 
     def moved(self, mean: Array | None, variance: Array | None) -> tuple[Array, Array]:
-        """Return the running statistics after a batch with this mean and variance; nothing is changed.
+        """Return what the running statistics are after a batch with this mean and variance, without changing them.
 
         Raises ``OrderError`` for ``None``.
         """
@@ -671,18 +702,18 @@ class BatchNormalizationDataSource(_DataSource):
         return result
 
     def update_gamma_and_beta_cpu(self, state: _BatchState) -> bool:
-        """Do the same for a synchronized state; return whether there is an optimizer."""
+        """Make a step with a synchronized state; return whether there is an optimizer."""
         if self.optimizer is not None:
             state.check_readable("gradient_for_gamma")
         return self.update_gamma_and_beta(state) is not None
 
     def copy(self) -> Self:
-        """Return an equal data source that learns separately: only the immutable vectors are shared."""
+        """Return an equal data source, with an optimizer and moments of its own; the read-only vectors are shared."""
         twin = copy.copy(self)
         twin.optimizer = None if self.optimizer is None else self.optimizer.copy()
         twin._moments = {name: [vector.copy() for vector in pair] for name, pair in self._moments.items()}
         return twin
 
-    def _contents(self) -> dict[str, Any]:
+    def _contents(self) -> dict[str, object]:
         statistics = {"mean": _as_tuple(self.mean_array), "variance": _as_tuple(self.variance_array)}
         return super()._contents() | statistics | {"momentum": self._momentum}

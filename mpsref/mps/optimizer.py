@@ -20,11 +20,11 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, as_array, check_apart, check_elements_apart
+from mpsref.arguments.arrays import Array, DType, as_array, check_apart, check_elements_apart
 from mpsref.arguments.parameters import flag, number
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
@@ -35,11 +35,12 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.kernel import MPSKernel, saved
 from mpsref.mps.core.properties import Alias, Property, at_least, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
+from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.normalization_data_source import MPSCNNNormalizationGammaAndBetaState
 from mpsref.registry import Backend
 
-AnyOptimizer = TypeVar("AnyOptimizer")
+T = TypeVar("T")
 
 
 # --- the descriptor ---------------------------------------------------------------------------------------------------
@@ -53,12 +54,12 @@ class MPSNNRegularizationType(Enumeration):
     L2 = 2
 
 
-def regularization_type(name: str, value: Any) -> MPSNNRegularizationType:
+def regularization_type(name: str, value: object) -> MPSNNRegularizationType:
     """Return ``value`` as a member: the check of a property."""
     return member(name, value, MPSNNRegularizationType)
 
 
-def clip_bound(name: str, value: Any) -> float:
+def clip_bound(name: str, value: object) -> float:
     """Return a bound of gradients, a number or an infinity: the check of a property."""
     if isinstance(value, (float, np.floating)) and math.isinf(value):
         return float(value)
@@ -78,9 +79,9 @@ NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization
 
 @secure_coding(version=1, arguments=("learning_rate", *COMMON))
 class MPSNNOptimizerDescriptor(SecureCoding):
-    """The parameters of all optimizers. Numbers are finite and of any sign; the clip bounds may be infinite.
+    """The parameters of all optimizers, which can be set. An optimizer copies the descriptor when it is made.
 
-    The properties can be set; an optimizer copies the descriptor when it is made.
+    Numbers are finite and of any sign; the clip bounds may be infinite.
 
     Parameters
     ----------
@@ -134,11 +135,11 @@ class MPSNNOptimizerDescriptor(SecureCoding):
         return f"{type(self).__name__}({', '.join(words)})"
 
 
-def _infinite(value: Any) -> bool:
+def _infinite(value: object) -> bool:
     return isinstance(value, float) and math.isinf(value)
 
 
-def optimizer_descriptor(name: str, value: Any) -> MPSNNOptimizerDescriptor:
+def optimizer_descriptor(name: str, value: object) -> MPSNNOptimizerDescriptor:
     """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
     if not isinstance(value, MPSNNOptimizerDescriptor):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSNNOptimizerDescriptor")
@@ -150,7 +151,7 @@ def optimizer_descriptor(name: str, value: Any) -> MPSNNOptimizerDescriptor:
 
 
 LARGEST_JOINED = 1 << 16
-"""The most values for which two updates are joined into one step; beyond, the copies take longer than a second step."""
+"""The most values for which two updates are joined into one step; for more, the copies take longer than a step."""
 
 
 class Update(NamedTuple):
@@ -182,32 +183,49 @@ def _joined(updates: Sequence[Update]) -> Update | None:
     )
 
 
+Operands: TypeAlias = Mapping[str, object]
+"""Arrays, lists of arrays and states, by name."""
+
+
 class Form(abc.ABC):
     """One way to call an optimizer."""
 
+    required: ClassVar[tuple[str, ...]]
+    """The operands that are given, other than moments."""
+    result: ClassVar[str]
+    """The name of the result, which is optional."""
+    ending: ClassVar[str]
+    """The ending of the names of moments."""
     updates: list[Update]
 
     @abc.abstractmethod
-    def write(self, values: Sequence[Array]) -> Any:
+    def __init__(
+        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
+    ) -> None:
+        """Check the operands: ``given`` of the form, and moments with these ``names``."""
+
+    @abc.abstractmethod
+    def write(self, values: Sequence[Array]) -> Array | MPSState:
         """Write the new values of all updates and return the result."""
 
 
 def form_of(
-    moments: Sequence[str], optional: Sequence[str], given: Mapping[str, Any], command_buffer: MPSCommandBuffer | None
+    moments: Sequence[str], optional: Sequence[str], given: Operands, command_buffer: MPSCommandBuffer | None
 ) -> Form:
-    """Return the form that the keywords ``given`` make up.
+    """Return the form of ``encode`` whose keywords are those of ``given``.
 
-    ``moments`` are the names of the moments without their ending: "input_momentum" stands for
-    ``input_momentum_vector``, for ``input_momentum_matrix`` with matrices and ``input_momentum_vectors`` with states.
-    Those that are ``optional`` may be missing. Raises ``TypeError`` for keywords that make up no form.
+    ``moments`` are names of moments without their ending: "input_momentum" is ``input_momentum_vector`` with vectors,
+    ``input_momentum_matrix`` with matrices and ``input_momentum_vectors`` with states. The ``optional`` ones may be
+    missing. Raises ``TypeError`` for keywords of no form.
     """
     kind, names = _form_class(tuple(moments), tuple(optional), tuple(given))
-    form: Form = kind({key: given.get(key) for key in (*kind.required, kind.result)}, names, given, command_buffer)
-    return form
+    return kind({key: given.get(key) for key in (*kind.required, kind.result)}, names, given, command_buffer)
 
 
 @functools.lru_cache(maxsize=64)
-def _form_class(moments: tuple[str, ...], optional: tuple[str, ...], given: tuple[str, ...]) -> tuple[Any, list[str]]:
+def _form_class(
+    moments: tuple[str, ...], optional: tuple[str, ...], given: tuple[str, ...]
+) -> tuple[type[Form], list[str]]:
     """Return the class of the form, and the names of the moments in it."""
     for form in FORMS:
         names = [moment + form.ending for moment in moments]
@@ -220,7 +238,7 @@ def _form_class(moments: tuple[str, ...], optional: tuple[str, ...], given: tupl
     raise TypeError(f"the keywords {', '.join(given) or '(none)'} are no way to encode; one is: {'; or '.join(lines)}")
 
 
-def _moment_array(name: str, value: Any, size: int, dtype: np.dtype[Any]) -> Array:
+def _moment_array(name: str, value: object, size: int, dtype: DType) -> Array:
     """Return a moment, which is updated in place."""
     if not isinstance(value, np.ndarray):
         raise TypeError(
@@ -239,13 +257,13 @@ def _moment_array(name: str, value: Any, size: int, dtype: np.dtype[Any]) -> Arr
 class _Arrays(Form):
     """Vectors: gradient, values and result are arrays of one shape."""
 
-    required: tuple[str, ...] = ("input_gradient_vector", "input_values_vector")
+    required = "input_gradient_vector", "input_values_vector"
     result = "result_values_vector"
     ending = "_vector"
-    rank = 1
+    rank: ClassVar[int] = 1
 
     def __init__(
-        self, given: Mapping[str, Any], names: Sequence[str], all_given: Mapping[str, Any], _: MPSCommandBuffer | None
+        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
     ) -> None:
         gradient, value = (self._array(name, given[name]) for name in self.required)
         if gradient.shape != value.shape:
@@ -261,10 +279,10 @@ class _Arrays(Form):
         others: dict[str, Array | None] = {self.required[0]: gradient, **moments}
         target = given[self.result]
         self._target = None if target is None else self._checked_target(target, value, others)
-        _check_apart(others | {self.required[1]: value}, moments)
+        _check_no_overlap(others | {self.required[1]: value}, moments)
         self.updates = [Update(gradient, value, tuple(moments.values()))]
 
-    def _array(self, name: str, value: Any) -> Array:
+    def _array(self, name: str, value: object) -> Array:
         array = value if isinstance(value, np.ndarray) else as_array(name, value)
         if array.dtype not in (np.float32, np.float64):
             raise TypeError(f"{name} has dtype {array.dtype}; it must be float32")
@@ -272,7 +290,7 @@ class _Arrays(Form):
             raise ShapeError(f"{name} has shape {array.shape}; it must have {self.rank} axis/axes")
         return array
 
-    def _checked_target(self, target: Any, value: Array, others: Mapping[str, Array | None]) -> Array:
+    def _checked_target(self, target: object, value: Array, others: Mapping[str, Array | None]) -> Array:
         found = _moment_array(self.result, target, value.size, value.dtype)
         if found.shape != value.shape:
             raise ShapeError(f"{self.result} has shape {found.shape}; it must have that of the values, {value.shape}")
@@ -281,7 +299,7 @@ class _Arrays(Form):
                 check_apart(self.result, found, name, other, "it may be the array of the values, or another one")
         return found
 
-    def write(self, values: Sequence[Array]) -> Any:
+    def write(self, values: Sequence[Array]) -> Array:
         made = values[0].reshape(self.updates[0].value.shape)
         if self._target is None:
             return made
@@ -301,22 +319,20 @@ class _Matrices(_Arrays):
 class _States(Form):
     """States: lists of moments, whose first entry belongs to the first update and whose second to the second."""
 
-    required: tuple[str, ...]
     result = "result_state"
     ending = "_vectors"
 
     def _set_updates(
-        self, gradients: Sequence[Array], values: Sequence[Array | None], names: Sequence[str], given: Mapping[str, Any]
+        self, gradients: Sequence[Array], values: Sequence[Array | None], names: Sequence[str], given: Operands
     ) -> None:
         """Make the updates, one for each pair of values and gradients with moments."""
-        lists = {name: given.get(name) for name in names}
+        lists: dict[str, Sequence[object] | None] = {}
         count = 1 if values[1] is None else 2
         lengths = set()
-        for name, vectors in lists.items():
+        for name in names:
+            vectors = lists[name] = _list_or_none(name, given.get(name))
             if vectors is None:
                 continue
-            if not isinstance(vectors, (list, tuple)):
-                raise TypeError(f"{name} is of type {type(vectors).__name__}; it must be a list of one or two vectors")
             if len(vectors) not in (1, 2):
                 raise ValueError(f"{name} has {len(vectors)} vectors; it must have one or two")
             lengths.add(len(vectors))
@@ -340,20 +356,22 @@ class _States(Form):
         arrays = {
             f"{name}[{k}]": update.moments[i] for k, update in enumerate(self.updates) for i, name in enumerate(names)
         }
-        _check_apart(arrays, arrays)
+        _check_no_overlap(arrays, arrays)
+
+
+def _list_or_none(name: str, value: object) -> Sequence[object] | None:
+    if value is not None and not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list of one or two vectors")
+    return value
 
 
 class _Convolution(_States):
-    """The states of a convolution."""
+    """The states of a convolution, with gradients and with weights and biases."""
 
-    required = ("convolution_gradient_state", "convolution_source_state")
+    required = "convolution_gradient_state", "convolution_source_state"
 
     def __init__(
-        self,
-        given: Mapping[str, Any],
-        names: Sequence[str],
-        all_given: Mapping[str, Any],
-        command_buffer: MPSCommandBuffer | None,
+        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
     ) -> None:
         gradient_name, source_name = self.required
         gradient = _of_kind(gradient_name, given[gradient_name], MPSCNNConvolutionGradientState)
@@ -367,28 +385,22 @@ class _Convolution(_States):
         target = given[self.result]
         self._target = None if target is None else _of_kind(self.result, target, MPSCNNConvolutionWeightsAndBiasesState)
 
-    def write(self, values: Sequence[Array]) -> Any:
+    def write(self, values: Sequence[Array]) -> MPSCNNConvolutionWeightsAndBiasesState:
         # Biases that were not updated are copied, so that a reload from the result is safe [choice].
-        kept: Sequence[Array | None] = [*values, *self._kept]
-        weights, biases = kept
+        weights, biases = values[0], [*values, *self._kept][1]
         if self._target is None:
-            assert weights is not None
             return MPSCNNConvolutionWeightsAndBiasesState(weights.reshape(self._shape), biases)
         self._target.device_write(weights, biases, command_buffer=self._command_buffer)
         return self._target
 
 
 class _BatchNormalization(_States):
-    """The state of a batch normalization: its gradients, and the gamma and beta that its kernel has."""
+    """The state of a batch normalization: its gradients, and gamma and beta of its kernel."""
 
-    required: tuple[str, ...] = ("batch_normalization_state",)
+    required: ClassVar[tuple[str, ...]] = ("batch_normalization_state",)
 
     def __init__(
-        self,
-        given: Mapping[str, Any],
-        names: Sequence[str],
-        all_given: Mapping[str, Any],
-        command_buffer: MPSCommandBuffer | None,
+        self, given: Operands, names: Sequence[str], all_given: Operands, command_buffer: MPSCommandBuffer | None
     ) -> None:
         states = [_of_kind(name, given[name], MPSCNNBatchNormalizationState) for name in self.required]
         gradient = states[0].device_read(command_buffer)
@@ -408,7 +420,7 @@ class _BatchNormalization(_States):
         target = given[self.result]
         self._target = None if target is None else _of_kind(self.result, target, MPSCNNNormalizationGammaAndBetaState)
 
-    def write(self, values: Sequence[Array]) -> Any:
+    def write(self, values: Sequence[Array]) -> MPSCNNNormalizationGammaAndBetaState:
         gamma, beta = (vector for vector in (*values, *self._kept) if vector is not None)
         if self._target is None:
             target = MPSCNNNormalizationGammaAndBetaState(gamma, beta)
@@ -419,28 +431,28 @@ class _BatchNormalization(_States):
 
 
 class _TwoBatchNormalizations(_BatchNormalization):
-    """The same with one state for the gradients and one for gamma and beta."""
+    """Two states of batch normalization, with the gradients and with gamma and beta."""
 
-    required = ("batch_normalization_gradient_state", "batch_normalization_source_state")
-
-
-FORMS = _Arrays, _Matrices, _Convolution, _BatchNormalization, _TwoBatchNormalizations
+    required = "batch_normalization_gradient_state", "batch_normalization_source_state"
 
 
-def _of_kind(name: str, value: Any, kind: type[Any]) -> Any:
+FORMS: tuple[type[Form], ...] = _Arrays, _Matrices, _Convolution, _BatchNormalization, _TwoBatchNormalizations
+
+
+def _of_kind(name: str, value: object, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an {kind.__name__}")
     return value
 
 
-def _check_apart(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:
-    """Raise ``ValueError`` where an array that is updated in place shares memory with another one."""
+def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:
+    """Raise ``ValueError`` if an array that is updated in place shares memory with another one."""
     present = [array for array in arrays.values() if array is not None]
     if len(set(map(id, present))) == len(present) and all(array.base is None for array in present):
         return  # each has memory of its own
     others, met = arrays.items(), set()
     for name, moment in written.items():
-        met |= {name}  # those that were compared with everything
+        met |= {name}  # compared with all others
         for other, array in others:
             if other not in met and moment is not None and array is not None:
                 check_apart(name, moment, other, array, "it is updated in place: pass an array of its own")
@@ -452,12 +464,17 @@ def _check_apart(arrays: Mapping[str, Array | None], written: Mapping[str, Array
 class MPSNNOptimizer(MPSKernel):
     """Base class of the optimizers.
 
-    It takes a ``learning_rate``, or an ``optimizer_descriptor`` with more parameters. ``learning_rate`` and
-    ``apply_gradient_clipping`` can be set later.
+    An optimizer is made from a ``learning_rate``, or from an ``optimizer_descriptor`` with more parameters.
+    ``learning_rate`` and ``apply_gradient_clipping`` can be set later.
+
+    Raises
+    ------
+    ValueError
+        Unless exactly one of both is given.
     """
 
     moments: ClassVar[tuple[str, ...]]
-    """The lists of vectors, two in each, that the state forms of ``encode`` need in addition to the states."""
+    """The names of the lists of two vectors that ``encode`` with states needs in addition to the states."""
     optional_moments: ClassVar[tuple[str, ...]] = ()
 
     learning_rate = MPSNNOptimizerDescriptor.learning_rate
@@ -476,7 +493,6 @@ class MPSNNOptimizer(MPSKernel):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make an optimizer; ``ValueError`` unless exactly one of learning rate and descriptor is given."""
         if (learning_rate is None) == (optimizer_descriptor is None):
             raise ValueError(
                 "learning_rate and optimizer_descriptor are both given or both missing; pass exactly one of them"
@@ -495,20 +511,38 @@ class MPSNNOptimizer(MPSKernel):
         """Set ``learning_rate``: Apple's setter."""
         self.learning_rate = new_learning_rate
 
-    def encode(self, *, command_buffer: MPSCommandBuffer | None = None, **operands: Any) -> Any:
-        """Make one step, in one of these forms (see the page on optimizers), and return the result.
+    def encode(self, *, command_buffer: MPSCommandBuffer | None = None, **operands: object) -> Any:
+        """Make one step and return the result.
 
-        ``input_gradient_vector, input_values_vector, result_values_vector`` and the moments of the class: float32
-        arrays; ``..._matrix`` in place of ``..._vector``: the same with two axes.
-        ``convolution_gradient_state, convolution_source_state, result_state``, or ``batch_normalization_state,
-        result_state``, or ``batch_normalization_gradient_state, batch_normalization_source_state, result_state``, and
-        the moments as lists, ``..._vectors``: for weights and biases, or gamma and beta; a list of one leaves the
-        second vector as it is.
+        Parameters
+        ----------
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+        **operands
+            One of these forms, where the result is optional and may be the source:
 
-        A result that is left out is made. Moments are updated in place; the result may be the source. Raises
-        ``TypeError`` for keywords that are none of these forms, ``TypeError`` or ``ValueError`` for arrays that do not
-        fit, ``OrderError`` for a batch-normalization state without gradients and for a committed ``command_buffer``;
-        then nothing is updated.
+            - ``input_gradient_vector, input_values_vector, result_values_vector`` and the moments of the class, such as
+              ``input_momentum_vector``: float32 arrays (n,). The moments are updated in place.
+            - The same with ``_matrix`` in place of ``_vector``: arrays with two axes.
+            - ``convolution_gradient_state, convolution_source_state, result_state``, and lists of moments, such as
+              ``input_momentum_vectors``, for weights and biases. With lists of one moment, biases are not updated.
+            - ``batch_normalization_state, result_state``, and lists of moments for gamma and beta.
+            - ``batch_normalization_gradient_state, batch_normalization_source_state, result_state``, and lists of
+              moments for gamma and beta.
+
+        Returns
+        -------
+        ndarray, MPSCNNConvolutionWeightsAndBiasesState or MPSCNNNormalizationGammaAndBetaState
+            The result, or a new one.
+
+        Raises
+        ------
+        TypeError
+            For keywords of none of these forms.
+        ValueError, TypeError
+            For arrays that do not fit. No error changes an array or a state.
+        OrderError
+            For a batch normalization state without gradients, and for a committed command buffer.
         """
         names = _stems((*self.moments, *self.optional_moments))
         optional = self._may_be_missing()
@@ -528,7 +562,7 @@ class MPSNNOptimizer(MPSKernel):
         return result
 
     def _steps(self, updates: Sequence[Update]) -> Sequence[tuple[Array, Sequence[Array | None]]]:
-        """Compute all steps: small ones in one call, since a step is elementwise."""
+        """Compute all steps; two small ones in one call, since a step is elementwise."""
         joined = _joined(updates)
         if joined is None:
             return [self._step(update) for update in updates]
@@ -547,23 +581,24 @@ class MPSNNOptimizer(MPSKernel):
     def _stepped(self) -> None:
         """Count a step."""
 
-    def _function(self, kind: Callable[..., AnyOptimizer], *own: str) -> AnyOptimizer:
+    def _function(self, kind: Callable[..., T], *own: str) -> T:
         """Return the functional form, with the parameters ``own`` and those of all optimizers."""
         names = own + NUMBERS
-        found: AnyOptimizer = _spec(kind, names, self.regularization_type.value, attrgetter(*names)(self))
+        values = zip(names, attrgetter(*names)(self), strict=True)
+        found: T = _spec(kind, regularization_type=self.regularization_type.value, **dict(values))
         return found
 
 
-def _described(learning_rate: float | None, descriptor: Any) -> MPSNNOptimizerDescriptor:
+def _described(learning_rate: float | None, descriptor: object) -> MPSNNOptimizerDescriptor:
     if descriptor is not None:
         return optimizer_descriptor("optimizer_descriptor", descriptor)
     return MPSNNOptimizerDescriptor(number("learning_rate", learning_rate))
 
 
 @functools.lru_cache(maxsize=64)
-def _spec(kind: Any, names: tuple[str, ...], regularization: int, values: tuple[Any, ...]) -> Any:
-    """Return the functional form with such parameters, the same object for all steps."""
-    return kind(**dict(zip(names, values, strict=True)), regularization_type=regularization)
+def _spec(kind: Callable[..., T], **parameters: float) -> T:
+    """Return the functional form with these parameters, the same object for all steps."""
+    return kind(**parameters)
 
 
 @functools.cache
@@ -573,7 +608,7 @@ def _stems(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _flat(update: Update) -> list[Any]:
-    """Return gradient, values and moments as vectors."""
+    """Return gradient, values and moments as vectors, or ``None``."""
     arrays = update.gradient, update.value, *update.moments
     return [None if array is None else array if array.ndim == 1 else array.reshape(-1) for array in arrays]
 
@@ -675,7 +710,7 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
         return value, (s,)
 
 
-def _share(name: str, value: Any) -> float:
+def _decay(name: str, value: object) -> float:
     return number(name, value, 0, 1, below=True)
 
 
@@ -704,8 +739,8 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
     moments = ("input_momentum_vectors", "input_velocity_vectors")
     optional_moments = ("maximum_velocity_vectors",)
 
-    beta1 = Property(_share, 0.9, "The decay of the momentum.", read_only=True)
-    beta2 = Property(_share, 0.999, "The decay of the velocity.", read_only=True)
+    beta1 = Property(_decay, 0.9, "The decay of the momentum.", read_only=True)
+    beta2 = Property(_decay, 0.999, "The decay of the velocity.", read_only=True)
     epsilon = Property(lambda name, value: number(name, value, 0), 1e-8, "The summand of the root.", read_only=True)
     time_step = Property(at_least(0), 0, "The number of steps so far.")
 

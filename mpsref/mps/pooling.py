@@ -26,17 +26,16 @@ from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, integer
-from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling
 from mpsref.mps.core import types
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.padding import MPSNNPadding
 from mpsref.mps.core.properties import Alias, Property, at_least, fix, optional
-from mpsref.mps.core.state import SourceProperties
+from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
@@ -47,6 +46,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
 )
+from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend, Problem
 
 SIZE = ("kernel_width", "kernel_height")
@@ -54,7 +54,7 @@ STRIDES = ("stride_in_pixels_x", "stride_in_pixels_y")
 DILATIONS = ("dilation_rate_x", "dilation_rate_y")
 
 
-# --- kernels and gradients: what both share ---------------------------------------------------------------------------
+# --- base classes of kernels and gradients ----------------------------------------------------------------------------
 
 
 class _Pooling(ImageKernel):
@@ -87,19 +87,19 @@ class _Pooling(ImageKernel):
 
 
 @functools.lru_cache(maxsize=1024)
-def _spec(kind: type[Pooling], source: SourceProperties, *options: tuple[str, Any]) -> Pooling:
+def _spec(kind: type[Pooling], source: SourceProperties, **options: Pair) -> Pooling:
     return kind(
         kernel_size=(source.kernel_height, source.kernel_width),
         strides=(source.stride_in_pixels_y, source.stride_in_pixels_x),
         offset=(source.offset.y, source.offset.x),
         edge_mode="clamp" if source.edge_mode is MPSImageEdgeMode.Clamp else "zero",
-        **dict(options),
+        **options,
     )
 
 
 class _Max(_Pooling):
     def _function(self, source: SourceProperties) -> Pooling:
-        return _spec(PoolingMax, source, ("dilations", (source.dilation_rate_y, source.dilation_rate_x)))
+        return _spec(PoolingMax, source, dilations=(source.dilation_rate_y, source.dilation_rate_x))
 
 
 class _L2Norm(_Pooling):
@@ -112,7 +112,7 @@ class _Average(_Pooling):
     zero_pad_size_y = Property(at_least(0), 0, "Width in y of a zero pad that counts, with edge mode ``Clamp``.")
 
     def _function(self, source: SourceProperties) -> Pooling:
-        return _spec(PoolingAverage, source, ("zero_pad_size", (self.zero_pad_size_y, self.zero_pad_size_x)))
+        return _spec(PoolingAverage, source, zero_pad_size=(self.zero_pad_size_y, self.zero_pad_size_x))
 
 
 class _DilatedMax(_Max):
@@ -155,9 +155,9 @@ class MPSCNNPooling(_Pooling, MPSCNNKernel):
         function = self._function(self._source_properties(0))
         return function.problems["forward"](function, shapes[0], size), (0,)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         function = self._function(self._source_properties(0))
-        function.forward(parts[0], region.size, out=destination[region], backend=self.backend)
+        function.forward(images[0], region.size, out=destination[region], backend=self.backend)
 
 
 @saved(*SIZE, *STRIDES)
@@ -174,8 +174,7 @@ class MPSCNNPoolingL2Norm(_L2Norm, MPSCNNPooling):
 class MPSCNNPoolingAverage(_Average, MPSCNNPooling):
     """Average pooling: :class:`mpsref.PoolingAverage`. With edge mode ``Clamp``, windows shrink at the edges."""
 
-    def _extras(self) -> Mapping[str, Any]:
-        return {"zero_pad_size_x": self.zero_pad_size_x, "zero_pad_size_y": self.zero_pad_size_y}
+    recorded = "zero_pad_size_x", "zero_pad_size_y"
 
 
 @saved(*SIZE, *DILATIONS, *STRIDES)
@@ -189,10 +188,10 @@ class MPSCNNDilatedPoolingMax(_DilatedMax, MPSCNNPooling):
 class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     """Base class of the pooling gradients, from g (N, OH, OW, C) and the source (N, H, W, C) to (N, H, W, C).
 
-    ``source_size`` is the number of gradient pixels that count, from ``primary_offset`` on; ``None`` is the rest of
-    them. A ``kernel_offset_x`` or ``_y`` of ``None`` puts the first pixel of the first window that lies inside the
-    source at the first pixel of the clip rectangle [doc], an integer any other [choice]. The parameters are those of
-    the forward kernel.
+    ``source_size`` is the size of the region of the source gradient that is read, from ``primary_offset`` on; ``None``
+    is the rest of it. With a ``kernel_offset_x`` or ``_y`` of ``None``, the first pixel of the clip rectangle is the
+    first pixel of the first window that lies inside the source [doc], with an integer another one [choice]. The
+    parameters are those of the forward kernel.
     """
 
     has_source_size = True
@@ -200,7 +199,7 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     source_size = Property(
         optional(types.size),
         None,
-        "The gradient pixels that count, MTLSize; its depth is not used. ``None``: the rest.",
+        "Size of the region of the source gradient that is read, MTLSize, without its depth. ``None``: the rest.",
     )
     kernel_offset_x = Property(optional(integer), None, "As in every gradient kernel; ``None``: see the class.")
     kernel_offset_y = Property(optional(integer), None, "As in every gradient kernel; ``None``: see the class.")
@@ -209,16 +208,7 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     stride_in_pixels_x = Alias("secondary_stride_in_pixels_x", "Distance of two forward windows in x.")
     stride_in_pixels_y = Alias("secondary_stride_in_pixels_y", "Distance of two forward windows in y.")
 
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        g, x = (count(channels) for channels in read)
-        if g != x:
-            raise ShapeError(
-                f"{g} channels are read of source_gradient and {x} of source_image; both must be equal: set the "
-                "primary_ and secondary_source_feature_channel_offset and _max_count"
-            )
-        return x
-
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+    def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
         return {"source_size": state.record.clip_rect.size, **state.record.extras}
 
     def _source_size(self) -> Pair | None:
@@ -239,9 +229,9 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
         problem = function.problems["gradient"](function, source, g[1:3], corner, self._source_size())
         return problem, (0, 1) if function.reads_source else (0,)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 where there is none."""
-        g, x = parts
+        g, x = images
         function = self._function(self._source_properties(1))
         corner = self.primary_offset.y, self.primary_offset.x
         arguments = g, x if function.reads_source else x.shape, corner, self._source_size()
@@ -267,7 +257,7 @@ def _source_pixels(window: Window, kernel_offset: int | None, n: int, length: in
 
 @saved(*SIZE, *STRIDES)
 class MPSCNNPoolingMaxGradient(_Max, MPSCNNPoolingGradient):
-    """The gradient of max pooling: that of each window goes to the first of its largest pixels in raster order."""
+    """The gradient of max pooling: for each window, to the first of its largest pixels in raster order."""
 
     forward_class = MPSCNNPoolingMax
 
@@ -281,7 +271,7 @@ class MPSCNNPoolingL2NormGradient(_L2Norm, MPSCNNPoolingGradient):
 
 @saved(*SIZE, *STRIDES)
 class MPSCNNPoolingAverageGradient(_Average, MPSCNNPoolingGradient):
-    """The gradient of average pooling. Of the source image only the size counts, not the pixels [doc]."""
+    """The gradient of average pooling. Of the source image only the size is used, not the pixels [doc]."""
 
     forward_class = MPSCNNPoolingAverage
 
@@ -313,16 +303,16 @@ class _Dilated:
 
 
 class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
-    """Base class of the pooling nodes; outside the image windows read its edge: the edge mode is Clamp [doc].
+    """Base class of the pooling nodes; the edge mode is ``Clamp`` [doc].
 
     Parameters
     ----------
     source : MPSNNImageNode
         The image that is pooled.
     kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int, optional
-        The windows in full.
+        The windows; for dilated pooling also ``dilation_rate_x`` and ``dilation_rate_y``.
     filter_size : int, optional
-        The kernel size of both axes, in place of the windows in full; ``(source, size)`` is the same.
+        The kernel size of both axes, in place of the windows; ``(source, size)`` is the same.
     stride : int, optional
         The stride of both axes, with a ``filter_size``, which is the default.
     **properties
@@ -371,7 +361,7 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
         """The arguments of the kernel, by name."""
         return {name: getattr(self, name) for name in self.kernel_class._coding.arguments}
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         kernel = self._kernel.copy()
         kernel.padding = self.padding_policy
         shape = kernel.infer_padding(*shapes)
@@ -388,9 +378,20 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
 
 
 class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
-    """Base class of the pooling gradient nodes; offset and edge mode come from the forward pass, with the state.
+    """Base class of the pooling gradient nodes.
 
-    The windows are those of the forward node; a ``padding_policy`` is kept, and not used [choice].
+    Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [choice].
+
+    Parameters
+    ----------
+    source_gradient, source_image : MPSNNImageNode
+        The gradient of the forward result, and the source of the forward node.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y : int
+        The windows of the forward node; for dilated pooling also ``dilation_rate_x`` and ``dilation_rate_y``.
+    **properties
+        Initial values of other properties, by name.
     """
 
     _abstract = True
@@ -440,7 +441,7 @@ class MPSCNNPoolingL2NormGradientNode(MPSCNNPoolingGradientNode):
 
 
 class MPSCNNPoolingAverageGradientNode(MPSCNNPoolingGradientNode):
-    """The gradient of average pooling; of the forward image it needs only the size [doc]."""
+    """The gradient of average pooling; of the forward image it reads only the size [doc]."""
 
     reads_pixels = False
 
@@ -493,7 +494,7 @@ class MPSCNNPoolingL2NormNode(MPSCNNPoolingNode):
 
 
 class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
-    """Dilated max pooling; ``filter_size`` alone is kernel size, stride and dilation [doc]."""
+    """Dilated max pooling; a ``filter_size`` is also the default of stride and dilation [doc]."""
 
     kind, spec_class, kernel_class = "pdil", PoolingMax, MPSCNNDilatedPoolingMax
     gradient_class = MPSCNNDilatedPoolingMaxGradientNode

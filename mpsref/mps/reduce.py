@@ -32,8 +32,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Clip, flag, number
+from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.parameters import Clip, Pair, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Arithmetic, Reduce
 from mpsref.kernels import reduce as kernels
@@ -49,20 +49,20 @@ from mpsref.registry import Backend
 
 
 def _clip(rect: MTLRegion | None) -> Clip | None:
-    """Return a region as the functional form takes it."""
+    """Return the region of the functional form."""
     return None if rect is None else ((rect.origin.y, rect.origin.x), (rect.size.height, rect.size.width))
 
 
 class MPSNNReduceUnary(WholeImageKernel):
-    """Base class of the reductions: :class:`mpsref.Reduce` of the part of the image in ``clip_rect_source``.
+    """Base class of the reductions: :class:`mpsref.Reduce` of the region ``clip_rect_source`` of an image.
 
-    The result has the size of that part, and a length of 1 along the axis that is reduced. ``offset`` is ignored [doc].
+    The result has the size of the region, and length 1 along the axis that is reduced. ``offset`` is ignored [doc].
     """
 
     fixed = tuple(name for name in WholeImageKernel.fixed if name != "offset")
 
     clip_rect_source = Property(
-        types.region, None, "The part of the source that is read, MTLRegion; ``None``: all. It is cut to the image."
+        types.region, None, "The region of the source that is read, MTLRegion; ``None``: all. It is cut to the image."
     )
 
 
@@ -96,8 +96,8 @@ class _Reduction(MPSNNReduceUnary):
         n, *lengths = source
         return super()._result_shape((count(self._images(n)), *lengths))
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        (image,) = parts
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        (image,) = images
         super()._compute([image[self._images(len(image))]], destination, region)
 
 
@@ -234,18 +234,18 @@ DIVIDE = Arithmetic("divide")
 class MPSNNReduceBinary(MPSCNNBinaryKernel):
     """Base class: the primary image times the secondary one, the weights, reduced along the channels.
 
-    The result is (N, H, W, 1), with the size of the parts that are read; both parts must have one shape.
+    The result is (N, H, W, 1), with the size of the regions that are read, which must have one shape.
     """
 
     primary_source_clip_rect = Property(
         types.region,
         None,
-        "The part of the primary image that is read, MTLRegion; ``None``: all. It is cut to the image.",
+        "The region of the primary image that is read, MTLRegion; ``None``: all. It is cut to the image.",
     )
     secondary_source_clip_rect = Property(types.region, None, "The same for the secondary image.")
 
-    def _parts(self, sources: Sequence[ImageArgument]) -> list[Array]:
-        """Return the parts of both images that are read; raise ``ShapeError`` unless they have one shape."""
+    def _regions(self, sources: Sequence[ImageArgument]) -> list[Array]:
+        """Return the regions of both images that are read; raise ``ShapeError`` unless they have one shape."""
         rects = self.primary_source_clip_rect, self.secondary_source_clip_rect
         x, w = (
             _read(prefix + "source_clip_rect", one, rect)
@@ -259,23 +259,23 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
         return [x, w]
 
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
-        x, _ = self._parts(sources)
+        x, _ = self._regions(sources)
         return *x.shape[:3], 1
 
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, Any]:
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
 
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Any) -> Shape:
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
         n, *_ = self._result_shape(sources)
         return n, *size, 1
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *FIXED)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
-        return self._parts(sources), whole(shape)
+        return self._regions(sources), whole(shape)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        x, w = (part.astype(np.result_type(part, np.float32), copy=False) for part in parts)
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in images)
         total = self._reduced(MULTIPLY.forward(x, w, backend=self.backend), w)
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             destination[region] = total
@@ -286,25 +286,35 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
 
 
 def _read(name: str, source: ImageArgument, rect: MTLRegion | None) -> Array:
-    """Return the part of an image in ``rect``; raise ``ValueError`` where nothing lies in both."""
+    """Return the region ``rect`` of an image; raise ``ValueError`` if it does not overlap the image."""
     if rect is None:
         return source.array
     (x, y, z), (width, height, depth) = rect
-    part = source.array[z : z + depth, y : y + height, x : x + width]
-    if 0 in part.shape:
+    region = source.array[z : z + depth, y : y + height, x : x + width]
+    if 0 in region.shape:
         raise ValueError(
             f"{name} is {rect} and {source.name} has shape {source.array.shape}: nothing lies in both; they must "
             "overlap"
         )
-    return part
+    return region
 
 
 @saved("do_weighted_sum_by_non_zero_weights")
 class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
-    """The sum of ``x[c] w[c]`` over the channels c of each pixel."""
+    """The sum of ``x[c] w[c]`` over the channels c of each pixel.
+
+    Parameters
+    ----------
+    do_weighted_sum_by_non_zero_weights : bool, default False
+        Whether a sum is divided by the number of its weights that are not 0.
+    backend : str or Backend, optional
+        The backend; by default the one in use when the kernel runs.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     do_weighted_sum_by_non_zero_weights = Property(
-        flag, False, "Whether a sum is divided by how many of its weights are not 0.", read_only=True
+        flag, False, "Whether a sum is divided by the number of its weights that are not 0.", read_only=True
     )
 
     def __init__(
@@ -314,7 +324,6 @@ class MPSNNReduceFeatureChannelsAndWeightsSum(MPSNNReduceBinary):
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
-        """Make a kernel; ``TypeError`` for a flag that is no bool."""
         fix(self, do_weighted_sum_by_non_zero_weights=do_weighted_sum_by_non_zero_weights)
         super().__init__(backend=backend, **properties)
 

@@ -68,7 +68,7 @@ class MPSNNResizeBilinear(_Resize):
         return ResizeBilinear((self.resize_height, self.resize_width), self.align_corners)
 
 
-def _regions(name: str, value: Any) -> tuple[MPSRegion, ...]:
+def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
     """Check a list of boxes."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list of boxes, MPSRegion")
@@ -104,7 +104,7 @@ class MPSNNCropAndResizeBilinear(_Resize):
         self,
         resize_width: int,
         resize_height: int,
-        regions: Any,
+        regions: Sequence[MPSRegion | tuple[tuple[float, ...], tuple[float, ...]]],
         *,
         backend: str | Backend | None = None,
         **properties: Any,
@@ -127,6 +127,6 @@ class MPSNNCropAndResizeBilinear(_Resize):
         n, _, _, channels = source
         return n * self.number_of_regions, self.resize_height, self.resize_width, channels
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         for k, function in enumerate(self._function()):
-            function.forward(*parts, out=destination[k :: self.number_of_regions], backend=self.backend)
+            function.forward(*images, out=destination[k :: self.number_of_regions], backend=self.backend)

@@ -15,9 +15,10 @@ Source: ``MPSCNNSoftMax.h`` [doc].
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
@@ -27,6 +28,7 @@ from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.graph.nodes import (
     BoundState,
     FunctionGradientNode,
@@ -79,11 +81,11 @@ class _SoftMaxGradient(PixelwiseGradient):
 
     def _run_with_state(
         self,
-        state: Any,
+        state: MPSNNGradientState | None,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
-        dtype: Any,
+        dtype: DTypeLike,
     ) -> Array | None:
         if self.validate:
             (_, y), _ = self._select(sources, shape)
@@ -97,20 +99,22 @@ class _SoftMaxGradient(PixelwiseGradient):
                 )
         return super()._run_with_state(state, sources, given, shape, dtype)
 
-    def _configure(self, state: Any, g: ImageArgument, x: ImageArgument) -> tuple[ImageArgument, ImageArgument]:
-        """As in every gradient kernel; the result is cut to the forward clip rectangle, too."""
+    def _configure(
+        self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument
+    ) -> tuple[ImageArgument, ImageArgument]:
+        """Set the properties that the state determines; crop the result to the forward clip rectangle."""
         g, y = super()._configure(state, g, x)
         (column, row, _), (width, height, _) = state.record.clip_rect
         return g, y._replace(array=y.array[:, row : row + height, column : column + width])
 
-    def _check_secondary(self, state: Any, shape: Shape) -> None:
+    def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
         if shape != state.record.destination_shape:
             raise ShapeError(
                 f"source_image has shape {shape}; it must be the result of the forward pass, "
                 f"{state.record.destination_shape}"
             )
 
-    def _family_configuration(self, state: Any) -> Mapping[str, Any]:
+    def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
         record = state.record
         return {
             "secondary_offset": state.source.offset._replace(z=record.clip_rect.origin.z),

@@ -28,6 +28,7 @@ from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types
 from mpsref.mps.core.kernel import ImageKernel, saved
 from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
@@ -129,12 +130,12 @@ class MPSCNNUpsamplingBilinear(_BilinearKernel, MPSCNNUpsampling):
 
 
 class MPSCNNUpsamplingGradient(_Kernel, WholeImageGradient):
-    """Base class of the upsampling gradients; of the source image only the size counts.
+    """Base class of the upsampling gradients; of the source image only the size is used.
 
     The parameters are those of the forward kernel.
     """
 
-    def _function(self, g: Shape, state: Any) -> Upsampling:
+    def _function(self, g: Shape, state: MPSNNGradientState | None) -> Upsampling:
         if state is not None:
             self._configure_from(state)
         function = self._spec(self.secondary_edge_mode)
@@ -145,13 +146,13 @@ class MPSCNNUpsamplingGradient(_Kernel, WholeImageGradient):
             )
         return function
 
-    def _configure_from(self, state: Any) -> None:
+    def _configure_from(self, state: MPSNNGradientState) -> None:
         """Set the properties that the state determines."""
 
 
 @saved(*FACTORS)
 class MPSCNNUpsamplingNearestGradient(_Nearest, MPSCNNUpsamplingGradient):
-    """The sum over the block of each pixel."""
+    """The gradient of nearest upsampling: the sum over the block of each pixel."""
 
     forward_class = MPSCNNUpsamplingNearest
 
@@ -163,7 +164,7 @@ class MPSCNNUpsamplingBilinearGradient(_BilinearKernel, MPSCNNUpsamplingGradient
     forward_class = MPSCNNUpsamplingBilinear
     fixed = tuple(name for name in MPSCNNUpsamplingGradient.fixed if name != "secondary_edge_mode")
 
-    def _configure_from(self, state: Any) -> None:
+    def _configure_from(self, state: MPSNNGradientState) -> None:
         self._assign(secondary_edge_mode=types.edge_mode("edge_mode", state.source.edge_mode))
 
 

@@ -12,39 +12,41 @@
 
 A gradient kernel has the parameters of its forward kernel [doc]; a state that recorded others is refused [choice].
 
-Source: ``MPSCNNNormalization.h``, ``MPSNNGraphNodes.h`` [doc]. The kernel size of a node is 5 unless it is given:
-documented for the cross channel one, for the others [choice].
+Source: ``MPSCNNNormalization.h``, ``MPSNNGraphNodes.h`` [doc]. The default kernel size of a node is 5, for
+cross-channel normalization [doc], for the others [choice].
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, integer, real
-from mpsref.errors import ShapeError
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.pixelwise import at_sources, read
 from mpsref.mps.core.properties import Alias, Property, at_least, fix
+from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
     Call,
+    FunctionGradientNode,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
 )
+from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
 
 SIZE = 5
@@ -52,30 +54,37 @@ POWERS = "alpha", "beta", "delta"
 CONTRAST = *POWERS, "p0", "pm", "ps"
 
 
-def _not_negative(name: str, value: Any) -> float:
+def _not_negative(name: str, value: object) -> float:
     return real(name, value, low=0)
 
 
 # --- parameters of kernels and nodes ----------------------------------------------------------------------------------
 
 
+class _Windowed(abc.ABC):
+    """A normalization with windows of pixels."""
+
+    @abc.abstractmethod
+    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
+        """Return the functional form for a window size and an offset."""
+
+
 class _Quotient:
     """The parameters of spatial and cross-channel normalization: x / (delta + alpha * mean of squares)**beta."""
 
-    parameters: ClassVar[tuple[str, ...]] = POWERS
+    recorded: ClassVar[tuple[str, ...]] = POWERS
     alpha = Property(_not_negative, 1.0, "Weight of the mean of squares, >= 0.")
     beta = Property(real, 5.0, "The exponent.")
     delta = Property(real, 1.0, "The summand of the mean of squares.")
 
 
-class _Spatial(_Quotient):
+class _Spatial(_Quotient, _Windowed):
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        """Return the functional form for a window size and an offset."""
         return SpatialNormalization(size, self.alpha, self.beta, self.delta, offset)
 
 
-class _LocalContrast:
-    parameters: ClassVar[tuple[str, ...]] = CONTRAST
+class _LocalContrast(_Windowed):
+    recorded: ClassVar[tuple[str, ...]] = CONTRAST
     alpha = Property(real, 0.0, "Weight of the variance; any number.")
     beta = Property(real, 0.5, "The exponent.")
     delta = Property(real, 1 / 1024, "The summand of the variance.")
@@ -84,7 +93,6 @@ class _LocalContrast:
     ps = Property(real, 1.0, "The factor of the result, before that.")
 
     def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        """Return the functional form for a window size and an offset."""
         parameters = self.alpha, self.beta, self.delta, self.p0, self.pm, self.ps
         return LocalContrastNormalization(size, *parameters, offset)
 
@@ -92,19 +100,10 @@ class _LocalContrast:
 # --- kernels with windows of pixels -----------------------------------------------------------------------------------
 
 
-class _Kernel(ImageKernel):
-    """A kernel whose state records its parameters."""
-
-    parameters: ClassVar[tuple[str, ...]]
-
-    def _extras(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name) for name in self.parameters}
-
-
-class _Gradient(_Kernel, GradientOfLists):
+class _Gradient(GradientOfLists):
     """A gradient kernel with the parameters of its forward kernel."""
 
-    def _check_state(self, state: Any) -> None:
+    def _check_state(self, state: MPSNNGradientState) -> None:
         super()._check_state(state)
         for name, own in self._extras().items():
             recorded = state.record.extras[name]
@@ -113,15 +112,6 @@ class _Gradient(_Kernel, GradientOfLists):
                     f"{name} is {own!r}; that of the forward kernel in gradient_state is {recorded!r}: set all "
                     "parameters of the gradient kernel to those of the forward kernel"
                 )
-
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        g, x = (count(channels) for channels in read)
-        if g != x:
-            raise ShapeError(
-                f"{g} channels are read of source_gradient and {x} of source_image; both must be equal: set the "
-                "primary_ and secondary_source_feature_channel_offset and _max_count"
-            )
-        return x
 
 
 def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
@@ -132,8 +122,8 @@ def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
         )
 
 
-def _square(kernel_width: Any, kernel_height: Any) -> int:
-    """Return the side of a window. Source: both sides must be equal "for now" [doc]; unequal ones raise [choice]."""
+def _square(kernel_width: object, kernel_height: object) -> int:
+    """Return the side of a square window; ``ValueError`` for another window. Source: squares only [doc]."""
     width, height = (
         integer(name, value, low=1)
         for name, value in (("kernel_width", kernel_width), ("kernel_height", kernel_height))
@@ -143,7 +133,7 @@ def _square(kernel_width: Any, kernel_height: Any) -> int:
     return width
 
 
-class _WindowedForward(_Kernel, ForwardOfLists):
+class _WindowedForward(_Windowed, ForwardOfLists):
     """A forward kernel with a square window; every property can be given by keyword, or set later."""
 
     def __init__(
@@ -154,21 +144,17 @@ class _WindowedForward(_Kernel, ForwardOfLists):
         fix(self, kernel_width=side, kernel_height=side)
         super().__init__(backend=backend, **properties)
 
-    @abc.abstractmethod
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        """Return the functional form for a window size and an offset."""
-
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("edge_mode", self.edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         function = self._function((self.kernel_height, self.kernel_width), (self.offset.y, self.offset.x))
-        function.forward(parts[0], region.size, out=destination[region], backend=self.backend)
+        function.forward(images[0], region.size, out=destination[region], backend=self.backend)
 
 
-class _WindowedGradient(_Gradient):
-    """The gradient of such a kernel, with the numbers of the forward kernel."""
+class _WindowedGradient(_Windowed, _Gradient):
+    """The gradient of such a kernel, with the parameters of the forward kernel."""
 
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
@@ -182,23 +168,20 @@ class _WindowedGradient(_Gradient):
             fix(self, **{f"primary_{name}": side, f"secondary_{name}": side})
         super().__init__(backend=backend, **properties)
 
-    @abc.abstractmethod
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        """Return the functional form for a window size and an offset."""
-
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 where there is none."""
-        g, x = parts
-        y, x_ = windows = self._source_properties(1).windows
-        offset = y.offset - self.primary_offset.y, x_.offset - self.primary_offset.x  # the centre of gradient pixel 0
-        function = self._function((y.kernel, x_.kernel), offset)
-        first: Pair = (
-            windows[0].represented_pixel(0, self.kernel_offset_y),
-            windows[1].represented_pixel(0, self.kernel_offset_x),
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 outside the source."""
+        g, x = images
+        rows, columns = self._source_properties(1).windows
+        # of the center of the window of gradient pixel 0
+        offset = rows.offset - self.primary_offset.y, columns.offset - self.primary_offset.x
+        function = self._function((rows.kernel, columns.kernel), offset)
+        first = (
+            rows.represented_pixel(0, self.kernel_offset_y),
+            columns.represented_pixel(0, self.kernel_offset_x),
         )
         if first == (0, 0) and region.size == x.shape[1:3]:
             function.gradient(g, x, out=destination[region], backend=self.backend)
@@ -233,8 +216,8 @@ class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient
 # --- kernels with windows of channels ---------------------------------------------------------------------------------
 
 
-class _CrossChannel(_Quotient, _Kernel):
-    parameters = ("kernel_size", *POWERS)
+class _CrossChannel(_Quotient, ImageKernel):
+    recorded = ("kernel_size", *POWERS)
 
     kernel_size = Property(at_least(1), SIZE, "Length of the window in channels.", read_only=True)
 
@@ -255,8 +238,8 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
     The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice].
     """
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
-        x = read(parts[0], (self.offset.y, self.offset.x), region.size, clamp=False)
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        x = read(images[0], (self.offset.y, self.offset.x), region.size, clamp=False)
         self._function.forward(x, out=destination[region], backend=self.backend)
 
 
@@ -266,12 +249,12 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
 
     forward_class = MPSCNNCrossChannelNormalization
 
-    def _compute(self, parts: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
         """Write, to pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
-        g, x = parts
+        g, x = images
         offset, primary = self.secondary_offset, self.primary_offset
-        placed = at_sources(g, (offset.y - primary.y, offset.x - primary.x), x.shape[1:3], clamp=False)
-        dx = self._function.gradient(np.ascontiguousarray(placed), x, backend=self.backend)
+        at_source = at_sources(g, (offset.y - primary.y, offset.x - primary.x), x.shape[1:3], clamp=False)
+        dx = self._function.gradient(np.ascontiguousarray(at_source), x, backend=self.backend)
         begin = offset.y + self.kernel_offset_y, offset.x + self.kernel_offset_x
         destination[region] = read(dx, begin, region.size, clamp=False)
 
@@ -279,14 +262,10 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class _WindowProperties:
+class _WindowProperties(_Windowed):
     sizes: ClassVar[tuple[str, ...]] = ("kernel_width", "kernel_height")
     kernel_width = MPSCNNKernel.kernel_width.replace(default=SIZE, read_only=False)
     kernel_height = MPSCNNKernel.kernel_height.replace(default=SIZE, read_only=False)
-
-    @abc.abstractmethod
-    def _function(self, size: Pair, offset: Pair) -> WindowedNormalization:
-        """Return the functional form for a window size and an offset."""
 
     def _spec(self, offset: Pair = (0, 0)) -> WindowedNormalization:
         return self._function((self.kernel_height, self.kernel_width), offset)
@@ -301,25 +280,34 @@ class _CrossChannelProperties(_Quotient):
 
 
 class MPSCNNNormalizationNode(MPSNNFilterNode):
-    """Base of the three nodes."""
+    """Base class of the normalization nodes.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    kernel_size : int, optional
+        The size of all axes of the window, 5 by default.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     _abstract = True
     _differentiable = (0,)
     sizes: ClassVar[tuple[str, ...]]
-    parameters: ClassVar[tuple[str, ...]]
+    recorded: ClassVar[tuple[str, ...]]
 
     def __init__(self, source: MPSNNImageNode, kernel_size: int | None = None, **properties: Any) -> None:
-        """Make a node; ``kernel_size`` is for all axes of the window."""
         if kernel_size is not None:
             properties = dict.fromkeys(self.sizes, kernel_size) | properties
         super().__init__((source,), **properties)
         self._spec()  # raises for illegal parameters
 
     @abc.abstractmethod
-    def _spec(self) -> Any:
+    def _spec(self) -> WindowedNormalization | CrossChannelNormalization:
         """Return the functional form."""
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
         return Bound(self._spec(), shapes[0])
 
     def _compute(self, call: Call, *images: Array) -> Array:
@@ -327,16 +315,16 @@ class MPSCNNNormalizationNode(MPSNNFilterNode):
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         assert self.gradient_class is not None
-        parameters: dict[str, Any] = {name: getattr(self, name) for name in (*self.sizes, *self.parameters)}
-        return self.gradient_class(source_gradient, self.source_images[0], self._state, **parameters)
+        properties = {name: getattr(self, name) for name in (*self.sizes, *self.recorded)}
+        return self.gradient_class(source_gradient, self.source_images[0], self._state, **properties)
 
 
 class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
     _abstract = True
     kernel_class: ClassVar[type[_WindowedForward]]
 
-    def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
-        numbers: dict[str, Any] = {name: getattr(self, name) for name in self.parameters}
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+        numbers: dict[str, Any] = {name: getattr(self, name) for name in self.recorded}
         kernel = self.kernel_class(self.kernel_width, self.kernel_height, padding=self.padding_policy, **numbers)
         shape = kernel.infer_padding(shapes[0])
         return Bound(self._spec((kernel.offset.y, kernel.offset.x)), shape)
@@ -345,17 +333,38 @@ class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):
         return call.spec.forward(images[0], call.result_shape[1:3], backend=call.backend)  # type: ignore[no-any-return]
 
 
-class _GradientNode(MPSNNGradientFilterNode):
-    @abc.abstractmethod
-    def _own(self, spec: Any) -> Any:
-        """Return the function of this node, with the offset of the forward function ``spec``."""
-
+class _WindowedGradientNode(_WindowProperties, MPSNNGradientFilterNode):
     def _compute(self, call: Call, *images: Array) -> Array:
-        g, x = images
-        return self._own(call.spec).gradient(g, x, backend=call.backend)  # type: ignore[no-any-return]
+        return self._spec(call.spec.offset).gradient(*images, backend=call.backend)
 
 
-class _WindowedGradientNode(_WindowProperties, _GradientNode):
+class _OneSize(MPSNNGradientFilterNode):
+    """A gradient node with one size for all axes of the window."""
+
+    sizes: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        kernel_size: int = SIZE,
+        **properties: Any,
+    ) -> None:
+        properties = dict.fromkeys(self.sizes, kernel_size) | properties
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
+
+
+class MPSCNNSpatialNormalizationGradientNode(_Spatial, _OneSize, _WindowedGradientNode):
+    """The gradient of spatial normalization, with the parameters of the forward node."""
+
+
+class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGradientNode):
+    """The gradient of local contrast normalization, with the parameters of the forward node.
+
+    The default of alpha is 0, unlike that of the forward node [doc].
+    """
+
     def __init__(
         self,
         source_gradient: MPSNNImageNode,
@@ -365,50 +374,16 @@ class _WindowedGradientNode(_WindowProperties, _GradientNode):
         kernel_height: int = SIZE,
         **properties: Any,
     ) -> None:
-        """Make a node with the numbers of the forward node."""
         properties = {"kernel_width": kernel_width, "kernel_height": kernel_height, **properties}
         super().__init__(source_gradient, source_image, gradient_state, **properties)
 
-    def _own(self, spec: Any) -> Any:
-        return self._spec(spec.offset)
 
+class MPSCNNCrossChannelNormalizationGradientNode(_CrossChannelProperties, _OneSize, FunctionGradientNode):
+    """The gradient of cross-channel normalization, with the parameters of the forward node."""
 
-class MPSCNNSpatialNormalizationGradientNode(_Spatial, _WindowedGradientNode):
-    """The gradient of spatial normalization."""
-
-    def __init__(
-        self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        kernel_size: int = SIZE,
-        **properties: Any,
-    ) -> None:
-        """Make a node with the numbers of the forward node."""
-        properties = dict.fromkeys(self.sizes, kernel_size) | properties
-        super().__init__(source_gradient, source_image, gradient_state, **properties)
-
-
-class MPSCNNLocalContrastNormalizationGradientNode(_LocalContrast, _WindowedGradientNode):
-    """The gradient of local contrast normalization; made by hand its alpha is 0, unlike that of the forward node."""
-
-
-class MPSCNNCrossChannelNormalizationGradientNode(_CrossChannelProperties, _GradientNode):
-    """The gradient of cross channel normalization."""
-
-    def __init__(
-        self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        kernel_size: int = SIZE,
-        **properties: Any,
-    ) -> None:
-        """Make a node with the numbers of the forward node."""
-        properties = dict.fromkeys(self.sizes, kernel_size) | properties
-        super().__init__(source_gradient, source_image, gradient_state, **properties)
-
-    def _own(self, spec: Any) -> Any:
+    @property
+    def function(self) -> CrossChannelNormalization:
+        """The functional form."""
         return self._spec()
 
 
@@ -432,7 +407,7 @@ class MPSCNNLocalContrastNormalizationNode(_LocalContrast, _WindowedNode):
 
 
 class MPSCNNCrossChannelNormalizationNode(_CrossChannelProperties, MPSCNNNormalizationNode):
-    """Cross channel normalization."""
+    """Cross-channel normalization."""
 
     kind = "lrn"
     spec_class = CrossChannelNormalization

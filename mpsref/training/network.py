@@ -171,27 +171,29 @@ class Network:
 
     def __init__(self, optimizer: MPSNNOptimizer, batch: int, seed: int, backend: str | Backend | None) -> None:
         generator = np.random.default_rng(seed)
-        self.sources: dict[str, TrainableConvolution | TrainableNormalization] = {
+        weights = {
             "conv1": convolution(3, 1, CHANNELS, generator),
-            "bn1": normalization(CHANNELS),
             "conv2": convolution(3, CHANNELS, CHANNELS, generator),
-            "bn2": normalization(CHANNELS),
             "fc": convolution(4, 2 * CHANNELS, CLASSES, generator),
+        }
+        scales = {"bn1": normalization(CHANNELS), "bn2": normalization(CHANNELS)}
+        self.sources: dict[str, TrainableConvolution | TrainableNormalization] = {
+            name: weights[name] if name in weights else scales[name] for name in ("conv1", "bn1", "conv2", "bn2", "fc")
         }
         self.optimizer = JointOptimizer(optimizer, list(self.sources.values()))
         x = graph.MPSNNImageNode("images")
-        conv1 = graph.MPSCNNConvolutionNode(x, self.sources["conv1"], label="conv1")
-        bn1 = graph.MPSCNNBatchNormalizationNode(conv1.result_image, self.sources["bn1"], label="bn1")
+        conv1 = graph.MPSCNNConvolutionNode(x, weights["conv1"], label="conv1")
+        bn1 = graph.MPSCNNBatchNormalizationNode(conv1.result_image, scales["bn1"], label="bn1")
         relu1 = graph.MPSCNNNeuronReLUNode(bn1.result_image, a=0, label="relu1")
-        conv2 = graph.MPSCNNConvolutionNode(relu1.result_image, self.sources["conv2"], label="conv2")
-        bn2 = graph.MPSCNNBatchNormalizationNode(conv2.result_image, self.sources["bn2"], label="bn2")
+        conv2 = graph.MPSCNNConvolutionNode(relu1.result_image, weights["conv2"], label="conv2")
+        bn2 = graph.MPSCNNBatchNormalizationNode(conv2.result_image, scales["bn2"], label="bn2")
         add = graph.MPSNNAdditionNode(bn2.result_image, relu1.result_image, label="add")
         relu2 = graph.MPSCNNNeuronReLUNode(add.result_image, a=0, label="relu2")
         largest = graph.MPSCNNPoolingMaxNode(relu2.result_image, filter_size=2, label="largest")
         average = graph.MPSCNNPoolingAverageNode(relu2.result_image, filter_size=2, label="average")
         both = graph.MPSNNConcatenationNode([largest.result_image, average.result_image], label="both")
         dropped = graph.MPSCNNDropoutNode(both.result_image, KEEP_PROBABILITY, seed, label="dropped")
-        fc = graph.MPSCNNFullyConnectedNode(dropped.result_image, self.sources["fc"], label="fc")
+        fc = graph.MPSCNNFullyConnectedNode(dropped.result_image, weights["fc"], label="fc")
         x.stop_gradient = True  # the gradient of the pixels is not needed
         self.loss_weight = 1 / batch
         loss = MPSCNNLossDescriptor("softmaxcrossentropy", "sum", weight=self.loss_weight)
@@ -199,7 +201,7 @@ class Network:
         self.made = graph.training_graph(self.loss)
         termini = [node.result_image for node in self.made.termini]
         self.training = graph.MPSNNGraph(termini, [False] * len(termini), backend=backend)
-        logits = graph.MPSCNNFullyConnectedNode(both.result_image, self.sources["fc"], label="logits")
+        logits = graph.MPSCNNFullyConnectedNode(both.result_image, weights["fc"], label="logits")
         self.inference = graph.MPSNNGraph(logits.result_image, backend=backend)
 
     def train(self, images: Array, labels: Array, sequence: int) -> float:

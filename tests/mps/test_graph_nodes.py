@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpsref import registry
+from mpsref import mps, registry
 from mpsref.errors import GraphError, ShapeError, UnsupportedError
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     MPSCNNConvolutionDescriptor,
     MPSCNNLossDescriptor,
+    MPSKernel,
     MPSNNNeuronDescriptor,
     graph,
 )
-from mpsref.mps.graph import MPSNNImageNode, training_graph
+from mpsref.mps.core.properties import properties_of
+from mpsref.mps.graph import MPSNNFilterNode, MPSNNImageNode, training_graph
 from tests.mps.graph_checks import Trained
 from tests.mps.residual import X, labels, network
 from tests.mps.test_graph_mutants import PLANS
@@ -321,3 +326,23 @@ def test_an_empty_batch() -> None:
     made = training_graph(graph.MPSNNInitialGradientNode(pool.result_image))
     compiled = graph.MPSNNGraph([pool.result_image, made.gradient_image(x)])
     assert [image.shape for image in compiled.run([np.ones((0, 4, 4, 1))]).images] == [(0, 2, 2, 1), (0, 4, 4, 1)]
+
+
+def _families() -> list[ModuleType]:
+    """Return the modules of ``mpsref.mps`` that hold both kernels and nodes."""
+    names = (info.name for info in pkgutil.iter_modules(mps.__path__) if not info.ispkg)
+    return [importlib.import_module(f"mpsref.mps.{name}") for name in names]
+
+
+@pytest.mark.parametrize("family", _families(), ids=lambda family: family.__name__)
+def test_a_node_takes_a_property_from_the_declaration_of_its_kernel(family: ModuleType) -> None:
+    kinds = [kind for kind in vars(family).values() if isinstance(kind, type)]
+    kernels = [properties_of(kind) for kind in kinds if issubclass(kind, MPSKernel)]
+    for kind in kinds:
+        if not issubclass(kind, MPSNNFilterNode):
+            continue
+        for name in properties_of(kind).keys() - properties_of(MPSNNFilterNode).keys():
+            declared = [properties[name] for properties in kernels if name in properties]
+            own = properties_of(kind)[name]
+            same = [own.check is one.check and own.__doc__ == one.__doc__ for one in declared]
+            assert any(same) or not declared, f"{kind.__name__}.{name} is declared again"

@@ -6,7 +6,7 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from numpy.typing import DTypeLike
@@ -15,6 +15,7 @@ from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
+from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel
@@ -137,9 +138,18 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
+    def _channels_written(self, read: Sequence[slice]) -> int:
+        g, x = map(count, read)
+        if g != x:
+            raise ShapeError(
+                f"{g} channels are read of source_gradient and {x} of source_image; both must be equal: set the "
+                "primary_ and secondary_source_feature_channel_offset and _max_count"
+            )
+        return x
+
     def _run_with_state(
         self,
-        state: MPSNNGradientState | None,
+        state: Any,
         sources: tuple[ImageArgument, ImageArgument],
         given: ImageArgument | None,
         shape: Shape,
@@ -148,7 +158,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         """Compute the destination; a family may also write ``state``, and return ``None`` for no destination."""
         return self._run(sources, given, shape, dtype)[0]
 
-    def _check_state(self, state: object) -> None:
+    def _check_state(self, state: Any) -> None:
         if not isinstance(state, self.state_class):
             raise TypeError(
                 f"gradient_state is of type {type(state).__name__}; it must be the {self.state_class.__name__} that "
@@ -218,7 +228,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"source_image has shape {shape}; that of the forward pass was {state.record.source_shapes[0]}"
             )
 
-    def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
+    def _family_configuration(self, state: Any) -> Mapping[str, object]:
         """Return further properties that a state determines, or other values for the common ones."""
         return {}
 

@@ -203,6 +203,8 @@ class ImageKernel(MPSKernel):
     destination_name: ClassVar[str] = "destination_image"
     state_class: ClassVar[type[RecordedState]] = MPSNNGradientState
     """The state for the gradient kernel."""
+    recorded: ClassVar[tuple[str, ...]] = ()
+    """The properties of the family that a state records."""
     repeats: ClassVar[bool] = False
     """Whether encodes into a new destination are prepared for repetition, which needs ``_whole_problem``."""
 
@@ -262,8 +264,8 @@ class ImageKernel(MPSKernel):
         return count(read[0])
 
     def _extras(self) -> Mapping[str, object]:
-        """Return the properties of the family that a state records."""
-        return {}
+        """Return what a state records in addition to the properties of all kernels."""
+        return {name: getattr(self, name) for name in self.recorded}
 
     def _property_name(self, k: int, name: str) -> str:
         return self.prefixes[k] + name

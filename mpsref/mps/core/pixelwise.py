@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
-from mpsref.mps.core.clip_regions import Region, count
+from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import MPSCNNKernel
@@ -84,15 +84,6 @@ class PixelwiseGradient(MPSCNNGradientKernel):
     @abc.abstractmethod
     def _gradient(self, g: Array, other: Array, out: Array | None = None) -> Array:
         """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
-
-    def _channels_written(self, read: Sequence[slice]) -> int:
-        g, other = (count(channels) for channels in read)
-        if g != other:
-            raise ShapeError(
-                f"{g} channels are read of source_gradient and {other} of source_image; both must be equal: set the "
-                "primary_ and secondary_source_feature_channel_offset and _max_count"
-            )
-        return g
 
     def _run_with_state(
         self,
