@@ -186,3 +186,9 @@ def test_errors_are_one_line_and_status_2(arguments, words):
     assert words in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "mpsref", "--version"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"{mpsref.__version__}\n"
+    assert done.returncode == 0

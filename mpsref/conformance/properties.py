@@ -6,7 +6,7 @@ quantity may differ by twice the bound of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.runner import Property, compute, expected
+from mpsref.conformance.runner import InapplicableError, Property, compute, expected
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 
@@ -49,7 +49,7 @@ Counterpart: TypeAlias = Callable[[Problem], tuple[Problem, Problem] | None]
 
 
 def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
-    """Return the property ``<A x, g> = <x, A^T g>``: the gradient is the forward pass with the arrow reversed.
+    """Return the property ``<A x, g> = <x, A^T g>``: the gradient is the adjoint of the forward pass.
 
     With several sources the right side is the sum over them, or with ``each`` (the kernel is linear in each of them by
     itself) holds for every one. Where nothing need be rounded, as on integers, both sides are equal.
@@ -63,9 +63,9 @@ def adjoint(counterpart: Counterpart, each: bool = False) -> Property:
         g, *sources = replace(case, problem=gradient, seed=case.seed + 1).inputs()
         sources = sources or list(replace(case, problem=forward).inputs())
         exact = case.family == "exact"
-        ((y, y_limit),) = _computed(forward, backend, sources, exact)
+        ((y, y_limit),) = with_limits(forward, backend, sources, exact)
         inputs = [g, *sources][: len(gradient.input_shapes)]
-        back = _computed(gradient, backend, inputs, exact)
+        back = with_limits(gradient, backend, inputs, exact)
         left, slack = _inner(y, g), _inner(y_limit, np.abs(g))
         rights = [(_inner(dx, x), _inner(limit, np.abs(x))) for x, (dx, limit) in zip(sources, back, strict=True)]
         if not each:
@@ -86,13 +86,20 @@ def _inner(a: Array, b: Array) -> float:
     return float(np.sum(a.astype(np.float64) * b.astype(np.float64)))
 
 
-def _computed(problem: Problem, backend: Backend, inputs: list[Array], exact: bool) -> list[tuple[Array, Array]]:
-    """Return each result, and how far each of its elements may be from what the reference says."""
+def with_limits(
+    problem: Problem, backend: Backend, inputs: Sequence[Array], exact: bool = False
+) -> list[tuple[Array, Array]]:
+    """Return each result, and the largest legal error of each of its elements.
+
+    Raises :class:`InapplicableError` if correct results may be infinite because they exceed the range of their dtype.
+    """
     references, terms = runner.references(problem, *inputs), runner.terms(problem, *inputs)
     found = []
     for result, reference, known in zip(compute(problem, backend, *inputs), references, terms, strict=True):
-        with np.errstate(over="ignore", invalid="ignore"):  # a wrong result may be anything
+        with np.errstate(over="ignore", invalid="ignore"):  # wrong results may be infinite or NaN
             limit = comparator.bound(result, reference, known)
+            if result.dtype.kind == "f" and np.any(np.abs(reference) + limit > np.finfo(result.dtype).max):
+                raise InapplicableError
             stored = np.abs(reference.astype(result.dtype).astype(np.float64) - reference)
         found.append((result, np.where(np.logical_and(exact, known.exact), stored, limit)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,12 @@ from mpsref.registry import Backend, Problem
 Status: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted"]
 
 Property: TypeAlias = Callable[[Case, Backend], None]
-"""``property(case, backend)`` raises :class:`Mismatch` if it does not hold, and returns where it does not apply."""
+"""``property(case, backend)`` raises :class:`Mismatch` if it does not hold; it returns, or raises
+:class:`InapplicableError`, if it does not apply."""
+
+
+class InapplicableError(Exception):
+    """Raised by a property that makes no statement about a case."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
             results = _guarded(case, backend)
             fraction = agree(case, results)
             for check in properties:
-                check(case, backend)
+                with contextlib.suppress(InapplicableError):
+                    check(case, backend)
     except Mismatch as mismatch:
         return Outcome("failed", message=str(mismatch))
     except Exception as error:  # an exception on a legal problem is a failure

@@ -579,8 +579,9 @@ def element_error(loss: Loss, derivative: str, y: Array, t: Array) -> Array:
     ``t`` are the labels before smoothing, with as many channels as ``y``.
     """
     a, b = loss.smoothing
-    magnitude = FUNCTIONS[loss.type].magnitudes[("element", "slope", "label_slope").index(derivative)]
-    smoothed = np.abs(a * t) + b
+    function = FUNCTIONS[loss.type]
+    magnitude = function.magnitudes[("element", "slope", "label_slope").index(derivative)]
+    smoothed = t if function.labels == ANY else np.abs(a * t) + b  # labels of any sign occur in differences y - t
     found = gamma(24) * magnitude(loss, y, smoothed)
     if loss.type == "softmaxcrossentropy":
         found = found + _softmax_error(derivative, y, smoothed)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import PoolingAverage
+from mpsref import Neuron, PoolingAverage, registry
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import mutants
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.runner import Outcome, compute, expected, run_case
+from mpsref.conformance.properties import with_limits
+from mpsref.conformance.runner import InapplicableError, Outcome, compute, expected, run_case
 from mpsref.registry import Backend, Operation
 
 FORWARD = Operation(PoolingAverage, "forward")
@@ -170,3 +171,27 @@ def test_what_is_expected_is_the_reference_before_rounding() -> None:
 def test_compute_runs_without_guards() -> None:
     (y,) = compute(CASE.problem, backend(), *CASE.inputs())
     assert np.array_equal(y, expected(CASE)[0][0].astype(np.float32))
+
+
+@pytest.mark.parametrize(("slope", "applies"), [(2.0, True), (3.0, False)])
+def test_properties_do_not_apply_to_results_beyond_the_range_of_their_dtype(slope: float, applies: bool) -> None:
+    problem = Neuron("linear", a=slope).problems["forward"](Neuron("linear", a=slope), (1, 1, 1, 1))
+    x = np.full((1, 1, 1, 1), 30000, np.float16)
+    if applies:
+        ((result, limit),) = with_limits(problem, registry.get_backend("reference"), [x])
+        assert result == 60000
+        assert limit >= 16, "half of the spacing of float16"
+    else:
+        with pytest.raises(InapplicableError):
+            with_limits(problem, registry.get_backend("reference"), [x])
+
+
+def test_a_property_that_does_not_apply_is_no_failure() -> None:
+    def inapplicable(case: Case, backend: Backend) -> None:
+        raise InapplicableError
+
+    def violated(case: Case, backend: Backend) -> None:
+        raise Mismatch("violated")
+
+    assert run_case(CASE, backend(), (inapplicable,)).status == "passed"
+    assert run_case(CASE, backend(), (inapplicable, violated)).message == "violated"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
-from mpsref.conformance.families.normalization.properties import near, torch_function, with_limits
+from mpsref.conformance.families.normalization.properties import near, torch_function
 from mpsref.conformance.family import KernelTests
 from mpsref.conformance.mutants import (
     MutantTable,
@@ -23,7 +23,7 @@ from mpsref.conformance.mutants import (
     of_problem,
     of_results,
 )
-from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw

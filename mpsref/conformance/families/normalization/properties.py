@@ -9,23 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance import comparator, runner
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
-from mpsref.conformance.properties import same
+from mpsref.conformance.properties import same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.torch_equivalents import Call, Outs
-from mpsref.registry import Backend, Problem
+from mpsref.registry import Backend
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def with_limits(problem: Problem, backend: Backend, inputs: tuple[Array, ...]) -> list[tuple[Array, Array]]:
-    """Return every result, and the error limit of each of its elements."""
-    results = compute(problem, backend, *inputs)
-    references, terms = runner.references(problem, *inputs), runner.terms(problem, *inputs)
-    return [(each[0], comparator.bound(*each)) for each in zip(results, references, terms, strict=True)]
 
 
 def near(name: str, first: Array, second: Array, limit: Array) -> None:

@@ -18,13 +18,12 @@ from mpsref.conformance.families.normalization.properties import (
     near,
     odd_in_x,
     torch_function,
-    with_limits,
 )
 from mpsref.conformance.family import KernelTests
 from mpsref.conformance.geometry_mutants import window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
-from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
+from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs, seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
