@@ -6,7 +6,7 @@ import json as jsonlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +17,10 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.text import shown
 from mpsref.conformance import CASES
+
+if TYPE_CHECKING:
+    from mpsref.conformance.golden import Status, SummaryRow
+    from mpsref.conformance.report import Report
 
 __all__ = ["app", "main"]
 
@@ -38,7 +42,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its form i
 
 
 def main() -> None:
-    """Run the command line; an error of the user is one line, not a traceback."""
+    """Run the command line; user errors print one line without a traceback."""
     try:
         app()
     except (ValueError, TypeError, OSError) as error:
@@ -47,12 +51,12 @@ def main() -> None:
 
 
 def _console() -> Console:
-    """Return a console that is plain where the output is no terminal: no colours, no lines broken."""
+    """Return a console, without colours and line breaks if the output is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=200, no_color=True, highlight=False)
 
 
-def _print_json(value: Any) -> None:
+def _print_json(value: object) -> None:
     typer.echo(value if isinstance(value, str) else jsonlib.dumps(value, indent=2))
 
 
@@ -148,8 +152,8 @@ def check(
     raise typer.Exit(0 if report.ok else 1)
 
 
-def _record(report: Any, file: Path) -> None:
-    """Append a row for each backend to the table in ``file``, which is made where there is none."""
+def _record(report: Report, file: Path) -> None:
+    """Append a row for each backend to the table in ``file``, which is created if necessary."""
     from datetime import UTC, datetime
 
     from mpsref.conformance.report import RECORD
@@ -161,14 +165,14 @@ def _record(report: Any, file: Path) -> None:
 
 
 def _check_folders(*files: Path | None) -> None:
-    """Raise ``ValueError`` for a file whose folder does not exist: before the work, not after it."""
+    """Raise ``ValueError`` for a file in a folder that does not exist, before any work."""
     for file in files:
         if file is not None and not file.absolute().parent.is_dir():
             raise ValueError(f"there is no folder {str(file.absolute().parent)!r} for {file.name}; make it first")
 
 
 def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
-    """Return the operations that ``--kernel`` names; ``None`` stands for all."""
+    """Return the operations selected by ``--kernel``; ``None`` for all."""
     from mpsref.conformance.case import operations
 
     if not kernels:
@@ -183,7 +187,7 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
     return chosen
 
 
-def _print_report(report: Any, console: Console) -> None:
+def _print_report(report: Report, console: Console) -> None:
     table = Table("operation", "backend", "ran on", "status", "cases", "only zeros", "worst error / bound")
     for row in report.rows:
         counts = str(row.cases), str(row.zeros), row.shown_worst
@@ -203,7 +207,7 @@ def _print_report(report: Any, console: Console) -> None:
 
 
 def _check_golden(backends: list[str] | None, kernels: list[str] | None, json: bool) -> None:
-    """Compare with the golden results; only differences that are not known ones fail."""
+    """Compare with the golden results; only unexpected differences fail."""
     from mpsref.conformance import golden
 
     names = backends or [info.name for info in mpsref.backends() if info.available]
@@ -229,9 +233,9 @@ def _check_golden(backends: list[str] | None, kernels: list[str] | None, json: b
     raise typer.Exit(1 if unexpected else 0)
 
 
-def _print_golden(rows: Any, backends: list[str], unexpected: int) -> None:
+def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) -> None:
     console = _console()
-    statuses = ("agree", "disagree", "not applicable", "not implemented yet")
+    statuses: tuple[Status, ...] = ("agree", "disagree", "not applicable", "not implemented yet")
     table = Table("kernel", "kind", *statuses)
     for row in rows:
         table.add_row(row.kernel, row.kind, *(str(row.counts[status] or "") for status in statuses))
@@ -248,7 +252,7 @@ def replay(
     case: Annotated[str, typer.Argument(help="A case string, as a failure prints it.")],
     backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
 ) -> None:
-    """Run one case again, and say what is wrong with it."""
+    """Run one case again, and print the difference from the reference."""
     from mpsref.conformance import families
     from mpsref.conformance.case import Case
     from mpsref.conformance.runner import run_case
@@ -270,7 +274,7 @@ def replay(
 
 @app.command()
 def explain(case: Annotated[str, typer.Argument(help="A case string; dtype and seed may be left out.")]) -> None:
-    """Show the windows of a case, N(x), and what each pixel of a gradient gathers."""
+    """Print the windows of a case, N(x), and the terms of each pixel of a gradient."""
     from mpsref.conformance.case import Case
     from mpsref.viz.explain import explain as text
 
@@ -285,7 +289,7 @@ def plot(
         tuple[int, int] | None, typer.Option(help="Of a gradient, the pixel (y x) whose sum is shown.")
     ] = None,
 ) -> None:
-    """Draw the windows of a case, N(x), and for a gradient what a pixel gathers."""
+    """Draw the windows of a case, N(x), and for a gradient the terms of a pixel."""
     from mpsref.conformance.case import Case
     from mpsref.viz import graph_figure
     from mpsref.viz.plotting import plot as draw
@@ -352,13 +356,13 @@ def bench(
 @app.command()
 def train(
     backend: Annotated[str, typer.Option("--backend", "-b", help="A backend by name.")] = "cpu",
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all, with those of a resumed run.")] = 12,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs in total, including those of a resumed run.")] = 12,
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
     learning_rate: Annotated[float, typer.Option(min=0.0, help="0: the usual one of the optimizer.")] = 0.0,
     batch: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, batches and dropout.")] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="A file that is written after each epoch.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="A checkpoint to go on from, with its settings.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="A checkpoint to continue from, with its settings.")] = None,
     curve: Annotated[Path | None, typer.Option(help="A picture of loss and accuracy, PNG.")] = None,
     against_pytorch: Annotated[bool, typer.Option(help="Time an epoch of the same network in PyTorch, too.")] = False,
     json: JsonOption = False,

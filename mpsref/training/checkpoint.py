@@ -28,7 +28,7 @@ MOST_ARRAYS = 64
 """Limit of the number of members of a file."""
 
 
-def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+def write(path: Path, header: Mapping[str, object], arrays: Mapping[str, Array]) -> None:
     """Write a checkpoint to a temporary file next to ``path``, then rename it."""
     text = json.dumps({"format": FORMAT, **header})
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
@@ -48,11 +48,11 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise ValueError(f"checkpoint {str(path)!r} does not exist; name a file that --checkpoint wrote") from None
+        raise ValueError(f"checkpoint {str(path)!r} does not exist; pass a file that --checkpoint wrote") from None
     except Exception as error:  # readers of archives and of arrays raise many kinds for damaged files
         raise ValueError(
-            f"checkpoint {str(path)!r} cannot be used ({type(error).__name__}: {cut(error)}); name another, or start "
-            "anew without it"
+            f"checkpoint {str(path)!r} cannot be used ({type(error).__name__}: {cut(error)}); pass another, or start a "
+            "new run without it"
         ) from error
 
 

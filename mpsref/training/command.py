@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mpsref.errors import needs
 from mpsref.registry import get_backend
 from mpsref.training.trainer import Epoch, Trainer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -22,9 +25,25 @@ LOSS, ACCURACY = "#1F5A99", "#B3541E"
 def run(
     trainer: Trainer, epochs: int, checkpoint: Path | None, curve: Path | None, json: bool, console: Console
 ) -> int:
-    """Train until ``epochs`` are done in total; return the exit status.
+    """Train until the run has ``epochs`` epochs in total.
 
-    The checkpoint is written after each epoch. An interruption ends the run at once and leaves the last checkpoint.
+    Parameters
+    ----------
+    trainer : Trainer
+    epochs : int
+    checkpoint : Path or None
+        Write a checkpoint to this file after each epoch.
+    curve : Path or None
+        Write a figure of loss and accuracy to this file.
+    json : bool
+        Print the result as JSON.
+    console : Console
+        Output.
+
+    Returns
+    -------
+    int
+        The exit status: 0, or :data:`INTERRUPTED` after Ctrl-C, which keeps the last checkpoint.
     """
     if curve is not None:
         _figure()  # fail before the training, not after it, if matplotlib is missing
@@ -47,7 +66,7 @@ def run(
                 if checkpoint is not None:
                     trainer.save(checkpoint)
         except KeyboardInterrupt:
-            kept = f"{checkpoint} has the last epoch; go on with --resume" if checkpoint else "nothing was saved"
+            kept = f"{checkpoint} has the last epoch; continue with --resume" if checkpoint else "nothing was saved"
             console.print(f"interrupted in epoch {len(trainer.history) + 1}; {kept}", highlight=False, markup=False)
             return INTERRUPTED
     if curve is not None:
@@ -59,8 +78,8 @@ def run(
     return 0
 
 
-def report(trainer: Trainer) -> dict[str, Any]:
-    """Return the run as plain data; the names are stable."""
+def report(trainer: Trainer) -> dict[str, object]:
+    """Return the run as JSON data with stable names."""
     backend = trainer.network.training.backend
     return {
         "backend": backend.name,
@@ -88,7 +107,7 @@ def draw(trainer: Trainer, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _figure() -> Any:
+def _figure() -> type[Figure]:
     """Return matplotlib's ``Figure``, or raise ``UnsupportedError``."""
     try:
         from matplotlib.figure import Figure

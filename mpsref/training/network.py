@@ -110,7 +110,6 @@ class JointOptimizer:
     """
 
     def __init__(self, optimizer: MPSNNOptimizer, sources: Sequence[Trainable]) -> None:
-        """Set ``joint`` of each data source to this object."""
         self.optimizer, self.sources = optimizer, sources
         self.join()
         self.moments = {name.removesuffix("s"): np.zeros_like(self.values) for name in optimizer.moments}

@@ -73,8 +73,8 @@ def of_windows(problem: Problem) -> Problem:
     )
     spec = PoolingMax(kernel_size, strides, offset, problem.spec.edge_mode, dilations)
     method = "gradient" if problem.method == "gradient_data" else "forward"
-    placed: Problem = spec.problems[method](spec, problem.source_shape, problem.result_size)
-    return placed
+    pooling: Problem = spec.problems[method](spec, problem.source_shape, problem.result_size)
+    return pooling
 
 
 def _headline(window: Window, length: int, count: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from mpsref.arguments import text
 from mpsref.arguments.parameters import Pair, PairLike, pair
@@ -152,7 +152,7 @@ def _forward(problem: PoolingForward) -> list[list[Panel]]:
 
 
 def _extent(window: Window, outputs: range, length: int) -> list[int]:
-    """The coordinates to show: the image and the parts of the windows outside of it."""
+    """Return the coordinates to show: those of the image and of windows that extend beyond it."""
     last = window.start(outputs[-1]) + window.extent - 1
     return shown(range(min(0, window.start(0)), max(length - 1, last) + 1))
 
@@ -285,7 +285,7 @@ class _Inserted:
     def __init__(self, problem: PoolingGradient, axis: int) -> None:
         self.axis, self.window, self.length = axis, problem.spec.windows[axis], problem.source_shape[1 + axis]
         self.primary, self._size = problem.primary_offset[axis], problem.gradient_size[axis]
-        origin, size = (part[axis] for part in problem.clip) if problem.clip else (0, None)
+        origin, size = (corner[axis] for corner in problem.clip) if problem.clip else (0, None)
         self._origin, n = clip(origin, size, self.length)
         self._clip = range(self._origin, self._origin + n)
         known = problem.kernel_offset
@@ -371,9 +371,9 @@ def _counts(problem: PoolingForward | PoolingGradient) -> Panel:
 
 def _heat(value: int, most: int) -> Cell:
     """Return a cell that is darker for a larger number."""
-    part = value / most if most else 0
-    face = "#" + "".join(f"{round(0xF4 + part * (dark - 0xF4)):02X}" for dark in (0x2B, 0x6F, 0xA8))
-    return Style(face, "#9FB6C9", "#FFFFFF" if part > 0.6 else "#1F2933"), f"{value}"
+    fraction = value / most if most else 0
+    face = "#" + "".join(f"{round(0xF4 + fraction * (dark - 0xF4)):02X}" for dark in (0x2B, 0x6F, 0xA8))
+    return Style(face, "#9FB6C9", "#FFFFFF" if fraction > 0.6 else "#1F2933"), f"{value}"
 
 
 def _windows(problem: PoolingForward | PoolingGradient) -> list[range]:
@@ -387,13 +387,13 @@ def _same(problem: PoolingForward | PoolingGradient) -> bool:
     return y == x
 
 
-def _pairs_of(problem: PoolingForward | PoolingGradient) -> list[Any]:
+def _pairs_of(problem: PoolingForward | PoolingGradient) -> list[object]:
     """Return the per-axis values of a problem."""
-    things = [problem.source_shape[1:3], problem.spec.windows, getattr(problem.spec, "zero_pad_size", None)]
+    values = [problem.source_shape[1:3], problem.spec.windows, getattr(problem.spec, "zero_pad_size", None)]
     if isinstance(problem, PoolingForward):
-        return [*things, problem.output_size]
-    parts = problem.clip or (None, None)
-    return [*things, problem.gradient_size, problem.primary_offset, problem.source_size, problem.kernel_offset, *parts]
+        return [*values, problem.output_size]
+    clip = problem.clip or (None, None)
+    return [*values, problem.gradient_size, problem.primary_offset, problem.source_size, problem.kernel_offset, *clip]
 
 
 def _axes(problem: PoolingForward | PoolingGradient) -> list[int]:

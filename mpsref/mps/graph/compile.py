@@ -1,7 +1,7 @@
-"""Compilation of a graph: which nodes run, in which order, on which backend, and on which shapes.
+"""Compilation of a graph: the nodes to run, their order, their backends and their shapes.
 
-The order is a depth-first one from the results, so that a forward node comes before the gradient nodes that need its
-state. Nodes that no needed result, no export and no training depends on are left out.
+Nodes are in depth-first order from the results, so that a forward node precedes the gradient nodes that read its state.
+Nodes that do not contribute to a result, an export or an update are pruned.
 
 Source: ``MPSNNGraph.h`` [doc]; the order where Apple leaves it open [choice].
 """
@@ -13,13 +13,13 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
 from mpsref import registry
 from mpsref.arguments import arrays
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import (
     CycleError,
     DuplicateHandleError,
@@ -44,6 +44,10 @@ from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, We
 from mpsref.registry import Backend
 
 S = TypeVar("S", MPSNNImageNode, MPSNNStateNode)
+V = TypeVar("V")
+
+Sources: TypeAlias = Sequence[V] | Mapping[Any, V]
+"""Values of the inputs of a graph: in their order, or by node, handle or label."""
 
 
 # --- order and labels -------------------------------------------------------------------------------------------------
@@ -52,10 +56,10 @@ S = TypeVar("S", MPSNNImageNode, MPSNNStateNode)
 def post_order(
     roots: Sequence[MPSNNFilterNode], producers: Callable[[MPSNNFilterNode], Sequence[MPSNNFilterNode | None]]
 ) -> list[MPSNNFilterNode]:
-    """Return every node that ``roots`` depend on, each after its dependencies; ``CycleError`` if there is no order."""
+    """Return all nodes that ``roots`` depend on, each after its dependencies; ``CycleError`` for a cycle."""
     order: list[MPSNNFilterNode] = []
     done: set[MPSNNFilterNode] = set()
-    open_: dict[MPSNNFilterNode, Any] = {}
+    open_: dict[MPSNNFilterNode, Iterator[MPSNNFilterNode | None]] = {}
     for root in roots:
         if root in done:
             continue
@@ -77,7 +81,7 @@ def post_order(
 
 
 def label(order: Sequence[MPSNNFilterNode]) -> None:
-    """Give each node without a label one that no other has."""
+    """Set a unique label on each node without a label."""
     used = {node.label for node in order}
     for node in order:
         if node.label is None:
@@ -91,7 +95,7 @@ def label(order: Sequence[MPSNNFilterNode]) -> None:
 
 
 def _distinct(nodes: Sequence[MPSNNFilterNode]) -> dict[MPSNNFilterNode, str]:
-    """Return the labels; equal ones get ``#2``, ``#3``, ..."""
+    """Return unique labels: repeated ones end in ``#2``, ``#3``, ..."""
     met: Counter[str] = Counter()
     labels = {}
     for node in nodes:
@@ -104,10 +108,10 @@ def _distinct(nodes: Sequence[MPSNNFilterNode]) -> dict[MPSNNFilterNode, str]:
 
 
 class Program:
-    """The steps for some results, in order; immutable."""
+    """The steps that compute some results, in order; immutable."""
 
     def __init__(self, result_images: Sequence[MPSNNImageNode], results_are_needed: Sequence[bool]) -> None:
-        """Collect, label and prune; raises ``GraphError`` where nothing is left to compute."""
+        """Collect, label and prune nodes; raises ``GraphError`` if there is nothing to compute."""
         self.result_images = tuple(result_images)
         self.results_are_needed = tuple(results_are_needed)
         roots = []
@@ -130,7 +134,7 @@ class Program:
         self.labels = _distinct(nodes)
         self.steps = tuple(self._steps(nodes))
         self.forward_steps = tuple(step for step in self.steps if step.forward is step.node)
-        """Those that have a state of their own."""
+        """The steps with a state of their own."""
         self.updated_at_the_end = tuple(step for step in self.steps if step.updates is MPSNNTrainingStyle.CPU)
         images = dict.fromkeys(image for node in nodes for image in node.source_images)
         self.source_images = tuple(image for image in images if image.producer is None)
@@ -197,7 +201,7 @@ class Program:
             )
 
     def read_count(self, symbol: MPSNNImageNode | MPSNNStateNode) -> int:
-        """Return how many arguments of steps are this image or state."""
+        """Return the number of reads of an image or a state by steps."""
         arguments = ([*step.node.source_images, *step.node.source_states] for step in self.steps)
         return sum(each.count(symbol) for each in arguments)
 
@@ -212,7 +216,7 @@ def trains(node: MPSNNFilterNode) -> TypeGuard[TrainableGradientNode]:
 
 
 def reads_pixels(node: MPSNNFilterNode, image: MPSNNImageNode) -> bool:
-    """Return whether a step reads the pixels of ``image``, or only needs its size."""
+    """Return whether a step reads the pixels of ``image``, and not only its size."""
     if not isinstance(node, MPSNNGradientFilterNode) or node.reads_pixels:
         return True
     return image is node.source_gradient
@@ -221,11 +225,11 @@ def reads_pixels(node: MPSNNFilterNode, image: MPSNNImageNode) -> bool:
 # --- inputs and their shapes ------------------------------------------------------------------------------------------
 
 
-def match_sources(name: str, symbols: Sequence[S], given: Any) -> dict[S, Any]:
-    """Return the value given for each of ``symbols``: from a sequence in their order, or a mapping.
+def match_sources(name: str, symbols: Sequence[S], given: Sources[V] | None) -> dict[S, V]:
+    """Return the value of each symbol, from a sequence in their order or a mapping by node, handle or label.
 
-    A mapping is keyed by node, by handle or by label. Raises ``MissingSourceError`` and ``UnknownSourceError`` for too
-    few and too many, ``DuplicateHandleError`` for a key that stands for two.
+    Raises ``MissingSourceError`` and ``UnknownSourceError`` for missing and extra values, and ``DuplicateHandleError``
+    for a key that matches several symbols.
     """
     if given is None:
         given = ()
@@ -251,7 +255,7 @@ def match_sources(name: str, symbols: Sequence[S], given: Any) -> dict[S, Any]:
     raise UnknownSourceError(f"{name} has {len(given)} items; the graph reads {len(symbols)}: {legal}")
 
 
-def _match(name: str, symbols: Sequence[S], key: Any, legal: str) -> S:
+def _match(name: str, symbols: Sequence[S], key: object, legal: str) -> S:
     matches: list[S] = [symbol for symbol in symbols if symbol is key]
     if not matches:
         matches = [symbol for symbol in symbols if key == symbol.handle or key == symbol.name]
@@ -265,7 +269,7 @@ def _match(name: str, symbols: Sequence[S], key: Any, legal: str) -> S:
 
 
 class Shapes(NamedTuple):
-    """A program on inputs of known shapes."""
+    """The shapes of a program for given shapes of its inputs."""
 
     images: Mapping[MPSNNImageNode, Shape]
     bound: Mapping[MPSNNFilterNode, Bound]
@@ -273,8 +277,8 @@ class Shapes(NamedTuple):
     """The shapes of the source images of each node."""
 
 
-def source_shapes(given: Mapping[MPSNNImageNode, Any]) -> dict[MPSNNImageNode, Shape]:
-    """Check the shapes of the inputs: four axes each, and the same number of images."""
+def source_shapes(given: Mapping[MPSNNImageNode, Sequence[int]]) -> dict[MPSNNImageNode, Shape]:
+    """Check the shapes of the inputs: four axes, and equal numbers of images."""
     shapes: dict[MPSNNImageNode, Shape] = {
         image: arrays.as_shape(f"shape of {image.name!r}", tuple(shape)) for image, shape in given.items()
     }
@@ -287,7 +291,7 @@ def source_shapes(given: Mapping[MPSNNImageNode, Any]) -> dict[MPSNNImageNode, S
 def infer_shapes(
     program: Program, given: Mapping[MPSNNImageNode, Shape], parameters: Mapping[MPSNNFilterNode, NodeParameters]
 ) -> Shapes:
-    """Bind every step in order; raise ``ShapeError`` that names the step and its inputs where shapes do not fit."""
+    """Infer the shapes of all steps; the message of a ``ShapeError`` contains the step and its inputs."""
     known = dict(given)
     bound: dict[MPSNNFilterNode, Bound] = {}
     source: dict[MPSNNFilterNode, tuple[Shape, ...]] = {}
@@ -313,7 +317,7 @@ def infer_shapes(
 
 
 class CompiledProgram:
-    """A program with the backend of each step, the storage format of each image, and the parameters in force."""
+    """A program with the backend of each step, the storage format of each image, and the current parameters."""
 
     def __init__(self, program: Program, backend: Backend, format: str) -> None:
         """Choose backends and read the data sources."""
@@ -343,7 +347,7 @@ class CompiledProgram:
         return backend
 
     def _load(self) -> dict[MPSNNFilterNode, NodeParameters]:
-        """Read each data source; a gradient step has the parameters of its forward step unless it has its own."""
+        """Read each data source; a gradient step by default has the parameters of its forward step."""
         found: dict[MPSNNFilterNode, NodeParameters] = {}
         for step in self.program.steps:
             node = step.node
@@ -366,11 +370,11 @@ class CompiledProgram:
                 )
         return found
 
-    def _dtype_of(self, image: MPSNNImageNode) -> np.dtype[Any]:
+    def _dtype_of(self, image: MPSNNImageNode) -> DType:
         return np.dtype(self.format if image.format == "none" else image.format)
 
-    def _mixed(self) -> dict[MPSNNFilterNode, np.dtype[Any]]:
-        """Return the dtype that a step computes in where its images are stored in different ones: the widest."""
+    def _mixed(self) -> dict[MPSNNFilterNode, DType]:
+        """Return the widest dtype of each step whose images differ in dtype."""
         found = {step.node: {self.dtypes[image] for image in step.pixels} for step in self.program.steps}
         return {node: np.result_type(*dtypes) for node, dtypes in found.items() if len(dtypes) > 1}
 
@@ -379,7 +383,7 @@ class CompiledProgram:
         return {node: known[parameters] for node, parameters in self.parameters.items()}
 
     def bind(self, given: Mapping[MPSNNImageNode, Shape]) -> Shapes:
-        """Infer all shapes, or take those of an earlier run, and check that each backend supports the bound step."""
+        """Infer all shapes and check that each backend supports its step, unless an earlier run did so."""
         key = tuple(given.values())
         with self.lock:
             if key not in self._shapes:
@@ -398,7 +402,7 @@ class CompiledProgram:
         return shapes
 
     def atomically(self, changes: Sequence[Callable[[], None]]) -> None:
-        """Change parameters; after an error, or an interruption, put all of them back."""
+        """Change parameters; restore all of them after an error or an interruption."""
         if not changes:
             return
         every = list(dict.fromkeys(self.parameters.values()))
@@ -416,6 +420,6 @@ class CompiledProgram:
             raise
 
     def reload(self) -> None:
-        """Read all data sources again, at once."""
+        """Read all data sources again."""
         with self.lock:
             self.atomically([parameters.reload for parameters in dict.fromkeys(self.parameters.values())])

@@ -1,4 +1,4 @@
-"""One run of a compiled program: steps run in order, and images are released after their last reader."""
+"""Execution of a compiled program: steps run in order, and images are released after their last reader."""
 
 from __future__ import annotations
 
@@ -9,33 +9,55 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments
+from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.compile import CompiledProgram, source_shapes
-from mpsref.mps.graph.nodes import Call, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, MPSNNTrainingStyle, Step
+from mpsref.mps.graph.nodes import (
+    Allocator,
+    Call,
+    MPSNNFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    MPSNNTrainingStyle,
+    Step,
+    StepState,
+)
 from mpsref.registry import Backend
 
 Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]], None]
-"""``watch(label, arrays, again)`` is called after each step; ``again(backend)`` computes the arrays once more."""
+"""``watch(label, arrays, again)`` is called after each step; ``again(backend)`` repeats the step on ``backend``."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """The results of a run."""
+    """The results of a run.
+
+    Attributes
+    ----------
+    images : tuple of ndarray or None
+        The result images in order; ``None`` for those that are not needed.
+    intermediate_images : mapping of MPSNNImageNode to ndarray
+        The exported images, then the results after the first.
+    result_states : mapping of MPSNNStateNode to MPSState or mapping
+        The exported states: a state with the gradients of parameters, or for a node without parameters the arrays of
+        the step by name.
+    loss : mapping of str to ndarray
+        The loss image of each loss node, by label.
+    peak_bytes : int
+        The largest memory of images at one time, including inputs.
+    all_images : mapping of MPSNNImageNode to ndarray
+        All images of a run with ``keep_all``.
+    """
 
     images: tuple[Array | None, ...]
-    """The result images in order; ``None`` for those that are not needed."""
     intermediate_images: Mapping[MPSNNImageNode, Array | None]
-    """The exported images, then the results after the first."""
     result_states: Mapping[MPSNNStateNode, Any]
-    """The exported states: gradients of parameters for a node that has them, otherwise the arrays of the step."""
     loss: Mapping[str, Array]
-    """The loss image of each loss node, by label."""
     peak_bytes: int
-    """The most memory that images used at one time, inputs included."""
     all_images: Mapping[MPSNNImageNode, Array] = field(default_factory=dict)
-    """Every image, for a run with ``keep_all``."""
 
     @property
     def image(self) -> Array | None:
@@ -49,26 +71,26 @@ class Execution:
     def __init__(
         self,
         compiled: CompiledProgram,
-        given: Mapping[MPSNNImageNode, Any],
-        states: Mapping[MPSNNStateNode, Any],
+        given: Mapping[MPSNNImageNode, ImageLike],
+        states: Mapping[MPSNNStateNode, object],
         sequence: int,
         *,
         keep_all: bool = False,
-        allocator: Callable[..., Any] | None = None,
+        allocator: Allocator | None = None,
         backend: Backend | None = None,
         watch: Watch | None = None,
         updates: bool = True,
     ) -> None:
-        """Check the inputs, and bind the program to their shapes."""
+        """Check the inputs and infer all shapes."""
         self.compiled, self.program = compiled, compiled.program
         self.sequence, self.keep_all, self.allocator = sequence, keep_all, allocator
         self.backend, self.watch, self.updates = backend, watch, updates
         self.values = {image: self._input(image, value) for image, value in given.items()}
         self.labels = {state: state.check(value) for state, value in states.items()}
         self.shapes = compiled.bind(source_shapes({image: value.shape for image, value in self.values.items()}))
-        self.states: dict[MPSNNFilterNode, dict[str, Any]] = {}
+        self.states: dict[MPSNNFilterNode, StepState] = {}
         for step in self.program.forward_steps:
-            own: dict[str, Any] = {}
+            own: StepState = {}
             if step.node in compiled.parameters:
                 bound = self.shapes.bound[step.node]
                 own["shapes"], own["details"] = (self.shapes.sources[step.node][0], bound.shape), bound.details
@@ -83,12 +105,12 @@ class Execution:
         self.exported: dict[MPSNNImageNode, Array] = {}
         self.loss: dict[str, Array] = {}
 
-    def _input(self, image: MPSNNImageNode, value: Any) -> Array:
+    def _input(self, image: MPSNNImageNode, value: ImageLike) -> Array:
         array = image_arguments.source(f"source image {image.name!r}", value).array
         return _stored(array, self.compiled.dtypes[image])
 
     def run(self) -> RunResult:
-        """Run every step; then put all updated parameters in force at once."""
+        """Run all steps, then set all updated parameters."""
         for step in self.program.steps:
             self._step(step)
         program = self.program
@@ -126,21 +148,21 @@ class Execution:
         if self.updates and step.updates is MPSNNTrainingStyle.GPU:
             self._update(step)
 
-    def _note_loss(self, step: Step, state: dict[str, Any]) -> None:
+    def _note_loss(self, step: Step, state: StepState) -> None:
         self.loss[self.program.labels[step.node]] = state["loss"]
         if "labels" in state:
             state["labels"].device_write(state["loss"])
             state["labels"].synchronize()
 
     def _inputs(self, step: Step) -> list[Array]:
-        """Return the pixels that a step reads, in one dtype: the widest where they differ."""
+        """Return the images that a step reads, in their widest dtype."""
         arrays = [self.values[image] for image in step.pixels]
         if step.node in self.compiled.wide:
             wide = self.compiled.wide[step.node]
             arrays = [array.astype(wide, copy=False) for array in arrays]
         return arrays
 
-    def _call(self, step: Step, backend: Backend, state: dict[str, Any]) -> Call:
+    def _call(self, step: Step, backend: Backend, state: StepState) -> Call:
         node, shapes = step.node, self.shapes
         bound = shapes.bound[node]
         return Call(
@@ -157,7 +179,7 @@ class Execution:
             self.sequence,
         )
 
-    def _again(self, step: Step, inputs: list[Array], before: dict[str, Any]) -> Callable[[Backend], list[Array]]:
+    def _again(self, step: Step, inputs: list[Array], before: StepState) -> Callable[[Backend], list[Array]]:
         def run(backend: Backend) -> list[Array]:
             state = dict(before)
             return _made(step.compiled._compute(self._call(step, backend, state), *inputs), before, state)
@@ -167,7 +189,9 @@ class Execution:
     def _store(self, step: Step, value: Array, shape: Shape) -> None:
         node, image = step.node, step.result_image
         if value.shape != shape:
-            raise ShapeError(f"{type(node).__name__} {node.name!r} made {value.shape}; inferred was {shape}")
+            raise ShapeError(
+                f"{type(node).__name__} {node.name!r} returned shape {value.shape}; the inferred shape is {shape}"
+            )
         value = _stored(value, self.compiled.dtypes[image])
         is_result = image in self.program.result_images
         allocator = self.allocator if is_result else image.image_allocator
@@ -183,7 +207,7 @@ class Execution:
     # --- parameters --------------------------------------------------------------------------------------------------
 
     def _update(self, step: Step) -> None:
-        """Call the data source of a node whose gradients are complete; keep its answer for the end of the run."""
+        """Call the data source of a node with complete gradients; keep the update for the end of the run."""
         parameters = self.compiled.parameters[step.forward]
         replacement = parameters.update(step.updates, self.states[step.forward])
         if replacement is not None:
@@ -193,7 +217,7 @@ class Execution:
         for step in self.program.updated_at_the_end:
             self._update(step)
 
-    def _result_state(self, state: MPSNNStateNode) -> Any:
+    def _result_state(self, state: MPSNNStateNode) -> MPSState | Mapping[str, object]:
         node = state.producer
         assert node is not None
         parameters = self.compiled.parameters.get(node)
@@ -201,23 +225,23 @@ class Execution:
         return MappingProxyType(kept) if parameters is None else parameters.state(kept)
 
 
-def _stored(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an image as it is stored."""
+def _stored(array: Array, dtype: DType) -> Array:
+    """Return an image in its storage dtype."""
     if array.dtype == dtype:
         return array
     with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
         return array.astype(dtype)
 
 
-def _made(result: Array | None, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Array]:
-    """Return the arrays that a step made: its result, and the new ones in its state."""
+def _made(result: Array | None, before: StepState, after: StepState) -> list[Array]:
+    """Return the arrays that a step computed: its result, and the new arrays of its state."""
     new = (value for name, value in after.items() if value is not before.get(name))
-    parts = (part for value in (result, *new) for part in (value if isinstance(value, tuple) else (value,)))
-    return [part for part in parts if isinstance(part, np.ndarray)]
+    values = (item for value in (result, *new) for item in (value if isinstance(value, tuple) else (value,)))
+    return [value for value in values if isinstance(value, np.ndarray)]
 
 
-def _copied_into(memory: Any, image: MPSNNImageNode, value: Array) -> Array:
-    """Copy an image into the array of an allocator; ``TypeError`` or ``ShapeError`` if it does not fit."""
+def _copied_into(memory: object, image: MPSNNImageNode, value: Array) -> Array:
+    """Copy an image into the array of an allocator; ``TypeError`` or ``ShapeError`` if they differ."""
     if not isinstance(memory, np.ndarray) or memory.dtype != value.dtype or not memory.flags.writeable:
         what = f"{memory.dtype} array" if isinstance(memory, np.ndarray) else type(memory).__name__
         raise TypeError(

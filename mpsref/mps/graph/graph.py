@@ -1,4 +1,4 @@
-"""The compiled graph: a program that runs on any backend.
+"""Compiled graphs, which run on any backend.
 
 >>> import numpy as np
 >>> from mpsref.mps import graph
@@ -8,14 +8,14 @@
 >>> compiled.run([np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)]).image.ravel().tolist()
 [5.0, 7.0, 13.0, 15.0]
 
-Source: ``MPSNNGraph.h`` [doc]. There are no command buffers: a run returns when everything is done. Images are stored
-as float32 unless the graph or the image says otherwise; MPS stores float16 [choice].
+Source: ``MPSNNGraph.h`` [doc]. There are no command buffers: a run returns when it has completed. Images are stored as
+float32 by default, where MPS stores float16 [choice].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,53 +23,84 @@ from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import choice, flag, integer
 from mpsref.errors import GraphError
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.graph import inspection
-from mpsref.mps.graph.compile import CompiledProgram, Program, match_sources, source_shapes
+from mpsref.mps.graph.compile import CompiledProgram, Program, Sources, match_sources, source_shapes
 from mpsref.mps.graph.execute import Execution, RunResult
-from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, allocator, image_node
+from mpsref.mps.graph.nodes import Allocator, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, allocator, image_node
 from mpsref.registry import Backend
 
 FORMATS = ("float16", "float32", "float64")
 
 
 class StepError(NamedTuple):
-    """How far a backend is from the reference in one step, both on the reference's inputs."""
+    """The difference between a backend and the reference in one step, with the same inputs.
+
+    Attributes
+    ----------
+    label : str
+        The label of the step.
+    backend : str
+        The name of the backend.
+    absolute : float
+        The largest difference.
+    relative : float
+        The largest difference divided by the largest magnitude in the result of the reference.
+    """
 
     label: str
     backend: str
     absolute: float
-    """The largest difference."""
     relative: float
-    """The same, as a fraction of the largest value that the step made."""
 
 
 class MPSNNGraph:
     """A graph compiled for some results.
 
-    The data sources are read once, here.
+    The constructor reads all data sources.
 
     Parameters
     ----------
     result_images : MPSNNImageNode or sequence of MPSNNImageNode
         The results.
     results_are_needed : bool or sequence of bool, optional
-        For each result, whether it is returned. Of the others only the side effects count, such as the gradients of
-        weights. All are needed by default.
+        For each result, whether a run returns it; by default all. A result that is not needed is computed only as far
+        as its gradients of parameters and its exports require.
     backend : str or Backend, optional
-        The backend of nodes that have none of their own.
+        The backend of nodes without a backend.
     format : {"float32", "float16", "float64"}
         Storage of images whose node has no ``format``.
     destination_image_allocator : callable, optional
         ``(shape, dtype) -> array`` for the results.
     output_state_is_temporary : bool
-        Kept, without effect.
+        No effect.
 
     Raises
     ------
     GraphError
         If there is nothing to compute.
     UnsupportedError
-        If the backend lacks an operation, or a data source the callback of its training style.
+        If the backend lacks an operation, or a data source lacks the callback of its training style.
+
+    Notes
+    -----
+    ``MPSNNGraph`` in ``MPSNNGraph.h`` [doc].
+
+    Examples
+    --------
+    >>> from mpsref.mps import graph
+    >>> x = graph.MPSNNImageNode("x")
+    >>> relu = graph.MPSCNNNeuronReLUNode(x, label="relu")
+    >>> pooled = graph.MPSCNNPoolingMaxNode(relu.result_image, filter_size=2, label="pool")
+    >>> compiled = MPSNNGraph(pooled.result_image)
+    >>> print(compiled.table({"x": (2, 8, 8, 3)}))
+    step  kind     class                 label  reads     reads state  result    shape
+    0     forward  MPSCNNNeuronReLUNode  relu   x                      relu.out  2x8x8x3
+    1     forward  MPSCNNPoolingMaxNode  pool   relu.out               pool.out  2x4x4x3
+    inputs: x
+    input states: -
+    results: pool.out
+    exports: -
     """
 
     def __init__(
@@ -79,7 +110,7 @@ class MPSNNGraph:
         *,
         backend: str | Backend | None = None,
         format: str = "float32",
-        destination_image_allocator: Callable[[Shape, Any], Array] | None = None,
+        destination_image_allocator: Allocator | None = None,
         output_state_is_temporary: bool = False,
     ) -> None:
         is_list = isinstance(result_images, Sequence)
@@ -87,7 +118,7 @@ class MPSNNGraph:
         for k, image in enumerate(wanted):
             image_node(f"result_images[{k}]", image)
         if not wanted:
-            raise GraphError("result_images is empty; name the result_image of at least one node")
+            raise GraphError("result_images is empty; pass the result_image of at least one node")
         self.backend = registry.get_backend(backend)
         self.format = choice("format", format, FORMATS)
         self.destination_image_allocator = allocator("destination_image_allocator", destination_image_allocator)
@@ -100,12 +131,12 @@ class MPSNNGraph:
 
     @property
     def source_images(self) -> tuple[MPSNNImageNode, ...]:
-        """The inputs, in the order in which :meth:`run` takes them: that of first use [choice]."""
+        """The input images in the order of :meth:`run`, which is that of first use [choice]."""
         return self.program.source_images
 
     @property
     def source_image_handles(self) -> tuple[Hashable, ...]:
-        """Their handles."""
+        """The handles of :attr:`source_images`."""
         return tuple(image.handle for image in self.source_images)
 
     @property
@@ -115,7 +146,7 @@ class MPSNNGraph:
 
     @property
     def source_state_handles(self) -> tuple[Hashable, ...]:
-        """Their handles."""
+        """The handles of :attr:`source_states`."""
         return tuple(state.handle for state in self.source_states)
 
     @property
@@ -125,7 +156,7 @@ class MPSNNGraph:
 
     @property
     def intermediate_image_handles(self) -> tuple[Hashable, ...]:
-        """Their handles."""
+        """The handles of :attr:`intermediate_images`."""
         return tuple(image.handle for image in self.intermediate_images)
 
     @property
@@ -135,7 +166,7 @@ class MPSNNGraph:
 
     @property
     def result_state_handles(self) -> tuple[Hashable, ...]:
-        """Their handles."""
+        """The handles of :attr:`result_states`."""
         return tuple(state.handle for state in self.result_states)
 
     @property
@@ -149,49 +180,91 @@ class MPSNNGraph:
         return self.program.results_are_needed[0]
 
     def read_count_for_source_image_at_index(self, index: int) -> int:
-        """Return how many arguments of steps are this input."""
+        """Return the number of reads of an input image in a run.
+
+        Parameters
+        ----------
+        index : int
+            Index in :attr:`source_images`.
+
+        Returns
+        -------
+        int
+            The number of arguments of steps that are this image.
+
+        Notes
+        -----
+        ``readCountForSourceImageAtIndex:`` in ``MPSNNGraph.h`` [doc].
+        """
         return self.program.read_count(self.source_images[index])
 
     def read_count_for_source_state_at_index(self, index: int) -> int:
-        """Return how many arguments of steps are this input state."""
+        """Return the number of reads of an input state in a run; ``index`` is that in :attr:`source_states`."""
         return self.program.read_count(self.source_states[index])
 
     # --- shapes and runs ---------------------------------------------------------------------------------------------
 
-    def infer_shapes(self, shapes: Mapping[Any, Shape]) -> dict[MPSNNImageNode, Shape]:
-        """Return the shape of every image for inputs of ``shapes``, by node, handle or label.
+    def infer_shapes(self, shapes: Sources[Shape]) -> dict[MPSNNImageNode, Shape]:
+        """Return the shapes of all images for given shapes of the inputs.
 
-        Raises ``ShapeError`` that names the step, its node and its inputs.
+        Parameters
+        ----------
+        shapes : mapping or sequence of tuple of int
+            The shape (N, H, W, C) of each input, by node, handle or label, or in the order of ``source_images``.
+
+        Returns
+        -------
+        dict of MPSNNImageNode to tuple of int
+            The shapes of the inputs and of the results of all steps.
+
+        Raises
+        ------
+        ShapeError
+            If the shapes are not legal for a step; the message contains the step, its node and its inputs.
         """
         given = match_sources("shapes", self.source_images, shapes)
         return dict(self._compiled.bind(source_shapes(given)).images)
 
     def run(
         self,
-        source_images: Any,
-        source_states: Any = None,
+        source_images: Sources[ImageLike],
+        source_states: Sources[object] | None = None,
         *,
         dropout_sequence: int | None = None,
         keep_all: bool = False,
     ) -> RunResult:
-        """Run the program on a batch, then update the parameters.
+        """Run the graph on a batch, then update the parameters.
 
-        Nothing runs before all shapes fit. If anything fails, the parameters of the graph stay as they were.
+        All shapes are checked before the first step. After an error, the parameters of the graph are unchanged.
 
         Parameters
         ----------
-        source_images : sequence or mapping of array_like
-            Images (N, H, W, C) in the order of ``source_images``, or by node, handle or label.
+        source_images : sequence or mapping of array_like or MPSImage
+            Images (N, H, W, C) in the order of :attr:`source_images`, or by node, handle or label.
         source_states : sequence or mapping of MPSCNNLossLabels, optional
-            Labels in the order of ``source_states``, or by node, handle or label.
+            Labels in the order of :attr:`source_states`, or by node, handle or label.
         dropout_sequence : int, optional
-            The number of the run, which random masks depend on; by default runs are counted.
+            The number of the run, which selects random masks; by default runs are counted.
         keep_all : bool
-            Whether to keep every image, for debugging.
+            Whether to keep all images, for debugging.
 
         Returns
         -------
         RunResult
+
+        Raises
+        ------
+        MissingSourceError, UnknownSourceError, DuplicateHandleError
+            If an input is missing, unknown or ambiguous.
+        ShapeError, TypeError
+            If an input has an illegal shape, dtype or type.
+        OrderError
+            If an update of a data source fails.
+
+        Notes
+        -----
+        ``encodeToCommandBuffer:sourceImages:sourceStates:intermediateImages:destinationStates:`` in ``MPSNNGraph.h``
+        [doc].
         """
         images = match_sources("source_images", self.source_images, source_images)
         states = match_sources("source_states", self.source_states, source_states)
@@ -215,12 +288,28 @@ class MPSNNGraph:
     execute_async = run
 
     def compare(
-        self, backends: str | Backend | Sequence[str | Backend], source_images: Any, source_states: Any = None
+        self,
+        backends: str | Backend | Sequence[str | Backend],
+        source_images: Sources[ImageLike],
+        source_states: Sources[object] | None = None,
     ) -> list[StepError]:
-        """Run the program on the reference, and each step on ``backends`` with the inputs that it has there.
+        """Compare each step on other backends with the reference.
 
-        So errors do not add up through the network. Arrays in the state of a step are compared, too, such as gradients
-        of weights. Parameters are not updated.
+        The graph runs on the reference backend, and each step also on ``backends`` with the same inputs, so that errors
+        do not accumulate. The arrays in the state of a step, such as gradients of weights, are also compared.
+        Parameters are not updated.
+
+        Parameters
+        ----------
+        backends : str, Backend or sequence of them
+            The backends to compare.
+        source_images, source_states : sequence or mapping
+            Inputs as in :meth:`run`.
+
+        Returns
+        -------
+        list of StepError
+            One for each step and backend, in the order of the steps.
         """
         images = match_sources("source_images", self.source_images, source_images)
         states = match_sources("source_states", self.source_states, source_states)
@@ -237,35 +326,57 @@ class MPSNNGraph:
         return rows
 
     def reload_from_data_sources(self) -> None:
-        """Read all data sources again, at once; if one fails, all parameters stay as they were."""
+        """Read all data sources again; after an error, all parameters are unchanged."""
         self._compiled.reload()
 
     def parameters_of(self, node: MPSNNFilterNode) -> Mapping[str, Array | None]:
-        """Return the parameters in force of a node with a data source, by name: read-only arrays."""
+        """Return the current parameters of a node with a data source.
+
+        Parameters
+        ----------
+        node : MPSNNFilterNode
+            A node of this graph.
+
+        Returns
+        -------
+        mapping of str to ndarray or None
+            Read-only arrays by name, such as ``"weights"``.
+
+        Raises
+        ------
+        GraphError
+            If the node has no parameters in this graph.
+        """
         if node not in self._compiled.parameters:
             raise GraphError(f"{type(node).__name__} {node.name!r} has no parameters in this graph")
         return self._compiled.arrays[node]
 
     # --- inspection --------------------------------------------------------------------------------------------------
 
-    def _known(self, shapes: Mapping[Any, Shape] | None) -> dict[MPSNNImageNode, Shape]:
+    def _known(self, shapes: Sources[Shape] | None) -> dict[MPSNNImageNode, Shape]:
         return {} if shapes is None else self.infer_shapes(shapes)
 
-    def table(self, shapes: Mapping[Any, Shape] | None = None) -> str:
-        """Return the program as text, a line for each step; with the ``shapes`` of the inputs, those of all images."""
+    def table(self, shapes: Sources[Shape] | None = None) -> str:
+        """Return a table with a line for each step.
+
+        Parameters
+        ----------
+        shapes : mapping or sequence of tuple of int, optional
+            The shapes of the inputs as in :meth:`infer_shapes`, to list those of all images.
+        """
         return inspection.table(self.program, self._known(shapes))
 
-    def to_mermaid(self, shapes: Mapping[Any, Shape] | None = None) -> str:
-        """Return the graph as Mermaid, which Markdown pages draw."""
+    def to_mermaid(self, shapes: Sources[Shape] | None = None) -> str:
+        """Return the graph as Mermaid code for Markdown pages; ``shapes`` as in :meth:`table`."""
         return inspection.mermaid(self.program, self._known(shapes))
 
-    def to_dot(self, shapes: Mapping[Any, Shape] | None = None) -> str:
-        """Return the graph in the language of Graphviz."""
+    def to_dot(self, shapes: Sources[Shape] | None = None) -> str:
+        """Return the graph as Graphviz code; ``shapes`` as in :meth:`table`."""
         return inspection.dot(self.program, self._known(shapes))
 
     @property
     def debug_description(self) -> str:
-        """The same as :meth:`table`."""
+        """The result of :meth:`table`."""
         return self.table()
 
     __str__ = table

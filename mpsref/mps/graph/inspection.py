@@ -1,4 +1,4 @@
-"""Text and drawings of a compiled graph: a table, Mermaid, Graphviz."""
+"""Text and diagrams of a compiled graph: a table, Mermaid, Graphviz."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class MPSNNImageNode(Symbol):
     )
     stop_gradient = Property(flag, False, "Whether training graphs stop at this image.")
 
-    def __init__(self, handle: Hashable = None, **properties: Any) -> None:
+    def __init__(self, handle: Hashable = None, **properties: object) -> None:
         initialize(self, {"handle": handle, **properties})
         self._number = 0
 

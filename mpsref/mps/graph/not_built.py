@@ -1,4 +1,4 @@
-"""Apple's nodes without a kernel in mpsref: making one raises ``UnsupportedError``, a ``NotImplementedError`` [choice].
+"""Nodes of MPS without a kernel in mpsref: their constructors raise ``UnsupportedError`` [choice].
 
 >>> MPSCNNYOLOLossNode()
 Traceback (most recent call last):
@@ -7,7 +7,7 @@ mpsref.errors.UnsupportedError: MPSCNNYOLOLossNode is not built; use an MPSCNNLo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Never
+from typing import ClassVar, Never
 
 from mpsref.errors import UnsupportedError
 
@@ -15,7 +15,7 @@ from mpsref.errors import UnsupportedError
 class _NotBuilt:
     instead: ClassVar[str]
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Never:
+    def __new__(cls, *args: object, **kwargs: object) -> Never:
         raise UnsupportedError(f"{cls.__name__} is not built; {cls.instead}")
 
 
