@@ -1,4 +1,4 @@
-"""The kernels under Apple's names, for people who know Metal Performance Shaders.
+"""The classes of Metal Performance Shaders: kernels, states, images, data sources, optimizers and graphs.
 
 >>> import numpy as np
 >>> from mpsref import mps
@@ -7,9 +7,9 @@
 >>> y.shape, state.source_height
 ((1, 4, 4, 4), 8)
 
-Names are Apple's in snake_case; there is no device, and ``backend=`` says what to compute on. Images are arrays
-(N, H, W, C) or :class:`MPSImage` objects; what goes in comes out. Everything computes through the registry alone, with
-the functional forms in ``mpsref``.
+Names are those of MPS in snake_case. There is no device; ``backend`` selects where a kernel runs. Images are arrays
+(N, H, W, C) or :class:`MPSImage` objects, and results have the type of the source. Kernels call the functional forms of
+``mpsref`` through the registry.
 """
 
 import lazy_loader

@@ -48,5 +48,5 @@ def load() -> tuple[Digits, Digits]:
     images = (data.images[..., None] / 16).astype(np.float32)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(images))
     held_out, rest = np.split(order, [len(order) // 3])
-    learn, test = (Digits(images[part], data.target[part]) for part in (rest, held_out))
+    learn, test = (Digits(images[indices], data.target[indices]) for indices in (rest, held_out))
     return learn, test

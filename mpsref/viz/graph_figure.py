@@ -25,7 +25,7 @@ ACROSS, DOWN = 2.9, 0.95
 """Distance between the centres of boxes in inches."""
 FACES = {"input": "#E4EEF8", "forward": "white", "gradient": "#E3E3E3", "inserted": "#FBEFD9"}
 
-Place = tuple[float, float]
+Position = tuple[float, float]
 Node: TypeAlias = "MPSNNImageNode | MPSNNFilterNode"
 
 
@@ -51,30 +51,30 @@ def draw(graph: MPSNNGraph, path: str | os.PathLike[str] | None = None) -> Figur
         from matplotlib.figure import Figure
     except ImportError as error:
         raise needs("pictures", "matplotlib", "plot", error) from error
-    places = _places(graph)
-    across = max(x for x, _ in places.values()) + 1
-    down = max(y for _, y in places.values()) + 1
+    positions = _positions(graph)
+    across = max(x for x, _ in positions.values()) + 1
+    down = max(y for _, y in positions.values()) + 1
     figure = Figure(figsize=(ACROSS * across + 0.4, DOWN * down + 0.4))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(-ACROSS / 2 - 0.2, ACROSS * (across - 0.5) + 0.2), ylim=(DOWN * (down - 0.5) + 0.2, -DOWN / 2 - 0.2))
     axes.set_axis_off()
     for step in graph.program.steps:
         for image in step.node.source_images:
-            _arrow(axes, places[image.producer or image], places[step.node], "-")
+            _arrow(axes, positions[image.producer or image], positions[step.node], "-")
         for state in step.node.source_states:
             if state.producer is not None:
-                _arrow(axes, places[state.producer], places[step.node], ":")
+                _arrow(axes, positions[state.producer], positions[step.node], ":")
     for image in graph.source_images:
-        _box(axes, places[image], "input", image.name, "")
+        _box(axes, positions[image], "input", image.name, "")
     for step in graph.program.steps:
         label = graph.program.labels[step.node]
-        _box(axes, places[step.node], step.kind, label, type(step.node).__name__.removesuffix("Node"))
+        _box(axes, positions[step.node], step.kind, label, type(step.node).__name__.removesuffix("Node"))
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure
 
 
-def _places(graph: MPSNNGraph) -> dict[Node, Place]:
+def _positions(graph: MPSNNGraph) -> dict[Node, Position]:
     """Return (column, row) of each input and step: below all of its inputs, forward steps to the left."""
     rows: dict[Node, int] = dict.fromkeys(graph.source_images, 0)
     columns: dict[Node, int] = {image: k for k, image in enumerate(graph.source_images)}
@@ -101,10 +101,10 @@ def _places(graph: MPSNNGraph) -> dict[Node, Place]:
     }
 
 
-def _box(axes: Axes, place: Place, kind: str, label: str, name: str) -> None:
+def _box(axes: Axes, position: Position, kind: str, label: str, name: str) -> None:
     from matplotlib.patches import FancyBboxPatch
 
-    x, y = ACROSS * place[0], DOWN * place[1]
+    x, y = ACROSS * position[0], DOWN * position[1]
     style = "round,pad=0,rounding_size=0.26" if kind in ("input", "inserted") else "square,pad=0"
     corner = x - WIDTH / 2, y - HEIGHT / 2
     axes.add_patch(
@@ -115,7 +115,7 @@ def _box(axes: Axes, place: Place, kind: str, label: str, name: str) -> None:
         axes.text(x, y + 0.13, name, ha="center", va="center", color=FAINT, fontsize=6.5, zorder=3)
 
 
-def _arrow(axes: Axes, begin: Place, end: Place, line: str) -> None:
+def _arrow(axes: Axes, begin: Position, end: Position, line: str) -> None:
     (x0, y0), (x1, y1) = ((ACROSS * x, DOWN * y) for x, y in (begin, end))
     sideways = abs(y1 - y0) < DOWN / 2
     if sideways:

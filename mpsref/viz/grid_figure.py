@@ -173,13 +173,13 @@ class Panel:
                 axes.add_patch(Rectangle(corner, *size, fill=False, linewidth=2.6, **style))
         for i, j, mark in self.dots:
             if i in self.rows.at and j in self.columns.at:
-                place = left + self.columns.at[j] + 0.5, top + self.rows.at[i] + 0.5
-                axes.add_patch(Circle(place, 0.15, facecolor=mark.color, edgecolor="white", linewidth=1))
+                center = left + self.columns.at[j] + 0.5, top + self.rows.at[i] + 0.5
+                axes.add_patch(Circle(center, 0.15, facecolor=mark.color, edgecolor="white", linewidth=1))
         for i, j in self.rings:
             if i in self.rows.at and j in self.columns.at:
-                place = left + self.columns.at[j] + 0.5, top + self.rows.at[i] + 0.5
+                center = left + self.columns.at[j] + 0.5, top + self.rows.at[i] + 0.5
                 color = self.cell(i, j)[0].ink
-                axes.add_patch(Circle(place, 0.37, fill=False, edgecolor=color, linewidth=1.6))
+                axes.add_patch(Circle(center, 0.37, fill=False, edgecolor=color, linewidth=1.6))
 
 
 def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure:
@@ -187,9 +187,9 @@ def page(heading: str, subtitle: str, rows: Sequence[Sequence[Panel]]) -> Figure
     from matplotlib.figure import Figure
 
     panels = [panel for row in rows for panel in row]
-    apart = [line for row in rows for line in _flow([(p.width, p) for p in row], BETWEEN)]
-    together = _flow([(p.width, p) for p in panels], BETWEEN)
-    lines = min(apart, together, key=len) if len(together) > 1 else together
+    separate = [line for row in rows for line in _flow([(p.width, p) for p in row], BETWEEN)]
+    joined = _flow([(p.width, p) for p in panels], BETWEEN)
+    lines = min(separate, joined, key=len) if len(joined) > 1 else joined
     keys = [s for s in dict.fromkeys(style for panel in panels for style in panel.styles()) if s.key]
     wide = max(sum(p.width + BETWEEN for p in line) - BETWEEN for line in lines)
     wide = max(wide, _width(heading, HEADING), _width(subtitle, TEXT))

@@ -40,10 +40,10 @@ MISS = Style("#CFE2F1", "#7FAFD3", BLUE, key="tap on a zero")
 UNTOUCHED = Style("#FFFFFF", "#8A949E", FAINT, dashed=True, key="0: outside the clip, or no source pixel")
 MARKS = (Mark("#C44E00"), Mark("#00785A", (0, (4, 1.4))), Mark("#8A4B9E", (0, (1.2, 1.0))))
 
-Place = Literal["inside", "zero", "outside", "edge"]
+Location = Literal["inside", "zero", "outside", "edge"]
 """Class of a coordinate: in the image, zero included in N, outside and not included in N, copy of the edge pixel."""
 
-OUTSIDE: dict[Place, tuple[Style, Style]] = {
+OUTSIDE: dict[Location, tuple[Style, Style]] = {
     "zero": (
         Style("#FFFFFF", "#8A949E", FAINT, key="padding: a zero that counts"),
         Style("#FFFFFF", BLUE, BLUE, key="tap on padding that counts"),
@@ -135,14 +135,14 @@ def _forward(problem: PoolingForward) -> list[list[Panel]]:
     columns = [_extent(w, n, length) for w, n, length in zip(windows, outputs, problem.source_shape[1:3], strict=True)]
 
     def look(y: int, x: int) -> Cell:
-        place = _both(_place(problem, 0, y), _place(problem, 1, x))
-        return (PIXEL, "") if place == "inside" else (OUTSIDE[place][0], "0" if place == "zero" else "")
+        location = _both(_location(problem, 0, y), _location(problem, 1, x))
+        return (PIXEL, "") if location == "inside" else (OUTSIDE[location][0], "0" if location == "zero" else "")
 
     names = ", ".join(f"({a}, {b})" for a, b in picked)
     image = Panel(f"Image, and window{'s' * (len(picked) > 1)} {names}", Ruler(columns[0]), Ruler(columns[1]), look)
     image.note = "dot: centre of a window"
-    for number, (mark, place) in enumerate(zip(MARKS, picked, strict=False)):
-        starts = [w.start(i) for w, i in zip(windows, place, strict=True)]
+    for number, (mark, location) in enumerate(zip(MARKS, picked, strict=False)):
+        starts = [w.start(i) for w, i in zip(windows, location, strict=True)]
         y, x = ((first, first + w.extent - 1) for w, first in zip(windows, starts, strict=True))
         image.frames.append((y, x, mark, 0.02 + 0.08 * number))
         image.dots.append((y[0] + windows[0].center, x[0] + windows[1].center, mark))
@@ -163,11 +163,11 @@ def _taps(problem: PoolingForward, axis: int, columns: list[int]) -> Panel:
     rows = [i for i in shown(range(n)) if window.start(i) + window.center in columns] or [0]
 
     def look(i: int, j: int) -> Cell:
-        place = _place(problem, axis, j)
+        location = _location(problem, axis, j)
         tap, rest = divmod(j - window.start(i), window.dilation)
         if rest or not 0 <= tap < window.kernel:
-            return (PIXEL if place == "inside" else BLANK), ""
-        return (TAP if place == "inside" else OUTSIDE[place][1]), f"{tap}"
+            return (PIXEL if location == "inside" else BLANK), ""
+        return (TAP if location == "inside" else OUTSIDE[location][1]), f"{tap}"
 
     panel = Panel(f"{_name(problem, axis)}: a row for each window", Ruler(rows), Ruler(columns), look)
     panel.note = "ring: centre of the window"
@@ -176,7 +176,7 @@ def _taps(problem: PoolingForward, axis: int, columns: list[int]) -> Panel:
     return panel
 
 
-def _place(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Place:
+def _location(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Location:
     """Return the class of coordinate ``j``."""
     length, spec = problem.source_shape[1 + axis], problem.spec
     if 0 <= j < length:
@@ -188,10 +188,10 @@ def _place(problem: PoolingForward | PoolingGradient, axis: int, j: int) -> Plac
     return "edge"
 
 
-def _both(y: Place, x: Place) -> Place:
+def _both(y: Location, x: Location) -> Location:
     """Return the class of a pixel from those of its coordinates."""
-    worst: tuple[Place, ...] = ("outside", "edge", "zero")
-    return next((place for place in worst if place in (y, x)), "inside")
+    worst: tuple[Location, ...] = ("outside", "edge", "zero")
+    return next((location for location in worst if location in (y, x)), "inside")
 
 
 # ------------------------------------------------------------------------------------------------------ gradient

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpsref.errors import NotSynchronizedError, OrderError
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, SynchronizedState, encoding
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, SynchronizedState, check_encodable
 
 NotEnqueued, Committed, Completed = (
     MTLCommandBufferStatus.NotEnqueued,
@@ -29,9 +29,9 @@ class Mask(SynchronizedState):
 
 
 def write(state: Mask, command_buffer: MPSCommandBuffer | None = None) -> None:
-    with encoding(command_buffer):
-        state._value += 1
-        state.written()
+    check_encodable(command_buffer)
+    state._value += 1
+    state.written()
 
 
 def test_the_life_of_a_command_buffer() -> None:
@@ -59,14 +59,16 @@ def test_nothing_goes_into_a_committed_buffer(end: str) -> None:
     buffer = MPSCommandBuffer()
     getattr(buffer, end)()
     status = buffer.status
-    state, entered = Mask(), []
+    state = Mask()
     message = f"^command_buffer has status {status.name}; it must be NotEnqueued: encode before commit"
-    with pytest.raises(OrderError, match=message), encoding(buffer):
-        entered.append(True)
-    for late in (lambda: state.synchronize(buffer), lambda: buffer.add_completed_handler(print), buffer.commit):
+    for late in (
+        lambda: check_encodable(buffer),
+        lambda: state.synchronize(buffer),
+        lambda: buffer.add_completed_handler(print),
+        buffer.commit,
+    ):
         with pytest.raises(OrderError, match=message):
             late()
-    assert entered == []
     assert buffer.status is status
 
 
@@ -103,41 +105,17 @@ def test_a_handler_must_be_callable(handler: Any) -> None:
         MPSCommandBuffer().add_completed_handler(handler)
 
 
-def test_encoding_on_the_callers_buffer_leaves_it_open() -> None:
+def test_encodes_leave_the_buffer_open() -> None:
     buffer = MPSCommandBuffer()
     for _ in range(2):
-        with encoding(buffer) as given:
-            assert given is buffer
+        check_encodable(buffer)
+    check_encodable(None)
     assert buffer.status is NotEnqueued
-
-
-def test_encoding_without_a_buffer_completes_one_of_its_own() -> None:
-    with encoding(None) as own:
-        assert own.status is NotEnqueued
-    assert own.status is Completed
-    with encoding() as other:
-        assert other is not own
-
-
-def test_what_fails_while_encoding_comes_out_and_commits_nothing() -> None:
-    buffer, seen = MPSCommandBuffer(), []
-    with pytest.raises(ZeroDivisionError), encoding(buffer):
-        raise ZeroDivisionError
-    assert buffer.status is NotEnqueued
-
-    def fail_on_its_own() -> None:
-        with encoding() as own:
-            own.add_completed_handler(seen.append)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_on_its_own()
-    assert seen == []
 
 
 @pytest.mark.parametrize("value", [0, True, "buffer", MPSCommandBuffer], ids=str)
 def test_a_command_buffer_must_be_one(value: Any) -> None:
-    for use in (encoding(value).__enter__, lambda: Mask().synchronize(value)):
+    for use in (lambda: check_encodable(value), lambda: Mask().synchronize(value)):
         with pytest.raises(TypeError, match=r"^command_buffer is of type \w+; it must be an MPSCommandBuffer or None$"):
             use()
 

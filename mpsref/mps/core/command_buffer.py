@@ -5,8 +5,7 @@ program would also be correct on a GPU: nothing is encoded after the commit, and
 write (weight gradients, statistics, masks) only after a synchronization on a command buffer that has completed.
 
 >>> buffer = MPSCommandBuffer()
->>> with encoding(buffer) as open_buffer:
-...     open_buffer.status
+>>> buffer.status
 MTLCommandBufferStatus.NotEnqueued
 >>> buffer.wait_until_completed()
 >>> buffer.status
@@ -117,32 +116,8 @@ class MPSCommandBuffer:
                         stack.callback(self._handlers.pop(), self)
 
 
-class encoding:  # used like a function; a class takes half the time of a generator
-    """The command buffer of a block: the caller's, or for ``None`` a new one that the end of the block completes.
-
-    Raises ``OrderError`` for a committed one and ``TypeError`` for another object, before the block is entered.
-    """
-
-    __slots__ = ("_given", "_own")
-
-    def __init__(self, command_buffer: MPSCommandBuffer | None = None) -> None:
-        self._given = command_buffer
-        self._own: MPSCommandBuffer | None = None
-
-    def __enter__(self) -> MPSCommandBuffer:
-        if self._given is not None:
-            check_encodable(self._given)
-            return self._given
-        self._own = MPSCommandBuffer()
-        return self._own
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._own is not None and kind is None:
-            self._own.wait_until_completed()
-
-
 def check_encodable(command_buffer: MPSCommandBuffer | None) -> None:
-    """Raise the errors of :class:`encoding`, without a block."""
+    """Raise ``OrderError`` for a committed command buffer, ``TypeError`` for another object; ``None`` is legal."""
     if command_buffer is None:
         return
     if not isinstance(command_buffer, MPSCommandBuffer):
@@ -182,7 +157,7 @@ class SynchronizedState:
         OrderError
             If the command buffer was committed.
         """
-        if command_buffer is None:  # the end of the block would complete it
+        if command_buffer is None:
             self._readable_version = self._version
             return
         version = self._version

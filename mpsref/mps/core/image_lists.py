@@ -118,7 +118,7 @@ class GradientOfLists(MPSCNNGradientKernel):
         if lengths != others:
             raise ShapeError(
                 f"source_gradient has {lengths or 'no'} parts and source_image {others or 'no'} parts; "
-                "both must be lists of as many images, or arrays"
+                "both must be arrays, or lists with equal numbers of images"
             )
         if lengths is not None and destination_gradient is not None:
             raise ValueError(

@@ -551,35 +551,28 @@ class MPSCNNBinaryKernel(ImageKernel):
     prefixes = ("primary_", "secondary_")
     state_class: ClassVar[type[RecordedState]] = MPSNNBinaryGradientState
 
-    primary_offset = Property(
-        types.offset, MPSOffset(0, 0, 0), "The primary pixel of the first pixel of the clip rectangle, MPSOffset."
-    )
-    primary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the primary image.")
-    primary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first primary channel that is read.")
-    primary_source_feature_channel_max_count = Property(
-        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
-    )
-    primary_kernel_width = Property(at_least(1), 1, "Width of the window on the primary image.", read_only=True)
-    primary_kernel_height = Property(at_least(1), 1, "Height of the window on the primary image.", read_only=True)
-    primary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x on the primary image.")
-    primary_stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y on the primary image.")
-    primary_dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x, primary image.", read_only=True)
-    primary_dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y, primary image.", read_only=True)
+    # Copies, since a property has the name of its attribute.
+    primary_offset = copy.copy(MPSCNNKernel.offset)
+    primary_edge_mode = copy.copy(MPSCNNKernel.edge_mode)
+    primary_source_feature_channel_offset = copy.copy(MPSCNNKernel.source_feature_channel_offset)
+    primary_source_feature_channel_max_count = copy.copy(MPSCNNKernel.source_feature_channel_max_count)
+    primary_kernel_width = copy.copy(MPSCNNKernel.kernel_width)
+    primary_kernel_height = copy.copy(MPSCNNKernel.kernel_height)
+    primary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x.")
+    primary_stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y.")
+    primary_dilation_rate_x = copy.copy(MPSCNNKernel.dilation_rate_x)
+    primary_dilation_rate_y = copy.copy(MPSCNNKernel.dilation_rate_y)
 
-    secondary_offset = Property(
-        types.offset, MPSOffset(0, 0, 0), "The secondary pixel of the first pixel of the clip rectangle, MPSOffset."
-    )
-    secondary_edge_mode = Property(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the secondary image.")
-    secondary_source_feature_channel_offset = Property(multiple_of_four, 0, "The first secondary channel that is read.")
-    secondary_source_feature_channel_max_count = Property(
-        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
-    )
-    secondary_kernel_width = Property(at_least(1), 1, "Width of the window on the secondary image.", read_only=True)
-    secondary_kernel_height = Property(at_least(1), 1, "Height of the window on the secondary image.", read_only=True)
-    secondary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x on the secondary image.")
-    secondary_stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y on the secondary image.")
-    secondary_dilation_rate_x = Property(at_least(1), 1, "Distance of two taps in x, secondary image.", read_only=True)
-    secondary_dilation_rate_y = Property(at_least(1), 1, "Distance of two taps in y, secondary image.", read_only=True)
+    secondary_offset = copy.copy(MPSCNNKernel.offset)
+    secondary_edge_mode = copy.copy(MPSCNNKernel.edge_mode)
+    secondary_source_feature_channel_offset = copy.copy(MPSCNNKernel.source_feature_channel_offset)
+    secondary_source_feature_channel_max_count = copy.copy(MPSCNNKernel.source_feature_channel_max_count)
+    secondary_kernel_width = copy.copy(MPSCNNKernel.kernel_width)
+    secondary_kernel_height = copy.copy(MPSCNNKernel.kernel_height)
+    secondary_stride_in_pixels_x = Property(at_least(1), 1, "Distance of two windows in x.")
+    secondary_stride_in_pixels_y = Property(at_least(1), 1, "Distance of two windows in y.")
+    secondary_dilation_rate_x = copy.copy(MPSCNNKernel.dilation_rate_x)
+    secondary_dilation_rate_y = copy.copy(MPSCNNKernel.dilation_rate_y)
 
     def encode(
         self,
@@ -671,18 +664,16 @@ class MPSCNNMultiaryKernel(ImageKernel):
     state_class = MPSNNMultiaryGradientState
 
     source_count = Property(at_least(1), 1, "The number of source images.", read_only=True)
-    offset = PerSource(types.offset, MPSOffset(0, 0, 0), "The source pixel of the first pixel of the clip rectangle.")
-    edge_mode = PerSource(types.edge_mode, MPSImageEdgeMode.Zero, "The values outside the source.")
-    kernel_width = PerSource(at_least(1), 1, "Width of the window.")
-    kernel_height = PerSource(at_least(1), 1, "Height of the window.")
-    stride_in_pixels_x = PerSource(at_least(1), 1, "Distance of two windows in x.")
-    stride_in_pixels_y = PerSource(at_least(1), 1, "Distance of two windows in y.")
-    dilation_rate_x = PerSource(at_least(1), 1, "Distance of two taps in x.")
-    dilation_rate_y = PerSource(at_least(1), 1, "Distance of two taps in y.")
-    source_feature_channel_offset = PerSource(multiple_of_four, 0, "The first channel that is read.")
-    source_feature_channel_max_count = PerSource(
-        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
-    )
+    offset = PerSource(MPSCNNKernel.offset)
+    edge_mode = PerSource(MPSCNNKernel.edge_mode)
+    kernel_width = PerSource(MPSCNNKernel.kernel_width)
+    kernel_height = PerSource(MPSCNNKernel.kernel_height)
+    stride_in_pixels_x = PerSource(MPSCNNKernel.stride_in_pixels_x)
+    stride_in_pixels_y = PerSource(MPSCNNKernel.stride_in_pixels_y)
+    dilation_rate_x = PerSource(MPSCNNKernel.dilation_rate_x)
+    dilation_rate_y = PerSource(MPSCNNKernel.dilation_rate_y)
+    source_feature_channel_offset = PerSource(MPSCNNKernel.source_feature_channel_offset)
+    source_feature_channel_max_count = PerSource(MPSCNNKernel.source_feature_channel_max_count)
 
     offset_at_index, set_offset = _at_index(offset)
     edge_mode_at_index, set_edge_mode = _at_index(edge_mode)

@@ -87,11 +87,13 @@ class Property(Generic[T]):
 
 
 class PerSource(Property[tuple[T, ...]]):
-    """A property with one value for each of the ``source_count`` sources of its kernel."""
+    """A property with one value of ``one`` for each of the ``source_count`` sources of its kernel."""
 
-    def __init__(self, check: Check[T], default: T, doc: str) -> None:
+    def __init__(self, one: Property[T]) -> None:
         super().__init__(
-            lambda name, values: tuple(check(f"{name}[{k}]", value) for k, value in enumerate(values)), (default,), doc
+            lambda name, values: tuple(one.check(f"{name}[{k}]", value) for k, value in enumerate(values)),
+            (one.default,),
+            f"{one.__doc__} One value for each source.",
         )
 
     def accepted(self, instance: object, value: object) -> tuple[T, ...]:

@@ -1,4 +1,4 @@
-"""Graphs with Apple's names: nodes, automatic training graphs, and the compiled graph that runs on any backend.
+"""Graphs of MPS: nodes, automatic training graphs, and compiled graphs that run on any backend.
 
 >>> import numpy as np
 >>> from mpsref.mps import graph
