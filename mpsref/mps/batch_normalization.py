@@ -42,7 +42,7 @@ from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.image import is_batch
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
@@ -103,14 +103,28 @@ def check_pairs(gradients: Chunks, sources: Chunks) -> None:
             raise ShapeError(f"{g.name} has shape {g.array.shape} and {x.name} {x.array.shape}; both must be equal")
 
 
-def store(
-    compute: Callable[..., Array], images: Sequence[Array], given: ImageArgument | None, dtype: DType | None = None
-) -> Array:
+def encoded(
+    compute: Callable[..., Array],
+    sources: Sequence[Chunks],
+    given: Sequence[ImageArgument | None],
+    dtypes: Sequence[DType],
+) -> list[ImageResult]:
+    """Return the results of all chunks of ``sources``: in the ``given`` destinations, or new images of ``dtypes``."""
+    results = []
+    for operands, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
+        array = _store(compute, [one.array for one in operands], target, dtype)
+        results.append(
+            image_arguments.like(operands[0].value, array) if target is None else image_arguments.written(target)
+        )
+    return results
+
+
+def _store(compute: Callable[..., Array], images: Sequence[Array], given: ImageArgument | None, dtype: DType) -> Array:
     """Return ``compute(*images, out=...)``, in the ``given`` destination or in a new image.
 
     Images of several dtypes are converted to the widest one, and the result is rounded to that of the destination.
     """
-    wanted = np.dtype(dtype or images[0].dtype).newbyteorder("=") if given is None else given.array.dtype
+    wanted = dtype.newbyteorder("=") if given is None else given.array.dtype
     wide = np.result_type(wanted, *images).newbyteorder("=")
     if given is not None and wanted == wide and wanted.isnative:
         return compute(*images, out=given.array)
@@ -499,7 +513,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         return_state: bool = False,
         destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> Encoded:
         """Normalize ``source_image`` (N, H, W, C); return the destination, of the kind that was passed in.
 
         Parameters
@@ -548,12 +562,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
                 scale = self._loaded.gamma, self._loaded.beta
                 return self.function.forward(x, mean, variance, *scale, out=out, backend=self.backend)
 
-            results = []
-            for one, target, dtype in zip(chunks, given, dtypes, strict=True):
-                array = store(compute, [one.array], target, dtype)
-                results.append(
-                    image_arguments.like(one.value, array) if target is None else image_arguments.written(target)
-                )
+            results = encoded(compute, (chunks,), given, dtypes)
             if state is not None and images_in(chunks):
                 state.use_statistics()
             return results if is_list_of_arrays(source_image) else results[0]

@@ -44,16 +44,15 @@ from mpsref.mps.batch_normalization import (
     checked_state,
     chunks_of,
     destinations,
+    encoded,
     images_in,
     is_list_of_arrays,
     neuron_of,
-    store,
     unavailable,
 )
-from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.image_arguments import ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import StateLike
@@ -202,7 +201,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         *,
         gradient_state: StateLike | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> ImageResult:
         """Return the gradient for ``source_image``, of the kind that ``source_gradient`` is.
 
         Parameters
@@ -239,12 +238,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             def compute(g: Array, x: Array, out: Array | None = None) -> Array:
                 return function.gradient(g, x, *vectors, sums=sums, out=out, backend=self.backend)
 
-            results = []
-            for g, x, target in zip(gradients, sources, given, strict=True):
-                array = store(compute, [g.array, x.array], target)
-                results.append(
-                    image_arguments.like(g.value, array) if target is None else image_arguments.written(target)
-                )
+            results = encoded(compute, (gradients, sources), given, [g.array.dtype for g in gradients])
             if images_in(sources):
                 state.use_sums()
             return results if is_list_of_arrays(source_gradient) else results[0]

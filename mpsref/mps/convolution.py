@@ -126,14 +126,13 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         return super()._described(sources, (n, height * factor, width * factor, channels))
 
     def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        factor, function = self.sub_pixel_scale_factor, self._spec()
-        arguments = images[0], self._functional_weights, self._loaded.biases
-        target = destination[region]
+        factor = self.sub_pixel_scale_factor
         if factor == 1:
-            function.forward(*arguments, region.size, out=target, backend=self.backend)
-        else:
-            image = function.forward(*arguments, windows_of(region.size, factor), backend=self.backend)
-            target[...] = rearranged(image, factor)[:, : target.shape[1], : target.shape[2]]
+            super()._compute(images, destination, region)
+            return
+        arguments = images[0], self._functional_weights, self._loaded.biases, windows_of(region.size, factor)
+        image, (height, width) = self._spec().forward(*arguments, backend=self.backend), region.size
+        destination[region] = rearranged(image, factor)[:, :height, :width]
 
 
 def windows_of(size: Pair, factor: int) -> Pair:

@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import PairLike, flag
+from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
 from mpsref.kernels.convolution import WeightedSpec
@@ -49,7 +49,7 @@ from mpsref.mps.core.clip_regions import Region, count, destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
@@ -387,6 +387,10 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def _spec(self) -> WeightedSpec:
         """Return the functional form, with the current properties."""
 
+    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+        arguments = images[0], self._functional_weights, self._loaded.biases, region.size
+        self._spec().forward(*arguments, out=destination[region], backend=self.backend)
+
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self}
 
@@ -399,20 +403,11 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
             )
         return self.output_feature_channels // self._loaded.descriptor.sub_pixel_factor**2
 
-    def _encode(
-        self,
-        sources: Sequence[ImageArgument],
-        destination_image: ImageLike | None,
-        destination_size: PairLike | None,
-        return_state: bool,
-        destination_state: RecordedState | None,
-        command_buffer: MPSCommandBuffer | None,
-    ) -> Any:
-        """Encode; ``ValueError`` for the state of another kernel, whose gradients are for other weights."""
-        state = one_state("destination_state", destination_state, sources[0].array.shape[0])
+    def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
+        state = one_state("destination_state", state, images)
         if isinstance(state, MPSCNNConvolutionGradientState) and state.kernel is not self:
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
-        return super()._encode(sources, destination_image, destination_size, return_state, state, command_buffer)
+        return super()._checked_state(state, images)
 
     def result_state_for_source_image(
         self,
@@ -528,7 +523,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         destination_gradient: ImageLike | None = None,
         *,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> ImageResult:
         """Return the gradient for ``source_image``, and add those for weights and biases to ``gradient_state``.
 
         ``gradient_option`` selects the gradients. Without the gradient for the data, the result is ``None`` and a

@@ -39,7 +39,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
@@ -139,7 +139,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         return_state: bool = False,
         destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> Encoded:
         """Run the kernel on an image and return the destination.
 
         Parameters
@@ -229,10 +229,6 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self, "kernel_offset_x": self.kernel_offset_x, "kernel_offset_y": self.kernel_offset_y}
-
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        arguments = images[0], self._functional_weights, self._loaded.biases, region.size
-        self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
 def _checked_size(

@@ -38,7 +38,7 @@ from mpsref.kernels.pad import EDGES
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageLike
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix, optional
 from mpsref.mps.core.state import MPSNNGradientState, RecordedState
@@ -251,7 +251,7 @@ class MPSNNReshape(WholeImageKernel):
         return_state: bool = False,
         destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> Encoded:
         """Return ``source_image`` (N, H, W, C) in the new shape.
 
         Parameters

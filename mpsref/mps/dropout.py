@@ -31,7 +31,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState
@@ -159,7 +159,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         return_state: bool = False,
         destination_state: RecordedState | None = None,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> Encoded:
         """Drop elements of an image and return the destination, of the kind of ``source_image``.
 
         Parameters
@@ -342,6 +342,7 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
     kind = "drop"
     spec_class = Dropout
     gradient_class = MPSCNNDropoutGradientNode
+    gradient_properties = ARGUMENTS
 
     def __init__(
         self,
@@ -361,7 +362,3 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
         dropout: Dropout = call.spec
         mask = call.state["mask"] = dropout.mask(images[0].shape, call.sequence, backend=call.backend)
         return dropout.forward(images[0], mask, backend=call.backend)
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        parameters = (getattr(self, name) for name in ARGUMENTS)
-        return MPSCNNDropoutGradientNode(source_gradient, self.source_images[0], self._state, *parameters)

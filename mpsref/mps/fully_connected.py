@@ -32,7 +32,7 @@ from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding
 from mpsref.mps.core.state import SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, MPSOffset
-from mpsref.mps.graph.nodes import Bound, BoundState, Call
+from mpsref.mps.graph.nodes import Bound, BoundState
 
 
 class _WholeImage(WeightedKernel):
@@ -69,10 +69,6 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
         source = super()._source_properties(k)
         center = MPSOffset(source.kernel_width // 2, source.kernel_height // 2, source.offset.z)
         return source._replace(offset=center)
-
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        arguments = images[0], self._functional_weights, self._loaded.biases, region.size
-        self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
 
 @saved("data_source")
@@ -122,7 +118,3 @@ class MPSCNNFullyConnectedNode(MPSCNNConvolutionNode):
                 f"({rows}, {columns}, {inputs}); a concatenation pads each of its sources to a multiple of 4 channels"
             )
         return self._bound(kernel, kernel._spec(), (n, 1, 1, kernel.output_feature_channels))
-
-    def _compute(self, call: Call, *images: Array) -> Array:
-        weights, biases = call.parameters["weights"], call.parameters["biases"]
-        return call.spec.forward(images[0], weights, biases, backend=call.backend)  # type: ignore[no-any-return]

@@ -39,12 +39,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import PairLike, integer
+from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.serialization import SecureCoding
@@ -205,23 +205,12 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
         """``False``: each image has a state of its own [doc]; one object stands for all of them [choice]."""
         return False
 
-    def _encode(
-        self,
-        sources: Sequence[ImageArgument],
-        destination_image: ImageLike | None,
-        destination_size: PairLike | None,
-        return_state: bool,
-        destination_state: RecordedState | None,
-        command_buffer: MPSCommandBuffer | None,
-    ) -> Any:
-        """Encode; ``ValueError`` for a state of another kernel, and for that of a single image."""
-        if isinstance(destination_state, self.state_class):
-            if destination_state.kernel is not self:
+    def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
+        if isinstance(state, self.state_class):
+            if state.kernel is not self:
                 raise ValueError("destination_state was made by another kernel; pass one of this kernel's, or None")
-            _check_whole("destination_state", destination_state)
-        return super()._encode(
-            sources, destination_image, destination_size, return_state, destination_state, command_buffer
-        )
+            _check_whole("destination_state", state)
+        return super()._checked_state(state, images)
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *WHOLE)
@@ -261,7 +250,7 @@ class ImageNormalizationGradient(GradientOfLists):
         gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         **options: Any,
-    ) -> Any:
+    ) -> ImageResult:
         """Return the gradient for the source image, and write those for gamma and beta to the state.
 
         Parameters

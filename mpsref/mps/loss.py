@@ -31,9 +31,9 @@ from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
-from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
-from mpsref.mps.core.properties import Property, fix, initialize, properties_of
+from mpsref.mps.core.properties import Property, PropertyHolder, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
@@ -103,7 +103,7 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 
 
 @secure_coding(version=1, arguments=("loss_type", "reduction_type", *SETTABLE))
-class MPSCNNLossDescriptor(_Numbers, SecureCoding):
+class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
     """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
 
     ``CosineDistance`` has the reduction ``Sum`` only [doc]. Legal values are those of :class:`mpsref.Loss`.
@@ -163,11 +163,6 @@ class MPSCNNLossDescriptor(_Numbers, SecureCoding):
     def copy(self) -> Self:
         """Return an equal descriptor."""
         return copy.copy(self)
-
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # properties change
 
     def __repr__(self) -> str:
         known = properties_of(type(self))
@@ -451,7 +446,7 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> ImageResult:
         """Compute the loss and return its gradient for the predictions.
 
         Parameters
@@ -520,7 +515,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         destination_state: RecordedState | None = None,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> Encoded:
         """Return the loss image, (N, 1, 1, 1) or for the reduction NONE (N, H, W, C).
 
         Parameters
@@ -584,7 +579,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         *,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
-    ) -> Any:
+    ) -> ImageResult:
         """Return the gradient for the predictions, or with ``compute_label_gradients`` for the labels.
 
         Parameters

@@ -32,7 +32,6 @@ from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
     FunctionGradientNode,
     FunctionNode,
-    MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
 )
@@ -438,6 +437,7 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
     _abstract = True
     spec_class = Neuron
     gradient_class = MPSCNNNeuronGradientNode
+    gradient_properties = ("descriptor",)
     neuron_type: ClassVar[MPSCNNNeuronType]
     parameters: ClassVar[tuple[str, ...]] = ()
 
@@ -476,9 +476,6 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
             return MPSCNNNeuronLinearNode(source, 1.0, 0.0)
         node = next(node for node in MPSCNNNeuronNode.__subclasses__() if node.neuron_type is kind)
         return node(source, *(getattr(descriptor, name) for name in node.parameters))
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        return MPSCNNNeuronGradientNode(source_gradient, self.source_images[0], self._state, self.descriptor)
 
 
 class MPSCNNNeuronAbsoluteNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronAbsolute):

@@ -33,7 +33,7 @@ from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiases
 from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.kernel import MPSKernel, saved
-from mpsref.mps.core.properties import Alias, Property, at_least, fix, initialize, properties_of
+from mpsref.mps.core.properties import Alias, Property, PropertyHolder, at_least, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import Enumeration, member
@@ -78,7 +78,7 @@ NUMBERS = ("learning_rate", *(name for name in COMMON if name != "regularization
 
 
 @secure_coding(version=1, arguments=("learning_rate", *COMMON))
-class MPSNNOptimizerDescriptor(SecureCoding):
+class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
     """The parameters of all optimizers, which can be set. An optimizer copies the descriptor when it is made.
 
     Numbers are finite and of any sign; the clip bounds may be infinite.
@@ -121,11 +121,6 @@ class MPSNNOptimizerDescriptor(SecureCoding):
     def copy(self) -> Self:
         """Return an equal descriptor."""
         return copy.copy(self)
-
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # properties change
 
     def __repr__(self) -> str:
         changed = {

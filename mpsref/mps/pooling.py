@@ -322,6 +322,7 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
     _abstract = True
     kernel_class: ClassVar[type[MPSCNNPooling]]
     gradient_class: ClassVar[type[MPSCNNPoolingGradientNode]]
+    gradient_properties: ClassVar[Sequence[str]] = (*SIZE, *STRIDES, "padding_policy")
     _differentiable = (0,)
 
     def __init__(
@@ -370,11 +371,6 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
     def _compute(self, call: Call, *images: Array) -> Array:
         spec: Pooling = call.spec
         return spec.forward(images[0], call.result_shape[1:3], backend=call.backend)
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        return self.gradient_class(
-            source_gradient, self.source_images[0], self._state, **self.parameters, padding_policy=self.padding_policy
-        )
 
 
 class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
@@ -497,6 +493,7 @@ class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
     """Dilated max pooling; a ``filter_size`` is also the default of stride and dilation [doc]."""
 
     kind, spec_class, kernel_class = "pdil", PoolingMax, MPSCNNDilatedPoolingMax
+    gradient_properties = (*MPSCNNPoolingNode.gradient_properties, *DILATIONS)
     gradient_class = MPSCNNDilatedPoolingMaxGradientNode
 
     def __init__(

@@ -313,10 +313,10 @@ class MPSCNNNormalizationNode(MPSNNFilterNode):
     def _compute(self, call: Call, *images: Array) -> Array:
         return call.spec.forward(images[0], backend=call.backend)  # type: ignore[no-any-return]
 
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        assert self.gradient_class is not None
-        properties = {name: getattr(self, name) for name in (*self.sizes, *self.recorded)}
-        return self.gradient_class(source_gradient, self.source_images[0], self._state, **properties)
+    @property
+    def gradient_properties(self) -> Sequence[str]:  # type: ignore[override]
+        """The properties that its gradient nodes also have."""
+        return *self.sizes, *self.recorded
 
 
 class _WindowedNode(_WindowProperties, MPSCNNNormalizationNode):

@@ -385,6 +385,15 @@ class ImageKernel(MPSKernel):
             )
         return chosen.shape, chosen.dtype
 
+    def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
+        """Return the ``destination_state`` of a batch of ``images``; ``TypeError`` for another class."""
+        if state is not None and type(state) is not self.state_class:
+            raise TypeError(
+                f"destination_state is of type {type(state).__name__}; {type(self).__name__} writes "
+                f"{self.state_class.__name__}"
+            )
+        return state
+
     def _encode(
         self,
         sources: Sequence[ImageArgument],
@@ -395,11 +404,7 @@ class ImageKernel(MPSKernel):
         command_buffer: MPSCommandBuffer | None,
     ) -> Encoded:
         """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
-        if destination_state is not None and type(destination_state) is not self.state_class:
-            raise TypeError(
-                f"destination_state is of type {type(destination_state).__name__}; {type(self).__name__} writes "
-                f"{self.state_class.__name__}"
-            )
+        destination_state = self._checked_state(destination_state, sources[0].array.shape[0])
         infers = destination_image is None and destination_size is None
         key = tuple([(source.array.shape, source.array.dtype) for source in sources])
         prepared = self._lookup(key) if infers and self.repeats else None

@@ -318,6 +318,8 @@ class MPSNNFilterNode(Node, abc.ABC):
     """The functional form whose operations the node runs; ``None`` for a node without arithmetic."""
     gradient_class: ClassVar[type[MPSNNGradientFilterNode] | None] = None
     """The class of the gradient nodes."""
+    gradient_properties: ClassVar[Sequence[str]] = ()
+    """The properties that its gradient nodes have, with the same values."""
     state_class: ClassVar[type[MPSNNStateNode] | None] = MPSNNGradientStateNode
     why_no_gradient: ClassVar[str] = "MPS has no gradient kernel for it"
     """The reason in messages for a filter without gradient."""
@@ -419,7 +421,8 @@ class MPSNNFilterNode(Node, abc.ABC):
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         """Return a new gradient node for one differentiable source."""
         assert self.gradient_class is not None
-        return self.gradient_class(source_gradient, self.source_images[0], self._state)
+        properties = {name: getattr(self, name) for name in self.gradient_properties}
+        return self.gradient_class(source_gradient, self.source_images[0], self._state, **properties)
 
     def gradient_filters_with_source(self, source_gradient: MPSNNImageNode) -> list[MPSNNGradientFilterNode]:
         """Return new gradient nodes, one for each differentiable source.
