@@ -35,7 +35,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape, as_shape
@@ -48,7 +47,7 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
+from mpsref.mps.core.kernel import Destination, MPSCNNBinaryKernel, saved
 from mpsref.mps.core.properties import Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
@@ -258,24 +257,22 @@ class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
         n, *_, channels = self._result_shape(sources)
         return n, *size, channels
 
-    def _run(
-        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: DTypeLike
-    ) -> tuple[Array, Region]:
+    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
         require_defaults(self, *FIXED)
-        require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
-        return super()._run(sources, given, shape, dtype)
+        require_whole(self, self.destination_name, whole(destination.shape), self._result_shape(sources))
+        return super()._run(sources, destination)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         left = [count(channels) for channels in read]
         strides = self.primary_stride_in_feature_channels, self.secondary_stride_in_feature_channels
         return max((length for length, step in zip(left, strides, strict=True) if step), default=1)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        """Combine ``images``, which begin at the channel offsets, so those of the functional form are 0."""
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        """Combine ``inputs``, which begin at the channel offsets, so those of the functional form are 0."""
         function = self._function()
         (y, x, _), (secondary_y, secondary_x, _) = function.primary_offset, function.secondary_offset
         read = replace(function, primary_offset=(y, x, 0), secondary_offset=(secondary_y, secondary_x, 0))
-        read.forward(*images, out=destination[region], backend=self.backend)
+        read.forward(*inputs, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, object]:
         return {"function": self._function(), "mask": None}

@@ -25,8 +25,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from numpy.typing import DTypeLike
-
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
@@ -53,8 +51,8 @@ from mpsref.mps.convolution_kernel import (
     WeightedKernel,
 )
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
+from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
@@ -125,12 +123,12 @@ class MPSCNNConvolution(ForwardWeightedKernel):
         factor = self.sub_pixel_scale_factor
         return super()._described(sources, (n, height * factor, width * factor, channels))
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         factor = self.sub_pixel_scale_factor
         if factor == 1:
-            super()._compute(images, destination, region)
+            super()._compute(inputs, destination, region)
             return
-        arguments = images[0], self._functional_weights, self._loaded.biases, windows_of(region.size, factor)
+        arguments = inputs[0], self._functional_weights, self._loaded.biases, windows_of(region.size, factor)
         image, (height, width) = self._spec().forward(*arguments, backend=self.backend), region.size
         destination[region] = rearranged(image, factor)[:, :height, :width]
 
@@ -168,15 +166,10 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
         return {"secondary_offset": offset._replace(x=offset.x - x.center, y=offset.y - y.center)}
 
     def _run_with_state(
-        self,
-        state: MPSCNNConvolutionGradientState | None,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
+        self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
         self._check_edge_modes({self.secondary_edge_mode} | ({state.source.edge_mode} if state is not None else set()))
-        return super()._run_with_state(state, sources, given, shape, dtype)
+        return super()._run_with_state(state, sources, destination)
 
     def _check_edge_modes(self, modes: set[MPSImageEdgeMode]) -> None:
         if self.gradient_option & DATA and MPSImageEdgeMode.Clamp in modes:

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
@@ -49,8 +48,8 @@ from mpsref.mps.core.clip_regions import Region, count, destination_region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
-from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel
+from mpsref.mps.core.image_arguments import ImageLike, ImageResult, SourcePair
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
@@ -387,8 +386,8 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
     def _spec(self) -> WeightedSpec:
         """Return the functional form, with the current properties."""
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        arguments = images[0], self._functional_weights, self._loaded.biases, region.size
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        arguments = inputs[0], self._functional_weights, self._loaded.biases, region.size
         self._spec().forward(*arguments, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, object]:
@@ -565,25 +564,20 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         return expected[1]
 
     def _run_with_state(
-        self,
-        state: MPSCNNConvolutionGradientState | None,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
+        self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
         """Compute all gradients, then write the state, which no error changes."""
         option, result = self.gradient_option, None
         gradients = None
         if option & WEIGHTS:
-            g, x = self._select(sources, shape)[0]
+            g, x = self._select(sources, destination.shape)[0]
             images = np.result_type(g, x)
             # Sums over the batch are in float64 if the backend supports it, and rounded when the state is written.
             wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else images
             wider = (one.astype(wide, copy=False) for one in (g, x))
             gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, images)
         if option & DATA:
-            result = super()._run_with_state(state, sources, given, shape, dtype)
+            result = super()._run_with_state(state, sources, destination)
         if gradients is not None:
             assert state is not None  # see _check_without_state
             state.accumulate(*gradients)
@@ -600,8 +594,8 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
     def _weights_function(self) -> WeightedSpec:
         """Return the functional form whose ``gradient_weights`` is that of the regions that are read."""
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        g, x = images
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        g, x = inputs
         if 0 in g.shape:
             destination[region] = 0
         else:

@@ -16,8 +16,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from numpy.typing import DTypeLike
-
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
 from mpsref.errors import ShapeError, UnsupportedError
@@ -39,8 +37,8 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike
-from mpsref.mps.core.kernel import Encoding, saved
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair
+from mpsref.mps.core.kernel import Destination, Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import ForwardRecord, RecordedState, one_state
@@ -267,13 +265,9 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
         return {name: state.record.extras[name] for name in ("kernel_offset_x", "kernel_offset_y")}
 
     def _run_with_state(
-        self,
-        state: MPSCNNConvolutionGradientState | None,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
+        self, state: MPSCNNConvolutionGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
+        given, shape, _ = destination
         assert state is not None  # see _check_without_state
         if given is not None:
             expected = state.source_height, state.source_width
@@ -283,7 +277,7 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
                     "the forward source"
                 )
             sources = self._configure(state, *sources)
-        return super()._run_with_state(state, sources, given, shape, dtype)
+        return super()._run_with_state(state, sources, destination)
 
     def _weights_function(self) -> ConvolutionTranspose:
         return self._function(self.secondary_offset, (self.kernel_offset_y, self.kernel_offset_x))

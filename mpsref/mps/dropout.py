@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import word_of
@@ -31,8 +31,8 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike
-from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNKernel, saved
+from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState
 from mpsref.mps.core.types import MTLSize
@@ -205,10 +205,10 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
     def _extras(self) -> Mapping[str, object]:
         return {**super()._extras(), "mask": self._mask}
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         require_defaults(self, *IMAGE)  # again: a padding policy may have set some
-        require_whole(self, self.destination_name, region, images[0].shape)
-        self.function.forward(images[0], self._mask, out=destination[region], backend=self.backend)
+        require_whole(self, self.destination_name, region, inputs[0].shape)
+        self.function.forward(inputs[0], self._mask, out=destination[region], backend=self.backend)
 
 
 @saved(*ARGUMENTS)
@@ -237,12 +237,7 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
         return count(read[0])
 
     def _run_with_state(
-        self,
-        state: MPSCNNDropoutGradientState | None,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
+        self, state: MPSCNNDropoutGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
         if state is None:
             raise TypeError(
@@ -250,12 +245,12 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
                 "MPSCNNDropout.encode(..., return_state=True) returns, which holds the mask"
             )
         self._mask = state.device_read()
-        array = super()._run_with_state(state, sources, given, shape, dtype)
+        array = super()._run_with_state(state, sources, destination)
         del self._mask
         return array
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        g = images[0]
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        g = inputs[0]
         require_defaults(
             self,
             *("primary_offset", "kernel_offset_x", "kernel_offset_y", "clip_rect"),

@@ -36,7 +36,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
@@ -44,9 +43,9 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
-from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, StateLike
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
@@ -223,9 +222,9 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
         require_whole(self, self.destination_name, region, sources[0].array.shape)
         return images, region
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         loaded = self._loaded
-        self.function.forward(images[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
+        self.function.forward(inputs[0], loaded.gamma, loaded.beta, out=destination[region], backend=self.backend)
 
     def _extras(self) -> Mapping[str, object]:
         return {"kernel": self}
@@ -273,14 +272,10 @@ class ImageNormalizationGradient(GradientOfLists):
         _check_whole("gradient_state", state)
 
     def _run_with_state(
-        self,
-        state: ImageNormalizationGradientState,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
+        self, state: ImageNormalizationGradientState, sources: SourcePair, destination: Destination
     ) -> Array | None:
         """Compute all three gradients, then write the state, which no error changes."""
+        given, shape, _ = destination
         g, x = (one.array for one in sources)
         require_defaults(self, *WHOLE_GRADIENT)
         if not g.shape == x.shape == shape == state.record.source_shapes[0]:
@@ -296,7 +291,7 @@ class ImageNormalizationGradient(GradientOfLists):
         state.write(*gradients)
         return dx
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Not reached: the three results are computed together, with the state."""
         raise UnsupportedError(f"{type(self).__name__} needs a gradient_state")
 

@@ -32,7 +32,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult
-from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, PropertyHolder, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
@@ -494,8 +494,8 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, _) = images, self._truth
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        (y,), (t, weights, _) = inputs, self._truth
         require_whole(self, self.destination_name, region, y.shape)
         self.function.gradient(None, y, t, weights, out=destination[region], backend=self.backend)
 
@@ -553,8 +553,8 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
     def _channels_written(self, read: Sequence[slice]) -> int:
         return 1 if self.reduction_type is not MPSCNNReductionType.NONE else super()._channels_written(read)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, validate) = images, self._truth
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        (y,), (t, weights, validate) = inputs, self._truth
         function = self.function
         require_whole(self, self.destination_name, region, function.loss_shape(y.shape))
         function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
@@ -631,7 +631,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
                 shape = given.array.shape
                 if shape != like.shape:
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
-            array, _ = self._run(sources, given, shape, sources[0].array.dtype)
+            array, _ = self._run(sources, Destination(given, shape, sources[0].array.dtype))
             del self._truth
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
@@ -640,8 +640,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
     def _channels_written(self, read: Sequence[slice]) -> int:
         return self._truth.labels.shape[3] if self.compute_label_gradients else super()._channels_written(read[1:])
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        (g, y), (t, weights, validate) = images, self._truth
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        (g, y), (t, weights, validate) = inputs, self._truth
         function = self.function
         run = function.gradient_labels if self.compute_label_gradients else function.gradient
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
@@ -656,7 +656,7 @@ def _truth(labels: ImageLike, weights: ImageLike | None, validate: bool) -> _Tru
 class MPSNNInitialGradient(MPSCNNKernel):
     """Ones in the shape of the source: the gradient of a loss for itself, the start of a backward pass [doc]."""
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         destination[region] = 1
 
 

@@ -155,9 +155,9 @@ class MPSCNNPooling(_Pooling, MPSCNNKernel):
         function = self._function(self._source_properties(0))
         return function.problems["forward"](function, shapes[0], size), (0,)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         function = self._function(self._source_properties(0))
-        function.forward(images[0], region.size, out=destination[region], backend=self.backend)
+        function.forward(inputs[0], region.size, out=destination[region], backend=self.backend)
 
 
 @saved(*SIZE, *STRIDES)
@@ -229,9 +229,9 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
         problem = function.problems["gradient"](function, source, g[1:3], corner, self._source_size())
         return problem, (0, 1) if function.reads_source else (0,)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 where there is none."""
-        g, x = images
+        g, x = inputs
         function = self._function(self._source_properties(1))
         corner = self.primary_offset.y, self.primary_offset.x
         arguments = g, x if function.reads_source else x.shape, corner, self._source_size()

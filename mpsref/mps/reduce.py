@@ -96,8 +96,8 @@ class _Reduction(MPSNNReduceUnary):
         n, *lengths = source
         return super()._result_shape((count(self._images(n)), *lengths))
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        (image,) = images
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        (image,) = inputs
         super()._compute([image[self._images(len(image))]], destination, region)
 
 
@@ -274,8 +274,8 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources))
         return self._regions(sources), whole(shape)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in images)
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        x, w = (image.astype(np.result_type(image, np.float32), copy=False) for image in inputs)
         total = self._reduced(MULTIPLY.forward(x, w, backend=self.backend), w)
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             destination[region] = total

@@ -127,6 +127,6 @@ class MPSNNCropAndResizeBilinear(_Resize):
         n, _, _, channels = source
         return n * self.number_of_regions, self.resize_height, self.resize_width, channels
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         for k, function in enumerate(self._function()):
-            function.forward(*images, out=destination[k :: self.number_of_regions], backend=self.backend)
+            function.forward(*inputs, out=destination[k :: self.number_of_regions], backend=self.backend)

@@ -18,14 +18,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError
 from mpsref.kernels.softmax import LogSoftMax, OverChannels, SoftMax
-from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
+from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSNNGradientState
@@ -80,15 +79,10 @@ class _SoftMaxGradient(PixelwiseGradient):
         return self.function.gradient(g, other, out=out, backend=self.backend)
 
     def _run_with_state(
-        self,
-        state: MPSNNGradientState | None,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
+        self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
         if self.validate:
-            (_, y), _ = self._select(sources, shape)
+            (_, y), _ = self._select(sources, destination.shape)
             total = self._probabilities(y.astype(np.float64)).sum(3)
             wrong = ~(abs(total - 1) <= TOLERANCE)
             if wrong.any():
@@ -97,11 +91,9 @@ class _SoftMaxGradient(PixelwiseGradient):
                     f"the channels of source_image sum to {total[at]:g} at pixel {at}; they must sum to 1 within "
                     f"{TOLERANCE}: it is to be the result of {self.forward_class.__name__}, not its source"
                 )
-        return super()._run_with_state(state, sources, given, shape, dtype)
+        return super()._run_with_state(state, sources, destination)
 
-    def _configure(
-        self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument
-    ) -> tuple[ImageArgument, ImageArgument]:
+    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
         """Set the properties that the state determines; crop the result to the forward clip rectangle."""
         g, y = super()._configure(state, g, x)
         (column, row, _), (width, height, _) = state.record.clip_rect

@@ -148,9 +148,9 @@ class _WindowedForward(_Windowed, ForwardOfLists):
         _check_zero_edges("edge_mode", self.edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         function = self._function((self.kernel_height, self.kernel_width), (self.offset.y, self.offset.x))
-        function.forward(images[0], region.size, out=destination[region], backend=self.backend)
+        function.forward(inputs[0], region.size, out=destination[region], backend=self.backend)
 
 
 class _WindowedGradient(_Windowed, _Gradient):
@@ -172,9 +172,9 @@ class _WindowedGradient(_Windowed, _Gradient):
         _check_zero_edges("secondary_edge_mode", self.secondary_edge_mode)
         return super()._select(sources, shape)
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 outside the source."""
-        g, x = images
+        g, x = inputs
         rows, columns = self._source_properties(1).windows
         # of the center of the window of gradient pixel 0
         offset = rows.offset - self.primary_offset.y, columns.offset - self.primary_offset.x
@@ -238,8 +238,8 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
     The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice].
     """
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
-        x = read(images[0], (self.offset.y, self.offset.x), region.size, clamp=False)
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        x = read(inputs[0], (self.offset.y, self.offset.x), region.size, clamp=False)
         self._function.forward(x, out=destination[region], backend=self.backend)
 
 
@@ -249,9 +249,9 @@ class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
 
     forward_class = MPSCNNCrossChannelNormalization
 
-    def _compute(self, images: Sequence[Array], destination: Array, region: Region) -> None:
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Write, to pixel q of the clip, the gradient of source pixel ``secondary_offset + kernel_offset + q``."""
-        g, x = images
+        g, x = inputs
         offset, primary = self.secondary_offset, self.primary_offset
         at_source = at_sources(g, (offset.y - primary.y, offset.x - primary.x), x.shape[1:3], clamp=False)
         dx = self._function.gradient(np.ascontiguousarray(at_source), x, backend=self.backend)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from numpy.typing import DTypeLike
-
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
-from mpsref.mps.core.kernel import Encoding, ImageKernel, MPSCNNBinaryKernel
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair
+from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.state import MPSNNGradientState, StateLike, one_state
@@ -129,7 +127,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 shape = state.record.source_shapes[0]
             else:
                 shape, dtype = self._infer_reverse_padding(g, x)
-            array = self._run_with_state(state, sources, given, shape, dtype)
+            array = self._run_with_state(state, sources, Destination(given, shape, dtype))
             if key is not None and state is not None and sources[0] is g and sources[1] is x:
                 self._prepare(key, before, sources, shape, state.record)
             if given is not None:
@@ -147,16 +145,9 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             )
         return x
 
-    def _run_with_state(
-        self,
-        state: Any,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: DTypeLike,
-    ) -> Array | None:
+    def _run_with_state(self, state: Any, sources: SourcePair, destination: Destination) -> Array | None:
         """Compute the destination; a family may also write ``state``, and return ``None`` for no destination."""
-        return self._run(sources, given, shape, dtype)[0]
+        return self._run(sources, destination)[0]
 
     def _check_state(self, state: Any) -> None:
         if not isinstance(state, self.state_class):
@@ -179,9 +170,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
             )
 
-    def _configure(
-        self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument
-    ) -> tuple[ImageArgument, ImageArgument]:
+    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
         """Set the properties that a state with one source determines; return the images to read.
 
         Source: secondary properties, and the kernel offset for a clip origin of 0 [doc]. The others follow from the

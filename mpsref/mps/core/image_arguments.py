@@ -43,6 +43,10 @@ class ImageArgument(NamedTuple):
         return [image.array for image in self.value] if is_batch(self.value) else [self.array]
 
 
+SourcePair: TypeAlias = tuple[ImageArgument, ImageArgument]
+"""The source gradient and the source image of a gradient kernel."""
+
+
 def source(name: str, value: ImageLike) -> ImageArgument:
     """Check a source image: an :class:`MPSImage`, a batch, or an array.
 

@@ -74,6 +74,14 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     return register
 
 
+class Destination(NamedTuple):
+    """The destination of an encode: a given image, or the shape and dtype of a new one."""
+
+    given: ImageArgument | None
+    shape: Shape
+    dtype: DTypeLike
+
+
 class Prepared(NamedTuple):
     """An encode into a new destination that is the result of one problem, to be repeated without preparation."""
 
@@ -315,10 +323,9 @@ class ImageKernel(MPSKernel):
             indices.append((images, slice(None), slice(None), read))
         return indices, region
 
-    def _run(
-        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: DTypeLike
-    ) -> tuple[Array, Region]:
+    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
         """Write the given destination, or a new one of zeros."""
+        given, shape, dtype = destination
         inputs, region = self._select(sources, shape)
         if given is not None:
             target = given.array
@@ -424,7 +431,7 @@ class ImageKernel(MPSKernel):
                 shape = given.array.shape
             else:
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
-            array, region = self._run(sources, given, shape, dtype)
+            array, region = self._run(sources, Destination(given, shape, dtype))
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
             if not (return_state or self.repeats) and destination_state is None:
                 return result

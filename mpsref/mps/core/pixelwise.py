@@ -14,13 +14,13 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import MPSCNNKernel
+from mpsref.mps.core.image_arguments import SourcePair
+from mpsref.mps.core.kernel import Destination, MPSCNNKernel
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.mps.core.types import MPSImageEdgeMode
 
@@ -86,22 +86,17 @@ class PixelwiseGradient(MPSCNNGradientKernel):
         """Return the gradient in the dtype of ``g``; ``other`` has the shape of ``g``."""
 
     def _run_with_state(
-        self,
-        state: MPSNNGradientState | None,
-        sources: tuple[ImageArgument, ImageArgument],
-        given: ImageArgument | None,
-        shape: Shape,
-        dtype: npt.DTypeLike,
+        self, state: MPSNNGradientState | None, sources: SourcePair, destination: Destination
     ) -> Array | None:
         """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
         offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y
-        sizes = [one.array.shape[1:3] for one in sources] + [shape[1:3]]
+        sizes = [one.array.shape[1:3] for one in sources] + [destination.shape[1:3]]
         if state is None and self.clip_rect is None and not any(offsets) and len(set(sizes)) > 1:
             raise ShapeError(
                 f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "
                 "must be equal unless an offset, a clip_rect or a gradient_state is given"
             )
-        return super()._run_with_state(state, sources, given, shape, dtype)
+        return super()._run_with_state(state, sources, destination)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         """Write the gradient of source pixel ``secondary_offset + kernel_offset + q`` to pixel ``q`` of the region."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from mpsref import registry
 from mpsref.arguments import arrays
@@ -23,7 +22,7 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
-from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel
+from mpsref.mps.core.kernel import Destination, Encoding, MPSCNNKernel, MPSKernel
 from mpsref.mps.core.properties import properties_of
 from mpsref.registry import Problem, Spec
 
@@ -80,9 +79,8 @@ class WholeImageKernel(MPSCNNKernel):
         n, *_, channels = self._result_shape(sources[0].array.shape)
         return n, *size, channels
 
-    def _run(
-        self, sources: Sequence[ImageArgument], given: ImageArgument | None, shape: Shape, dtype: DTypeLike
-    ) -> tuple[Array, Region]:
+    def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
+        given, shape, dtype = destination
         require_defaults(self, *self.fixed)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources[0].array.shape))
         target = arrays.empty(self.destination_name, shape, np.dtype(dtype)) if given is None else given.array
