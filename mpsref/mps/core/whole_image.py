@@ -17,13 +17,12 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref.errors import ShapeError, UnsupportedError
-from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
-from mpsref.mps.core.kernel import Destination, Encoding, MPSCNNKernel, MPSKernel
+from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
+from mpsref.mps.core.kernel import Destination, MPSCNNKernel, MPSKernel
 from mpsref.mps.core.properties import properties_of
+from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.registry import Problem, Spec
 
 SOURCE = "offset", "edge_mode", "source_feature_channel_offset", "source_feature_channel_max_count"
@@ -106,69 +105,30 @@ class WholeImageGradient(MPSCNNGradientKernel):
     )
     """The properties that must keep their defaults."""
 
-    def encode(  # type: ignore[override]  # as in the parent class
-        self,
-        source_gradient: ImageLike,
-        source_image: ImageLike,
-        gradient_state: Any = None,
-        destination_gradient: ImageLike | None = None,
-        *,
-        command_buffer: MPSCommandBuffer | None = None,
-    ) -> ImageResult:
-        """Return the gradient for the source image.
+    def _check_both_sides(self) -> None:
+        """Check nothing: a kernel on whole images has no windows."""
 
-        Parameters
-        ----------
-        source_gradient : array_like, MPSImage or batch of images
-            The gradient of the forward result (N, H, W, C).
-        source_image : array_like, MPSImage or batch of images
-            The source image of the forward pass (N, H, W, C).
-        gradient_state : MPSState, optional
-            The state of the forward pass, which sets the parameters of the kernel.
-        destination_gradient : ndarray, MPSImage or batch of images, optional
-            The image to write.
-        command_buffer : MPSCommandBuffer, optional
-            The command buffer to encode on.
+    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
+        return g, x
 
-        Returns
-        -------
-        destination : ndarray, MPSImage or MPSImageBatch
-            Of the kind of ``source_gradient``.
+    def _infer_reverse_padding(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, DType]:
+        return x.array.shape, g.array.dtype
 
-        Raises
-        ------
-        ValueError, TypeError
-            If an argument is not legal. No image is written and no property changed.
-        OrderError
-            If the command buffer was committed.
-        """
-        g, source = (
-            image_arguments.source("source_gradient", source_gradient),
-            image_arguments.source("source_image", source_image),
-        )
-        if gradient_state is not None:
-            self._check_state(gradient_state)
-        with Encoding(self, command_buffer):
-            problem = self._problem(g.array.shape, source.array.shape, gradient_state)
-            require_defaults(self, *self.fixed)
-            expected = problem.input_shapes["g"]
-            if g.array.shape != expected:
-                raise ShapeError(
-                    f"source_gradient has shape {g.array.shape}; the result of the forward pass has {expected}"
-                )
-            (shape,) = problem.result_shapes
-            given = None
-            if destination_gradient is not None:
-                given = image_arguments.destination(self.destination_name, destination_gradient, (g, source))
-                require_whole(self, self.destination_name, whole(given.array.shape), shape)
-            result = self._gradient(problem, g.array, source.array, gradient_state)
-            if given is None:
-                return image_arguments.like(source_gradient, result)
+    def _run_with_state(self, state: Any, sources: SourcePair, destination: Destination) -> Array:
+        g, x = (source.array for source in sources)
+        given = destination.given
+        problem = self._problem(g.shape, x.shape, state)
+        require_defaults(self, *self.fixed)
+        expected = problem.input_shapes["g"]
+        if g.shape != expected:
+            raise ShapeError(f"source_gradient has shape {g.shape}; the result of the forward pass has {expected}")
+        if given is not None:
+            require_whole(self, self.destination_name, whole(destination.shape), problem.result_shapes[0])
+        result = self._gradient(problem, g, x, state)
+        if given is not None:
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
                 given.array[...] = result
-            return image_arguments.written(given)
-
-    encode_batch = encode
+        return result
 
     def _problem(self, g: Shape, source: Shape, state: Any) -> Problem:
         """Return the problem to run: by default the gradient of ``_function``, for the shape of the source image."""
