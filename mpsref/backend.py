@@ -11,15 +11,23 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mpsref.arguments import arrays
 from mpsref.arguments.device import DeviceArrays
+from mpsref.arguments.layouts import LAYOUTS
 from mpsref.arguments.parameters import choice
 from mpsref.arguments.text import shown
-from mpsref.operations import Operation, OperationKey, Spec, operations
+from mpsref.operations import Operation, OperationKey, Problem, Spec, operations
 
 Implementation: TypeAlias = Callable[..., None]
-"""``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple."""
+"""``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple.
+
+Inputs of a backend with :attr:`Backend.layouts` have any strides.
+"""
 
 
 def _always() -> None:
+    return None
+
+
+def _any_problem(problem: Problem) -> None:
     return None
 
 
@@ -43,6 +51,13 @@ class Backend:
         Access to arrays on the device of the backend; ``None`` for a backend that reads only NumPy arrays.
     fast_math : bool, optional
         Whether NaN, infinities and the sign of zero are unspecified, as in Metal's fast math.
+    refuses : callable, optional
+        ``refuses(problem)`` returns ``None``, or a sentence with the reason why the backend does not run this problem.
+        An implementation may also raise ``UnsupportedError``.
+    layouts : tuple of str, optional
+        Layouts of inputs in memory, of :data:`mpsref.arguments.layouts.LAYOUTS`, in which the backend is tested: the
+        first one is the simplest. With layouts, implementations get the arrays of a call with their strides; without,
+        they get C-contiguous ones.
 
     Raises
     ------
@@ -57,6 +72,8 @@ class Backend:
     dtypes: tuple[str, ...] = ("float16", "float32")
     arrays: DeviceArrays | None = None
     fast_math: bool = False
+    refuses: Callable[[Problem], str | None] = _any_problem
+    layouts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -66,6 +83,10 @@ class Backend:
             raise TypeError(f"dtypes is {shown(self.dtypes)}; it must be a non-empty tuple of names")
         for name in self.dtypes:
             choice("dtypes", name, arrays.DTYPES)
+        if not isinstance(self.layouts, tuple):
+            raise TypeError(f"layouts is {shown(self.layouts)}; it must be a tuple of names")
+        for name in self.layouts:
+            choice("layouts", name, LAYOUTS)
         if not isinstance(self.implementations, Mapping):
             raise TypeError(f"implementations is of type {type(self.implementations).__name__}; it must be a mapping")
         if isinstance(self.implementations, dict):
@@ -79,6 +100,10 @@ class Backend:
     def why_not(self, operation: OperationKey, spec: Spec) -> str | None:
         """Return ``None`` if this backend runs ``operation`` for ``spec``, else the reason as a sentence."""
         return self.lacks(operation)
+
+    def why_not_problem(self, problem: Problem) -> str | None:
+        """Return ``None`` if this backend runs ``problem``, else the reason as a sentence."""
+        return self.why_not(problem.operation, problem.spec) or self.refuses(problem)
 
     def lacks(self, operation: OperationKey) -> str | None:
         """Return the reason why this backend runs ``operation`` for no spec at all, else ``None``."""

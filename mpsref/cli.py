@@ -190,7 +190,7 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
 def _print_report(report: Report, console: Console) -> None:
     table = Table("operation", "backend", "ran on", "status", "cases", "only zeros", "worst error / bound")
     for row in report.rows:
-        counts = str(row.cases), str(row.zeros), row.shown_worst
+        counts = row.shown_cases, str(row.zeros), row.shown_worst
         table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
     console.print(table)
     for failure in report.failures:

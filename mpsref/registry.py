@@ -364,7 +364,7 @@ def _prepare_call(
 ) -> tuple[_Prepared, list[Array], list[Array]]:
     """Check a call; return it prepared, its arrays as the backend reads them, and its arrays as they were passed."""
     problem, inputs = spec.problems[method].from_call(spec, given, options)
-    sources = [arrays.native(array) for array in inputs.values()]
+    sources = [arrays.native(array, bool(backend.layouts)) for array in inputs.values()]
     prepared = _prepare(problem, backend, sources)
     as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
     if key and as_passed and _is_plain(tuple(options.values())):
@@ -390,8 +390,7 @@ def _is_plain(value: object) -> bool:
 
 def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _Prepared:
     """Check that a backend runs a problem on arrays of these dtypes; return the prepared call."""
-    operation = type(problem.spec), problem.method
-    reason = backend.why_not(operation, problem.spec)
+    reason = backend.why_not_problem(problem)
     if reason is not None:
         raise UnsupportedError(reason)
     dtypes = [array.dtype for array in sources]
@@ -410,7 +409,7 @@ def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _P
     for one in results:
         arrays.empty("the result", *one)  # raises if it is too large
     is_empty = not all(array.size for array in sources)
-    return _Prepared(problem, backend.implementations[operation], results, (), is_empty)
+    return _Prepared(problem, backend.implementations[problem.operation], results, (), is_empty)
 
 
 def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backend | None = None) -> Any:
@@ -426,7 +425,7 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
     prepared = problem.__dict__.get("_calls", {}).get(key)
     for position, array in enumerate(inputs):
         if type(array) is not np.ndarray or not array.flags.c_contiguous or not array.dtype.isnative:
-            sources[position] = arrays.native(array)
+            sources[position] = arrays.native(array, bool(chosen.layouts))
             prepared = None
     if prepared is None:
         prepared = _prepare(problem, chosen, sources)

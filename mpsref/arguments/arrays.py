@@ -114,8 +114,10 @@ def taken(names: Collection[str]) -> frozenset[type]:
     return frozenset(kind for kind, name in _NAMES.items() if name in names)
 
 
-def native(array: Array) -> Array:
-    """Return ``array`` C-contiguous and in native byte order, as backends need it; a copy only where it is not so."""
+def native(array: Array, strided: bool = False) -> Array:
+    """Return ``array`` in native byte order, and C-contiguous unless ``strided``; a copy only where it is not so."""
+    if strided and type(array) is np.ndarray:
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
     if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
         return array
     if is_on_device(array) and is_contiguous(array):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, get_args
 from mpsref import codecs, registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
+from mpsref.arguments.layouts import LAYOUTS, PLAIN, arranged
 from mpsref.arguments.parameters import choice, integer
 from mpsref.arguments.text import shown
 from mpsref.codecs import Codec
@@ -61,23 +62,34 @@ class Case:
         Of the data: "real", "exact" or "hard", see :mod:`mpsref.conformance.data`.
     seed
         Of the data; 0 counts up, to follow by hand.
+    layouts
+        Of each input in memory, see :mod:`mpsref.arguments.layouts`; empty if all are C-contiguous.
     """
 
     problem: registry.Problem
     dtype: str = "float32"
     family: DataFamily = "real"
     seed: int = 0
+    layouts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check dtype, family and seed."""
         choice("dtype", self.dtype, arrays.DTYPES)
         choice("family", self.family, DATA_FAMILIES)
         integer("seed", self.seed, low=0)
+        for layout in self.layouts:
+            choice("layouts", layout, LAYOUTS)
+        number = len(self.problem.input_shapes)
+        if len(self.layouts) not in (0, number):
+            raise ValueError(f"layouts is {self.layouts}; it must have one for each of the {number} inputs, or none")
+        if all(layout == PLAIN for layout in self.layouts):
+            object.__setattr__(self, "layouts", ())
 
     def __str__(self) -> str:
         shape, *call = _printed(self.problem)
         family = [] if self.family == "real" else [self.family]
-        words = [shape, *_printed(self.problem.spec), *call, self.dtype, *family, f"seed={self.seed}"]
+        layouts = [_LAYOUTS.write(self.layouts)] if self.layouts else []
+        words = [shape, *_printed(self.problem.spec), *call, self.dtype, *family, *layouts, f"seed={self.seed}"]
         return f"{self.problem.operation}:{','.join(words)}"
 
     @classmethod
@@ -106,13 +118,16 @@ class Case:
 
     def inputs(self) -> tuple[Array, ...]:
         """Return the inputs of the operation: equal at every call, and new arrays, which may be changed."""
-        return tuple([array.copy() for array in _inputs(self)])
+        plain = _inputs(self.problem, self.dtype, self.family, self.seed)
+        if not self.layouts:
+            return tuple([array.copy() for array in plain])
+        return tuple(arranged(array, layout) for array, layout in zip(plain, self.layouts, strict=True))
 
 
 @lru_cache(maxsize=300)
-def _inputs(case: Case) -> tuple[Array, ...]:
+def _inputs(problem: registry.Problem, dtype: str, family: DataFamily, seed: int) -> tuple[Array, ...]:
     """Return the inputs of a case, which each backend and each property reads."""
-    return data.inputs(case.problem, case.dtype, case.family, case.seed)
+    return data.inputs(problem, dtype, family, seed)
 
 
 class _Field(NamedTuple):
@@ -123,10 +138,18 @@ class _Field(NamedTuple):
     codec: Codec
 
 
+_LAYOUTS = Codec(
+    "memory=nchw+nhwc-gap",
+    rf"memory=((?:{'|'.join(LAYOUTS)})(?:\+(?:{'|'.join(LAYOUTS)}))*)",
+    lambda text: tuple(text.split("+")),
+    lambda layouts: f"memory={'+'.join(layouts)}",
+)
+
 _DATA_FIELDS = (
     _Field(Case, "dtype", codecs.word(*arrays.DTYPES)._replace(example="float32")),
     _Field(Case, "family", codecs.word(*DATA_FAMILIES)),
     _Field(Case, "seed", Codec("seed=7", r"seed=(\d+)", int, str)),
+    _Field(Case, "layouts", _LAYOUTS),
 )
 
 

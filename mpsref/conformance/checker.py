@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import hypothesis
@@ -34,19 +34,29 @@ SHRINK_SECONDS = 10.0
 
 
 @lru_cache(maxsize=4)
-def cases(operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes) -> st.SearchStrategy[Case]:
-    """Return the strategy of cases of ``operation``: problem, dtype, family of data, seed.
+def cases(
+    operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes, layouts: tuple[str, ...] = ()
+) -> st.SearchStrategy[Case]:
+    """Return the strategy of cases of ``operation``: problem, dtype, family of data, seed, and layouts of the inputs.
 
     The seed is drawn by its digits: into larger ranges Hypothesis mixes numbers from the source of loaded modules, and
     processes would draw different ones.
     """
-    return st.builds(
+    plain = st.builds(
         Case,
         families.kernel_tests(operation.spec_type).problems(operation.method),
         st.sampled_from([dtype for dtype in DTYPES if dtype in dtypes]),
         st.sampled_from(DATA_FAMILIES),
         st.tuples(*[st.integers(0, 15)] * 4).map(lambda digits: sum(d << 4 * k for k, d in enumerate(digits))),
     )
+    return plain.flatmap(lambda case: _in_layouts(case, layouts)) if layouts else plain
+
+
+def _in_layouts(case: Case, layouts: tuple[str, ...]) -> st.SearchStrategy[Case]:
+    """Draw layouts of the inputs of a case: every second time one for all of them."""
+    number, one = len(case.problem.input_shapes), st.sampled_from(layouts)
+    same = one.map(lambda layout: (layout,) * number)
+    return (same | st.tuples(*[one] * number)).map(lambda drawn: replace(case, layouts=drawn))
 
 
 def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
@@ -59,7 +69,9 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
 
 
 @lru_cache(maxsize=4)
-def random_cases(operation: Operation, dtypes: tuple[str, ...], number: int, seed: int) -> dict[Case, int]:
+def random_cases(
+    operation: Operation, dtypes: tuple[str, ...], number: int, seed: int, layouts: tuple[str, ...] = ()
+) -> dict[Case, int]:
     """Return the random cases of a check, the same for all backends, each with the round in which it was drawn.
 
     A round is small: in a large one, Hypothesis makes six of seven cases by copying a part of the case before to
@@ -70,18 +82,13 @@ def random_cases(operation: Operation, dtypes: tuple[str, ...], number: int, see
         if len(drawn) >= number:
             break
         found: list[Case] = []
-        _round(operation, dtypes, seed, turn, found.append, min(ROUND, number - len(drawn)))
+        _round(cases(operation, dtypes, layouts), seed, turn, found.append, min(ROUND, number - len(drawn)))
         drawn |= {case: turn for case in found if case not in drawn}
     return dict(itertools.islice(drawn.items(), number))
 
 
 def _round(
-    operation: Operation,
-    dtypes: tuple[str, ...],
-    seed: int,
-    turn: int,
-    test: Callable[[Case], object],
-    size: int = ROUND,
+    strategy: st.SearchStrategy[Case], seed: int, turn: int, test: Callable[[Case], object], size: int = ROUND
 ) -> None:
     """Call ``test`` with the simplest case and ``size`` random ones; where it fails, with simpler ones."""
     settings = hypothesis.settings(
@@ -96,7 +103,12 @@ def _round(
     def attempt(case: Case) -> None:
         test(case)
 
-    hypothesis.seed(f"{seed}, {turn}")(settings(hypothesis.given(cases(operation, dtypes))(attempt)))()
+    hypothesis.seed(f"{seed}, {turn}")(settings(hypothesis.given(strategy)(attempt)))()
+
+
+def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
+    """Return the random cases of a block for a backend, each with its round."""
+    return random_cases(operation, backend.dtypes, block.number, block.seed, backend.layouts).items()
 
 
 def search(
@@ -119,7 +131,7 @@ def search(
         The smallest failing case that was found, or ``None``.
     """
     for block in blocks(number, seed):
-        for case, turn in random_cases(operation, backend.dtypes, block.number, block.seed).items():
+        for case, turn in _drawn(operation, backend, block):
             outcome = outcome_of(case)
             if outcome.status == "failed":
                 failure = Failure(str(case), backend.name, outcome.message)
@@ -155,7 +167,7 @@ def _shrunk(
 
     # A flaky failure is a failure, too.
     with contextlib.suppress(AssertionError, _TimeOver, hypothesis.errors.Flaky):
-        _round(operation, backend.dtypes, seed, turn, attempt)
+        _round(cases(operation, backend.dtypes, backend.layouts), seed, turn, attempt)
     return smallest
 
 
@@ -266,8 +278,9 @@ def check_block(
     for layer, case in layer_cases(operation) if block.layers else ():
         for one in able:
             if case.dtype in one.backend.dtypes:
-                one.count(case, one.outcome_of(case, layer), layer)
-    lists = [random_cases(operation, one.backend.dtypes, block.number, block.seed).items() for one in able]
+                arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
+                one.count(arranged, one.outcome_of(arranged, layer), layer)
+    lists = [_drawn(operation, one.backend, block) for one in able]
     for row in itertools.zip_longest(*lists, fillvalue=(None, None)):
         for one, (drawn, turn) in zip(able, row, strict=True):
             if drawn is not None and one.turn is None:

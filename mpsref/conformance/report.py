@@ -7,12 +7,17 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
 from xml.etree import ElementTree
-
-from mpsref.conformance.runner import Status
 
 FORMAT = 1
 """Version of the JSON form; it increases when programs for the old form would misread the new one."""
+
+
+RowStatus: TypeAlias = Literal["passed", "failed", "unsupported", "mistrusted", "partial"]
+
+ENOUGH = 1 / 4
+"""The part of its cases that a backend must run for a row to pass."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Row:
     worst: float = 0.0
     """The worst error of the passed cases, as a fraction of its bound."""
     reason: str = ""
-    """Why the backend does not run this operation, or some cases of it; else empty."""
+    """Why the backend does not run this operation, or most of the cases that it refuses; else empty."""
     failures: tuple[Failure, ...] = ()
     refused: int = 0
     """Number of cases that the backend does not run; they are not in :attr:`cases`."""
@@ -78,13 +83,25 @@ class Row:
         return any(not failure.layer for failure in self.failures)
 
     @property
-    def status(self) -> Status:
-        """failed, unsupported (nothing ran), mistrusted (only zeros were compared), or passed."""
+    def status(self) -> RowStatus:
+        """failed, unsupported (nothing ran), mistrusted (only zeros compared), partial (too little ran), or passed."""
         if self.failures:
             return "failed"
         if self.reason and not self.cases:
             return "unsupported"
-        return "passed" if self.passed else "mistrusted"
+        if not self.passed:
+            return "mistrusted"
+        return "passed" if self.cases >= ENOUGH * (self.cases + self.refused) else "partial"
+
+    @property
+    def shown_cases(self) -> str:
+        """The number of cases that ran, for a table: "12 of 60" where others were refused."""
+        return f"{self.cases} of {self.cases + self.refused}" if self.refused and self.cases else str(self.cases)
+
+    @property
+    def why_not_passed(self) -> str:
+        """The reason of a row that is unsupported or partial."""
+        return self.reason if self.status == "unsupported" else f"only {self.shown_cases} cases ran: {self.reason}"
 
     @property
     def shown_worst(self) -> str:
@@ -120,9 +137,10 @@ class Report:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of rows of each status."""
+        """Number of rows of each status; "partial" only if there is such a row."""
         found = Counter(row.status for row in self.rows)
-        return {status: found[status] for status in ("passed", "failed", "unsupported", "mistrusted")}
+        shown = {status: found[status] for status in ("passed", "failed", "unsupported", "mistrusted")}
+        return shown | ({"partial": found["partial"]} if found["partial"] else {})
 
     @property
     def ok(self) -> bool:
@@ -171,14 +189,14 @@ class Report:
         for backend in dict.fromkeys(row.backend for row in self.rows):
             rows = [row for row in self.rows if row.backend == backend]
             bad = sum(row.status in ("failed", "mistrusted") for row in rows)
-            skipped = sum(row.status == "unsupported" for row in rows)
+            skipped = sum(row.status in ("unsupported", "partial") for row in rows)
             suite = ElementTree.SubElement(
                 suites, "testsuite", name=backend, tests=str(len(rows)), failures=str(bad), skipped=str(skipped)
             )
             for row in rows:
                 case = ElementTree.SubElement(suite, "testcase", classname=backend, name=row.operation)
-                if row.status == "unsupported":
-                    ElementTree.SubElement(case, "skipped", message=row.reason)
+                if row.status in ("unsupported", "partial"):
+                    ElementTree.SubElement(case, "skipped", message=row.why_not_passed)
                 if row.status == "mistrusted":
                     ElementTree.SubElement(case, "failure", message="nothing but zeros was compared")
                 for failure in row.failures:
@@ -191,7 +209,7 @@ class Report:
         """Return the report as one HTML page without scripts."""
         head = ("operation", "backend", "runtime", "status", "cases", "only zeros", "worst error / bound")
         lines = [
-            (row.operation, row.backend, row.runtime, row.status, row.cases, row.zeros, row.shown_worst)
+            (row.operation, row.backend, row.runtime, row.status, row.shown_cases, row.zeros, row.shown_worst)
             for row in self.rows
         ]
         table = "".join(f"<tr class='{row[3]}'>{_cells('td', row)}</tr>" for row in lines)

@@ -12,10 +12,12 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.layouts import PLAIN
 from mpsref.conformance import comparator
 from mpsref.conformance.case import Case
 from mpsref.conformance.comparator import Mismatch
 from mpsref.conformance.guards import GuardedArray
+from mpsref.errors import UnsupportedError
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Problem
 
@@ -53,9 +55,9 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
     -------
     Outcome
         The status is "passed", "failed", "unsupported" (with the reason), or "mistrusted": only zeros were expected, so
-        that agreement shows little.
+        that agreement shows little. A property for which the backend refuses another problem is left out.
     """
-    reason = backend.why_not(case.problem.operation, case.problem.spec)
+    reason = backend.why_not_problem(case.problem)
     if reason is None and case.dtype not in backend.dtypes:
         reason = f"backend {backend.name!r} does not take {case.dtype}"
     if reason is not None:
@@ -65,8 +67,10 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
             results = _guarded(case, backend)
             fraction = agree(case, results)
             for check in properties:
-                with contextlib.suppress(InapplicableError):
+                with contextlib.suppress(InapplicableError, UnsupportedError):
                     check(case, backend)
+    except UnsupportedError as error:
+        return Outcome("unsupported", message=str(error))
     except Mismatch as mismatch:
         return Outcome("failed", message=str(mismatch))
     except Exception as error:  # an exception on a legal problem is a failure
@@ -138,9 +142,10 @@ def compute(problem: Problem, backend: Backend, *inputs: Array) -> tuple[Array, 
 def _guarded(case: Case, backend: Backend) -> tuple[Array, ...]:
     problem = case.problem
     arrays = case.inputs()
+    layouts = case.layouts or [PLAIN] * len(arrays)
     sources = [
-        GuardedArray(name, array.shape, array.dtype, array)
-        for name, array in zip(problem.input_shapes, arrays, strict=True)
+        GuardedArray(name, array.shape, array.dtype, array, layout)
+        for name, array, layout in zip(problem.input_shapes, arrays, layouts, strict=True)
     ]
     dtypes: tuple[np.dtype[Any], ...] = problem.result_dtypes(*(array.dtype for array in arrays))
     targets = [

@@ -7,14 +7,17 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
+import mpsref
 from mpsref import registry
 from mpsref.conformance import check, checker, families, mutants, processes
 from mpsref.conformance import layers as model_layers
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome
+from mpsref.errors import UnsupportedError
 from mpsref.kernels.pooling import Pooling
 from mpsref.registry import Backend
 
@@ -74,6 +77,56 @@ def test_a_backend_that_refuses_some_cases_is_tested_with_the_others():
     assert row.passed > 60
     (row,) = check([Choosy("choosy", {GRADIENT: WRONG.implementations[GRADIENT]})], [GRADIENT], number=60).rows
     assert row.status == "failed"
+
+
+def refusing(limit: int, before: bool) -> Backend:
+    """A backend that refuses images with more than ``limit`` channels: by its declaration, or in the call."""
+    run = registry.get_backend("cpu").implementations[GRADIENT]
+
+    def reason(problem):
+        return "too many channels" if problem.source_shape[3] > limit else None
+
+    def implementation(problem, *inputs, out):
+        if reason(problem):
+            raise UnsupportedError(str(reason(problem)))
+        run(problem, *inputs, out=out)
+
+    if before:
+        return Backend("refusing", {GRADIENT: run}, refuses=reason)
+    return Backend("refusing", {GRADIENT: implementation})
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_backend_refuses_problems(before):
+    (row,) = check(refusing(6, before), [GRADIENT], number=60).rows
+    assert (row.status, row.reason) == ("passed", "too many channels")
+    assert row.refused > 0
+    assert row.passed + row.refused > 60
+    assert row.shown_cases == f"{row.cases} of {row.cases + row.refused}"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_row_of_which_too_little_ran_is_partial(before):
+    report = check(refusing(1, before), [GRADIENT], number=60)
+    (row,) = report.rows
+    assert row.status == "partial"
+    assert 0 < row.cases < row.refused / 3
+    assert report.counts == {"passed": 0, "failed": 0, "unsupported": 0, "mistrusted": 0, "partial": 1}
+    assert not report.ok
+    assert f"only {row.shown_cases} cases ran: too many channels" in report.junit()
+
+
+def test_a_quarter_is_enough():
+    assert Row("op", "b", "CPU", passed=15, refused=45, reason="r").status == "passed"
+    assert Row("op", "b", "CPU", passed=14, refused=46, reason="r").status == "partial"
+    assert Row("op", "b", "CPU", zeros=2, refused=46, reason="r").status == "mistrusted"
+    assert "partial" not in Report("1", 0, (Row("op", "b", "CPU", passed=1),)).counts
+
+
+def test_a_refused_problem_raises_elsewhere_too():
+    x = np.ones((1, 2, 2, 4), np.float32)
+    with pytest.raises(UnsupportedError, match="too many channels"):
+        mpsref.PoolingAverage(2).gradient(x, x.shape, backend=refusing(3, before=True))
 
 
 def test_backends_and_operations_may_be_one_or_none():
