@@ -1,4 +1,4 @@
-"""Kernels of other families than pooling, as small as can be: what the base classes offer, they must get for free."""
+"""Minimal kernels, which inherit everything but their arithmetic from the base classes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least
 
 NAMES = {name: getattr(mps, name) for name in mps.__all__}
-"""What a ``repr`` may contain."""
+"""Names for the evaluation of a ``repr``."""
 
 
 def shifted(part: Array, offset: Any, size: tuple[int, int]) -> Array:
-    """The pixels from ``offset`` on, zeros outside the image."""
+    """result = the pixels starting at ``offset``, zeros outside the image."""
     result = np.zeros((part.shape[0], *size, part.shape[3]), part.dtype)
     for y in range(size[0]):
         for x in range(size[1]):

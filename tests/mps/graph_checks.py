@@ -1,4 +1,4 @@
-"""What must hold for every graph: true gradients, agreement of backends, sums of gradients, and a sound program."""
+"""Checks of every graph: gradients, agreement of backends, sums of gradients, and the program."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mpsref.mps.graph import MPSNNImageNode, RunResult, TrainingGraph, training_
 from tests.mps.graph_plans import SEQUENCE, Plan, build
 
 STEP = 1e-4
-"""Of a central difference of fourth order: 1e-16 of the fifth derivative, and 1e-12 of the objective by rounding."""
+"""Step of central differences of fourth order: the error is 1e-16 times the fifth derivative, and rounding of 1e-12."""
 SLOPE = 1e-8
 """Legal error of a gradient, of its norm plus 1: a hundred times the largest error of 150 random graphs, 1.1e-10."""
 EACH = 1e-5
 """Legal error of one step in float32: 2**-24 times a few hundred operations; the largest seen is 9e-7."""
 WHOLE = 1e-4
-"""Legal error of a whole graph in float32: that of a step for each of ten that follow; the largest seen is 5e-6."""
+"""Legal error of a whole graph in float32: that of ten steps; the largest seen is 5e-6."""
 NEAR = 2e-3
-"""How far inputs of ReLU and of max pooling must be from a kink: farther than a difference moves them."""
+"""Minimum distance of the inputs of ReLU and max pooling from a kink, larger than the step of a difference."""
 
 
 def names(node: Any) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Trained:
 
     @property
     def inputs(self) -> dict[MPSNNImageNode, Array]:
-        """What the graph reads."""
+        """The inputs of the graph."""
         return {image: self.network.inputs[image] for image in self.compiled.source_images}
 
     def run(self, inputs: Mapping[MPSNNImageNode, Array] | None = None, **words: Any) -> RunResult:
@@ -73,7 +73,7 @@ class Trained:
 
 
 class Objective:
-    """The forward part of a plan alone, in float64: a number, as a function of inputs and parameters."""
+    """The forward graph of a plan in float64: a number as a function of inputs and parameters."""
 
     def __init__(self, plan: Plan) -> None:
         self.network = build(plan, flags="always")
@@ -110,7 +110,7 @@ class Objective:
 
 
 def smooth(plan: Plan) -> bool:
-    """Tell whether no ReLU and no maximum of a plan is near a kink, and no value is large."""
+    """Return whether no input of ReLU or max pooling is near a kink, and no value is large."""
     trained = Trained(plan, format="float64", backend="reference")
     images = trained.run(keep_all=True).all_images
     for node in (step.node for step in trained.compiled.program.steps):
@@ -127,7 +127,7 @@ def smooth(plan: Plan) -> bool:
 
 
 def check_gradients(plan: Plan) -> None:
-    """Automatic gradients are central differences; what an earlier run did is forgotten."""
+    """Check that automatic gradients are central differences, and do not depend on earlier runs."""
     trained, objective = Trained(plan, format="float64", backend="reference"), Objective(plan)
     trained.run(trained.network.floats(7))
     found = trained.gradients(trained.run())
@@ -147,14 +147,14 @@ def check_gradients(plan: Plan) -> None:
 
 
 def check_backends(plan: Plan, backends: list[str]) -> None:
-    """Step by step, from the same inputs, and over the whole graph, backends are where the reference is."""
+    """Check that backends agree with the reference, in each step and over the whole graph."""
     exact = Trained(plan, format="float64", backend="reference")
     expected = exact.gradients(exact.run())
     for backend in backends:
         trained = Trained(plan, backend=backend)
         found = trained.gradients(trained.run())
         assert found.keys() == expected.keys()
-        # A gradient may cancel, as that of biases before a batch normalization: its error is that of the others.
+        # Errors are relative to the largest gradient: those of biases before a batch normalization cancel to 0.
         largest = max(1.0, *(float(np.abs(gradient).max()) for gradient in expected.values()))
         for key, gradient in found.items():
             assert np.abs(gradient - expected[key]).max() <= WHOLE * largest, (backend, key)
@@ -164,7 +164,7 @@ def check_backends(plan: Plan, backends: list[str]) -> None:
 
 
 def check_sums(plan: Plan) -> None:
-    """An image with k gradients has k - 1 additions, and its total is the last of them."""
+    """Check that an image with k gradients has k - 1 additions, the last of which is the total."""
     network = build(plan)
     for last in network.lasts:
         made = training_graph(last, node_handler=lambda *_: None)
@@ -178,7 +178,7 @@ def check_sums(plan: Plan) -> None:
 
 
 def check_program(plan: Plan) -> None:
-    """Steps read what was made before; none comes twice; images go with their last reader, and no earlier or later."""
+    """Check the order of steps, that none is repeated, and that images are released after their last reader."""
     trained = Trained(plan)
     steps = trained.compiled.program.steps
     made: set[Any] = set(trained.compiled.source_images)
@@ -202,12 +202,12 @@ def check_program(plan: Plan) -> None:
     assert [state.producer.label for state in trained.compiled.result_states] == [
         step.node.label for step in steps if step.node in trained.network.weighted
     ]
-    # The same plan with every node made again in another order of construction has the same program.
+    # The program does not depend on the order in which nodes are constructed.
     assert Trained(plan).compiled.table() == trained.compiled.table()
 
 
 def check(plan: Plan) -> None:
-    """Check everything about a plan but other backends."""
+    """Run all checks of a plan except those of other backends."""
     check_sums(plan)
     check_program(plan)
     check_gradients(plan)

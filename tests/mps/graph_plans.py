@@ -1,4 +1,4 @@
-"""Random graphs: a plan is a list of small steps, which is drawn by hypothesis or written down, and then built."""
+"""Random graphs: a plan is a list of steps, drawn by Hypothesis or written by hand, from which nodes are built."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 2
 CHANNELS = 3
 SHAPE = (BATCH, 4, 4, CHANNELS)
 SEQUENCE = 3
-"""Of the dropout masks."""
+"""Seed of the dropout masks."""
 
 UNARY = ("tanh", "sigmoid", "relu", "softmax", "logsoftmax", "pavg", "pmax", "near", "bilin", "conv", "bn", "inorm")
 UNARY += ("drop", "mean", "pad", "twice", "convt", "pl2", "snorm", "lcn", "lrn")
@@ -33,7 +33,7 @@ ENDS = ("weighted", "softmaxcrossentropy", "meansquarederror", "forward")
 
 
 class Action(NamedTuple):
-    """One node: what it does, and which of the images so far it reads (counted from the last one back)."""
+    """One node: its kind, and the images that it reads, counted backwards from the last one."""
 
     kind: str
     first: int = 0
@@ -41,7 +41,7 @@ class Action(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A graph: inputs are images 0 and 1; the last image, and perhaps another, end in something with a gradient."""
+    """A graph: images 0 and 1 are inputs; the last image, and optionally another, end in a node with a gradient."""
 
     actions: tuple[Action, ...]
     ends: tuple[tuple[str, int], ...] = (("weighted", 0),)
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Draw a plan; actions read recent images more often, so that most of them count."""
+    """Draw a plan; actions read recent images more often, so that few are pruned."""
     back = st.one_of(st.just(0), st.integers(0, 7))
     unary = st.builds(Action, st.sampled_from(UNARY), back)
     binary = st.builds(Action, st.sampled_from(BINARY), back, back)
@@ -61,26 +61,26 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @dataclass
 class Network:
-    """The nodes of a plan, and what they are run on."""
+    """The nodes of a plan, and its inputs."""
 
     inputs: dict[MPSNNImageNode, Array]
     shapes: dict[MPSNNImageNode, Shape]
     lasts: list[MPSNNFilterNode] = field(default_factory=list)
-    """Where training graphs start: one for each end."""
+    """The nodes with which training graphs start."""
     outputs: list[MPSNNImageNode] = field(default_factory=list)
-    """What they start from, the objective is the sum of it, or of its loss."""
+    """The images or losses whose sum is the objective."""
     labels: dict[Any, MPSCNNLossLabels] = field(default_factory=dict)
     weighted: list[Any] = field(default_factory=list)
     """The nodes with parameters."""
 
     def floats(self, seed: int) -> dict[MPSNNImageNode, Array]:
-        """Return another batch, for the same graph."""
+        """Return another batch for the same graph."""
         rng = np.random.default_rng(seed)
         return {image: rng.normal(size=value.shape) for image, value in self.inputs.items()}
 
 
 class Builder:
-    """Builds the nodes of a plan; each build of a plan is the same."""
+    """Builds the nodes of a plan, deterministically."""
 
     def __init__(self, plan: Plan, style: str, flags: str) -> None:
         self.rng = np.random.default_rng(plan.seed)
@@ -100,7 +100,7 @@ class Builder:
         return self.network.shapes[image]
 
     def act(self, action: Action) -> None:
-        """Add a node, if one of the kind fits the images."""
+        """Add a node if its kind accepts the images."""
         x = self.images[-1 - action.first % len(self.images)]
         if action.kind in BINARY:
             fit = [i for i in self.images if self.shape(i)[: 3 if action.kind == "cat" else 4] == self.shape(x)]
@@ -174,9 +174,9 @@ class Builder:
         return made
 
     def end(self, kind: str, image: MPSNNImageNode) -> None:
-        """End in something whose sum, or loss, has a gradient."""
+        """Add a node whose sum, or loss, has a gradient."""
         net, shape = self.network, self.shape(image)
-        if kind == "weighted":  # with distinct weights: the plain sum of a softmax is the same for all images
+        if kind == "weighted":  # with distinct weights, since the sum of a softmax is constant
             weights = MPSNNImageNode(f"weights{len(net.lasts)}")
             net.inputs[weights], net.shapes[weights] = self.rng.normal(size=shape), shape
             product = graph.MPSNNMultiplicationNode(image, weights)

@@ -1,4 +1,4 @@
-"""Command buffers: the order of calls, and when the host may read a state."""
+"""Command buffers: the order of calls, and reads of states by the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NotEnqueued, Committed, Completed = (
 
 
 class Mask(SynchronizedState):
-    """A state with one accessor, and a kernel that counts up what it writes into it."""
+    """A state with one accessor."""
 
     def __init__(self) -> None:
         self._value = 0
@@ -145,7 +145,7 @@ def test_a_state_is_read_only_after_a_completed_synchronization() -> None:
 
 def test_a_completed_kernel_alone_makes_nothing_readable() -> None:
     state = Mask()
-    write(state)  # on a command buffer of its own, completed
+    write(state)  # without a command buffer: completed
     with pytest.raises(NotSynchronizedError, match="no synchronization"):
         _ = state.value
 

@@ -1,4 +1,4 @@
-"""The base class of gradient kernels: configured by a state, by hand, or by a padding policy."""
+"""The base class of gradient kernels: configuration by a state, by properties, or by a padding policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ramp(*shape: int) -> Array:
 
 
 def forward(**properties: Any) -> MPSCNNPoolingAverage:
-    """A kernel in which no two numbers are alike, and nothing is at its default."""
+    """Return a kernel whose properties are distinct numbers, none of them a default."""
     return MPSCNNPoolingAverage(
         2,
         3,

@@ -1,4 +1,4 @@
-"""Mutants of the construction and execution of graphs, a few lines each, which the checks catch."""
+"""Mutants of the construction and execution of graphs, each of which the checks detect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MUTANTS: dict[str, Patch] = {}
 
 
 def mutant(patch: Patch) -> Patch:
-    """Put a mutant on the list, by its name in words."""
+    """Register a mutant by its name."""
     MUTANTS[patch.__name__.replace("_", " ")] = patch
     return patch
 
@@ -310,6 +310,6 @@ def test_mutant_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for plan in PLANS:
         try:
             check(plan)
-        except (AssertionError, KeyError, ValueError):  # a check that fails, or a run that cannot go on
+        except (AssertionError, KeyError, ValueError):  # a failed check, or a failed run
             caught += 1
     assert caught, f"{name}: no check noticed"

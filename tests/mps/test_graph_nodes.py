@@ -1,4 +1,4 @@
-"""Nodes: defaults, what cannot be made, what does not fit; and that each says which operations it will run."""
+"""Nodes: defaults, abstract classes, illegal arguments, and the operations that each node runs."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_what_is_set_after_compiling_is_for_later_graphs() -> None:
 
 
 def spying() -> tuple[registry.Backend, set[Any]]:
-    """A backend that runs the reference and notes what it ran."""
+    """A backend that runs the reference and records the operations."""
     used: set[Any] = set()
     reference = registry.get_backend("reference")
 
@@ -253,7 +253,7 @@ def spying() -> tuple[registry.Backend, set[Any]]:
 
 
 def windowed() -> tuple[graph.MPSNNGraph, list[Any], list[Any]]:
-    """Every forward node of one image that the plans lack, one after the other."""
+    """Return a chain of the forward nodes of one image that are not in the plans."""
     x = image = MPSNNImageNode("x")
     for node in (
         lambda i: graph.MPSCNNSpatialNormalizationNode(i, 3, beta=0.5),
@@ -329,7 +329,7 @@ def test_an_empty_batch() -> None:
 
 
 def _families() -> list[ModuleType]:
-    """Return the modules of ``mpsref.mps`` that hold both kernels and nodes."""
+    """Return the modules of ``mpsref.mps`` with both kernels and nodes."""
     names = (info.name for info in pkgutil.iter_modules(mps.__path__) if not info.ispkg)
     return [importlib.import_module(f"mpsref.mps.{name}") for name in names]
 

@@ -1,4 +1,4 @@
-"""The program of a compiled graph: order, pruning, what goes in and out, and how it is drawn."""
+"""The program of a compiled graph: order, pruning, inputs, results, and its text forms."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ flowchart TD
 
 
 def keep_names(new, forward, image, gradient):
-    """A handler that does nothing, so that images are called after their nodes."""
+    """A handler without effect, so that images have the names of their nodes."""
 
 
 def compiled(net, needed=True, **words):

@@ -268,7 +268,7 @@ def test_padding_policies():
 
     pool.padding_policy = Shifted()
     moved = graph.MPSNNGraph(pool.result_image)
-    for _ in range(2):  # the policy sees fresh properties each time
+    for _ in range(2):  # the policy receives unchanged properties each time
         assert moved.run([np.arange(25.0).reshape(1, 5, 5, 1)]).image.ravel().tolist() == [12, 14, 22, 24]
 
 

@@ -1,4 +1,4 @@
-"""Which nodes a training graph has: the worked examples, handlers, what is pruned, what has no gradient."""
+"""The nodes of training graphs: worked examples, handlers, pruning, nodes without gradient."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ conv1.grad MPSCNNConvolutionGradientNode bn1.grad.out,x conv1 x"""
 
 
 def keep_names(new, forward, image, gradient):
-    """A handler that does nothing, so that images are called after their nodes."""
+    """A handler without effect, so that images have the names of their nodes."""
 
 
 def described(node, image):

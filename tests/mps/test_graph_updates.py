@@ -31,7 +31,7 @@ RATE = 1e-4
 
 
 class Learning(ArrayConvolutionDataSource):
-    """Weights that learn with an optimizer, on the device or on the host."""
+    """Weights that an optimizer updates, on the device or on the host."""
 
     optimizer: Any = None
     fails: BaseException | None = None
@@ -61,7 +61,7 @@ class Learning(ArrayConvolutionDataSource):
 
 
 def learning_network(style: str) -> SimpleNamespace:
-    """The residual network with data sources that learn."""
+    """The residual network with data sources that are updated."""
     net = network(style)
     for name in ("w1", "w2", "w3"):
         net.__dict__[name].__class__ = Learning
@@ -85,7 +85,7 @@ WEIGHTED = ("conv1", "bn1", "conv2", "bn2", "fc")
 
 
 def parameters(net: SimpleNamespace, compiled: graph.MPSNNGraph) -> dict[tuple[str, str], Array]:
-    """A copy of all parameters in force."""
+    """Return a copy of the current parameters."""
     return {
         (name, key): value.copy()
         for name in WEIGHTED
@@ -195,7 +195,7 @@ def test_gradients_by_several_losses_are_complete_before_the_one_update(kind: st
 
 @pytest.fixture(params=["gpu", "cpu"])
 def learner(request: pytest.FixtureRequest) -> tuple[SimpleNamespace, graph.MPSNNGraph]:
-    """A network whose last update, that of conv1, can be made to fail."""
+    """A network whose last update, that of conv1, can fail."""
     net = learning_network(request.param)
     return net, trained(net)
 
@@ -306,7 +306,7 @@ def test_styles_need_their_callbacks() -> None:
 
 
 def check_updates() -> None:
-    """One update for each node, from complete gradients, that counts only when the run has ended well."""
+    """Check that each node is updated once, from complete gradients, after a successful run."""
     for style in ("gpu", "cpu"):
         test_gradients_by_several_losses_are_complete_before_the_one_update(style)
         test_new_parameters_count_from_the_next_run_on(style)
@@ -427,7 +427,7 @@ SOURCES = {"conv1": "w1", "bn1": "d1", "conv2": "w2", "bn2": "d2", "fc": "w3"}
 
 
 class Weights(ArrayConvolutionDataSource):
-    """Plain descent; the answer can be replaced."""
+    """Gradient descent; the returned state can be replaced."""
 
     answer: Any = None
     given: Any = None
@@ -446,7 +446,7 @@ class Weights(ArrayConvolutionDataSource):
 
 
 class Vectors(BatchNormalizationDataSource):
-    """The same for gamma and beta; statistics are taken as they are."""
+    """Gradient descent for gamma and beta; the statistics are those of the batch."""
 
     answer: Any = None
     given: Any = None
@@ -561,7 +561,7 @@ def test_one_that_raises_leaves_the_parameters_of_all(error: BaseException) -> N
     net = learning()
     training = compiled(net)
     before = in_force(net, training)
-    net.w1.fails = error  # the last that is asked
+    net.w1.fails = error  # its update is the last
     with pytest.raises(type(error)):
         training.run([X], [labels()])
     assert net.w3.given is not None, "another one had been asked before"
@@ -581,7 +581,7 @@ def test_updates_on_the_cpu_need_their_callback() -> None:
 
 def test_what_cannot_be_called_is_no_callback() -> None:
     net = learning()
-    net.w1.joint_update = None  # and the class's own update answers, as for any data source without it
+    net.w1.joint_update = None  # the graph calls update, as for any data source without joint_update
     with pytest.raises(AssertionError, match="not asked"):
         compiled(net).run([X], [labels()])
     net = network("gpu")

@@ -23,18 +23,18 @@ SHAPES = st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(1, 4), st.i
 
 
 def arrays(shapes: st.SearchStrategy[tuple[int, ...]] = SHAPES) -> st.SearchStrategy[Array]:
-    """Arrays of any bits, NaN and infinities among them."""
+    """Arrays of arbitrary bits, including NaN and infinities."""
     dtypes = st.sampled_from(DTYPES)
     return dtypes.flatmap(lambda dtype: hnp.arrays(dtype, shapes))
 
 
 def counted(*shape: int, dtype: Any = np.float32) -> Array:
-    """Every element another number, so that no transposition goes unseen."""
+    """Return an array of distinct numbers, so that a transposition changes it."""
     return np.arange(1, 1 + np.prod(shape), dtype=dtype).reshape(shape)
 
 
 def same(a: Array, b: Array) -> bool:
-    """Whether both have the same shape, dtype and bits."""
+    """Return whether both have the same shape, dtype and bits."""
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""The base classes: properties with their limits, copies, equality, repr, archives."""
+"""Base classes of kernels: properties and their legal values, copies, equality, repr, archives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_they_are(*values: Any) -> list[tuple[Any, Any]]:
     return [(value, value) for value in values]
 
 
-# Of each kind of property: pairs of what is set and what is kept, then what is refused.
+# For each kind of property: pairs of a value and the stored value, then illegal values.
 OFFSETS = [
     ((-(2**40), 2**40, 3), MPSOffset(-(2**40), 2**40, 3)),
     ((1, 2), MPSOffset(1, 2)),

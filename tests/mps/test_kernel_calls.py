@@ -1,4 +1,4 @@
-"""The two ways to run a kernel: what is read and written of images, channels and batches, and bad calls."""
+"""Encodes: the pixels, channels and images that a kernel reads and writes, and illegal arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Padding policies: Apple's factories, custom ones, and what they set on a kernel."""
+"""Padding policies: factories of MPS, custom policies, and the properties that they set."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_no_window_fits() -> None:
 
 
 class Recording(MPSNNPadding):
-    """Writes down what it is asked, and moves everything by one."""
+    """Records its arguments, and shifts the offset by one."""
 
     padding_method = M.Custom | M.SizeFull
 

@@ -1,4 +1,4 @@
-"""Repeated encodes: prepared once, they cross few functions, and see every change of a property."""
+"""Repeated encodes: they call few functions, and use the current properties."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def random(*shape: int) -> Array:
 
 
 def python_calls(function: Any) -> int:
-    """Return how many Python functions a call crosses."""
+    """Return the number of Python function calls."""
     calls = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:

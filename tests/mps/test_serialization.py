@@ -26,7 +26,7 @@ class Policy(SecureCoding):
 
 @secure_coding(version=1, arguments=("kernel_width", "payload"), properties=("offset", "clip_rect", "edge_mode"))
 class Kernel(SecureCoding):
-    """A kernel as they all are: fixed arguments, then properties that check what they are set to."""
+    """A kernel with fixed arguments and properties that are checked when they are set."""
 
     def __init__(self, kernel_width: Any, payload: Any = None, *, backend: str | None = None) -> None:
         self.kernel_width = integer("kernel_width", kernel_width, low=1)
@@ -67,7 +67,7 @@ class Average(Kernel):
 
 
 class Unregistered(Kernel):
-    """A user's own subclass."""
+    """A subclass of a user."""
 
 
 def average() -> Average:
@@ -145,7 +145,7 @@ def test_objects_in_objects() -> None:
 
 
 def bits(value: Any) -> Any:
-    """Tell apart what compares equal: 1, True, 1.0; 0.0, -0.0; and NaN from other values."""
+    """Return a value that differs for 1, True and 1.0, for 0.0 and -0.0, and is equal for NaN."""
     if isinstance(value, tuple):
         return tuple(map(bits, value))
     if isinstance(value, float):
@@ -331,7 +331,7 @@ def test_text_must_be_a_str(text: Any) -> None:
 
 
 def test_what_a_setter_would_take_and_nothing_saves_is_refused() -> None:
-    """An offset of two numbers is one of three: so two that lost the comma between them are no legal text."""
+    """A setter accepts an offset of two numbers, but three are saved: a missing comma is an error."""
     assert '"offset":[-1,2,0]' in TEXT
     with pytest.raises(ValueError, match=r"offset \[-12, 0\]; it must be \[-12, 0, 0\]"):
         Average.from_json(TEXT.replace("[-1,2,0]", "[-12,0]"))
@@ -339,7 +339,7 @@ def test_what_a_setter_would_take_and_nothing_saves_is_refused() -> None:
 
 @given(st.data())
 def test_cut_or_changed_text_never_does_anything_else(data: st.DataObject) -> None:
-    """One character replaced, dropped or added: a ValueError, or an object that saves as the text now says."""
+    """One character replaced, removed or added: a ValueError, or an object that saves as the changed text."""
     place = data.draw(st.integers(0, len(TEXT) - 1))
     length = data.draw(st.integers(0, 1))
     text = TEXT[:place] + data.draw(st.text(max_size=1)) + TEXT[place + length :]

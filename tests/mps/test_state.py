@@ -1,4 +1,4 @@
-"""Gradient states: what they record, that they cannot be changed, and how an encode renews one."""
+"""Gradient states: recorded values, immutability, and replacement by an encode."""
 
 from __future__ import annotations
 

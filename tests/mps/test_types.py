@@ -1,4 +1,4 @@
-"""The small types: their numbers are Apple's, their converters strict."""
+"""Enumerations and tuples: the numbers of MPS, and strict converters."""
 
 from __future__ import annotations
 
