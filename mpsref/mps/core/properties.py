@@ -65,7 +65,7 @@ class Property(Generic[T]):
         instance.__dict__[self.name] = self.accepted(instance, value)
 
     def replace(self, *, default: T | None = None, read_only: bool | None = None) -> Property[T]:
-        """Return the same property with another default, or for ``read_only`` another answer to that."""
+        """Return a new property with the same check; ``default`` and ``read_only`` replace those of this one."""
         return Property(
             self.check,
             self.default if default is None else default,
@@ -74,7 +74,7 @@ class Property(Generic[T]):
         )
 
     def fixed(self) -> Property[T]:
-        """Return the same property, read-only."""
+        """Return a new read-only property with the same check and default."""
         return self.replace(read_only=True)
 
     def accepted(self, instance: object, value: object) -> T:
