@@ -6,12 +6,13 @@ import json as jsonlib
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from typer.core import TyperGroup
 
 import mpsref
 from mpsref import registry
@@ -24,7 +25,22 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> object:  # the Context of click, or of a copy in typer
+        """Run a command; Ctrl-C ends it with one line, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            Console(stderr=True).print("mpsref: interrupted")
+            raise SystemExit(INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="An executable reference for the CNN training kernels of Metal Performance Shaders.",
     no_args_is_help=True,
     add_completion=False,

@@ -1,8 +1,12 @@
 """The command line as a user meets it: in a process of its own, its output in a pipe."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -192,3 +196,38 @@ def test_the_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "mpsref", "--version"], capture_output=True, text=True, timeout=120)
     assert done.stdout == f"{mpsref.__version__}\n"
     assert done.returncode == 0
+
+
+def children(process):
+    """Return the ids of the processes that a process has started."""
+    try:
+        return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are found in /proc")
+@pytest.mark.parametrize(("started", "delay"), [(1, 0), (2, 0), (2, 0.2), (3, 0), (3, 1)])
+def test_ctrl_c_while_workers_start(started, delay):
+    """One of the children is the resource tracker of multiprocessing, the others are workers."""
+    code = "from mpsref.cli import main; main()"
+    command = [sys.executable, "-c", code, "check", "-b", "reference:input-dtype", "-j", "3", "--cases", "200"]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        end = time.monotonic() + 120
+        while len(found := children(running.pid)) < started and running.poll() is None and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(delay)
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert (running.returncode, out, err) == (130, "", "mpsref: interrupted\n")
+    assert len(found) >= started
+    for child in found:
+        end = time.monotonic() + 30
+        while Path(f"/proc/{child}").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not Path(f"/proc/{child}").exists(), "no worker is left"

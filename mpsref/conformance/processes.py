@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
+import signal
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -45,7 +48,9 @@ def check_in_processes(
                 while waiting or running:
                     while waiting and len(running) < jobs:
                         operation = _next(waiting, [_family(other) for other in running.values()])
-                        running[pool.submit(check, str(operation), backends, number, seed, _ignore)] = operation
+                        with uninterrupted():
+                            future = pool.submit(check, str(operation), backends, number, seed, _ignore)
+                        running[future] = operation
                         waiting.remove(operation)  # not before: if a process has died, submit raises
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         found[running[future]] = future.result()
@@ -59,8 +64,45 @@ def check_in_processes(
         yield from found[operation]
 
 
-def _processes(count: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+@contextlib.contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Start processes on demand; an exception in the block, such as that of Ctrl-C, ends them at once."""
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+    try:
+        yield pool
+    except BaseException:
+        with uninterrupted():
+            for process in set(multiprocessing.active_children()) - before:
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay Ctrl-C to the end of a ``with`` block; processes that are started in the block do not receive it."""
+    interrupts: list[int] = []
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "pthread_sigmask") else None
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number)) if in_main_thread else None
+    try:
+        yield
+    finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # the mask was inherited, see :func:`uninterrupted`
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 
 def _next(waiting: list[Operation], busy: list[str]) -> Operation:
@@ -88,7 +130,9 @@ def _alone(check: Check, operation: Operation, backend: str, number: int, seed: 
         try:
             with _processes(1) as pool:
                 before = functools.partial(_write, note)
-                (row,) = pool.submit(check, str(operation), [backend], number, seed, before).result()
+                with uninterrupted():
+                    future = pool.submit(check, str(operation), [backend], number, seed, before)
+                (row,) = future.result()
         except BrokenProcessPool:
             case = note.read_text("utf-8") if note.exists() else ""
             return Row(str(operation), backend, "", failures=(Failure(case, backend, "the process that ran it died"),))
