@@ -143,6 +143,11 @@ def test_wrong_number_of_arguments(device, copy):
         ("24", TypeError, "buffer protocol"),
         (None, TypeError, "buffer protocol"),
         ([1.0, 2.0], TypeError, "buffer protocol"),
+        (True, TypeError, "buffer protocol.* not True of type bool"),
+        (np.array([1, None]), TypeError, "the array holds Python objects"),
+        (np.zeros(2, [("a", "f4"), ("b", object)]), TypeError, "the array holds Python objects|buffer protocol"),
+        (np.zeros(2, "M8[s]"), TypeError, "buffer protocol"),
+        ("a" * 10**6, TypeError, r"not 'aaa.*aaa' of type str$"),
     ],
 )
 def test_arguments_that_are_no_buffers(device, copy, x, error, message):
@@ -152,7 +157,10 @@ def test_arguments_that_are_no_buffers(device, copy, x, error, message):
 
 @pytest.mark.parametrize(
     ("count", "error"),
-    [(0, ValueError), (-1, ValueError), (2**33, ValueError), (2**64, ValueError), (1.0, TypeError), ("6", TypeError)],
+    [
+        *[(count, ValueError) for count in (0, -1, 2**33, 2**64, 10**400)],
+        *[(count, TypeError) for count in (1.0, "6", True, np.True_, None, np.array([6]))],
+    ],
 )
 def test_counts(device, copy, count, error):
     with pytest.raises(error, match="count="):
@@ -166,6 +174,28 @@ def test_a_parameter_struct_must_be_complete(device, copy):
         copy(6, np.zeros(6, "f"), device.buffer(24), np.uint32(6))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"index": True}, TypeError, "index=True of type bool: the index of a device is an integer"),
+        ({"index": 0.0}, TypeError, "index=0.0 of type float"),
+        ({"index": "0"}, TypeError, "index='0' of type str"),
+        ({"index": -2}, LaunchError, "index=-2: there is one device"),
+        ({"seed": True}, TypeError, "seed=True of type bool: a seed is an integer"),
+        ({"seed": 1.5}, TypeError, "seed=1.5 of type float"),
+        ({"seed": None}, TypeError, "seed=None of type NoneType"),
+        ({"seed": np.zeros(2, object)}, TypeError, "seed=.* of type ndarray"),
+        ({"check_order": "no"}, TypeError, "check_order is of type str; it is True or False"),
+        ({"check_order": 0}, TypeError, "check_order is of type int"),
+    ],
+)
+def test_arguments_of_a_device(arguments, error, message):
+    arguments = dict(arguments)
+    index = [arguments.pop("index")] if "index" in arguments else []
+    with pytest.raises(error, match=message):
+        clang.Device(*index, **arguments)
+
+
 def test_unknown_names(device):
     kernel = device.kernel(COPY)
     with pytest.raises(LaunchError, match=r"no kernel 'paste' in this source; it has copy"):
@@ -174,6 +204,9 @@ def test_unknown_names(device):
         device.kernel(COPY.encode())
     with pytest.raises(LaunchError, match="index=3: there is one device"):
         clang.Device(3)
+    for name in (None, 3, ["copy"], b"copy"):
+        with pytest.raises(TypeError, match="it is the name of a kernel function, a str"):
+            kernel.function(name)
     assert str(clang.Device(0)).startswith("clang.Device(")
     assert str(kernel) == "clang.Kernel(copy)"
     assert str(kernel.function("copy")) == "clang.Function(copy)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -309,6 +311,90 @@ def test_rejected_source(device, name):
     source, message = REJECTED_SOURCES[name]
     with pytest.raises(CompileError, match=message):
         device.kernel(source)
+
+
+SECRET = "/etc/passwd"
+ONCE = "float once() { return 1; }"
+UNSAFE_SOURCES = {
+    "absolute include": (f'#include "{SECRET}"', "file not found: a source includes the headers of Metal alone"),
+    "angled include": (f"#include <{SECRET}>", "file not found"),
+    "relative include": ('#include "../../../../../../../../etc/passwd"', "file not found"),
+    "include of the working directory": ('#include "pyproject.toml"', "file not found"),
+    "include by a macro": (f'#define FILE "{SECRET}"\n#include FILE', "file not found"),
+    "continued include": (f'#inc\\\nlude "{SECRET}"', "file not found"),
+    "include as a digraph": (f'%:include "{SECRET}"', "file not found"),
+    "include_next": ("#include_next <passwd>", "file not found"),
+    "import": (f'#import "{SECRET}"', "file not found"),
+    "embed": (f'constant uchar bytes[] = {{\n#embed "{SECRET}"\n}};', "file not found"),
+    "embed with a limit": (f'constant uchar bytes[] = {{\n#embed "{SECRET}" limit(4)\n}};', "file not found"),
+    "a pragma with a file": (f'#pragma GCC dependency "{SECRET}"', "file not found|not supported"),
+    "the operator pragma": (f'_Pragma("GCC dependency \\"{SECRET}\\"")', "file not found|not supported"),
+    "a pragma with a library": ('#pragma comment(lib, "m")', "not supported"),
+    "a pragma with an attribute": (
+        "#pragma clang attribute push(__attribute__((constructor)), apply_to=function)\n"
+        f"{ONCE}\n#pragma clang attribute pop",
+        "not supported",
+    ),
+    "test of a file": (f'#if __has_include("{SECRET}")\n#endif', f"'{SECRET}' is not a header of Metal"),
+    "angled test of a file": (f"#if __has_include(<{SECRET}>)\n#endif", "is not a header of Metal"),
+    "relative test of a file": ('#if __has_include("x/../../etc/passwd")\n#endif', "is not a header of Metal"),
+    "continued test of a file": (f'#if __has_include \\\n("{SECRET}")\n#endif', "is not a header of Metal"),
+    "test of an embedded file": (f'#if __has_embed("{SECRET}")\n#endif', "is not a header of Metal"),
+    "constructor": (f"__attribute__((constructor)) {ONCE}", "the attribute `constructor` is not supported"),
+    "constructor with underscores": (f"__attribute((unused, __constructor__(101))) {ONCE}", "`__constructor__`"),
+    "constructor by macros": (
+        f"#define CAT(x, y) x##y\n#define RUN CAT(__attri, bute__)((CAT(constr, uctor)))\nRUN {ONCE}", "`constructor`",
+    ),
+    "constructor of GNU": (f"[[gnu::constructor]] {ONCE}", "the attribute `gnu :: constructor` is not supported"),
+    "spaced constructor of GNU": (f"[ /**/ [ unused, __gnu__ :: __constructor__ ]] {ONCE}", "__constructor__"),
+    "constructor by using": (f"[[using gnu: constructor]] {ONCE}", "`using gnu :"),
+    "constructor in digraphs": (f"<:<:gnu::constructor:>:> {ONCE}", "digraphs such as `<:`"),
+    "destructor": (f"__attribute__((destructor)) {ONCE}", "`destructor`"),
+    "ifunc": ('__attribute__((ifunc("f"))) void g();', "`ifunc`"),
+    "section": ('__attribute__((section(".init_array"))) constant int first = 1;', "`section`"),
+    "declspec": (f'__declspec(allocate(".init_array")) {ONCE}', "MSL has no declspec|must be"),
+    "assembly": ('void f() { asm("nop"); }', "MSL has no inline assembly"),
+    "assembly by macros": ('#define CAT(x, y) x##y\nvoid f() { CAT(as, m)("nop"); }', "MSL has no inline assembly"),
+    "a library function": ('extern "C" int getpid();', "MSL has no linkage specifications"),
+    "a directive by a macro": (
+        f'#ifndef MPSREF_STRICT\n#define HASH #\nHASH include "{SECRET}"\n#endif', "expands to a preprocessor dir",
+    ),
+    "a value computed at load": (f"{ONCE}\nconstant float first = once();", "requires a global constructor"),
+    "a value computed at load, out of the strict pass": (
+        f"#ifndef MPSREF_STRICT\n{ONCE}\nstatic float first = once();\n#endif", "requires a global constructor",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNSAFE_SOURCES)
+def test_sources_that_read_files_or_run_when_they_are_loaded(device, name):
+    before, message = UNSAFE_SOURCES[name]
+    with pytest.raises(CompileError, match=message) as caught:
+        device.kernel(kernel("out[i] = 1;", before=f"\n\n{before}\n"))
+    text = str(caught.value)
+    assert "root:" not in text, "no text of the file is in the message"
+    assert re.search(r"^<msl>:([4-9]|1\d):", text, re.MULTILINE), text
+
+
+def test_what_is_not_refused_with_them(device):
+    before = """
+    // #include "/etc/passwd" __has_include("/etc/passwd")
+    #if __has_include(<metal_math>) && !__has_include(<metal_tensor>) && !__has_include("metal_tensor.h")
+    #define VALUE 3
+    #endif
+    struct __attribute__((packed, aligned(4))) Packed { float a; };
+    __attribute__((always_inline)) inline float value() { return VALUE; }
+    [[clang::noinline]] float other() { return VALUE; }
+    """
+    body = """
+    float sum = 0; int index[2] = {1, 0};
+    #pragma unroll
+    for (int k = 0; k < 2; ++k) sum += value() + index[index[k]];
+    out[i] = sum + other() + (true ? ::exp(0.0f) : 0);
+    """
+    out = device.buffer(4 * 64)
+    device.kernel(kernel(body, before=before)).function("f")(1, out)
+    assert np.frombuffer(out, "f")[0] == 11
 
 
 def test_error_positions_are_those_of_the_source(device):

@@ -138,7 +138,7 @@ class Kernel:
         try:
             return Function(self._device, name, _link(self._native, name))
         except self._device._package.error as problem:
-            raise LaunchError(f"name={name!r}: no kernel function of that name in the source") from problem
+            raise LaunchError(f"name={shorten(name)}: no kernel function of that name in the source") from problem
 
 
 class Function:
@@ -181,6 +181,8 @@ def _exported(what: str, value: Any) -> NDArray[np.uint8]:
             f"{what} exports no memory: {shorten(value)}, of type {type(value).__name__}; "
             "pass scalars as NumPy scalars or in a structured array"
         ) from None
+    if "O" in view.format:
+        raise TypeError(f"{what} holds Python objects; pass an array of numbers")
     if not view.c_contiguous:
         raise LaunchError(f"{what} is not C-contiguous; use numpy.ascontiguousarray")
     if view.nbytes == 0:
@@ -191,14 +193,14 @@ def _exported(what: str, value: Any) -> NDArray[np.uint8]:
 def _whole(parameter: str, value: SupportsIndex, meaning: str, maximum: int) -> int:
     """Return a Python integer in [1, maximum]; the package reads NumPy integers as memory."""
     try:
-        if isinstance(value, bool):
+        if isinstance(value, (bool, np.bool_)):
             raise TypeError
         whole = index(value)
     except TypeError:
-        raise TypeError(f"{parameter} is a {meaning}, an integer; got {value!r}") from None
+        raise TypeError(f"{parameter} is a {meaning}, an integer; got {shorten(value)}") from None
     if not 1 <= whole <= maximum:
         raise LaunchError(
-            f"{parameter}={whole}: a {meaning} lies in [1, {maximum}]; handle empty problems without a launch"
+            f"{parameter}={shorten(whole)}: a {meaning} lies in [1, {maximum}]; handle empty problems without a launch"
         )
     return whole
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import zlib
 from ctypes import POINTER, byref, cast
+from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
 
 from .. import LaunchError
-from ..frontend.signature import Signature, bytes_of
+from ..frontend.signature import Signature, bytes_of, device_index, find_kernel, whole
 from ..frontend.toolchain import find
 from .flags import unavailable
 from .launcher import BufferRecord, FaultReport, LaunchRecord, Library, NativeLauncher, compile_source, launcher
@@ -132,8 +133,7 @@ class Kernel:
 
     def function(self, name: str, /) -> Function:
         """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
-        if name not in self._library.kernels:
-            raise LaunchError(f"no kernel {name!r} in this source; it has {', '.join(self._library.kernels)}")
+        find_kernel(name, self._library.kernels)
         return Function(self._device, self._library, name)
 
     def __str__(self) -> str:
@@ -173,8 +173,10 @@ class Device:
 
     def __init__(self, index: int = -1, /, *, check_order: bool = True, seed: int = 0) -> None:
         """Open the device; raise :class:`LaunchError` if there is no clang."""
-        if index not in (-1, 0):
-            raise LaunchError(f"index={index!r}: there is one device, 0")
+        device_index(index, 1)
+        if not isinstance(check_order, (bool, np.bool_)):
+            raise TypeError(f"check_order is of type {type(check_order).__name__}; it is True or False")
+        whole("seed", seed, "a seed")
         reason = unavailable()
         toolchain = find()
         if reason or toolchain is None:
@@ -200,16 +202,16 @@ class Device:
         A NumPy scalar, which has the buffer protocol and an integer value, is copied.
         """
         source = bytes_of(length_or_data)
-        nbytes = length_or_data.__index__() if source is None else source.nbytes
+        nbytes = source if isinstance(source, int) else source.nbytes
         if not 0 < nbytes < MAX_BYTES:
-            raise LaunchError(f"a buffer of {nbytes} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
+            raise LaunchError(f"a buffer of {shorten(nbytes)} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
         try:
             memory = HostMemory(self.runtime, nbytes)
         except MemoryError as error:
             raise LaunchError(str(error)) from None
         buffer = np.asarray(memory).view(Buffer)
         buffer.memory = memory
-        if source is not None:
+        if not isinstance(source, int):
             buffer[:] = source
         return buffer
 

@@ -17,7 +17,7 @@ LIBRARIES = ("-nostdlib",) if sys.platform == "linux" else ("-lm",)
 # The components of -ffast-math; the option itself links start-up code in some versions of clang that flushes subnormal
 # numbers to zero in the whole process.
 RUNNING_FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-w", "-Wno-error=reserved-user-defined-literal"),
+    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-Wno-everything", "-Werror=global-constructors"),
     *("-fno-math-errno", "-fno-signed-zeros", "-fno-trapping-math", "-fassociative-math", "-freciprocal-math"),
     *("-ffinite-math-only", "-fapprox-func", "-ffp-contract=fast", "-mrecip=none"),
     *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc", "-nostdinc++", "-nostdlib++"),

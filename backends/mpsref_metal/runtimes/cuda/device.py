@@ -7,13 +7,14 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from reprlib import repr as shorten
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import LaunchError
-from ..frontend.signature import Signature, bytes_of
+from ..frontend.signature import Signature, bytes_of, device_index, find_kernel
 from ..frontend.toolchain import find
 from . import driver
 from .array import CUDA, Array
@@ -126,8 +127,7 @@ class Kernel:
 
     def function(self, name: str, /) -> Function:
         """Return the kernel function of this name; raise :class:`LaunchError` if there is none."""
-        if name not in self._about:
-            raise LaunchError(f"no kernel {name!r} in this source; it has {', '.join(self._about)}")
+        find_kernel(name, self._about)
         if name not in self._functions:
             self._functions[name] = Function(self._device, name, self._loaded, self._about[name])
         return self._functions[name]
@@ -166,9 +166,7 @@ class Device:
         if reason or toolchain is None or library is None:
             raise LaunchError(reason)
         known = len(driver.core().Device.get_all_devices())
-        if index not in range(-1, known):
-            raise LaunchError(f"index={index!r}: this machine has the devices 0 to {known - 1}")
-        self.index = max(index, 0)
+        self.index = device_index(index, known)
         native = driver.core().Device(self.index)
         self.capability, self.name = tuple(native.compute_capability), native.name
         self.context = _contexts.setdefault(self.index, Context())
@@ -327,10 +325,10 @@ class Device:
         A NumPy scalar, which has the buffer protocol and an integer value, is copied.
         """
         source = bytes_of(length_or_data)
-        nbytes = length_or_data.__index__() if source is None else source.nbytes
+        nbytes = source if isinstance(source, int) else source.nbytes
         if not 0 < nbytes < MAX_BYTES:
-            raise LaunchError(f"a buffer of {nbytes} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
-        if source is not None:
+            raise LaunchError(f"a buffer of {shorten(nbytes)} bytes: legal sizes are 1 to {MAX_BYTES - 1} bytes")
+        if not isinstance(source, int):
             return self.array(source, read_only)
         made = self.empty((nbytes,), np.uint8)
         self.set_bytes(made, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .. import CompileError
 from .source import KernelSource, translate
-from .strict import NAME, check
+from .strict import NAME, check, check_expanded
 from .toolchain import Toolchain
 
 
@@ -33,6 +33,7 @@ def translated(
     status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}')
     if status:
         raise CompileError(text)
+    check_expanded(text)
     cpp, found = translate(text, entry)
     if not found:
         raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from reprlib import repr as shorten
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,26 +76,56 @@ class Signature(NamedTuple):
 
     def groups(self, count: Any, threads: int) -> int:
         """Return the number of threadgroups of ``threads`` threads that run ``count`` threads."""
-        try:
-            wanted = operator.index(count)
-        except TypeError:
-            raise TypeError(f"count={count!r}: the number of threads is an integer") from None
+        wanted = whole("count", count, "the number of threads")
         groups = -(-wanted // threads)
         if not 0 < groups * threads <= 2**32:
-            raise LaunchError(f"count={count}: the number of threads is 1 to 2**32 after rounding up to threadgroups")
+            raise LaunchError(
+                f"count={shorten(wanted)}: the number of threads is 1 to 2**32 after rounding up to threadgroups"
+            )
         return groups
 
 
-def bytes_of(argument: Any) -> NDArray[np.uint8] | None:
-    """Return the bytes of an object with the buffer protocol; None for an integer."""
+def whole(name: str, value: Any, meaning: str) -> int:
+    """Return an integer; raise ``TypeError`` for anything else, a bool too."""
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise TypeError(f"{name}={shorten(value)} of type {type(value).__name__}: {meaning} is an integer")
+
+
+def device_index(index: Any, known: int) -> int:
+    """Return the index of a device of this machine; -1 is the first."""
+    number = whole("index", index, "the index of a device")
+    if number not in range(-1, known):
+        devices = "there is one device, 0" if known == 1 else f"this machine has the devices 0 to {known - 1}"
+        raise LaunchError(f"index={shorten(number)}: {devices}")
+    return max(number, 0)
+
+
+def bytes_of(argument: Any) -> NDArray[np.uint8] | int:
+    """Return the bytes of an object with the buffer protocol, or the length that an integer is."""
     try:
         view = memoryview(argument)
-    except TypeError:
-        if hasattr(argument, "__index__"):
-            return None
+    except (TypeError, ValueError):  # ValueError: an array of a dtype that the protocol has no format of
+        if hasattr(type(argument), "__index__") and not isinstance(argument, (bool, np.ndarray)):
+            return whole("length", argument, "the length of a buffer")
         raise TypeError(
-            f"an argument is an object with the buffer protocol or the length of a new buffer, not {argument!r}"
+            "an argument is an object with the buffer protocol or the length of a new buffer, not "
+            f"{shorten(argument)} of type {type(argument).__name__}"
         ) from None
+    if "O" in view.format:
+        raise TypeError("the array holds Python objects; pass an array of numbers")
     if not view.c_contiguous:
         raise LaunchError("the array is not C-contiguous: pass numpy.ascontiguousarray(...)")
     return np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
+
+
+def find_kernel(name: Any, known: Mapping[str, Any]) -> Any:
+    """Return the entry of a kernel function in ``known``."""
+    if not isinstance(name, str):
+        raise TypeError(f"name is of type {type(name).__name__}; it is the name of a kernel function, a str")
+    if name not in known:
+        raise LaunchError(f"no kernel {shorten(name)} in this source; it has {', '.join(known)}")
+    return known[name]

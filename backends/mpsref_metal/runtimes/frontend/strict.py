@@ -7,6 +7,8 @@ implements the differences: constructs that C++ for OpenCL allows and MSL does n
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +23,27 @@ NAME = "<msl>"
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
 STANDARD = re.compile(r"\s*#include <metal_stdlib>")
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
-FORBIDDEN = {"goto": "MSL has no goto", "asm": "MSL has no inline assembly", "__asm__": "MSL has no inline assembly"}
+FORBIDDEN = {
+    "goto": "MSL has no goto",
+    **dict.fromkeys(("asm", "__asm", "__asm__"), "MSL has no inline assembly"),
+    **dict.fromkeys(("__declspec", "_declspec"), "MSL has no declspec"),
+}
+ATTRIBUTES = frozenset(
+    """aligned always_inline cold const deprecated ext_vector_type fallthrough flatten hot likely maybe_unused may_alias
+    no_unique_address nodiscard noinline nonnull noreturn opencl_unroll_hint overloadable packed pure returns_nonnull
+    unlikely unused vector_size warn_unused_result""".split()  # noqa: SIM905
+)
+"""Attributes of clang that a source may have; others place code and data, run functions, or name symbols."""
+PRAGMAS = re.compile(r"(unroll|nounroll|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp|diagnostic))\b")
+DIGRAPHS = ("<:", ":>", "<%", "%>", "%:")
+HAS_FILE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|\b__has_(?:include|include_next|embed)\s*\(\s*["<](?P<name>[^">\n]*)""", re.DOTALL
+)
+OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)")
+"""Names of files that are not those of headers of Metal: absolute ones, and those that leave a folder."""
+MARKER = re.compile(r'# (\d+) "')
+DIRECTIVE = re.compile(r"[ \t]*(?:#|%:|\?\?=)[ \t]*")
+SPLICE = re.compile(r"\\[ \t]*\n")
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
@@ -30,7 +52,7 @@ def check(toolchain: Toolchain, source: str) -> None:
     # Code before the inclusion of the library must not use it.
     status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', STANDARD.match(source) is not None)
     found = diagnostics(text) if status else []
-    found += forbidden(source)
+    found += [*outside(source), *forbidden(source)]
     if found:
         raise CompileError("\n".join(found))
     if status and not text:
@@ -58,6 +80,9 @@ def msl_words(line: str) -> str:
         line = re.sub(rf"\b{opencl}\b", metal, line)
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
+    line = re.sub(
+        r"'([^']*)' file not found", r"'\1' file not found: a source includes the headers of Metal alone", line
+    )
     return re.sub(r"\b__(private|generic) ?", "", line).replace("C++ for OpenCL", "MSL")
 
 
@@ -76,6 +101,71 @@ def forbidden(source: str) -> list[str]:
         text = f"a {kind} type must have an explicit address space qualifier: device, constant, threadgroup or thread"
         found.append(diagnostic(source, mark, text))
     return found
+
+
+def outside(source: str) -> Iterator[str]:
+    """Yield diagnostics for the files outside of the headers of Metal whose existence a source tests."""
+    parts = SPLICE.split(source)
+    ends = list(itertools.accumulate(map(len, parts)))
+    joined = "".join(parts)
+    for match in HAS_FILE.finditer(joined):
+        if match["name"] is not None and OUTSIDE.match(match["name"]):
+            line = 1 + joined.count("\n", 0, match.start()) + bisect.bisect_right(ends, match.start())
+            yield f"{NAME}:{line}: error: {match['name']!r} is not a header of Metal; a source tests for those alone"
+
+
+def check_expanded(text: str) -> None:
+    """Raise :class:`CompileError` for constructs of a preprocessed source that macros may hide, or that run early.
+
+    Attributes such as ``constructor`` and ``section``, linkage specifications, pragmas that apply attributes or name
+    files, directives that a macro expands to, digraphs, and inline assembly.
+    """
+    found = []
+    line = 0
+    for row in text.split("\n"):
+        start = DIRECTIVE.match(row)
+        if marker := MARKER.match(row):
+            line = int(marker[1]) - 1
+        elif start and not row.startswith("#pragma "):
+            found.append(f"{NAME}:{line}: error: a macro expands to a preprocessor directive")
+        elif start and not PRAGMAS.match(row, len("#pragma ")):
+            found.append(f"{NAME}:{line}: error: `{row.strip()}` is not supported")
+        line += 1
+    for word, message in _early(tuple(tokens(text))):
+        found.append(f"{NAME}:{_line(text, word.at)}: error: {message}")
+    if found:
+        raise CompileError("\n".join(found))
+
+
+def _line(text: str, at: int) -> int:
+    """Return the line of the source at a position of the preprocessed text."""
+    line = 0
+    for row in text[:at].split("\n"):
+        marker = MARKER.match(row)
+        line = int(marker[1]) - 1 if marker else line
+        line += 1
+    return line - 1
+
+
+def _early(words: tuple[Token, ...]) -> Iterator[tuple[Token, str]]:
+    """Yield tokens with a message for attributes, linkage, digraphs and assembly."""
+    for i, word in enumerate(words):
+        following = words[i + 1] if i + 1 < len(words) else Token("", 0, False)
+        if word.text in FORBIDDEN:
+            yield word, FORBIDDEN[word.text]
+        elif word.text in ("__attribute__", "__attribute"):
+            for part in split(words[i + 3 : closing(words, i + 1) - 1]):
+                if part[0].text.strip("_") not in ATTRIBUTES:
+                    yield word, f"the attribute `{part[0].text}` is not supported"
+        elif word.text == following.text == "[":
+            for part in split(words[i + 2 : closing(words, i) - 1]):
+                texts = [one.text for one in part]
+                if texts[0] == "using" or (texts[1:2] == ["::"] and texts[2].strip("_") not in ATTRIBUTES):
+                    yield word, f"the attribute `{' '.join(texts[:3])}` is not supported"
+        elif word.text == "extern" and following.text.startswith('"'):
+            yield word, "MSL has no linkage specifications"
+        elif word.text + following.text in DIGRAPHS and following.at == word.at + 1:
+            yield word, f"digraphs such as `{word.text}{following.text}` are not supported"
 
 
 def diagnostic(source: str, word: Token, message: str) -> str:

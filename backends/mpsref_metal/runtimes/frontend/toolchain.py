@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -73,15 +74,16 @@ class Toolchain:
 
     def preprocess(self, source: str) -> tuple[int, str]:
         """Expand the macros of a source, without the headers of Metal; return the status and the text."""
-        return self._run([*self.front, *PREPROCESS_FLAGS, "-"], source)
+        return self._run([*self.front, *PREPROCESS_FLAGS, *headers_alone(), "-"], source)
 
     def check(self, source: str, uses_library: bool) -> tuple[int, str]:
         """Parse a source after the headers in the strict pass; return the status and the diagnostics."""
         if uses_library:
             command = (*self.front, *STRICT_FLAGS, "-emit-pch", "-fno-pch-timestamp")
-            include = "-include-pch", str(self.parsed_headers(command, self.fingerprint()))
+            parsed = self.parsed_headers(command, self.fingerprint())
+            include = *headers_alone(parsed), "-include-pch", str(parsed)
         else:
-            include = "-include", str(SHIM / "mpsref" / "prelude.h")
+            include = *headers_alone(), "-include", str(SHIM / "mpsref" / "prelude.h")
         return self._run([*self.front, *STRICT_FLAGS, "-fsyntax-only", *include, "-"], source)
 
     def _run(self, command: list[str], text: str) -> tuple[int, str]:
@@ -89,6 +91,27 @@ class Toolchain:
         environment = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch} | os.environ
         done = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, check=False)
         return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+
+
+def headers_alone(*files: Path) -> tuple[str, str]:
+    """Return the option that limits the files that clang finds to the headers of the shim, and to ``files``."""
+    folders: dict[Path, list[Path]] = {}
+    for path in [*sorted(path for path in SHIM.rglob("*") if path.is_file()), *files]:
+        folders.setdefault(path.parent, []).append(path)
+    roots = [
+        {
+            "type": "directory",
+            "name": str(folder),
+            "contents": [{"type": "file", "name": path.name, "external-contents": str(path)} for path in contents],
+        }
+        for folder, contents in folders.items()
+    ]
+    text = json.dumps({"version": 0, "fallthrough": False, "roots": roots})  # YAML, too
+
+    def build(output: Path) -> None:
+        output.write_text(text)
+
+    return "-ivfsoverlay", str(cache.fetch(cache.key("file system", text), build, ".yaml")[0])
 
 
 def find() -> Toolchain | None:
