@@ -90,7 +90,19 @@ def report(trainer: Trainer) -> dict[str, object]:
 
 
 def draw(trainer: Trainer, path: Path) -> None:
-    """Plot the loss of each step and the accuracy after each epoch; the suffix of ``path`` selects the format."""
+    """Plot the loss of each step and the accuracy after each epoch.
+
+    Parameters
+    ----------
+    trainer : Trainer
+    path : Path
+        The file to write; the suffix selects the format.
+
+    Raises
+    ------
+    UnsupportedError
+        If matplotlib is not installed.
+    """
     figure = _figure()(figsize=(7, 4), layout="constrained")
     left = figure.subplots()
     steps = range(1, len(trainer.losses) + 1)

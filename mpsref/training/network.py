@@ -102,11 +102,18 @@ def normalization(channels: int) -> TrainableNormalization:
 
 
 class JointOptimizer:
-    """One optimizer for the parameters of several data sources, which are kept in one vector.
+    """One optimizer for the parameters of several data sources, which are stored in one vector.
 
-    A graph passes the gradients of each data source on as soon as they are computed, and reads the new parameters when
-    the run ends. After the last gradients one step updates all parameters. The update is elementwise, so it equals
-    that of one optimizer per data source; and a run that fails leaves the parameters unchanged.
+    A graph passes the gradients of each data source as soon as they are computed. After the last gradients, one step
+    updates all parameters, and the graph reads them at the end of the run. The update is elementwise, so it equals the
+    updates of one optimizer per data source. A run that fails leaves the parameters unchanged.
+
+    Parameters
+    ----------
+    optimizer : MPSNNOptimizer
+        Computes the step.
+    sources : sequence of Trainable
+        The data sources, whose attribute ``joint`` is set to this object.
     """
 
     def __init__(self, optimizer: MPSNNOptimizer, sources: Sequence[Trainable]) -> None:
@@ -224,7 +231,16 @@ class Network:
         return float(result.loss["loss"].sum(dtype=np.float64)) / self.loss_weight
 
     def scores(self, images: Array) -> Array:
-        """Return the logits (N, 10) of images, with the current weights of the data sources."""
+        """Return the logits of images with the current weights of the data sources.
+
+        Parameters
+        ----------
+        images : ndarray of shape (N, 8, 8, 1)
+
+        Returns
+        -------
+        ndarray of shape (N, 10)
+        """
         self.inference.reload_from_data_sources()
         result = self.inference.run([images]).image
         assert result is not None

@@ -117,7 +117,18 @@ class Trainer:
         return (order[k : k + self.settings.batch] for k in range(0, len(order), self.settings.batch))
 
     def epoch(self, step: Callable[[], None] = lambda: None) -> Epoch:
-        """Train on each image once and measure the accuracy; call ``step`` after each batch."""
+        """Train on each image once and measure the accuracy.
+
+        Parameters
+        ----------
+        step : callable, optional
+            Called after each batch, for progress.
+
+        Returns
+        -------
+        Epoch
+            The results, which are also appended to ``history``.
+        """
         start, total = time.perf_counter(), 0.0
         labels = self.learn.one_hot()
         before = len(self.history) * self.steps
@@ -139,7 +150,13 @@ class Trainer:
         return float(np.mean(scores.argmax(axis=1) == self.held_out.digits))
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint; an interruption leaves the previous file in place."""
+        """Write a checkpoint; an interruption does not damage a previous file.
+
+        Parameters
+        ----------
+        path : Path
+            The file to write or replace.
+        """
         header = {
             "settings": asdict(self.settings),
             "history": [asdict(epoch) for epoch in self.history],
@@ -155,7 +172,24 @@ class Trainer:
 
     @classmethod
     def resume(cls, path: Path, backend: str | Backend | None = None) -> Trainer:
-        """Return the run of a checkpoint; raise ``ValueError`` if the file is missing or damaged."""
+        """Continue the run of a checkpoint, with the same results as a run without interruption.
+
+        Parameters
+        ----------
+        path : Path
+            A file written by :meth:`save`.
+        backend : str, Backend or None
+            Runs the kernels and the optimizer.
+
+        Returns
+        -------
+        Trainer
+
+        Raises
+        ------
+        ValueError
+            If the file is missing or damaged.
+        """
         header, arrays = checkpoint.read(path)
         with checkpoint.reading(path):
             trainer = cls(Settings(**header["settings"]), backend)

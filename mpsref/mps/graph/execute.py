@@ -98,7 +98,7 @@ class Execution:
                 if state in self.labels:
                     own["labels"] = self.labels[state]
                     shape = self.shapes.sources[step.node][0]
-                    step.compiled.check_labels(self.labels[state], shape)  # type: ignore[attr-defined]
+                    step.compiled.check_labels(self.labels[state], shape)
             self.states[step.node] = own
         self.replacements: list[Callable[[], None]] = []
         self.live = self.peak = sum(value.nbytes for value in self.values.values())

@@ -113,10 +113,10 @@ class MPSNNGraph:
         destination_image_allocator: Allocator | None = None,
         output_state_is_temporary: bool = False,
     ) -> None:
-        is_list = isinstance(result_images, Sequence)
-        wanted = list(result_images) if is_list else [image_node("result_images", result_images)]  # type: ignore[arg-type]
-        for k, image in enumerate(wanted):
-            image_node(f"result_images[{k}]", image)
+        if isinstance(result_images, Sequence):
+            wanted = [image_node(f"result_images[{k}]", image) for k, image in enumerate(result_images)]
+        else:
+            wanted = [image_node("result_images", result_images)]
         if not wanted:
             raise GraphError("result_images is empty; pass the result_image of at least one node")
         self.backend = registry.get_backend(backend)

@@ -546,6 +546,9 @@ class MPSNNFilterNode(Node, abc.ABC):
         """Return the operations of a step, which the graph checks when it is compiled."""
         return () if self.spec_class is None else [Operation(self.spec_class, name) for name in self._methods(step)]
 
+    def check_labels(self, labels: Any, shape: Shape) -> None:
+        """Check the value of an input state for a source of ``shape``; only loss nodes have input states."""
+
     @abc.abstractmethod
     def _bind(self, shapes: Sequence[Shape], parameters: Any, states: Sequence[BoundState]) -> Bound:
         """Return function and result shape for sources of these shapes; ``ShapeError`` for illegal shapes.
@@ -729,7 +732,8 @@ class FunctionNode(MPSNNFilterNode):
         return Bound(function, function.problems["forward"](function, shapes[0]).result_shapes[0])
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        return call.spec.forward(images[0], backend=call.backend)  # type: ignore[no-any-return]
+        result: Array = call.spec.forward(images[0], backend=call.backend)
+        return result
 
 
 class FunctionGradientNode(MPSNNGradientFilterNode):
@@ -743,4 +747,5 @@ class FunctionGradientNode(MPSNNGradientFilterNode):
     def _compute(self, call: Call, *images: Array) -> Array:
         g, *x = images
         source = x[0] if self.reads_pixels else call.forward_shapes[0]
-        return (self.function or call.spec).gradient(g, source, backend=call.backend)  # type: ignore[no-any-return]
+        result: Array = (self.function or call.spec).gradient(g, source, backend=call.backend)
+        return result
