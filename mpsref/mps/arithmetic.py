@@ -97,11 +97,11 @@ def forward_offset(name: str, value: object) -> MPSOffset:
     return offset
 
 
-class ClampEnd(Property[float]):
-    """One end of a clamp, which may be infinite and must not pass the other."""
+class ClampBound(Property[float]):
+    """One bound of a clamp, which may be infinite."""
 
     def accepted(self, instance: object, value: object) -> float:
-        """Check that the lower bound stays below the upper one."""
+        """Check a number or an infinity; ``ValueError`` if the lower bound is above the upper one."""
         bound = float(value) if value in (math.inf, -math.inf) else number(self.name, value)
         ends = {name: vars(instance).get(name) for name in ("minimum_value", "maximum_value")} | {self.name: bound}
         low, high = ends["minimum_value"], ends["maximum_value"]
@@ -119,15 +119,15 @@ class _Scaled:
     primary_scale = Property(number, 1.0, "The factor of the primary image.")
     secondary_scale = Property(number, 1.0, "The factor of the secondary image.")
     bias = Property(number, 0.0, "The number that is added.")
-    minimum_value = ClampEnd(number, -math.inf, "The smallest result.")
-    maximum_value = ClampEnd(number, math.inf, "The largest result.")
+    minimum_value = ClampBound(number, -math.inf, "The smallest result.")
+    maximum_value = ClampBound(number, math.inf, "The largest result.")
     secondary_stride_in_pixels_x = Property(stride, 1, "0 repeats one secondary column.")
     secondary_stride_in_pixels_y = Property(stride, 1, "0 repeats one secondary row.")
     secondary_stride_in_feature_channels = Property(stride, 1, "0 repeats one secondary channel.")
 
     @property
     def _finishes(self) -> bool:
-        """Whether a bias is added, or the clamp has an end."""
+        """Whether a bias is added or the result is clamped."""
         return (self.bias, self.minimum_value, self.maximum_value) != (0.0, -math.inf, math.inf)
 
 
@@ -512,7 +512,7 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
     Parameters
     ----------
     left, right : MPSNNImageNode
-        The primary and the secondary image; a list of both in place of ``left`` is the same.
+        The primary and the secondary image. ``left`` may also be a list of both.
     **properties
         Initial values of other properties, by name.
     """

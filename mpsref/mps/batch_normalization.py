@@ -178,8 +178,8 @@ class BatchNormalizationBuffers(NamedTuple):
 class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     """Statistics and gradient sums of one batch. Made by ``MPSCNNBatchNormalization.result_state_for_source_image``.
 
-    Values that kernels write are read after :meth:`synchronize`; before the first of them, and after :meth:`reset`,
-    everything can be read [choice].
+    The host reads values that kernels write after :meth:`synchronize`. A new state, and one after :meth:`reset`, can be
+    read without it [choice].
     """
 
     __eq__ = object.__eq__  # two states of one kernel hold different sums
@@ -197,9 +197,9 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         return self._kernel
 
     def reset(self) -> None:
-        """Discard everything that kernels have added, as in a new state."""
+        """Discard statistics and sums, as in a new state."""
         self._statistics: BatchStatistics | None = None
-        self._variance: Array | None = None  # of these statistics, at first use
+        self._variance: Array | None = None  # of the statistics, computed at first use
         self._sums: BatchGradientSums | None = None
         self._statistics_used = self._sums_used = False
         self._readable_version = self._version
@@ -208,50 +208,50 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
 
     @property
     def gamma(self) -> Array:
-        """The present scale of the kernel, (C,); ones where its data source has none."""
+        """The current scale of the kernel, (C,); ones where its data source has none."""
         return self._kernel.scale[0]
 
     @property
     def beta(self) -> Array:
-        """The present shift of the kernel, (C,); zeros where its data source has none."""
+        """The current shift of the kernel, (C,); zeros where its data source has none."""
         return self._kernel.scale[1]
 
     @property
     def mean(self) -> Array | None:
-        """The mean of the batch so far, or before the first pixel that of the kernel, which may be ``None``.
+        """The mean of the batch so far, before the first pixel that of the kernel, which may be ``None``.
 
-        Raises ``NotSynchronizedError`` until the values of kernels are synchronized; so do all that follow.
+        Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a kernel has written the state.
         """
         self.check_readable("mean")
         return self._device().mean
 
     @property
     def variance(self) -> Array | None:
-        """The biased variance of the batch so far, or before the first pixel that of the kernel."""
+        """The biased variance of the batch so far, before the first pixel that of the kernel; errors as ``mean``."""
         self.check_readable("variance")
         return self._device().variance
 
     @property
     def gradient_for_gamma(self) -> Array | None:
-        """dL/dgamma, the sum over the pixels so far; ``None`` before the first of them."""
+        """dL/dgamma, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``."""
         self.check_readable("gradient_for_gamma")
         return self._device().gradient_for_gamma
 
     @property
     def gradient_for_beta(self) -> Array | None:
-        """dL/dbeta, the sum over the pixels so far; ``None`` before the first of them."""
+        """dL/dbeta, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``."""
         self.check_readable("gradient_for_beta")
         return self._device().gradient_for_beta
 
     @property
     def gradient_for_mean(self) -> Array | None:
-        """dL/dmean, with mean and variance taken as independent inputs; no accessor of Apple's [math]."""
+        """dL/dmean, for mean and variance as independent inputs; not in MPS [math]. Errors as ``mean``."""
         self.check_readable("gradient_for_mean")
         return None if self._sums is None else read_only(-self.gamma * self._root() * self._sums.dbeta)
 
     @property
     def gradient_for_variance(self) -> Array | None:
-        """dL/dvariance, with mean and variance taken as independent inputs; no accessor of Apple's [math]."""
+        """dL/dvariance, for mean and variance as independent inputs; not in MPS [math]. Errors as ``mean``."""
         self.check_readable("gradient_for_variance")
         return None if self._sums is None else read_only(-0.5 * self.gamma * self._root() ** 2 * self._sums.dgamma)
 
@@ -276,7 +276,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
 
     @property
     def count(self) -> int:
-        """The number of pixels that the statistics are of; 0 if those of the kernel are used."""
+        """The number of pixels in the statistics; 0 if those of the kernel are used."""
         return 0 if self._statistics is None else self._statistics.n
 
     def batch_so_far(self) -> BatchStatistics | None:
@@ -446,7 +446,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     Parameters
     ----------
     data_source : MPSCNNBatchNormalizationDataSource
-        Where the vectors come from.
+        The source of the vectors.
     fused_neuron_descriptor : MPSNNNeuronDescriptor, optional
         The neuron that follows.
     backend : str or Backend, optional
@@ -498,7 +498,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``True``: one state serves all images of a batch. Source: [doc]."""
+        """``True``: there is one state for all images of a batch. Source: [doc]."""
         return True
 
     # --- encodes ---
@@ -519,7 +519,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         Parameters
         ----------
         source_image : array_like (N, H, W, C), images, or list of arrays
-            The images. A list of arrays gives a list.
+            The images. For a list of arrays the result is a list.
         destination_image : ndarray, images, or list of arrays, optional
             It is overwritten, and must have the shape of the source.
         batch_normalization_state : MPSCNNBatchNormalizationState, optional
@@ -626,7 +626,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     # --- reloads ---
 
     def reload_mean_and_variance_from_data_source(self) -> None:
-        """Load mean and variance again, for all later encodes; after an error the old ones stay."""
+        """Load mean and variance again, for all later encodes. No error changes them."""
         new = self._reloaded(self.data_source)
         self._replace(mean=new.mean, variance=new.variance)
 
@@ -640,7 +640,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         self._replace(mean=mean, variance=variance)
 
     def reload_data_source(self, data_source: MPSCNNBatchNormalizationDataSource) -> None:
-        """Replace the data source and load its vectors; epsilon stays. Deprecated by Apple [doc]."""
+        """Replace the data source and load its vectors, but not epsilon. Deprecated by Apple [doc]."""
         self._reload_data_source(data_source)
 
     # --- archives ---

@@ -1,4 +1,4 @@
-"""The gradient of batch normalization with Apple's names, and the nodes: sums over the batch come before gradients.
+"""The gradient of batch normalization with Apple's names, from sums over the batch; and the nodes of graphs.
 
 >>> import numpy as np
 >>> from mpsref.mps.batch_normalization import MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatistics
@@ -207,8 +207,8 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
         Parameters
         ----------
         source_gradient, source_image : array_like (N, H, W, C), images, or list of arrays
-            The gradient of the forward result, and the images of the forward pass, of equal shapes. Lists of arrays
-            give a list.
+            The gradient of the forward result, and the images of the forward pass, of equal shapes. For lists of arrays
+            the result is a list.
         batch_normalization_state : MPSCNNBatchNormalizationState
             The state of the batch, with sums over all of its pixels. Without statistics of a batch, mean and variance
             are constants, those of the forward kernel, and no sums are needed.
@@ -316,12 +316,12 @@ class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
 
     def _compute(self, call: Call, *images: Array) -> Array | None:
         g, x = images
-        spec, known = call.spec, call.parameters
+        spec, parameters = call.spec, call.parameters
         statistics = call.state.get("statistics")
-        mean, variance = known["mean"], known["variance"]
+        mean, variance = parameters["mean"], parameters["variance"]
         if statistics is not None:
             mean, variance = statistics.mean, call.state["variance"]
-        scale = known["gamma"], known["beta"]
+        scale = parameters["gamma"], parameters["beta"]
         sums = None
         if statistics is not None or call.trains:
             sums = spec.statistics_gradient(g, x, mean, variance, *scale, backend=call.backend)
@@ -358,8 +358,8 @@ class MPSCNNBatchNormalizationNode(NormalizationNode):
         return self.flags is MPSCNNBatchNormalizationFlags.Always
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        spec, known, x = call.spec, call.parameters, images[0]
-        mean, variance = known["mean"], known["variance"]
+        spec, parameters, x = call.spec, call.parameters, images[0]
+        mean, variance = parameters["mean"], parameters["variance"]
         if self._uses_batch(call.trains):
             statistics = spec.statistics(x, backend=call.backend)
             mean, variance = statistics.mean, statistics.variance
@@ -369,4 +369,4 @@ class MPSCNNBatchNormalizationNode(NormalizationNode):
                 f"{self.name}: the data source has no mean and variance, which inference needs; let it return those of "
                 'training, or set flags to "always"'
             )
-        return spec.forward(x, mean, variance, known["gamma"], known["beta"], backend=call.backend)  # type: ignore[no-any-return]
+        return spec.forward(x, mean, variance, parameters["gamma"], parameters["beta"], backend=call.backend)  # type: ignore[no-any-return]

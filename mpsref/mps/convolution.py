@@ -238,8 +238,8 @@ class WeightParameters(NodeParameters):
 
     def state(self, step_state: Mapping[str, Any]) -> MPSCNNConvolutionGradientState:
         """Return a synchronized state with the gradients of one run."""
-        known = self.record(step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
-        state = self.kernel.state_class(known)
+        record = self.record(step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
+        state = self.kernel.state_class(record)
         if "gradients" in step_state:
             dw, db = step_state["gradients"]
             state.accumulate(dw, db, dw.dtype)
@@ -253,8 +253,8 @@ class WeightParameters(NodeParameters):
 
         def change() -> None:
             loaded = self.kernel._loaded
-            known = {"weights": loaded.weights} | ({} if loaded.biases is None else {"biases": loaded.biases})
-            self.kernel._replace(**self._joint_result(later(), known))
+            current = {"weights": loaded.weights} | ({} if loaded.biases is None else {"biases": loaded.biases})
+            self.kernel._replace(**self._joint_result(later(), current))
 
         return change
 
@@ -317,7 +317,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         return forward.data_source if self._weights is None else self._weights
 
     def _parameters(self, forward: NodeParameters) -> NodeParameters:
-        """Return the weights of the forward node, or those of a data source of its own."""
+        """Return the weights of the forward node, or of the node's own data source."""
         if self._weights is None:
             return forward
         node = self.forward

@@ -88,7 +88,7 @@ class ArrayConvolutionDataSource(SecureCoding):
     biases : array_like, optional
         One for each output channel.
     kernel_weights_data_type : {"float32", "float16"}
-        The type that kernels round the weights to; float32 leaves them unrounded.
+        The type that kernels round the weights to; with float32 they are not rounded.
     label : str, optional
         The name of the layer.
 
@@ -119,7 +119,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         """The biases, float32, or ``None``."""
 
     def load(self) -> bool:
-        """Return ``True``: the arrays are always there."""
+        """Return ``True``: there is nothing to load."""
         return True
 
     def data_type(self) -> str:
@@ -147,10 +147,10 @@ class ArrayConvolutionDataSource(SecureCoding):
         return self._label
 
     def purge(self) -> None:
-        """Do nothing: the arrays stay."""
+        """Do nothing."""
 
     def copy(self) -> Self:
-        """Return a data source of equal arrays and an equal descriptor; nothing is shared."""
+        """Return a data source with copies of the arrays and of the descriptor."""
         arrays = self.weights_array, self.biases_array
         return type(self)(self._descriptor.copy(), *arrays, self._kernel_weights_data_type, self._label)
 
@@ -197,7 +197,7 @@ class LoadedWeights:
     """The weights of a kernel, decoded, folded and rounded; the arrays are read-only."""
 
     descriptor: MPSCNNConvolutionDescriptor
-    """A copy of its own."""
+    """A copy of that of the data source."""
     weights: Array
     """In the shape of the layout; float32 (float64 after an update in float64)."""
     biases: Array | None

@@ -166,7 +166,7 @@ def _vector(name: str, values: ArrayLike) -> tuple[float, ...]:
 
 
 def _fusible(name: str, value: object) -> MPSNNNeuronDescriptor:
-    """Check a fused neuron: any but PReLU, whose slopes have a setter of their own. Source: [doc]."""
+    """Check a fused neuron: any type except PReLU, which ``set_neuron_to_prelu`` sets. Source: [doc]."""
     if value is None:
         return MPSNNNeuronDescriptor(MPSCNNNeuronType.NONE)
     fused = neuron_descriptor(name, value)
@@ -206,7 +206,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
     Raises
     ------
     TypeError, ValueError
-        For a value that is no integer, and for one that is too small.
+        For a value that is not an integer, or too small.
     """
 
     kind: ClassVar[str] = "regular"
@@ -361,7 +361,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
 
 @secure_coding(version=1)
 class MPSCNNDepthWiseConvolutionDescriptor(MPSCNNConvolutionDescriptor):
-    """A convolution of each source channel by itself, with ``channel_multiplier`` filters for each.
+    """A convolution of each source channel with ``channel_multiplier`` filters.
 
     Result channel ``k * channel_multiplier + q`` is source channel k convolved with its filter q [doc]. Apple's kernels
     support a multiplier of 1 only [doc]; here it can be any [choice].

@@ -88,7 +88,7 @@ class WeightedKernel(ImageKernel):
         If ``load`` of the data source fails.
     """
 
-    data_source = Property(lambda _, value: value, None, "Where the weights come from.", read_only=True)
+    data_source = Property(lambda _, value: value, None, "The source of the weights.", read_only=True)
     _loaded: LoadedWeights
 
     def __init__(
@@ -375,7 +375,7 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``True``: one state serves all images of a batch. Source: [doc]."""
+        """``True``: there is one state for all images of a batch. Source: [doc]."""
         return True
 
     @property

@@ -116,14 +116,14 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 
     state_class = MPSCNNConvolutionTransposeGradientState
 
-    kernel_offset_x = Property(integer, 0, "Where the kernel lies over the zero-inserted source, in x.")
-    kernel_offset_y = Property(integer, 0, "Where the kernel lies over the zero-inserted source, in y.")
+    kernel_offset_x = Property(integer, 0, "Position of the kernel on the zero-inserted source, in x.")
+    kernel_offset_y = Property(integer, 0, "Position of the kernel on the zero-inserted source, in y.")
     edge_mode = Property(
         lambda name, value: types.edge_mode(name, value, legal=(MPSImageEdgeMode.Zero,)),
         MPSImageEdgeMode.Zero,
-        "What is read outside the source: 0.",
+        "The values outside the source: ``Zero``.",
     )
-    is_backwards = Property(lambda _, value: bool(value), True, "It is a reverse filter.", read_only=True)
+    is_backwards = Property(lambda _, value: bool(value), True, "``True``: it is a reverse filter.", read_only=True)
 
     def encode(
         self,

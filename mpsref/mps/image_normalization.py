@@ -154,7 +154,7 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
             self._batch.synchronize(command_buffer)
 
     def write(self, dgamma: Array, dbeta: Array) -> None:
-        """Replace the gradients."""
+        """Store the gradients of a gradient kernel."""
         self._gradients = read_only(dgamma), read_only(dbeta)
         self.written()
 
@@ -201,7 +201,7 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``False``: each image has a state of its own [doc]; one object stands for all of them [choice]."""
+        """``False``: each image has its own state [doc]; here one object has the states of all images [choice]."""
         return False
 
     def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
@@ -328,7 +328,7 @@ class MPSCNNInstanceNormalization(ImageNormalizationKernel):
         return InstanceNormalizationDataSource(loaded.channels, loaded.gamma, loaded.beta, loaded.epsilon)
 
     def reload_data_source(self, data_source: MPSCNNInstanceNormalizationDataSource) -> None:
-        """Replace the data source and load gamma and beta; epsilon stays. Deprecated by Apple [doc].
+        """Replace the data source and load gamma and beta, but not epsilon. Deprecated by Apple [doc].
 
         Raises ``ShapeError`` for another number of channels, and keeps the old data source.
         """
@@ -422,8 +422,8 @@ class _Node(NormalizationNode):
     parameters_class = _Parameters
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        known = call.parameters
-        return call.spec.forward(images[0], known["gamma"], known["beta"], backend=call.backend)  # type: ignore[no-any-return]
+        parameters = call.parameters
+        return call.spec.forward(images[0], parameters["gamma"], parameters["beta"], backend=call.backend)  # type: ignore[no-any-return]
 
 
 class MPSCNNInstanceNormalizationNode(_Node):

@@ -366,7 +366,7 @@ def _image(name: str, value: ImageLike | MPSCNNLossDataDescriptor) -> ImageLike:
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-class _Truth(NamedTuple):
+class _Targets(NamedTuple):
     """Labels and weights of an encode."""
 
     labels: Array
@@ -380,7 +380,7 @@ class _LossKernel(ImageKernel):
     loss_descriptor = Property(
         _copied, MPSCNNLossDescriptor(0, 0), "Type, reduction and parameters, a copy.", read_only=True
     )
-    _truth: _Truth
+    _targets: _Targets
 
     def __init__(
         self, loss_descriptor: MPSCNNLossDescriptor, *, backend: str | Backend | None = None, **properties: Any
@@ -486,16 +486,16 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
         with Encoding(self, command_buffer):
             t, weights = labels.device_read()
             loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
-            self._truth = _Truth(t, weights, False)
+            self._targets = _Targets(t, weights, False)
             result = self._encode((source,), destination_image, None, False, None, command_buffer)
-            del self._truth
+            del self._targets
             labels.device_write(loss)
             return result
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, _) = inputs, self._truth
+        (y,), (t, weights, _) = inputs, self._targets
         require_whole(self, self.destination_name, region, y.shape)
         self.function.gradient(None, y, t, weights, out=destination[region], backend=self.backend)
 
@@ -539,9 +539,9 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         source = image_arguments.source("source_image", source_image)
         require_defaults(self, *IMAGE)
         with Encoding(self, command_buffer):
-            self._truth = _truth(labels, weights, validate)
+            self._targets = _targets(labels, weights, validate)
             result = self._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
-            del self._truth
+            del self._targets
             return result
 
     encode_batch = encode  # type: ignore[assignment]  # as above
@@ -554,7 +554,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         return 1 if self.reduction_type is not MPSCNNReductionType.NONE else super()._channels_written(read)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (y,), (t, weights, validate) = inputs, self._truth
+        (y,), (t, weights, validate) = inputs, self._targets
         function = self.function
         require_whole(self, self.destination_name, region, function.loss_shape(y.shape))
         function.forward(y, t, weights, validate=validate, out=destination[region], backend=self.backend)
@@ -623,8 +623,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             if state is not None:
                 for name in NUMBERS:
                     setattr(self, name, state.record.extras[name])
-            self._truth = _truth(labels, weights, validate)
-            like = self._truth.labels if self.compute_label_gradients else sources[1].array
+            self._targets = _targets(labels, weights, validate)
+            like = self._targets.labels if self.compute_label_gradients else sources[1].array
             given, shape = None, like.shape
             if destination_gradient is not None:
                 given = image_arguments.destination(self.destination_name, destination_gradient, sources)
@@ -632,24 +632,24 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
                 if shape != like.shape:
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
             array, _ = self._run(sources, Destination(given, shape, sources[0].array.dtype))
-            del self._truth
+            del self._targets
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
 
     def _channels_written(self, read: Sequence[slice]) -> int:
-        return self._truth.labels.shape[3] if self.compute_label_gradients else super()._channels_written(read[1:])
+        return self._targets.labels.shape[3] if self.compute_label_gradients else super()._channels_written(read[1:])
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        (g, y), (t, weights, validate) = inputs, self._truth
+        (g, y), (t, weights, validate) = inputs, self._targets
         function = self.function
         run = function.gradient_labels if self.compute_label_gradients else function.gradient
         run(g, y, t, weights, validate=validate, out=destination[region], backend=self.backend)
 
 
-def _truth(labels: ImageLike, weights: ImageLike | None, validate: bool) -> _Truth:
+def _targets(labels: ImageLike, weights: ImageLike | None, validate: bool) -> _Targets:
     read = None if weights is None else image_arguments.source("weights", weights).array
-    return _Truth(image_arguments.source("labels", labels).array, read, flag("validate", validate))
+    return _Targets(image_arguments.source("labels", labels).array, read, flag("validate", validate))
 
 
 @saved()

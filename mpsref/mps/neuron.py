@@ -103,7 +103,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
     a, b, c : float, optional
         Finite; ``None`` is the documented default. Parameters that the type does not have are 0.0.
     data : array_like, optional
-        One slope for each channel, for PReLU alone.
+        One slope for each channel, for PReLU only.
 
     Raises
     ------

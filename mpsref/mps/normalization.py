@@ -63,7 +63,7 @@ class NormalizationKernel(MPSCNNKernel):
     kind: ClassVar[Kind]
     channels_changed: ClassVar[str] = "is now {new}; a reload cannot change it from {old}"
 
-    data_source = Property(lambda _, value: value, None, "Where the vectors come from.", read_only=True)
+    data_source = Property(lambda _, value: value, None, "The source of the vectors.", read_only=True)
     epsilon = Property(
         lambda name, value: real(name, value, low=0),
         FLT_MIN,

@@ -51,7 +51,7 @@ def read_only(array: Array) -> Array:
 
 
 def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> Array:
-    """Return a read-only copy of a vector, float32; a float64 array stays float64, for work in float64.
+    """Return a read-only copy of a vector as float32; an array of float64 is copied as float64.
 
     Raises ``TypeError`` unless it is an array of real numbers, ``ShapeError`` for another rank, and for another length
     than ``channels`` where that is given.
@@ -76,9 +76,9 @@ def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> A
 class NormalizationPairState(MPSState, SynchronizedState):
     """Two vectors with a number for each channel; not a class of Apple's.
 
-    They may be longer than the number of channels of a kernel, which uses the first of them [doc]. Kernels read and
-    write them with :meth:`device_read` and :meth:`device_write` in the order in which they are encoded. The host reads
-    its own values at any time, and those of a kernel after :meth:`synchronize`.
+    The vectors may be longer than the number of channels of a kernel, which uses the first elements [doc]. Kernels read
+    and write them with :meth:`device_read` and :meth:`device_write` in the order in which they are encoded. The host
+    reads the initial values at any time, and values that a kernel wrote after :meth:`synchronize`.
     """
 
     names: ClassVar[tuple[str, str]]
@@ -90,7 +90,7 @@ class NormalizationPairState(MPSState, SynchronizedState):
 
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, number_of_feature_channels: int) -> Self:
-        """Return a state of zeros for one command buffer; here it never expires.
+        """Return a state of zeros for one command buffer; it does not expire.
 
         Raises ``OrderError`` for a committed command buffer, ``ValueError`` for fewer than one channel.
         """
@@ -106,10 +106,26 @@ class NormalizationPairState(MPSState, SynchronizedState):
     def device_read(
         self, channels: int | None = None, command_buffer: MPSCommandBuffer | None = None
     ) -> tuple[Array, Array]:
-        """Return the vectors for a kernel that is encoded now: two read-only arrays, which do not change later.
+        """Return the vectors for a kernel that is encoded now, which needs no synchronization.
 
-        With ``channels``, the first ``channels`` values; ``ShapeError`` if there are fewer. ``OrderError`` for a
-        committed command buffer. No synchronization is needed.
+        Parameters
+        ----------
+        channels : int, optional
+            The number of values to return; by default all.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Returns
+        -------
+        first, second : ndarray
+            Read-only arrays (channels,), which later writes do not change.
+
+        Raises
+        ------
+        ShapeError
+            If the state has fewer than ``channels`` values.
+        OrderError
+            For a committed command buffer.
         """
         check_encodable(command_buffer)
         first, second = self._vectors
@@ -201,7 +217,7 @@ class MPSCNNInstanceNormalizationDataSource(Protocol):
     Optional members are ``epsilon()``, ``load()`` and ``purge()``, and for training
     ``update_gamma_and_beta(state, command_buffer=None)``, which returns a pair state to reload, or ``None`` for no
     change, and its CPU form ``update_gamma_and_beta_cpu(state)``, which returns whether the vectors have changed.
-    ``state`` holds the gradients of each image; an update adds them up.
+    ``state`` has the gradients of each image, which an update sums.
     """
 
     @property
@@ -422,7 +438,7 @@ class _DataSource(SecureCoding):
         return self._epsilon
 
     def load(self) -> bool:
-        """Return ``True``: the vectors are always ready."""
+        """Return ``True``: there is nothing to load."""
         return True
 
     def purge(self) -> None:

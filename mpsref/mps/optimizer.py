@@ -445,11 +445,11 @@ def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, 
     present = [array for array in arrays.values() if array is not None]
     if len(set(map(id, present))) == len(present) and all(array.base is None for array in present):
         return  # each has memory of its own
-    others, met = arrays.items(), set()
+    others, compared = arrays.items(), set()
     for name, moment in written.items():
-        met |= {name}  # compared with all others
+        compared |= {name}
         for other, array in others:
-            if other not in met and moment is not None and array is not None:
+            if other not in compared and moment is not None and array is not None:
                 check_apart(name, moment, other, array, "it is updated in place: pass an array of its own")
 
 

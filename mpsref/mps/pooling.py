@@ -137,7 +137,7 @@ class _DilatedMax(_Max):
 
 
 class MPSCNNPooling(_Pooling, MPSCNNKernel):
-    """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); each channel by itself.
+    """Base class of the pooling kernels, (N, H, W, C) to (N, OH, OW, C); channels are independent.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
         return problem, (0, 1) if function.reads_source else (0,)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
-        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 where there is none."""
+        """Write the gradient of source pixel ``J(q) = J(0) + q`` to pixel q of the clip; 0 outside the source."""
         g, x = inputs
         function = self._function(self._source_properties(1))
         corner = self.primary_offset.y, self.primary_offset.x

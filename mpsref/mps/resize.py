@@ -81,7 +81,7 @@ def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
 class MPSNNCropAndResizeBilinear(_Resize):
     """Linear interpolation of boxes to one size: :class:`mpsref.CropAndResizeBilinear`.
 
-    The result has an image for each image and box; those of the first image come first [choice].
+    The result has an image for each image and box: first all boxes of the first image [choice].
 
     Parameters
     ----------
