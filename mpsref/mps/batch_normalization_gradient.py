@@ -58,8 +58,8 @@ from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import StateLike
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.core.whole_image import require_defaults
-from mpsref.mps.graph.nodes import Call, Step
-from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
+from mpsref.mps.graph.nodes import Call, Step, StepState
+from mpsref.mps.graph.trainable import JointUpdate, TrainableGradientNode, accumulate
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.mps.normalization import NormalizationNode, NormalizationParameters
 from mpsref.registry import Backend
@@ -269,9 +269,7 @@ class _Parameters(NormalizationParameters):
     updates_together = True
     kernel: MPSCNNBatchNormalization
 
-    def _update_together(
-        self, joint: Callable[..., Callable[[], object]], step_state: Mapping[str, Any]
-    ) -> Callable[[], None]:
+    def _update_together(self, joint: JointUpdate, step_state: StepState) -> Callable[[], None]:
         dbeta, dgamma = step_state["gradients"]
         statistics = step_state.get("statistics")
         later = joint((dgamma, dbeta), None if statistics is None else (statistics.mean, step_state["variance"]))
@@ -290,7 +288,7 @@ class _Parameters(NormalizationParameters):
         mean, variance = self.kernel.statistics
         return {**super().arrays(), "mean": mean, "variance": variance}
 
-    def state(self, step_state: Mapping[str, Any]) -> MPSCNNBatchNormalizationState:
+    def state(self, step_state: StepState) -> MPSCNNBatchNormalizationState:
         """Return a synchronized state with the gradients of one run."""
         state = MPSCNNBatchNormalizationState(self.kernel, self.record(step_state["shapes"], {}))
         if "statistics" in step_state:

@@ -65,8 +65,16 @@ from mpsref.mps.graph.nodes import (
     MPSNNStateNode,
     MPSNNTrainingStyle,
     Step,
+    StepState,
 )
-from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, WeightedNode, accumulate, updated
+from mpsref.mps.graph.trainable import (
+    JointUpdate,
+    NodeParameters,
+    TrainableGradientNode,
+    WeightedNode,
+    accumulate,
+    updated,
+)
 from mpsref.registry import Spec
 
 
@@ -236,7 +244,7 @@ class WeightParameters(NodeParameters):
         """Read the data source again."""
         self.kernel.reload_weights_and_biases_from_data_source()
 
-    def state(self, step_state: Mapping[str, Any]) -> MPSCNNConvolutionGradientState:
+    def state(self, step_state: StepState) -> MPSCNNConvolutionGradientState:
         """Return a synchronized state with the gradients of one run."""
         record = self.record(step_state["shapes"], {"kernel": self.kernel}, step_state["details"].source)
         state = self.kernel.state_class(record)
@@ -246,9 +254,7 @@ class WeightParameters(NodeParameters):
         state.synchronize()
         return state
 
-    def _update_together(
-        self, joint: Callable[..., Callable[[], object]], step_state: Mapping[str, Any]
-    ) -> Callable[[], None]:
+    def _update_together(self, joint: JointUpdate, step_state: StepState) -> Callable[[], None]:
         later = joint(step_state["gradients"])
 
         def change() -> None:

@@ -49,7 +49,7 @@ from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, StateLike
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
-from mpsref.mps.graph.nodes import Call
+from mpsref.mps.graph.nodes import Call, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
 from mpsref.mps.normalization import NormalizationKernel, NormalizationNode, NormalizationParameters
 from mpsref.mps.normalization_data_source import (
@@ -393,7 +393,7 @@ class _Parameters(NormalizationParameters):
         """The functional form: the data source may change the number of groups."""
         return self.kernel.function
 
-    def state(self, step_state: Mapping[str, Any]) -> ImageNormalizationGradientState:
+    def state(self, step_state: StepState) -> ImageNormalizationGradientState:
         """Return a synchronized state with the gradients of one run."""
         state = self.kernel.state_class(self.record(step_state["shapes"], {"kernel": self.kernel}))
         if "gradients" in step_state:
