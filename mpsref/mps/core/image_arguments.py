@@ -80,9 +80,9 @@ def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgum
         arrays.check_elements_apart(name, memory)
         for before in given.memory[:k]:
             arrays.check_apart(f"image {k} of {name}", memory, "another image of the batch", before)
-        for one in sources:
-            for other in one.memory:
-                arrays.check_apart(name, memory, one.name, other, "kernels are out-of-place: pass another image")
+        for argument in sources:
+            for other in argument.memory:
+                arrays.check_apart(name, memory, argument.name, other, "kernels are out-of-place: pass another image")
     return given
 
 

@@ -28,9 +28,9 @@ def joined(name: str, value: ImageLike) -> tuple[ImageLike, list[int] | None]:
     Anything else is returned unchanged, with ``None``. Raises ``ShapeError`` if the images differ in size, and the
     errors of :func:`~mpsref.arguments.arrays.as_image`.
     """
-    if not (isinstance(value, (list, tuple)) and value and all(getattr(one, "ndim", 0) == 4 for one in value)):
+    if not (isinstance(value, (list, tuple)) and value and all(getattr(image, "ndim", 0) == 4 for image in value)):
         return value, None
-    images = [arrays.as_image(f"{name}[{k}]", one) for k, one in enumerate(value)]
+    images = [arrays.as_image(f"{name}[{k}]", image) for k, image in enumerate(value)]
     sizes = {image.shape[1:] for image in images}
     if len(sizes) > 1:
         raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")

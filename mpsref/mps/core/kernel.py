@@ -66,7 +66,7 @@ def saved(*arguments: str, version: int = 1) -> Callable[[_K], _K]:
     """
 
     def register(kind: _K) -> _K:
-        writable = [name for name, one in properties_of(kind).items() if not one.read_only and name != "backend"]
+        writable = [name for name, prop in properties_of(kind).items() if not prop.read_only and name != "backend"]
         known = kind._coding.properties
         new = tuple(name for name in writable if name not in known)
         return secure_coding(version, arguments=arguments, properties=new)(kind)

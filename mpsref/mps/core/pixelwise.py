@@ -90,7 +90,7 @@ class PixelwiseGradient(MPSCNNGradientKernel):
     ) -> Array | None:
         """Raise ``ShapeError`` if the images differ in size without an offset, a clip rectangle or a state."""
         offsets = *self.primary_offset[:2], *self.secondary_offset[:2], self.kernel_offset_x, self.kernel_offset_y
-        sizes = [one.array.shape[1:3] for one in sources] + [destination.shape[1:3]]
+        sizes = [source.array.shape[1:3] for source in sources] + [destination.shape[1:3]]
         if state is None and self.clip_rect is None and not any(offsets) and len(set(sizes)) > 1:
             raise ShapeError(
                 f"source_gradient, source_image and destination_gradient have the sizes {sizes} (height, width); they "

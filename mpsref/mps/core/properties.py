@@ -87,13 +87,13 @@ class Property(Generic[T]):
 
 
 class PerSource(Property[tuple[T, ...]]):
-    """A property with one value of ``one`` for each of the ``source_count`` sources of its kernel."""
+    """A property with a value of the property ``of`` for each of the ``source_count`` sources of its kernel."""
 
-    def __init__(self, one: Property[T]) -> None:
+    def __init__(self, of: Property[T]) -> None:
         super().__init__(
-            lambda name, values: tuple(one.check(f"{name}[{k}]", value) for k, value in enumerate(values)),
-            (one.default,),
-            f"{one.__doc__} One value for each source.",
+            lambda name, values: tuple(of.check(f"{name}[{k}]", value) for k, value in enumerate(values)),
+            (of.default,),
+            f"{of.__doc__} One value for each source.",
         )
 
     def accepted(self, instance: object, value: object) -> tuple[T, ...]:
@@ -140,7 +140,7 @@ def properties_of(kind: type) -> Mapping[str, Property[Any]]:
     if kind not in _known:
         names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
         found = ((name, getattr(kind, name, None)) for name in names)
-        _known[kind] = {name: one for name, one in found if isinstance(one, Property)}
+        _known[kind] = {name: prop for name, prop in found if isinstance(prop, Property)}
     return _known[kind]
 
 
@@ -160,15 +160,15 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
     for name in values:
         if name not in known or known[name].read_only:
             raise TypeError(f"{name} is no property of {kind} that can be set; those are: {_settable(instance)}")
-    for name, one in known.items():
+    for name, prop in known.items():
         if name in values:
-            instance.__dict__[name] = one.accepted(instance, values[name])
+            instance.__dict__[name] = prop.accepted(instance, values[name])
         elif name not in instance.__dict__:
-            instance.__dict__[name] = one.initial(instance)
+            instance.__dict__[name] = prop.initial(instance)
 
 
 def _settable(instance: object) -> str:
-    return ", ".join(name for name, one in properties_of(type(instance)).items() if not one.read_only)
+    return ", ".join(name for name, prop in properties_of(type(instance)).items() if not prop.read_only)
 
 
 class PropertyHolder:

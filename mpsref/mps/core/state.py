@@ -215,9 +215,9 @@ def one_state(name: str, value: _State | Sequence[_State], images: int) -> _Stat
     """
     if not isinstance(value, (list, tuple)):
         return value  # type: ignore[return-value]  # other sequences, such as str, fail the later checks
-    if not value or len(value) != images or any(one is not value[0] for one in value):
+    if not value or len(value) != images or any(state is not value[0] for state in value):
         raise ValueError(
-            f"{name} is a list of {len(value)} with {len({id(one) for one in value})} different object(s); it must "
+            f"{name} is a list of {len(value)} with {len({id(state) for state in value})} different object(s); it must "
             f"name one and the same state for each of {images} image(s)"
         )
     state: _State = value[0]

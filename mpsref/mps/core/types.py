@@ -132,24 +132,26 @@ def member(name: str, value: object, kind: type[_E], legal: Container[_E] | None
     """
     found: _E | None = None
     if isinstance(value, str):
-        found = next((one for one in kind if one.name.lower().rstrip("_") == value), None)
+        found = next((item for item in kind if _word(item) == value), None)
     elif isinstance(value, kind):
         found = value
     elif isinstance(value, (bool, np.bool_, enum.Enum)) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {_choices(kind, legal)}")
     else:
         number = integer(name, value)
-        found = next((one for one in kind if one == number), None)
+        found = next((item for item in kind if item == number), None)
     if found is None or (legal is not None and found not in legal):
         raise ValueError(f"{name} is {value!r}; it must be {_choices(kind, legal)}")
     return found
 
 
+def _word(item: Enumeration) -> str:
+    return item.name.lower().rstrip("_")
+
+
 def _choices(kind: type[_E], legal: Container[_E] | None) -> str:
-    words = (
-        f"{one!r} ({one.value} or {one.name.lower().rstrip('_')!r})" for one in kind if legal is None or one in legal
-    )
-    return f"one of {', '.join(words)}"
+    members = (item for item in kind if legal is None or item in legal)
+    return f"one of {', '.join(f'{item!r} ({item.value} or {_word(item)!r})' for item in members)}"
 
 
 def edge_mode(
@@ -234,9 +236,11 @@ def box(name: str, value: object) -> MPSRegion:
     corner, extent = _tuple(name, value, "((x, y), (width, height))", (2,))
     corner = _tuple(f"{name}.origin", corner, "(x, y, z)", (2, 3))
     extent = _tuple(f"{name}.size", extent, "(width, height, depth)", (2, 3))
-    x, y, z = (number(f"{name}.origin.{axis}", one) for axis, one in zip("xyz", (*corner, 0.0)[:3], strict=True))
+    x, y, z = (
+        number(f"{name}.origin.{axis}", coordinate) for axis, coordinate in zip("xyz", (*corner, 0.0)[:3], strict=True)
+    )
     sizes = zip(("width", "height", "depth"), (*extent, 1.0)[:3], strict=True)
-    width, height, depth = (number(f"{name}.size.{axis}", one, low=0) for axis, one in sizes)
+    width, height, depth = (number(f"{name}.size.{axis}", length, low=0) for axis, length in sizes)
     return MPSRegion((x, y, z), (width, height, depth))
 
 

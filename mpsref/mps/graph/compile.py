@@ -66,13 +66,13 @@ def post_order(
         open_[root] = iter(producers(root))
         while open_:
             node, waiting = next(reversed(open_.items()))
-            child = next((one for one in waiting if one is not None and one not in done), None)
+            child = next((source for source in waiting if source is not None and source not in done), None)
             if child is None:
                 open_.popitem()
                 done.add(node)
                 order.append(node)
             elif child in open_:
-                labels = [one.name for one in open_]
+                labels = [ancestor.name for ancestor in open_]
                 cycle = [*labels[list(open_).index(child) :], child.name]
                 raise CycleError(f"the graph has a cycle: {' <- '.join(cycle)}; a filter cannot read its own result")
             else:

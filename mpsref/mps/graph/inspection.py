@@ -38,8 +38,8 @@ def table(program: Program, shapes: Shapes) -> str:
                 step.kind,
                 type(step.node).__name__,
                 program.labels[step.node],
-                ", ".join(one.name for one in step.node.source_images),
-                ", ".join(one.name for one in step.node.source_states),
+                ", ".join(source.name for source in step.node.source_images),
+                ", ".join(state.name for state in step.node.source_states),
                 image.name if step.result_is_needed else "-",
                 shape_text(shapes.get(image)),
             )
@@ -51,9 +51,8 @@ def table(program: Program, shapes: Shapes) -> str:
         "results": program.result_images,
         "exports": exports,
     }
-    return "\n".join(
-        [columns(rows), *(f"{name}: {', '.join(one.name for one in nodes) or '-'}" for name, nodes in lines.items())]
-    )
+    footer = [f"{name}: {', '.join(symbol.name for symbol in symbols) or '-'}" for name, symbols in lines.items()]
+    return "\n".join([columns(rows), *footer])
 
 
 def _edges(program: Program, shapes: Shapes) -> Iterator[tuple[str, str, str | None]]:

@@ -191,7 +191,7 @@ class _Builder:
         path = [self.last]
         while path[-1] is not node:
             path.append(next(n for image in path[-1].source_images if (n := image.producer) and _leads(n, node)))
-        way = " <- ".join(one.name for one in path)
+        way = " <- ".join(node.name for node in path)
         return (
             f"{type(node).__name__} {node.name!r} has no gradient ({node.why_no_gradient}), on the way {way}; set "
             "stop_gradient on its result_image, or return False in the node handler for the nodes that read it"
@@ -199,4 +199,4 @@ class _Builder:
 
 
 def _leads(node: MPSNNFilterNode, to: MPSNNFilterNode) -> bool:
-    return to in post_order([node], lambda one: [image.producer for image in one.source_images])
+    return to in post_order([node], lambda reader: [image.producer for image in reader.source_images])
