@@ -39,8 +39,6 @@ from mpsref.mps.convolution_data_source import (
 )
 from mpsref.mps.convolution_descriptor import (
     MPSCNNConvolutionDescriptor,
-    MPSNNConvolutionAccumulatorPrecisionOption,
-    precision,
 )
 from mpsref.mps.convolution_kernel import (
     DATA,
@@ -53,7 +51,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
 from mpsref.mps.core.kernel import Destination, saved
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.properties import fix
 from mpsref.mps.core.state import MPSState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -391,9 +389,7 @@ class MPSCNNConvolutionNode(WeightedNode):
     kernel_class: ClassVar[type[ForwardWeightedKernel]] = MPSCNNConvolution
     gradient_class: ClassVar[type[MPSCNNConvolutionGradientNode]] = MPSCNNConvolutionGradientNode
 
-    accumulator_precision: Property[MPSNNConvolutionAccumulatorPrecisionOption] = Property(
-        precision, MPSNNConvolutionAccumulatorPrecisionOption.Float, "Kept; sums are always at least float32."
-    )
+    accumulator_precision = MPSCNNConvolution.accumulator_precision_option.replace()
 
     data_source = WeightedKernel.data_source
 

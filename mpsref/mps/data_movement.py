@@ -183,7 +183,7 @@ class MPSNNPadGradientNode(FunctionGradientNode):
     reads_pixels = False
 
 
-class MPSNNPadNode(FunctionNode):
+class MPSNNPadNode(_Sizes, FunctionNode):
     """Rows, columns and channels around an image.
 
     Parameters
@@ -212,17 +212,14 @@ class MPSNNPadNode(FunctionNode):
         edge_mode: MPSImageEdgeMode | int | str = MPSImageEdgeMode.Zero,
         **properties: Any,
     ) -> None:
-        fix(self, edge_mode=edge_mode)
-        bx, by, bc = coordinate("padding_size_before", padding_size_before)
-        ax, ay, ac = coordinate("padding_size_after", padding_size_after)
-        self._before, self._after = (by, bx, bc), (ay, ax, ac)
+        fix(self, padding_size_before=padding_size_before, padding_size_after=padding_size_after, edge_mode=edge_mode)
         super().__init__(source, **properties)
         _ = self.function  # raises for illegal parameters
 
     @property
     def function(self) -> Pad:
         """The functional form."""
-        return Pad(self._before, self._after, EDGES[self.edge_mode], self.fill_value)
+        return Pad(*self._padding(), EDGES[self.edge_mode], self.fill_value)
 
 
 # --- reshape ----------------------------------------------------------------------------------------------------------

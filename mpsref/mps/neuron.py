@@ -385,7 +385,7 @@ class MPSCNNNeuronLogarithm(_WithABC):
 
 
 class _DescribedNode:
-    descriptor = Property(neuron_descriptor, MPSNNNeuronDescriptor("linear"), "Type and parameters.", read_only=True)
+    descriptor = MPSCNNNeuron.neuron_descriptor.replace()
 
     @property
     def function(self) -> Neuron:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import abc
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
@@ -168,7 +168,7 @@ class MPSCNNUpsamplingBilinearGradient(_BilinearKernel, MPSCNNUpsamplingGradient
         self._assign(secondary_edge_mode=types.edge_mode("edge_mode", state.source.edge_mode))
 
 
-# --- nodes of graphs: no padding policy changes them [doc], and outside the image there are zeros ---------------------
+# --- nodes of graphs: a padding policy has no effect [doc], and outside the image are zeros ---------------------------
 
 
 class _Node(_Factors):
@@ -216,12 +216,8 @@ class MPSCNNUpsamplingBilinearGradientNode(_Bilinear, _GradientNode):
         super().__init__(source_gradient, source_image, gradient_state, *factors, **properties)
 
 
-class MPSCNNUpsamplingNearestNode(_Nearest, _Node, FunctionNode):
-    """Nearest upsampling by integers >= 1."""
-
-    kind = "near"
-    spec_class = UpsamplingNearest
-    gradient_class = MPSCNNUpsamplingNearestGradientNode
+class _ForwardNode(_Node, FunctionNode):
+    gradient_class: ClassVar[type[_GradientNode]]
 
     def __init__(
         self, source: MPSNNImageNode, integer_scale_factor_x: int, integer_scale_factor_y: int, **properties: Any
@@ -231,15 +227,47 @@ class MPSCNNUpsamplingNearestNode(_Nearest, _Node, FunctionNode):
 
     def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
         factors = self.integer_scale_factor_x, self.integer_scale_factor_y
-        return self.gradient_class(source_gradient, self.source_images[0], self._state, *factors)
+        properties = {name: getattr(self, name) for name in self.gradient_properties}
+        return self.gradient_class(source_gradient, self.source_images[0], self._state, *factors, **properties)
 
 
-class MPSCNNUpsamplingBilinearNode(_Bilinear, _Node, FunctionNode):
-    """Bilinear upsampling by integers >= 1."""
+class MPSCNNUpsamplingNearestNode(_Nearest, _ForwardNode):
+    """Nearest upsampling.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    integer_scale_factor_x, integer_scale_factor_y : int
+        The factors, >= 1.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    kind = "near"
+    spec_class = UpsamplingNearest
+    gradient_class = MPSCNNUpsamplingNearestGradientNode
+
+
+class MPSCNNUpsamplingBilinearNode(_Bilinear, _ForwardNode):
+    """Bilinear upsampling.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    integer_scale_factor_x, integer_scale_factor_y : int
+        The factors, >= 1.
+    align_corners : bool, default False
+        Whether the corners of both images coincide.
+    **properties
+        Initial values of other properties, by name.
+    """
 
     kind = "bilin"
     spec_class = UpsamplingBilinear
     gradient_class = MPSCNNUpsamplingBilinearGradientNode
+    gradient_properties = ("align_corners",)
 
     def __init__(
         self,
@@ -249,10 +277,5 @@ class MPSCNNUpsamplingBilinearNode(_Bilinear, _Node, FunctionNode):
         align_corners: bool = False,
         **properties: Any,
     ) -> None:
-        fix(self, integer_scale_factor_x=integer_scale_factor_x, integer_scale_factor_y=integer_scale_factor_y)
         fix(self, align_corners=align_corners)
-        super().__init__(source, **properties)
-
-    def _gradient_node(self, source_gradient: MPSNNImageNode, source_index: int) -> MPSNNGradientFilterNode:
-        factors = self.integer_scale_factor_x, self.integer_scale_factor_y
-        return self.gradient_class(source_gradient, self.source_images[0], self._state, *factors, self.align_corners)
+        super().__init__(source, integer_scale_factor_x, integer_scale_factor_y, **properties)

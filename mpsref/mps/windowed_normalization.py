@@ -273,7 +273,7 @@ class _WindowProperties(_Windowed):
 
 class _CrossChannelProperties(_Quotient):
     sizes: ClassVar[tuple[str, ...]] = ("kernel_size_in_feature_channels",)
-    kernel_size_in_feature_channels = Property(at_least(1), SIZE, "Length of the window in channels.")
+    kernel_size_in_feature_channels = _CrossChannel.kernel_size.replace(read_only=False)
 
     def _spec(self) -> CrossChannelNormalization:
         return CrossChannelNormalization(self.kernel_size_in_feature_channels, self.alpha, self.beta, self.delta)
