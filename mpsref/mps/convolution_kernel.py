@@ -523,11 +523,29 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
         *,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> ImageResult:
-        """Return the gradient for ``source_image``, and add those for weights and biases to ``gradient_state``.
+        """Return the gradient for the source image, and add those for weights and biases to the state.
 
-        ``gradient_option`` selects the gradients. Without the gradient for the data, the result is ``None`` and a
-        destination is not written. Without the gradients for weights and biases, the state is not written, and can be
-        ``None`` if there is a destination. Otherwise as in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+        The property ``gradient_option`` selects which of them are computed.
+
+        Parameters
+        ----------
+        gradient_state : MPSCNNConvolutionGradientState, or sequence with an entry for each image
+            The state of the forward pass. It is required, except for a ``gradient_option`` without weights and biases
+            and with a destination.
+        source_gradient, source_image, destination_gradient, command_buffer
+            As in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+
+        Returns
+        -------
+        ndarray, MPSImage, MPSImageBatch or None
+            The gradient for the source image; ``None`` if it is not computed, then a destination is not written.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arguments that do not fit. No error changes an image, the state or a property.
+        OrderError
+            For a committed command buffer.
         """
         if gradient_state is None:
             self._check_without_state(destination_gradient)

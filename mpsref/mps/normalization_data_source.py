@@ -263,7 +263,7 @@ class MPSCNNBatchNormalizationDataSource(MPSCNNInstanceNormalizationDataSource, 
         """Return the initial variance (C,), >= 0, or ``None`` together with ``mean``."""
 
     def load(self) -> bool:
-        """Make the data ready; ``False`` makes a kernel's construction fail."""
+        """Make the data ready; return whether that succeeded."""
 
     def purge(self) -> None:
         """Release the data until the next ``load``."""
@@ -302,7 +302,7 @@ class LoadedParameters:
 
 
 def load(source: Any, kind: Kind) -> LoadedParameters:
-    """Return copies of the parameters that a data source delivers, between ``load`` and ``purge`` if it has them.
+    """Return copies of the parameters of a data source, read between ``load`` and ``purge`` if it has these methods.
 
     Without groups each channel is a group. Raises ``TypeError`` for a missing member and for other types than
     numbers, ``OrderError`` if ``load`` does not return true, ``ValueError`` (or ``ShapeError``) for another length, a
@@ -449,7 +449,7 @@ class _DataSource(SecureCoding):
         return None
 
     def saved_values(self) -> dict[str, object]:
-        """Return what is saved: numbers, vectors as tuples; moments of an optimizer are not."""
+        """Return the values to save: numbers, vectors as tuples, and the optimizer without its moments."""
         super().saved_values()  # raises for a subclass that is not registered
         return self._contents()
 
@@ -556,7 +556,10 @@ class InstanceNormalizationDataSource(_DataSource):
     version=1, arguments=("number_of_feature_channels", "number_of_groups", "gamma", "beta", "epsilon", "optimizer")
 )
 class GroupNormalizationDataSource(InstanceNormalizationDataSource):
-    """The same for group normalization; ``number_of_groups`` can be set, and a kernel reads it when it reloads.
+    """A data source of group normalization with arrays, and an optional optimizer.
+
+    ``number_of_groups`` can be set; a kernel reads it when it reloads. Otherwise as
+    :class:`InstanceNormalizationDataSource`.
 
     Parameters
     ----------

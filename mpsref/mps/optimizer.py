@@ -159,7 +159,7 @@ class Update(NamedTuple):
 
 
 def _joined(updates: Sequence[Update]) -> Update | None:
-    """Return two small updates of equal dtypes as one; ``None`` for any others."""
+    """Return two small updates of equal dtypes as one update; ``None`` for other updates."""
     if len(updates) != 2 or updates[0].value.size + updates[1].value.size > LARGEST_JOINED:
         return None
     kinds = []
@@ -499,7 +499,7 @@ class MPSNNOptimizer(MPSKernel):
 
     @property
     def optimizer_descriptor(self) -> MPSNNOptimizerDescriptor:
-        """A descriptor with the present parameters."""
+        """A descriptor with the current parameters."""
         return MPSNNOptimizerDescriptor(self.learning_rate, **{name: getattr(self, name) for name in COMMON})
 
     def set_learning_rate(self, new_learning_rate: float) -> None:

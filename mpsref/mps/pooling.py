@@ -58,7 +58,7 @@ DILATIONS = ("dilation_rate_x", "dilation_rate_y")
 
 
 class _Pooling(ImageKernel):
-    """A forward or a gradient kernel; the windows of the latter are those of both of its sources."""
+    """A forward or a gradient kernel; in the latter both sources have the windows of the forward kernel."""
 
     repeats = True
 
@@ -257,7 +257,7 @@ def _source_pixels(window: Window, kernel_offset: int | None, n: int, length: in
 
 @saved(*SIZE, *STRIDES)
 class MPSCNNPoolingMaxGradient(_Max, MPSCNNPoolingGradient):
-    """The gradient of max pooling: for each window, to the first of its largest pixels in raster order."""
+    """The gradient of max pooling; that of a window is added to the first of its largest pixels in raster order."""
 
     forward_class = MPSCNNPoolingMax
 

@@ -14,8 +14,10 @@ from mpsref.mps import (
     MPSCNNBatchNormalization,
     MPSCNNBatchNormalizationStatistics,
     MPSCNNBatchNormalizationStatisticsGradient,
+    MPSCNNLossDescriptor,
     MPSCNNNormalizationGammaAndBetaState,
     MPSCommandBuffer,
+    PropertyError,
 )
 from mpsref.mps.convolution import MPSCNNConvolution, MPSCNNConvolutionGradient
 from mpsref.mps.convolution_data_source import ArrayConvolutionDataSource, MPSCNNConvolutionWeightsAndBiasesState
@@ -493,3 +495,10 @@ def test_errors_update_nothing() -> None:
         assert not target.weights.any()
         assert adam.time_step == 0
         assert not any(moment.any() for moment in (*good, *own))
+
+
+@pytest.mark.parametrize("descriptor", [MPSNNOptimizerDescriptor(0.1), MPSCNNLossDescriptor("huber", "mean")])
+def test_a_descriptor_refuses_other_attributes(descriptor: Any) -> None:
+    with pytest.raises(PropertyError, match="has no property 'wieght'"):
+        descriptor.wieght = 0.5
+    assert descriptor == descriptor.copy()
