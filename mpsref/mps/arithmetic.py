@@ -37,8 +37,8 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 import numpy as np
 
 from mpsref import registry
-from mpsref.arguments.arrays import Array, DType, Shape, as_shape
-from mpsref.arguments.parameters import Pair, Triple, flag, integer, number
+from mpsref.arguments.arrays import Array, Shape, as_shape
+from mpsref.arguments.parameters import Triple, flag, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
@@ -47,11 +47,18 @@ from mpsref.kernels.compare import COMPARISONS
 from mpsref.mps.core import types
 from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.image_arguments import ImageArgument
-from mpsref.mps.core.kernel import Destination, MPSCNNBinaryKernel, saved
+from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.properties import Property, at_least, fix
 from mpsref.mps.core.state import ForwardRecord, MPSNNBinaryGradientState
 from mpsref.mps.core.types import MPSOffset
-from mpsref.mps.core.whole_image import DESTINATION, WholeImageGradient, require_defaults, require_whole, whole
+from mpsref.mps.core.whole_image import (
+    DESTINATION,
+    WholeImageBinaryKernel,
+    WholeImageGradient,
+    require_defaults,
+    require_whole,
+    whole,
+)
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
@@ -149,11 +156,11 @@ class _Operands(_Scaled, abc.ABC):
     def _operands(self) -> dict[str, tuple[int, int, int]]:
         """Return the strides and offsets of the functional form: (y, x, channel)."""
         found, values = {}, vars(self)
-        for one in ("primary", "secondary"):
-            y, x, channel = (values[f"{one}_{name}"] for name in STRIDES)
-            offset = values[f"{one}_offset"]
-            found[f"{one}_strides"] = y, x, channel
-            found[f"{one}_offset"] = offset.y, offset.x, values[f"{one}_source_feature_channel_offset"]
+        for side in ("primary", "secondary"):
+            y, x, channel = (values[f"{side}_{name}"] for name in STRIDES)
+            offset = values[f"{side}_offset"]
+            found[f"{side}_strides"] = y, x, channel
+            found[f"{side}_offset"] = offset.y, offset.x, values[f"{side}_source_feature_channel_offset"]
         return found
 
     def _scale_of_gradient(self, operation: Name, secondary: bool) -> float:
@@ -242,20 +249,13 @@ FIXED = (
 """The properties that must keep their defaults."""
 
 
-class MPSCNNArithmetic(_Operands, MPSCNNBinaryKernel):
+class MPSCNNArithmetic(_Operands, WholeImageBinaryKernel):
     """Base class of the kernels on two images; every property can be given by keyword, or set later."""
 
     state_class = MPSCNNArithmeticGradientState
 
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         return self._function().result_shape(sources[0].array.shape, sources[1].array.shape)
-
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
-        return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
-
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
-        n, *_, channels = self._result_shape(sources)
-        return n, *size, channels
 
     def _run(self, sources: Sequence[ImageArgument], destination: Destination) -> tuple[Array, Region]:
         require_defaults(self, *FIXED)

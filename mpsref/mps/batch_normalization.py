@@ -28,6 +28,7 @@ Source: ``MPSCNNBatchNormalization.h`` [doc].
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeGuard
 
@@ -71,7 +72,7 @@ def chunks_of(name: str, value: ImageLike) -> Chunks:
     Sizes and numbers of images may differ. Raises ``TypeError`` or ``ShapeError`` as for a single image.
     """
     if is_list_of_arrays(value):
-        return [image_arguments.source(f"{name}[{k}]", one) for k, one in enumerate(value)]
+        return [image_arguments.source(f"{name}[{k}]", array) for k, array in enumerate(value)]
     return [image_arguments.source(name, value)]
 
 
@@ -79,15 +80,15 @@ def is_list_of_arrays(value: object) -> TypeGuard[Sequence[Array]]:
     """Return whether ``value`` is a list of arrays, not a batch of image objects or nested lists of numbers."""
     if not isinstance(value, (list, tuple)) or is_batch(value):
         return False
-    return all(len(getattr(one, "shape", ())) == 4 for one in value)
+    return all(len(getattr(array, "shape", ())) == 4 for array in value)
 
 
 def check_channels(chunks: Chunks, channels: int) -> None:
     """Raise ``ShapeError`` for an image with another number of channels than the parameters."""
-    for one in chunks:
-        if one.array.shape[3] != channels:
+    for chunk in chunks:
+        if chunk.array.shape[3] != channels:
             raise ShapeError(
-                f"{one.name} has {one.array.shape[3]} channels; number_of_feature_channels of the data source is "
+                f"{chunk.name} has {chunk.array.shape[3]} channels; number_of_feature_channels of the data source is "
                 f"{channels}: both must be equal"
             )
 
@@ -112,7 +113,7 @@ def encoded(
     """Return the results of all chunks of ``sources``: in the ``given`` destinations, or new images of ``dtypes``."""
     results = []
     for operands, target, dtype in zip(zip(*sources, strict=True), given, dtypes, strict=True):
-        array = _store(compute, [one.array for one in operands], target, dtype)
+        array = _store(compute, [chunk.array for chunk in operands], target, dtype)
         results.append(
             image_arguments.like(operands[0].value, array) if target is None else image_arguments.written(target)
         )
@@ -144,12 +145,12 @@ def destinations(name: str, value: ImageLike | None, sources: Sequence[Chunks]) 
         return [None] * len(chunks)
     named: list[tuple[str, ImageLike]] = [(name, value)]
     if is_list_of_arrays(value):
-        named = [(f"{name}[{k}]", one) for k, one in enumerate(value)]
+        named = [(f"{name}[{k}]", image) for k, image in enumerate(value)]
     if len(named) != len(chunks):
         raise ShapeError(f"{name} has {len(named)} parts and {chunks[0].name} {len(chunks)}; both must have as many")
     given: list[ImageArgument | None] = []
-    for (key, one), chunk in zip(named, chunks, strict=True):
-        target = image_arguments.destination(key, one, [source for each in sources for source in each])
+    for (key, image), chunk in zip(named, chunks, strict=True):
+        target = image_arguments.destination(key, image, list(itertools.chain.from_iterable(sources)))
         if target.array.shape != chunk.array.shape:
             raise ShapeError(f"{key} has shape {target.array.shape}; the result has shape {chunk.array.shape}")
         given.append(target)
@@ -376,7 +377,7 @@ def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatc
 
 def images_in(chunks: Chunks) -> int:
     """Return the number of images in all chunks."""
-    return sum(one.array.shape[0] for one in chunks)
+    return sum(chunk.array.shape[0] for chunk in chunks)
 
 
 @saved()
@@ -426,11 +427,11 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
         with Encoding(self, command_buffer):
             require_defaults(self, *WHOLE)
             check_channels(chunks, state.batch_normalization.number_of_feature_channels)
-            norm, seen = BatchNormalization(), state.batch_so_far()
-            for one in chunks:
-                seen = norm.statistics(one.array, seen, backend=self.backend)
-            if seen is not None and images_in(chunks):
-                state.write_statistics(seen)
+            function, statistics = BatchNormalization(), state.batch_so_far()
+            for chunk in chunks:
+                statistics = function.statistics(chunk.array, statistics, backend=self.backend)
+            if statistics is not None and images_in(chunks):
+                state.write_statistics(statistics)
 
     def _compute(self, *_: object) -> None:
         raise AssertionError("encode_batch writes the state, not an image")
@@ -553,7 +554,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
         with Encoding(self, command_buffer):
             check_channels(chunks, self.number_of_feature_channels)
-            dtypes = [self._destination_dtype(one, destination_image, destination_size) for one in chunks]
+            dtypes = [self._destination_dtype(chunk, destination_image, destination_size) for chunk in chunks]
             require_defaults(self, *WHOLE)
             given = destinations("destination_image", destination_image, (chunks,))
             mean, variance = self._stored_statistics() if state is None else state.current_statistics()

@@ -327,11 +327,13 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         node = self.forward
         assert isinstance(node, MPSCNNConvolutionNode)
         own = WeightParameters(node.kernel_class(self._weights), self.name)
-        mine, theirs = (one.arrays()["weights"] for one in (own, forward))
-        assert mine is not None
-        assert theirs is not None
-        if mine.shape != theirs.shape:
-            raise ShapeError(f"weights of {self.name!r} have shape {mine.shape}; those of {node.name!r} {theirs.shape}")
+        weights, expected = (parameters.arrays()["weights"] for parameters in (own, forward))
+        assert weights is not None
+        assert expected is not None
+        if weights.shape != expected.shape:
+            raise ShapeError(
+                f"weights of {self.name!r} have shape {weights.shape}; those of {node.name!r} {expected.shape}"
+            )
         return own
 
     def _methods(self, step: Step) -> Sequence[str]:

@@ -83,14 +83,14 @@ def gradient_option(name: str, value: object) -> MPSCNNConvolutionGradientOption
     ValueError: gradient_option is 0; it must be GradientWithData (1), GradientWithWeightsAndBias (2) or All (3)
     """
     members = MPSCNNConvolutionGradientOption.__members__
-    found = next((one for word, one in members.items() if word.lower() == value), None)
+    found = next((option for word, option in members.items() if word.lower() == value), None)
     if isinstance(value, enum.Enum) and not isinstance(value, MPSCNNConvolutionGradientOption):
         raise TypeError(f"{name} is {value!r}; it must be an MPSCNNConvolutionGradientOption")
     if found is None and not isinstance(value, str):
         number = integer(name, value)
-        found = next((one for one in members.values() if one == number), None)
+        found = next((option for option in members.values() if option == number), None)
     if found is None:
-        choices = [f"{word} ({int(one)})" for word, one in members.items()]
+        choices = [f"{word} ({int(option)})" for word, option in members.items()]
         raise ValueError(f"{name} is {value!r}; it must be {', '.join(choices[:-1])} or {choices[-1]}")
     return found
 

@@ -318,7 +318,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
             before = self._buffers
             dtype = np.result_type(dtype, before.weights)
             sums = before.weights + weights.reshape(before.weights.shape), before.biases + biases
-        self._buffers = ConvolutionGradients(*[immutable(one.astype(dtype, copy=False)) for one in sums])
+        self._buffers = ConvolutionGradients(*[immutable(gradient.astype(dtype, copy=False)) for gradient in sums])
         self.written()
 
 
@@ -592,7 +592,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
             images = np.result_type(g, x)
             # Sums over the batch are in float64 if the backend supports it, and rounded when the state is written.
             wide = np.float64 if "float64" in registry.get_backend(self.backend).dtypes else images
-            wider = (one.astype(wide, copy=False) for one in (g, x))
+            wider = (image.astype(wide, copy=False) for image in (g, x))
             gradients = *self._parameter_gradients(*wider), np.result_type(np.float32, images)
         if option & DATA:
             result = super()._run_with_state(state, sources, destination)

@@ -276,7 +276,7 @@ class ImageNormalizationGradient(GradientOfLists):
     ) -> Array | None:
         """Compute all three gradients, then write the state, which no error changes."""
         given, shape, _ = destination
-        g, x = (one.array for one in sources)
+        g, x = (source.array for source in sources)
         require_defaults(self, *WHOLE_GRADIENT)
         if not g.shape == x.shape == shape == state.record.source_shapes[0]:
             raise ShapeError(

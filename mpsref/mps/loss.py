@@ -856,7 +856,7 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
         if isinstance(source, (list, tuple)):
             sources, descriptor = list(source), labels if loss_descriptor is None else loss_descriptor
         else:
-            sources = [one for one in (source, labels, weights) if one is not None]
+            sources = [image for image in (source, labels, weights) if image is not None]
             descriptor = loss_descriptor
         if len(sources) not in (2, 3):
             raise ValueError(f"there are {len(sources)} sources; there must be 2 or 3: source, labels, weights")

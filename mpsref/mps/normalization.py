@@ -200,7 +200,7 @@ class NormalizationParameters(NodeParameters):
     def _update(self, style: MPSNNTrainingStyle, state: MPSState) -> Callable[[], None] | None:
         changes: list[Callable[[], None]] = []
         for method, callback in self.callbacks(style).items():
-            pair = next(one for one in self.pairs if one in method)
+            pair = next(name for name in self.pairs if name in method)
             answer = callback(state)
             if style is MPSNNTrainingStyle.CPU:
                 if not isinstance(answer, bool):
@@ -222,8 +222,8 @@ class NormalizationParameters(NodeParameters):
             return None
 
         def change() -> None:
-            for one in changes:
-                one()
+            for apply in changes:
+                apply()
 
         return change
 

@@ -537,18 +537,18 @@ class InstanceNormalizationDataSource(_DataSource):
     def update_gamma_and_beta_cpu(self, state: Iterable[_ImageState]) -> bool:
         """Make a step with a synchronized state; return whether there is an optimizer."""
         if self.optimizer is not None:
-            for one in state:
-                _ = one.gradient_for_gamma  # raises where the host may not read it
+            for image_state in state:
+                _ = image_state.gradient_for_gamma  # raises where the host may not read it
         return self.update_gamma_and_beta(state) is not None
 
     def _total(self, states: Iterable[_ImageState], command_buffer: MPSCommandBuffer | None) -> Array:
         """Return the gradients for gamma and beta, one after the other, summed over the images."""
         total = np.zeros(2 * self._channels)
-        for one in states:
-            known = one.device_read(command_buffer)
-            if known.gradient_for_gamma is None or known.gradient_for_beta is None:
+        for state in states:
+            buffers = state.device_read(command_buffer)
+            if buffers.gradient_for_gamma is None or buffers.gradient_for_beta is None:
                 raise OrderError("state has no gradients yet; encode the gradient kernel with it before the update")
-            total += np.concatenate([known.gradient_for_gamma, known.gradient_for_beta])
+            total += np.concatenate([buffers.gradient_for_gamma, buffers.gradient_for_beta])
         return total.astype(np.float32)
 
 

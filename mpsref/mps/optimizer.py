@@ -124,7 +124,9 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
 
     def __repr__(self) -> str:
         changed = {
-            name: vars(self)[name] for name, one in properties_of(type(self)).items() if vars(self)[name] != one.default
+            name: vars(self)[name]
+            for name, prop in properties_of(type(self)).items()
+            if vars(self)[name] != prop.default
         }
         words = (f"{name}={'float(' + repr(str(v)) + ')' if _infinite(v) else repr(v)}" for name, v in changed.items())
         return f"{type(self).__name__}({', '.join(words)})"
@@ -174,7 +176,7 @@ def _joined(updates: Sequence[Update]) -> Update | None:
     return Update(
         np.concatenate((first.gradient, second.gradient)),
         np.concatenate((first.value, second.value)),
-        tuple([None if one is None or other is None else np.concatenate((one, other)) for one, other in pairs]),
+        tuple([None if m is None or n is None else np.concatenate((m, n)) for m, n in pairs]),
     )
 
 

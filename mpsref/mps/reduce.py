@@ -32,8 +32,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import Clip, Pair, flag, number
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import Clip, flag, number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Arithmetic, Reduce
 from mpsref.kernels import reduce as kernels
@@ -43,7 +43,15 @@ from mpsref.mps.core.image_arguments import ImageArgument
 from mpsref.mps.core.kernel import MPSCNNBinaryKernel, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.types import MTLRegion
-from mpsref.mps.core.whole_image import DESTINATION, SOURCE, WholeImageKernel, require_defaults, require_whole, whole
+from mpsref.mps.core.whole_image import (
+    DESTINATION,
+    SOURCE,
+    WholeImageBinaryKernel,
+    WholeImageKernel,
+    require_defaults,
+    require_whole,
+    whole,
+)
 from mpsref.mps.graph.nodes import FunctionGradientNode, FunctionNode
 from mpsref.registry import Backend
 
@@ -231,7 +239,7 @@ MULTIPLY = Arithmetic("multiply")
 DIVIDE = Arithmetic("divide")
 
 
-class MPSNNReduceBinary(MPSCNNBinaryKernel):
+class MPSNNReduceBinary(WholeImageBinaryKernel):
     """Base class: the primary image times the secondary one, the weights, reduced along the channels.
 
     The result is (N, H, W, 1), with the size of the regions that are read, which must have one shape.
@@ -248,8 +256,8 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
         """Return the regions of both images that are read; raise ``ShapeError`` unless they have one shape."""
         rects = self.primary_source_clip_rect, self.secondary_source_clip_rect
         x, w = (
-            _read(prefix + "source_clip_rect", one, rect)
-            for prefix, one, rect in zip(self.prefixes, sources, rects, strict=True)
+            _read(prefix + "source_clip_rect", source, rect)
+            for prefix, source, rect in zip(self.prefixes, sources, rects, strict=True)
         )
         if x.shape != w.shape:
             raise ShapeError(
@@ -261,13 +269,6 @@ class MPSNNReduceBinary(MPSCNNBinaryKernel):
     def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
         x, _ = self._regions(sources)
         return *x.shape[:3], 1
-
-    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
-        return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
-
-    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
-        n, *_ = self._result_shape(sources)
-        return n, *size, 1
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *FIXED)

@@ -74,7 +74,7 @@ def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be a list of boxes, MPSRegion")
     if not value:
         raise ValueError(f"{name} is empty; it must name at least one box")
-    return tuple(types.box(f"{name}[{k}]", one) for k, one in enumerate(value))
+    return tuple(types.box(f"{name}[{k}]", region) for k, region in enumerate(value))
 
 
 @saved("resize_width", "resize_height", "regions")

@@ -20,7 +20,7 @@ from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import ImageArgument, SourcePair
-from mpsref.mps.core.kernel import Destination, MPSCNNKernel, MPSKernel
+from mpsref.mps.core.kernel import Destination, MPSCNNBinaryKernel, MPSCNNKernel, MPSKernel
 from mpsref.mps.core.properties import properties_of
 from mpsref.mps.core.state import MPSNNGradientState
 from mpsref.registry import Problem, Spec
@@ -92,6 +92,21 @@ class WholeImageKernel(MPSCNNKernel):
 
     def _extras(self) -> Mapping[str, object]:
         return {"function": self._function()}
+
+
+class WholeImageBinaryKernel(MPSCNNBinaryKernel):
+    """A kernel with two sources whose result has the shape that the functional form determines."""
+
+    @abc.abstractmethod
+    def _result_shape(self, sources: Sequence[ImageArgument]) -> Shape:
+        """Return the shape of the result."""
+
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
+        return self._result_shape(sources), sources[0].array.dtype.newbyteorder("=")
+
+    def _destination_shape(self, sources: Sequence[ImageArgument], size: Pair) -> Shape:
+        n, *_, channels = self._result_shape(sources)
+        return n, *size, channels
 
 
 class WholeImageGradient(MPSCNNGradientKernel):
