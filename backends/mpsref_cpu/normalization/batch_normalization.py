@@ -30,14 +30,12 @@ from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.activation.functions import Prelu, compiled_form, slope, value
 from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.normalization.strip_sums import TILE, add_up, add_up_products, over_strip, repeat
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.threads import for_rows
 
 STRIP = 512
 """Numbers of a strip, about; at least one pixel."""
-
-TILE = 512
-"""Longer strips are processed in tiles of this size, several strips at a time: their vectors stay in cache."""
 
 ROWS = 16
 """Strips at a time."""
@@ -149,8 +147,8 @@ def _completed(given, rows, strip, epsilon, n):
         for row in range(DBETA, rows):
             vectors[row, c] = np.float64(vectors[row, c]) / n
     for row in range(rows):
-        _repeat(vectors[row], channels)
-    _repeat(vectors[SCALE], channels)
+        repeat(vectors[row, :channels], vectors[row])
+    repeat(vectors[SCALE, :channels], vectors[SCALE])
     return vectors
 
 
@@ -164,47 +162,21 @@ def _statistics(begin, end, x, block, strip, parts):
         stop = min(start + block * channels, x.size)
         for c in range(channels):
             shift[c] = load(x[start + c])
-        _repeat(shift, channels)
-        _add_up(x, start, stop, shift, first, second)
+        repeat(shift[:channels], shift)
+        add_up(x, start, stop, shift, first, second)
         mean, m2 = parts[k, 0], parts[k, 1]
         if _centre((stop - start) // channels, shift, first, second, mean, m2):
-            for c in range(channels):
-                shift[c] = mean[c]
-            _repeat(shift, channels)
-            _add_up(x, start, stop, shift, first, second)
+            repeat(mean, shift)
+            add_up(x, start, stop, shift, first, second)
             _centre((stop - start) // channels, shift, first, second, mean, m2)
-
-
-@inlined
-def _add_up(x, start, stop, shift, first, second):
-    """Set ``first`` and ``second`` to the sums of x - shift and of its square, for each place in a strip."""
-    first[:] = 0
-    second[:] = 0
-    strip, end = np.uintp(shift.size), np.uintp(stop)
-    for tile in range(np.uintp(0), strip, np.uintp(TILE)):
-        a, edge = np.uintp(start), min(tile + np.uintp(TILE), strip)
-        while a + np.uintp(4) * strip <= end:
-            b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
-            for i in range(tile, edge):
-                k = shift[i]
-                p, q, r, s = load(x[a + i]) - k, load(x[b + i]) - k, load(x[c + i]) - k, load(x[d + i]) - k
-                first[i] += (p + q) + (r + s)
-                second[i] += (p * p + q * q) + (r * r + s * s)
-            a = d + strip
-        while a < end:
-            for i in range(tile, min(edge, end - a)):
-                p = load(x[a + i]) - shift[i]
-                first[i] += p
-                second[i] += p * p
-            a += strip
 
 
 @inlined
 def _centre(n, shift, first, second, mean, m2):
     """Set ``mean`` and ``m2`` from the sums of a block of n pixels; return whether a shift was far from a mean."""
     far, share = np.int64(0), 1 / np.float64(n)
-    _over_strip(first, mean)
-    _over_strip(second, m2)
+    over_strip(first, mean)
+    over_strip(second, m2)
     for c in range(np.uintp(mean.size)):
         total = mean[c]
         distance = total * share
@@ -213,22 +185,6 @@ def _centre(n, shift, first, second, mean, m2):
         mean[c] = shift[c] + distance
         m2[c] = 0 if rest < 0 else rest  # a NaN stays
     return bool(far > 0)
-
-
-@inlined
-def _over_strip(sums, totals):
-    """Set ``totals`` (C,) to the sums over each channel's places in a strip."""
-    totals[:] = 0
-    for start in range(0, sums.size, totals.size):
-        for c in range(np.uintp(totals.size)):
-            totals[c] += sums[np.uintp(start) + c]
-
-
-@inlined
-def _repeat(vector, channels):
-    """Repeat the first ``channels`` numbers up to the end."""
-    for i in range(channels, vector.size):
-        vector[i] = vector[i - channels]
 
 
 @compiled
@@ -307,39 +263,12 @@ def _statistics_gradient(begin, end, g, x, vectors, neuron, block, parts):
     mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
     first, second = np.empty(strip, np.float32), np.empty(strip, np.float32)
     for k in range(begin, end):
-        first[:] = 0
-        second[:] = 0
-        end_of_block = np.uintp(min((k + 1) * block * channels, x.size))
-        for tile in range(np.uintp(0), strip, np.uintp(TILE)):
-            a, edge = np.uintp(k * block * channels), min(tile + np.uintp(TILE), strip)
-            while a + np.uintp(4) * strip <= end_of_block:
-                b, c, d = a + strip, a + np.uintp(2) * strip, a + np.uintp(3) * strip
-                for i in range(tile, edge):
-                    m, r, s, t = mean[i], root[i], gamma[i], beta[i]
-                    ga, xa = _upstream(neuron, g, x, a + i, m, r, s, t, i)
-                    gb, xb = _upstream(neuron, g, x, b + i, m, r, s, t, i)
-                    gc, xc = _upstream(neuron, g, x, c + i, m, r, s, t, i)
-                    gd, xd = _upstream(neuron, g, x, d + i, m, r, s, t, i)
-                    first[i] += (ga + gb) + (gc + gd)
-                    second[i] += (ga * xa + gb * xb) + (gc * xc + gd * xd)
-                a = d + strip
-            while a < end_of_block:
-                for i in range(tile, min(edge, end_of_block - a)):
-                    ga, xa = _upstream(neuron, g, x, a + i, mean[i], root[i], gamma[i], beta[i], i)
-                    first[i] += ga
-                    second[i] += ga * xa
-                a += strip
-        _over_strip(first, parts[k, 0])
-        _over_strip(second, parts[k, 1])
+        start, stop = k * block * channels, min((k + 1) * block * channels, x.size)
+        add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, second)
+        over_strip(first, parts[k, 0])
+        over_strip(second, parts[k, 1])
         for channel in range(np.uintp(channels)):
             parts[k, 1, channel] *= root[channel]
-
-
-@inlined
-def _upstream(neuron, g, x, at, mean, root, gamma, beta, place):
-    """Return g' of the pixel at ``at``, at ``place`` in its strip, and its distance from the mean."""
-    distance = load(x[at]) - mean
-    return load(g[at]) * slope(neuron, distance * root * gamma + beta, place), distance
 
 
 @compiled

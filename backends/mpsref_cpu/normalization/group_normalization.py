@@ -24,7 +24,9 @@ from mpsref.kernels.group_normalization import (
 )
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
+from mpsref_cpu.activation.functions import Identity
 from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.normalization.strip_sums import add_up, add_up_products, over_strip, repeat
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
@@ -96,122 +98,39 @@ def gradient(
 @compiled
 def _add_up(begin, end, source, sums, sizes):
     """Add up d and d**2 over the pixels of the chunks ``begin`` to ``end``, counted through all images."""
-    pixels, channels, row, chunk, chunks = sizes
-    size = row * channels
-    first, total, square = (np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32))
-    for chunk_number in range(begin, end):
-        image, k = divmod(chunk_number, chunks)
-        p = (image * pixels + k * chunk) * channels
-        stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
-        _begin(source, p, channels, first)
-        total[:] = 0
-        square[:] = 0
-        while p < stop:
-            if p + 4 * size <= stop:
-                _add_rows(source, p, first, total, square)
-                p += 4 * size
-            else:
-                _add_row(source, p, min(size, stop - p), first, total, square)
-                p += size
-        _add_pixels_of_row(total, sums[chunk_number, 0])
-        _add_pixels_of_row(square, sums[chunk_number, 1])
-
-
-@inlined
-def _begin(source, p, channels, first):
-    """Repeat the pixel that begins at ``p``."""
-    q = np.uintp(p)
-    for start in range(np.uintp(0), np.uintp(first.size), np.uintp(channels)):
-        for c in range(np.uintp(channels)):
-            first[start + c] = load(source[q + c])
-
-
-@inlined
-def _add_rows(source, p, first, total, square):
-    n = np.uintp(first.size)
-    q0 = np.uintp(p)
-    q1, q2, q3 = q0 + n, q0 + np.uintp(2) * n, q0 + np.uintp(3) * n
-    for i in range(n):
-        k = first[i]
-        d0, d1 = load(source[q0 + i]) - k, load(source[q1 + i]) - k
-        d2, d3 = load(source[q2 + i]) - k, load(source[q3 + i]) - k
-        total[i] += (d0 + d1) + (d2 + d3)
-        square[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
-
-
-@inlined
-def _add_row(source, p, n, first, total, square):
-    q = np.uintp(p)
-    for i in range(np.uintp(n)):
-        d = load(source[q + i]) - first[i]
-        total[i] += d
-        square[i] += d * d
+    size = sizes.row * sizes.channels
+    shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    for chunk in range(begin, end):
+        start, stop = _begin(source, chunk, shift, sizes)
+        add_up(source, start, stop, shift, first, second)
+        over_strip(first, sums[chunk, 0])
+        over_strip(second, sums[chunk, 1])
 
 
 @compiled
 def _add_up_both(begin, end, gradients, source, sums, sizes):
     """Like ``_add_up``, with the sums of g and g d after those of d and d**2."""
-    pixels, channels, row, chunk, chunks = sizes
-    size = row * channels
-    first, total, square = (np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32))
-    upstream, product = np.empty(size, np.float32), np.empty(size, np.float32)
-    for chunk_number in range(begin, end):
-        image, k = divmod(chunk_number, chunks)
-        p = (image * pixels + k * chunk) * channels
-        stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
-        _begin(source, p, channels, first)
-        total[:] = 0
-        square[:] = 0
-        upstream[:] = 0
-        product[:] = 0
-        while p < stop:
-            if p + 2 * size <= stop:
-                _add_two_of_both(gradients, source, p, first, total, square, upstream, product)
-                p += 2 * size
-            else:
-                n = min(size, stop - p)
-                _add_row(source, p, n, first, total, square)
-                _add_products(gradients, source, p, n, first, upstream, product)
-                p += size
-        _add_pixels_of_row(total, sums[chunk_number, 0])
-        _add_pixels_of_row(square, sums[chunk_number, 1])
-        _add_pixels_of_row(upstream, sums[chunk_number, 2])
-        _add_pixels_of_row(product, sums[chunk_number, 3])
+    size = sizes.row * sizes.channels
+    shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
+    for chunk in range(begin, end):
+        start, stop = _begin(source, chunk, shift, sizes)
+        add_up(source, start, stop, shift, first, second)
+        over_strip(first, sums[chunk, 0])
+        over_strip(second, sums[chunk, 1])
+        add_up_products(Identity(), gradients, source, start, stop, shift, shift, shift, shift, first, second)
+        over_strip(first, sums[chunk, 2])
+        over_strip(second, sums[chunk, 3])
 
 
 @inlined
-def _add_two_of_both(gradients, source, p, first, total, square, upstream, product):
-    n = np.uintp(first.size)
-    q0 = np.uintp(p)
-    q1 = q0 + n
-    for i in range(n):
-        k = first[i]
-        g0, g1 = load(gradients[q0 + i]), load(gradients[q1 + i])
-        d0, d1 = load(source[q0 + i]) - k, load(source[q1 + i]) - k
-        total[i] += d0 + d1
-        square[i] += d0 * d0 + d1 * d1
-        upstream[i] += g0 + g1
-        product[i] += g0 * d0 + g1 * d1
-
-
-@inlined
-def _add_products(gradients, source, p, n, first, upstream, product):
-    q = np.uintp(p)
-    for i in range(np.uintp(n)):
-        g = load(gradients[q + i])
-        upstream[i] += g
-        product[i] += g * (load(source[q + i]) - first[i])
-
-
-@inlined
-def _add_pixels_of_row(size, into):
-    """Add up the elements of each channel of a row."""
-    channels = np.uintp(into.size)
-    for c in range(channels):
-        into[c] = size[c]
-    for start in range(channels, np.uintp(size.size), channels):
-        for c in range(channels):
-            into[c] += size[start + c]
+def _begin(source, number, shift, sizes):
+    """Return where a chunk begins and ends; set ``shift`` to its first pixel."""
+    image, k = divmod(number, sizes.chunks)
+    start = (image * sizes.pixels + k * sizes.chunk) * sizes.channels
+    for c in range(sizes.channels):
+        shift[c] = load(source[start + c])
+    repeat(shift[: sizes.channels], shift)
+    return start, (image * sizes.pixels + min(sizes.pixels, (k + 1) * sizes.chunk)) * sizes.channels
 
 
 @compiled
@@ -317,9 +236,9 @@ def _normalize(begin, end, source, factors, target, sizes):
     mean, scale, beta = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
     for chunk_number in range(begin, end):
         image, k = divmod(chunk_number, chunks)
-        _repeat(factors[image, 0], mean)
-        _repeat(factors[image, 1], scale)
-        _repeat(factors[image, 2], beta)
+        repeat(factors[image, 0], mean)
+        repeat(factors[image, 1], scale)
+        repeat(factors[image, 2], beta)
         p = (image * pixels + k * chunk) * channels
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
         while p < stop:
@@ -338,10 +257,10 @@ def _differentiate(begin, end, gradients, source, factors, target, sizes):
     b, c = np.empty(size, np.float32), np.empty(size, np.float32)
     for chunk_number in range(begin, end):
         image, k = divmod(chunk_number, chunks)
-        _repeat(factors[image, 0], mean)
-        _repeat(factors[image, 1], a)
-        _repeat(factors[image, 2], b)
-        _repeat(factors[image, 3], c)
+        repeat(factors[image, 0], mean)
+        repeat(factors[image, 1], a)
+        repeat(factors[image, 2], b)
+        repeat(factors[image, 3], c)
         p = (image * pixels + k * chunk) * channels
         stop = (image * pixels + min(pixels, (k + 1) * chunk)) * channels
         while p < stop:
@@ -350,14 +269,6 @@ def _differentiate(begin, end, gradients, source, factors, target, sizes):
                 d = load(source[q + i]) - mean[i]
                 target[q + i] = store(load(gradients[q + i]) * a[i] - b[i] - d * c[i], target[0])
             p += size
-
-
-@inlined
-def _repeat(channels, size):
-    """Repeat the channels."""
-    for start in range(0, size.size, channels.size):
-        for i in range(channels.size):  # an assignment of slices compiles its error message, too: for two seconds
-            size[start + i] = channels[i]
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

@@ -12,6 +12,7 @@ results where they are stored in another dtype.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,9 @@ from mpsref.kernels.pooling_average import AverageForward, AverageGradient, Pool
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
 from mpsref.tables import Runs
-from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.simd.half import load, store
+from mpsref_cpu.compiling import compiled
+from mpsref_cpu.simd.half import store
+from mpsref_cpu.simd.weighted_sums import Blocks, EvenTerms, weighted_sum
 from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_TERMS = 1024
@@ -69,7 +71,7 @@ def average(problem: AverageForward | AverageGradient, source: Array, out: Array
     """Fill ``out``: with the means of windows of ``source``, or with an image's gradient from that of such means."""
     rows, columns = _tables(problem)
     n, height, width, channels = out.shape
-    sizes = (*source.shape[1:3], height, width, channels)
+    sizes = (rows.weight.size, columns.weight.size, height, width, channels)
     row = out if out.dtype == rows.scale.dtype else rows.scale[:0]
     for_rows(_gather, n * height, source, row, out, sizes, rows, columns)
 
@@ -86,6 +88,9 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     stride = problem.spec.windows[1].stride
     first, terms = y.first.astype(np.int64), y.count.astype(np.int64)
     if isinstance(problem, AverageForward):
+        if width == 1 and x.count[0] == source_width:  # windows of whole rows: each pixel is a row of its own
+            first, terms, x = first * source_width, terms * source_width, replace(x, count=np.ones_like(x.count))
+            source_height, source_width = source_height * source_width, 1
         rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)
         return rows, _segments(x, channels, 1, stride, weight=np.ones(source_width, dtype), scale=inverse_x)
     rows = Rows(first, terms, weight=inverse_y, scale=np.ones(height, dtype))
@@ -127,117 +132,37 @@ def _gather(begin, end, source, results, target, sizes, rows, columns):
     in_place = results.size > 0
     if not in_place:
         results = np.empty(width * channels, results.dtype)
-    sums = np.empty(pitch, rows.scale.dtype)
-    one = rows.scale.dtype.type(1)
+    sums, factors = np.empty(pitch, rows.scale.dtype), np.empty(columns.terms.max(), rows.scale.dtype)
     step, advance = columns.step * channels, columns.advance * channels
     for row in range(begin, end):
         image, j = divmod(row, height)
         first, terms, scale = rows.first[j], rows.terms[j], rows.scale[j]
         start = (image * source_height + first) * pitch
         at = row * width * channels if in_place else 0
-        if terms <= 1:  # no rows to add: columns are read from the source itself
+        if terms == 1:  # no rows to add: columns are read from the source itself
             scale *= rows.weight[first]
         done = 0  # elements of the row of sums
         for k in range(columns.start.size):
             b, count, factor = columns.first[k], columns.terms[k] if terms else 0, scale * columns.scale[k]
-            blocks, size = columns.length[k], channels
+            blocks = Blocks(columns.length[k], channels, step, advance)
             if step == channels == advance:  # adjacent columns from adjacent columns: one long block
-                blocks, size = 1, blocks * channels
-            walk = (blocks, size, step, advance, channels)
+                blocks = Blocks(1, columns.length[k] * channels, step, advance)
             q, p = at + columns.start[k] * channels, b * channels
+            for t in range(count):
+                factors[t] = factor * columns.weight[b + t]
             if terms > 1:
                 needed = (b + columns.advance * (columns.length[k] - 1) + count) * channels
                 if count > 0 and needed > done:
-                    part = (1, needed - done, pitch, pitch, pitch)
-                    _weighted_sum(sums, done, source, start + done, part, rows.weight, first, terms, one)
+                    new = EvenTerms(start + done, pitch, rows.weight, first)
+                    weighted_sum(sums, done, source, new, terms, Blocks(1, needed - done, 0, 0))
                     done = needed
-                _weighted_sum(results, q, sums, p, walk, columns.weight, b, count, factor)
+                weighted_sum(results, q, sums, EvenTerms(p, channels, factors, 0), count, blocks)
             else:
-                _weighted_sum(results, q, source, start + p, walk, columns.weight, b, count, factor)
+                weighted_sum(results, q, source, EvenTerms(start + p, channels, factors, 0), count, blocks)
         if not in_place:
             stored = target[row * width * channels : (row + 1) * width * channels]
             for i in range(stored.size):
                 stored[i] = store(results[i], stored[i])
-
-
-# A *walk* is (blocks, size, step, advance, tap): block b of ``size`` elements begins at ``into[at + b * step]``, and
-# its term t at ``source[start + b * advance + t * tap]``. Each function makes one pass over the blocks. Indices are
-# unsigned: for signed ones numba generates a test for negative values.
-
-
-@inlined
-def _weighted_sum(into, at, source, start, walk, weight, first, count, scale):
-    """Set each block to ``scale`` times the sum of ``count`` terms, term t with the factor ``weight[first + t]``."""
-    if count == 0:
-        _set_0(into, at, walk)
-    elif count == 1:
-        _set_1(into, at, source, start, walk, scale * weight[first])
-    elif count % 2 == 0:
-        _set_2(into, at, source, start, walk, scale * weight[first], scale * weight[first + 1])
-    else:
-        w0, w1, w2 = scale * weight[first], scale * weight[first + 1], scale * weight[first + 2]
-        _set_3(into, at, source, start, walk, w0, w1, w2)
-    for t in range(2 + count % 2, count, 2):
-        w0, w1 = scale * weight[first + t], scale * weight[first + t + 1]
-        _add_2(into, at, source, start + t * walk[4], walk, w0, w1)
-
-
-@inlined
-def _set_0(into, at, walk):
-    blocks, n, step, _, _ = walk
-    q = np.uintp(at)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = 0
-        q += np.uintp(step)
-
-
-@inlined
-def _set_1(into, at, source, start, walk, w0):
-    blocks, n, step, advance, _ = walk
-    q, x = np.uintp(at), np.uintp(start)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = w0 * load(source[x + i])
-        q += np.uintp(step)
-        x += np.uintp(advance)
-
-
-@inlined
-def _set_2(into, at, source, start, walk, w0, w1):
-    blocks, n, step, advance, tap = walk
-    q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i])
-        q += np.uintp(step)
-        x += np.uintp(advance)
-        y += np.uintp(advance)
-
-
-@inlined
-def _set_3(into, at, source, start, walk, w0, w1, w2):
-    blocks, n, step, advance, tap = walk
-    q, x, y, z = np.uintp(at), np.uintp(start), np.uintp(start + tap), np.uintp(start + 2 * tap)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] = w0 * load(source[x + i]) + w1 * load(source[y + i]) + w2 * load(source[z + i])
-        q += np.uintp(step)
-        x += np.uintp(advance)
-        y += np.uintp(advance)
-        z += np.uintp(advance)
-
-
-@inlined
-def _add_2(into, at, source, start, walk, w0, w1):
-    blocks, n, step, advance, tap = walk
-    q, x, y = np.uintp(at), np.uintp(start), np.uintp(start + tap)
-    for _ in range(blocks):
-        for i in range(np.uintp(n)):
-            into[q + i] += w0 * load(source[x + i]) + w1 * load(source[y + i])
-        q += np.uintp(step)
-        x += np.uintp(advance)
-        y += np.uintp(advance)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

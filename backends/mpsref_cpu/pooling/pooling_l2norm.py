@@ -7,9 +7,8 @@ Gradient: ``dx = x * sum of g / norm over the windows that read the pixel``. Goi
 ``g / norm`` of each row of windows are computed at the first pixel that needs them, as above, and kept as long as
 others do. Their sum is separable again: rows first, then columns. Where one window reads a pixel, its ratio is the sum.
 
-Columns are added up in registers, some channels of all terms at a time, and written once. Sums are float32, and float64
-where they have more than 1,024 terms. Workspace of a thread: a row of squares, one of sums, and for the gradient as
-many rows of ratios as windows of a column read one pixel, and one more.
+Sums are float32, and float64 where they have more than 1,024 terms. Workspace of a thread: a row of squares, one of
+sums, and for the gradient as many rows of ratios as windows of a column read one pixel, and one more.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from mpsref_cpu.pooling.windows import (
 )
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.vectors import load_vector, multiply_add, store_vector, times, zeros_like
+from mpsref_cpu.simd.weighted_sums import Blocks, ListedTerms, weighted_sum
 from mpsref_cpu.threads import for_rows
 
 
@@ -117,7 +117,7 @@ def _forward(begin, end, x, y, sizes, reading):
     source_height, source_width, height, width, channels = sizes
     size = width * channels
     sums, squares = np.empty(size, reading.no_sums.dtype), np.empty(source_width * channels, reading.no_sums.dtype)
-    terms = np.empty(reading.most, np.int64), np.empty(reading.most, sums.dtype)
+    terms = ListedTerms(np.empty(reading.most, np.int64), np.empty(reading.most, sums.dtype))
     for row in range(begin, end):
         image, a = divmod(row, height)
         start = image * source_height * source_width * channels
@@ -136,7 +136,7 @@ def _gradient(begin, end, g, x, dx, sizes, reading, touched):
     _, gradient_width, _, width, channels, _ = sizes
     slots, dtype = touched.rows.most, reading.no_sums.dtype
     ratios, squares = np.empty((slots + 1) * gradient_width * channels, dtype), np.empty(width * channels, dtype)
-    terms = np.empty(reading.most, np.int64), np.empty(reading.most, dtype)
+    terms = ListedTerms(np.empty(reading.most, np.int64), np.empty(reading.most, dtype))
     workspace = ratios, squares, np.empty(width * channels, dtype), terms, np.empty(slots, np.int64)
     _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace)
 
@@ -147,7 +147,7 @@ def _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace):
     gradient_height, gradient_width, height, width, channels, chunk_rows = sizes
     begin, end = first_row(begin, height, chunk_rows), first_row(end, height, chunk_rows)
     ratios, squares, totals, terms, held = workspace
-    (starts, factors), zero = terms, ratios.dtype.type(0)
+    starts, factors, zero = terms.starts, terms.factors, ratios.dtype.type(0)
     slots, pitch, size = held.size, gradient_width * channels, width * channels
     used, used_end = touched.columns.begin * channels, touched.columns.end * channels
     for row in range(begin, end):
@@ -172,8 +172,7 @@ def _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace):
         line = starts[0]
         if windows != 1 or factors[0] != 1:
             line = slots * pitch + used
-            whole = np.int64(1), used_end - used, line, line
-            _sum(ratios, line, ratios, terms, windows, whole)
+            weighted_sum(ratios, line, ratios, terms, windows, Blocks(1, used_end - used, 0, 0))
 
         stored = dx[row * size : (row + 1) * size]
         if count == 0 or touched.read < width:
@@ -186,7 +185,7 @@ def _chunks(begin, end, g, x, dx, sizes, reading, touched, workspace):
             windows = _list_windows(reading.columns, first, touched.columns.count[q], column, terms)
             for t in range(windows):
                 starts[t] = line + starts[t] * channels - used
-            _sum(totals, q * channels, ratios, terms, windows, _walk(touched.groups, k, channels))
+            weighted_sum(totals, q * channels, ratios, terms, windows, _blocks(touched.groups, k, channels))
         for k in range(touched.runs.shape[0]):
             q, q_end = touched.runs[k, 0] * channels, touched.runs[k, 1] * channels
             p = (image * height + pixel) * size + touched.columns.pixel[touched.runs[k, 0]] * channels
@@ -212,7 +211,7 @@ def _times(windows, i, pixel):
 def _sums_of_squares(into, at, x, start, a, squares, terms, channels, reading):
     """Compute the sums of the windows of row a into ``into[at:]``, from the image at ``x[start:]``."""
     groups = reading.groups
-    starts, factors = terms
+    starts, factors = terms.starts, terms.factors
     count = _list_pixels(reading.rows, a, terms, squares.size)
     n, i = np.uintp(squares.size), np.uintp(0)
     while i + np.uintp(32) <= n:
@@ -231,16 +230,13 @@ def _sums_of_squares(into, at, x, start, a, squares, terms, channels, reading):
     for k in range(groups.start.size):
         b = groups.start[k]
         count = _list_pixels(reading.columns, b, terms, channels)
-        _sum(into, at + b * channels, squares, terms, count, _walk(groups, k, channels))
-
-
-# The *terms* of a sum are two vectors: where each begins, and its factor.
+        weighted_sum(into, at + b * channels, squares, terms, count, _blocks(groups, k, channels))
 
 
 @uncounted
 def _list_pixels(windows, i, terms, pitch):
     """List the offsets of the pixels that window i reads, each ``pitch`` long; return how many."""
-    starts, factors = terms
+    starts, factors = terms.starts, terms.factors
     count = 0
     for t in range(list_reads(windows, i, starts, factors)):
         if starts[t] >= 0:
@@ -252,7 +248,7 @@ def _list_pixels(windows, i, terms, pitch):
 @uncounted
 def _list_windows(windows, first, count, pixel, terms):
     """List those of ``count`` windows that read a pixel, by their numbers; return how many."""
-    starts, factors = terms
+    starts, factors = terms.starts, terms.factors
     reading = 0
     for i in range(first, first + count):
         starts[reading], factors[reading] = i, _times(windows, i, pixel)
@@ -261,50 +257,12 @@ def _list_windows(windows, first, count, pixel, terms):
     return reading
 
 
-# A *walk* is (blocks, size, step, advance): block b of ``size`` elements is written at offset ``b * step``, and its
-# terms are read at offset ``b * advance``. Indices are unsigned: for signed ones numba tests for negative values.
-
-
 @uncounted
-def _walk(groups, k, channels):
-    """Return the walk over a group of pixels; adjacent pixels from adjacent pixels are one long block."""
+def _blocks(groups, k, channels):
+    """Return the blocks of a group of pixels; adjacent pixels from adjacent pixels are one long block."""
     if groups.step == groups.advance == 1:
-        return 1, groups.length[k] * channels, 0, 0
-    return groups.length[k], channels, groups.step * channels, groups.advance * channels
-
-
-@uncounted
-def _sum(into, at, source, terms, count, walk):
-    """Set each block to the sum of ``count`` terms."""
-    blocks, size, step, advance = walk
-    starts, factors = terms
-    n, q, moved = np.uintp(size), np.uintp(at), np.uintp(0)
-    for _ in range(blocks):
-        i = np.uintp(0)
-        while i + np.uintp(32) <= n:
-            _sum_vector(into, q + i, source, terms, count, moved + i, zeros_like(factors, 32))
-            i += np.uintp(32)
-        while i < n and n >= np.uintp(8):
-            i = min(i, n - np.uintp(8))  # the last vector may repeat some of the one before
-            _sum_vector(into, q + i, source, terms, count, moved + i, zeros_like(factors, 8))
-            i += np.uintp(8)
-        while i < n:
-            total = factors.dtype.type(0)
-            for t in range(count):
-                total += factors[t] * source[np.uintp(starts[t]) + moved + i]
-            into[q + i] = total
-            i += np.uintp(1)
-        q += np.uintp(step)
-        moved += np.uintp(advance)
-
-
-@inlined
-def _sum_vector(into, q, source, terms, count, moved, zero):
-    """Add up as many elements as ``zero`` has lanes."""
-    (starts, factors), total = terms, zero
-    for t in range(np.uintp(count)):
-        total = multiply_add(total, factors[t], load_vector(source, np.uintp(starts[t]) + moved, zero))
-    store_vector(into, q, total)
+        return Blocks(1, groups.length[k] * channels, 0, 0)
+    return Blocks(groups.length[k], channels, groups.step * channels, groups.advance * channels)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
