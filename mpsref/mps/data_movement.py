@@ -233,6 +233,8 @@ def _order(name: str, value: object) -> str:
 class MPSNNReshape(WholeImageKernel):
     """The same elements in another shape, an argument of ``encode``: :class:`mpsref.Reshape`."""
 
+    repeats = False  # the size is an argument of encode
+
     element_order = Property(_order, "HWC", 'The order of the elements: "HWC" or "CHW".')
 
     _size: tuple[int, int, int]

@@ -68,6 +68,7 @@ class MPSNNReduceUnary(WholeImageKernel):
     """
 
     fixed = tuple(name for name in WholeImageKernel.fixed if name != "offset")
+    repeats = False  # the source is clipped
 
     clip_rect_source = Property(
         types.region, None, "The region of the source that is read, MTLRegion; ``None``: all. It is cut to the image."

@@ -96,6 +96,8 @@ class MPSNNCropAndResizeBilinear(_Resize):
         Initial values of other properties, by name.
     """
 
+    repeats = False  # one problem for each box
+
     regions: Property[tuple[MPSRegion, ...]] = Property(
         _regions, (), "The boxes, a tuple of MPSRegion.", read_only=True
     )

@@ -83,6 +83,44 @@ def test_a_repeated_encode_sees_every_change_of_a_property() -> None:
             assert [forward, gradient] == fresh
 
 
+@pytest.mark.parametrize(
+    ("kernel", "changes"),
+    [
+        (
+            mps.MPSNNPad((1, 0, 0), (0, 2, 0)),
+            {"edge_mode": "constant", "fill_value": 2.5, "padding_size_before": (2, 1, 0)},
+        ),
+        (mps.MPSCNNUpsamplingNearest(2, 3), {"backend": "reference"}),
+        (mps.MPSCNNUpsamplingBilinear(2, 2), {"edge_mode": "clamp"}),
+        (mps.MPSNNSlice(1, -1), {"height": 2, "offset_x": 1, "feature_channels": 3}),
+        (mps.MPSNNResizeBilinear(5, 6), {"backend": "reference"}),
+        (mps.MPSNNCropAndResizeBilinear(3, 2, [((0, 0), (0.5, 1))]), {"backend": "reference"}),
+        (mps.MPSNNReduceRowSum(), {"clip_rect_source": ((1, 0, 1), (3, 2, 1))}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_repeated_encode_of_a_whole_image_uses_the_current_properties(kernel: Any, changes: dict[str, Any]) -> None:
+    x = random(3, 6, 5, 8)
+    for name, value in [("backend", "cpu"), *changes.items()]:
+        setattr(kernel, name, value)
+        fresh = type(kernel).from_json(kernel.to_json(), backend=kernel.backend)
+        expected, other = fresh.encode(x, return_state=True)
+        for _ in range(3):
+            y, state = kernel.encode(x, return_state=True)
+            np.testing.assert_array_equal(y, expected)
+            assert state == other
+    kernel.destination_feature_channel_offset = 4
+    with pytest.raises(mpsref.UnsupportedError, match="destination_feature_channel_offset is 4"):
+        kernel.encode(x)
+
+
+def test_a_repeated_encode_of_a_whole_image_crosses_few_functions() -> None:
+    kernel, x = mps.MPSCNNUpsamplingNearest(2, 2, backend="cpu"), random(2, 4, 5, 4)
+    for _ in range(2):
+        kernel.encode(x)
+    assert python_calls(lambda: kernel.encode(x)) <= 40
+
+
 def test_a_repeated_encode_refuses_what_the_first_one_refuses() -> None:
     forward, gradient = MPSCNNPoolingMax(2, 2), mps.MPSCNNPoolingMaxGradient(2, 2)
     x = random(1, 4, 4, 4)

@@ -61,10 +61,18 @@ class WholeImageKernel(MPSCNNKernel):
 
     fixed: ClassVar[tuple[str, ...]] = IMAGE
     """The properties that must keep their defaults."""
+    repeats = True
 
     @abc.abstractmethod
     def _function(self) -> Any:
         """Return the functional form."""
+
+    def _indices(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[tuple[slice, ...]], Region]:
+        return [whole(source.array.shape) for source in sources], whole(shape)
+
+    def _whole_problem(self, shapes: Sequence[Shape], size: Pair) -> tuple[Problem, Sequence[int]]:
+        function = self._function()
+        return function.problems["forward"](function, shapes[0]), (0,)
 
     def _result_shape(self, source: Shape) -> Shape:
         function = self._function()
