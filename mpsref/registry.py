@@ -23,7 +23,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend, BackendInfo, Implementation
-from mpsref.errors import UnsupportedError
+from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
 if TYPE_CHECKING:
@@ -364,7 +364,10 @@ def _prepare_call(
 ) -> tuple[_Prepared, list[Array], list[Array]]:
     """Check a call; return it prepared, its arrays as the backend reads them, and its arrays as they were passed."""
     problem, inputs = spec.problems[method].from_call(spec, given, options)
-    sources = [arrays.native(array, bool(backend.layouts)) for array in inputs.values()]
+    sources = [
+        arrays.native(array, name, strided=bool(backend.layouts))
+        for name, array in zip(problem.input_shapes, inputs.values(), strict=True)
+    ]
     prepared = _prepare(problem, backend, sources)
     as_passed = all(source is given[position] for source, position in zip(sources, inputs, strict=True))
     if key and as_passed and _is_plain(tuple(options.values())):
@@ -425,7 +428,8 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
     prepared = problem.__dict__.get("_calls", {}).get(key)
     for position, array in enumerate(inputs):
         if type(array) is not np.ndarray or not array.flags.c_contiguous or not array.dtype.isnative:
-            sources[position] = arrays.native(array, bool(chosen.layouts))
+            name = list(problem.input_shapes)[position]
+            sources[position] = arrays.native(array, name, strided=bool(chosen.layouts))
             prepared = None
     if prepared is None:
         prepared = _prepare(problem, chosen, sources)
@@ -439,7 +443,8 @@ def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend:
     assert backend.arrays is not None
     with backend.arrays.scope((*inputs, *_listed(out))) as adopt:
         values = tuple(map(adopt, inputs))
-        sources = [arrays.native(value) for value in values]
+        named = zip(problem.input_shapes, values, strict=True)
+        sources = [arrays.native(value, name) for name, value in named]
         prepared = _prepare(problem, backend, sources)
         return _execute_on_device(prepared, problem, sources, values, out, backend.arrays, adopt)
 
@@ -455,7 +460,10 @@ def _execute(prepared: _Prepared, problem: Problem, sources: Sequence[Array], in
             result = np.empty(*prepared.results[0])
         except MemoryError:
             result = arrays.empty("the result", *prepared.results[0])  # raises an error with the size
-        prepared.implementation(problem, *sources, out=result)
+        try:
+            prepared.implementation(problem, *sources, out=result)
+        except MemoryError as error:
+            raise _too_large(problem, sources, error) from error
         return result
     if out is None:
         results = tuple([arrays.empty("the result", *one) for one in prepared.results])
@@ -493,11 +501,24 @@ def _fill(
         for target in targets:
             target.fill(0)
     else:
-        prepared.implementation(problem, *sources, out=targets[0] if single else targets)
+        try:
+            prepared.implementation(problem, *sources, out=targets[0] if single else targets)
+        except MemoryError as error:
+            raise _too_large(problem, sources, error) from error
     for result, target in zip(results, targets, strict=True):
         if result is not target:
             result[...] = target
     return results[0] if single else results
+
+
+def _too_large(problem: Problem, sources: Sequence[Any], error: MemoryError) -> ShapeError:
+    """Return the error for an implementation that could not allocate its intermediate arrays."""
+    given = ", ".join(f"{name} of shape {one.shape}" for name, one in zip(problem.input_shapes, sources, strict=True))
+    nbytes = sum(array.nbytes for array in sources)
+    return ShapeError(
+        f"{problem.operation} of {given} ({nbytes} bytes) needs more memory than there is for its intermediate arrays "
+        f"({error}); pass a smaller batch, or use another backend"
+    )
 
 
 def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Array], out: Any) -> tuple[Array, ...]:

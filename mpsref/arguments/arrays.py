@@ -6,7 +6,13 @@ C-contiguous, in native byte order, and never alias an input.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import math
+import os
+import sys
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -14,7 +20,7 @@ import numpy.typing as npt
 
 from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import integer
-from mpsref.arguments.text import shown
+from mpsref.arguments.text import cut, shown
 from mpsref.errors import ShapeError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -70,7 +76,7 @@ def as_array(name: str, value: Any) -> Array:
             array = np.from_dlpack(value)
         except Exception:
             raise TypeError(
-                f"{name} of type {type(value).__name__} cannot be read as a NumPy array ({first}); "
+                f"{name} of type {type(value).__name__} cannot be read as a NumPy array ({cut(first)}); "
                 "pass a NumPy array, or an object with __array__ or DLPack on the CPU"
             ) from first
     return array
@@ -114,17 +120,45 @@ def taken(names: Collection[str]) -> frozenset[type]:
     return frozenset(kind for kind, name in _NAMES.items() if name in names)
 
 
-def native(array: Array, strided: bool = False) -> Array:
-    """Return ``array`` in native byte order, and C-contiguous unless ``strided``; a copy only where it is not so."""
-    if strided and type(array) is np.ndarray:
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+def native(array: Array, name: str = "an input", *, strided: bool = False) -> Array:
+    """Return ``array`` in native byte order, and C-contiguous unless ``strided``; a copy only where it is not so.
+
+    Raises ``ShapeError`` if there is no memory for the copy.
+    """
+    if strided and type(array) is np.ndarray and array.dtype.isnative:
+        return array
     if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
         return array
     if is_on_device(array) and is_contiguous(array):
         return array
     if is_on_device(array):
         return array.copy()
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    try:
+        _check_memory(array.nbytes)
+        dtype = array.dtype.newbyteorder("=")
+        return array.astype(dtype) if strided else np.ascontiguousarray(array, dtype)
+    except MemoryError as error:
+        raise ShapeError(
+            f"{name} has shape {array.shape} ({array.dtype}); a contiguous copy of it has {array.nbytes} bytes, which "
+            f"cannot be allocated ({error}); pass a smaller batch"
+        ) from error
+
+
+def _check_memory(nbytes: int) -> None:
+    """Raise ``MemoryError`` for more bytes than this machine has, which its system may promise nevertheless."""
+    if nbytes > machine_memory():
+        raise MemoryError(f"this machine has {machine_memory()} bytes")
+
+
+@functools.cache
+def machine_memory() -> int:
+    """Return the memory of this machine in bytes, or the limit of the container; a large number if it is unknown."""
+    known = [sys.maxsize]
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # not on Windows
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(known)
 
 
 def is_contiguous(array: Any) -> bool:
@@ -134,13 +168,16 @@ def is_contiguous(array: Any) -> bool:
 
 def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Allocate a result; raise ``ShapeError`` where its shape is beyond what this machine can hold."""
+    nbytes = math.prod(shape) * dtype.itemsize
     try:
         if max(shape, default=0) > AXIS_LIMIT:
             raise ValueError(f"an axis is longer than {AXIS_LIMIT}")
+        _check_memory(nbytes)
         return np.empty(shape, dtype)
     except (MemoryError, ValueError) as error:
         raise ShapeError(
-            f"{name} would have shape {shape} ({dtype}), which cannot be allocated ({error}); choose a smaller size"
+            f"{name} would have shape {shape} ({dtype}, {nbytes} bytes), which cannot be allocated ({error}); choose a "
+            "smaller size"
         ) from error
 
 
@@ -216,8 +253,8 @@ def as_vector(name: str, value: Any, shape: Shape, *images: Array) -> Array:
         return value  # type: ignore[no-any-return]  # not a copy, so that an ``out`` that overlaps it is detected
     try:
         array = value if is_array else np.asarray(value)
-    except ValueError as error:  # a ragged list
-        raise TypeError(f"{name} cannot be read as a NumPy array ({error}); pass {shape[0]} numbers") from error
+    except Exception as error:  # a ragged list; an array library may raise anything at all
+        raise TypeError(f"{name} cannot be read as a NumPy array ({cut(error)}); pass {shape[0]} numbers") from error
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers, one for each channel")
     if array.shape != shape:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import Triple, number
+from mpsref.arguments.parameters import Triple
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
@@ -41,10 +41,6 @@ Wanted: TypeAlias = Literal["both", "primary", "secondary"]
 """Which gradients are computed: an MPS kernel computes that of one operand."""
 
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
-
-
-def _clamp_bound(name: str, value: object) -> float:
-    return math.copysign(math.inf, value) if value in (math.inf, -math.inf) else number(name, value)
 
 
 class Arithmetic(Broadcasting):
@@ -83,8 +79,8 @@ class Arithmetic(Broadcasting):
     secondary_strides: Triple = parameter(codecs.triple("ss", 0, 1), default=(1, 1, 1))
     primary_offset: Triple = parameter(codecs.triple("po", 0), default=(0, 0, 0))
     secondary_offset: Triple = parameter(codecs.triple("so", 0), default=(0, 0, 0))
-    minimum_value: float = parameter(codecs.number("min")._replace(convert=_clamp_bound), default=-math.inf)
-    maximum_value: float = parameter(codecs.number("max")._replace(convert=_clamp_bound), default=math.inf)
+    minimum_value: float = parameter(codecs.real("min"), default=-math.inf)
+    maximum_value: float = parameter(codecs.real("max"), default=math.inf)
 
     def _check(self) -> None:
         if self.minimum_value > self.maximum_value:

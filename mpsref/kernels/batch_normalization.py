@@ -83,7 +83,8 @@ def not_negative(name: str, array: Array) -> Array:
 def _check_variance(name: str, variance: object) -> None:
     """Raise ``ValueError`` for a negative variance. Other invalid arguments are reported by the call."""
     try:
-        array = variance if type(variance) is np.ndarray else np.asarray(variance, np.float64)
+        with np.errstate(over="ignore"):
+            array = variance if type(variance) is np.ndarray else np.asarray(variance, np.float64)
     except (TypeError, ValueError):
         return
     if array.ndim == 1 and array.size and array.dtype.kind in "fiu" and np.fmin.reduce(array) < 0:

@@ -38,7 +38,7 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape, as_shape
-from mpsref.arguments.parameters import Triple, flag, integer, number
+from mpsref.arguments.parameters import Triple, flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import ArithmeticGradient, Name, Wanted
@@ -109,7 +109,7 @@ class ClampBound(Property[float]):
 
     def accepted(self, instance: object, value: object) -> float:
         """Check a number or an infinity; ``ValueError`` if the lower bound is above the upper one."""
-        bound = float(value) if value in (math.inf, -math.inf) else number(self.name, value)
+        bound = real(self.name, value)
         ends = {name: vars(instance).get(name) for name in ("minimum_value", "maximum_value")} | {self.name: bound}
         low, high = ends["minimum_value"], ends["maximum_value"]
         if low is not None and high is not None and low > high:

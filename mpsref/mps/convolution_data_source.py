@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
+from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
 from mpsref.mps.convolution_descriptor import (
     MPSCNNConvolutionDescriptor,
@@ -238,7 +239,7 @@ def load(source: MPSCNNConvolutionDataSource) -> LoadedWeights:
     try:
         ready = source.load()
         if not ready:
-            raise OrderError(f"data_source.load() returned {ready!r}; it must return True once the data is ready")
+            raise OrderError(f"data_source.load() returned {shown(ready)}; it must return True once the data is ready")
         data_type = _type_name("data_type", source.data_type(), DATA_TYPES)
         descriptor = _checked(source.descriptor())
         stored = _array("weights()", source.weights(), data_type)
@@ -249,7 +250,7 @@ def load(source: MPSCNNConvolutionDataSource) -> LoadedWeights:
         kernel_type = _kernel_type(source, data_type)
         label = source.label()
         if label is not None and not isinstance(label, str):
-            raise TypeError(f"data_source.label() returned {label!r}; it must be a str or None")
+            raise TypeError(f"data_source.label() returned {shown(label)}; it must be a str or None")
         weights = decoded(shaped("data_source.weights()", stored, descriptor.weights_shape))
         biases = None if given is None else _biases(given, descriptor.output_feature_channels)
         if descriptor.batch_normalization is not None:
@@ -304,7 +305,9 @@ def _type_name(method: str, value: DTypeLike, legal: tuple[str, ...]) -> str:
     except TypeError:
         name = repr(value)
     if name not in legal:
-        raise ValueError(f"data_source.{method}() returned {value!r}; it must be one of {', '.join(map(repr, legal))}")
+        raise ValueError(
+            f"data_source.{method}() returned {shown(value)}; it must be one of {', '.join(map(repr, legal))}"
+        )
     return name
 
 
@@ -349,7 +352,7 @@ def _kernel_type(source: object, data_type: str) -> str:
     kernel_type = _type_name(name, methods[0](), KERNEL_TYPES) if methods else "float16"
     if data_type != "float32" and kernel_type != "float16":
         raise ValueError(
-            f"data_source.{name}() returned {kernel_type!r}; with {data_type} weights it must be 'float16'"
+            f"data_source.{name}() returned {shown(kernel_type)}; with {data_type} weights it must be 'float16'"
         )
     return kernel_type
 
@@ -452,6 +455,10 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
         w = _buffer("weights", weights)
         b = None if biases is None else _buffer("biases", biases)
         if descriptor is not None:
+            if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
+                raise TypeError(
+                    f"descriptor is of type {type(descriptor).__name__}; it must be an MPSCNNConvolutionDescriptor"
+                )
             descriptor.check()
             w = _from_offset("weights", w, self._weights_offset, descriptor.weights_shape)
             if b is not None:

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.kernels import Neuron
 from mpsref.mps.core.properties import Property, PropertyHolder, at_least, fix, initialize
@@ -85,13 +86,13 @@ def gradient_option(name: str, value: object) -> MPSCNNConvolutionGradientOption
     members = MPSCNNConvolutionGradientOption.__members__
     found = next((option for word, option in members.items() if word.lower() == value), None)
     if isinstance(value, enum.Enum) and not isinstance(value, MPSCNNConvolutionGradientOption):
-        raise TypeError(f"{name} is {value!r}; it must be an MPSCNNConvolutionGradientOption")
+        raise TypeError(f"{name} is {shown(value)}; it must be an MPSCNNConvolutionGradientOption")
     if found is None and not isinstance(value, str):
         number = integer(name, value)
         found = next((option for option in members.values() if option == number), None)
     if found is None:
         choices = [f"{word} ({int(option)})" for word, option in members.items()]
-        raise ValueError(f"{name} is {value!r}; it must be {', '.join(choices[:-1])} or {choices[-1]}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {', '.join(choices[:-1])} or {choices[-1]}")
     return found
 
 
@@ -155,7 +156,7 @@ def _vector(name: str, values: ArrayLike) -> tuple[float, ...]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise TypeError(f"{name} is {values!r}; it must be a vector of numbers") from error
+        raise TypeError(f"{name} is {shown(values)}; it must be a vector of numbers") from error
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has dtype {array.dtype}; it must be a vector of numbers")
     if array.ndim != 1 or not array.size:

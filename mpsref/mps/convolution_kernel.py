@@ -194,6 +194,8 @@ class WeightedKernel(ImageKernel):
 
     def same_layer(self, other: WeightedKernel) -> bool:
         """Whether both have the same kernel size, channels, strides, dilation, groups and kind."""
+        if not isinstance(other, WeightedKernel):
+            raise TypeError(f"other is of type {type(other).__name__}; it must be a convolution or a gradient of one")
         return self._loaded.descriptor.fixed == other._loaded.descriptor.fixed
 
     @property

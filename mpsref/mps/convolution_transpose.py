@@ -18,6 +18,7 @@ from typing import Any
 
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import ConvolutionTranspose, Neuron
 from mpsref.mps.convolution import (
@@ -66,6 +67,10 @@ class MPSCNNConvolutionTransposeGradientState(MPSCNNConvolutionGradientState):
 
     def pair(self, state: MPSCNNConvolutionGradientState | None) -> None:
         """Set the state of the convolution that the transposed one was encoded with."""
+        if not (state is None or isinstance(state, MPSCNNConvolutionGradientState)):
+            raise TypeError(
+                f"state is of type {type(state).__name__}; it must be an MPSCNNConvolutionGradientState or None"
+            )
         self._paired = None if state is None else state.convolution
 
 
@@ -76,7 +81,7 @@ class _Transposed(WeightedKernel):
         super()._check_loaded(loaded)
         descriptor = loaded.descriptor
         if loaded.data_type != "float32":
-            raise ValueError(f"data_source.data_type() is {loaded.data_type!r}; here it must be 'float32'")
+            raise ValueError(f"data_source.data_type() is {shown(loaded.data_type)}; here it must be 'float32'")
         if (descriptor.dilation_rate_x, descriptor.dilation_rate_y) != (1, 1):
             raise ValueError(
                 f"dilation_rate_x and _y are {descriptor.dilation_rate_x} and {descriptor.dilation_rate_y}; "

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import choice, integer, number
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.pad import EDGES
@@ -79,9 +80,9 @@ def coordinate(name: str, value: object) -> MPSImageCoordinate:
     Raises ``TypeError`` unless it is a tuple of integers, ``ValueError`` for another length or a negative number.
     """
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be (x, y, channel)")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be (x, y, channel)")
     if len(value) != 3:
-        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be (x, y, channel)")
+        raise ValueError(f"{name} is {shown(value)} of length {len(value)}; it must be (x, y, channel)")
     fields = zip(MPSImageCoordinate._fields, value, strict=True)
     return MPSImageCoordinate(*(integer(f"{name}.{axis}", length, low=0) for axis, length in fields))
 

@@ -39,6 +39,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import integer
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
@@ -154,7 +155,11 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
             self._batch.synchronize(command_buffer)
 
     def write(self, dgamma: Array, dbeta: Array) -> None:
-        """Store the gradients of a gradient kernel."""
+        """Store the gradients of a gradient kernel, arrays (N, C)."""
+        shape = len(self), self.kernel.gamma.size
+        for name, array in (("dgamma", dgamma), ("dbeta", dbeta)):
+            if not isinstance(array, np.ndarray) or array.shape != shape:
+                raise ShapeError(f"{name} is {shown(array)}; it must be an array of shape {shape}")
         self._gradients = read_only(dgamma), read_only(dbeta)
         self.written()
 

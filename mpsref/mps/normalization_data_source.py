@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import integer, real
+from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
@@ -321,7 +322,7 @@ def load(source: Any, kind: Kind) -> LoadedParameters:
     try:
         ready = source.load() if callable(getattr(source, "load", None)) else True
         if not ready:
-            raise OrderError(f"data_source.load() returned {ready!r}; it must return True once the data is ready")
+            raise OrderError(f"data_source.load() returned {shown(ready)}; it must return True once the data is ready")
         channels = integer("data_source.number_of_feature_channels", source.number_of_feature_channels, low=1)
         groups = channels
         if kind == "Group":
@@ -650,7 +651,7 @@ class BatchNormalizationDataSource(_DataSource):
         super().__init__(number_of_feature_channels, gamma, beta, epsilon, optimizer)
         self._momentum = real("momentum", momentum, low=0)
         if self._momentum > 1:
-            raise ValueError(f"momentum is {momentum!r}; it must be a number in [0, 1]")
+            raise ValueError(f"momentum is {shown(momentum)}; it must be a number in [0, 1]")
         if (mean is None) != (variance is None):
             raise ValueError("one of mean and variance is None; give both, or neither")
         self.mean_array, self.variance_array = self._given("mean", mean), self._given("variance", variance)

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 import numpy as np
 
 from mpsref.arguments.arrays import Array, DType, as_array, check_apart, check_elements_apart
-from mpsref.arguments.parameters import flag, number
+from mpsref.arguments.parameters import flag, number, real
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationState
@@ -61,9 +61,7 @@ def regularization_type(name: str, value: object) -> MPSNNRegularizationType:
 
 def clip_bound(name: str, value: object) -> float:
     """Return a bound of gradients, a number or an infinity: the check of a property."""
-    if isinstance(value, (float, np.floating)) and math.isinf(value):
-        return float(value)
-    return number(name, value)
+    return real(name, value)
 
 
 COMMON = (

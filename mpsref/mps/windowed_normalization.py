@@ -26,6 +26,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair, integer, real
+from mpsref.arguments.text import shown
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels.normalization_windows import WindowedNormalization
 from mpsref.mps.core.clip_regions import Region
@@ -117,7 +118,7 @@ class _Gradient(GradientOfLists):
 def _check_zero_edges(name: str, value: MPSImageEdgeMode) -> None:
     if value is not MPSImageEdgeMode.Zero:
         raise ValueError(
-            f"{name} is {value!r}; Apple documents these kernels with zeros outside the image: set it to "
+            f"{name} is {shown(value)}; Apple documents these kernels with zeros outside the image: set it to "
             f"{MPSImageEdgeMode.Zero!r}, or pad the image"
         )
 

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, ImageShape
 from mpsref.arguments.parameters import integer
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
@@ -88,7 +89,9 @@ class MPSImageDescriptor:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self._converters:
-            raise AttributeError(f"an MPSImageDescriptor has no {name!r} to set, only {', '.join(self._converters)}")
+            raise AttributeError(
+                f"an MPSImageDescriptor has no {shown(name)} to set, only {', '.join(self._converters)}"
+            )
         object.__setattr__(self, name, self._converters[name](name, value))
 
     @classmethod

@@ -102,6 +102,6 @@ def like(value: ImageLike, array: Array) -> ImageResult:
 
 def as_image(argument: ImageArgument) -> MPSImage:
     """Return a source as an :class:`MPSImage`, for custom policies and callbacks."""
-    return (
-        argument.value if isinstance(argument.value, MPSImage) else MPSImage(arrays.native(argument.array), copy=False)
-    )
+    if isinstance(argument.value, MPSImage):
+        return argument.value
+    return MPSImage(arrays.native(argument.array, argument.name), copy=False)

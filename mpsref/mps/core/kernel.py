@@ -23,6 +23,7 @@ from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair, PairLike, integer, pair
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
@@ -388,7 +389,7 @@ class ImageKernel(MPSKernel):
         if not isinstance(chosen, MPSImageDescriptor):
             raise TypeError(
                 f"{type(self.padding).__name__}.destination_image_descriptor_for_source_images returned "
-                f"{chosen!r}; it must return an MPSImageDescriptor"
+                f"{shown(chosen)}; it must return an MPSImageDescriptor"
             )
         return chosen.shape, chosen.dtype
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from mpsref.arguments.parameters import Pair, integer
+from mpsref.arguments.text import shown
+from mpsref.errors import UnsupportedError
 from mpsref.geometry import Window
 from mpsref.mps.core.image import MPSImage, MPSImageDescriptor
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -82,7 +84,7 @@ class MPSNNPadding:
         MPSImageDescriptor
             ``descriptor`` or another one.
         """
-        raise NotImplementedError(
+        raise UnsupportedError(
             f"{type(self).__name__} must define destination_image_descriptor_for_source_images"
             "(source_images, source_states, kernel, descriptor), which returns an MPSImageDescriptor"
         )
@@ -158,7 +160,7 @@ def policy(name: str, value: object) -> MPSNNPadding:
     """Check a padding policy."""
     if not isinstance(value, MPSNNPadding):
         raise TypeError(
-            f"{name} is {value!r} of type {type(value).__name__}; it must be an MPSNNDefaultPadding, for example "
+            f"{name} is {shown(value)} of type {type(value).__name__}; it must be an MPSNNDefaultPadding, for example "
             "MPSNNDefaultPadding.padding_with_method(MPSNNPaddingMethod.SizeValidOnly), or derive from MPSNNPadding"
         )
     if not isinstance(value, MPSNNDefaultPadding):

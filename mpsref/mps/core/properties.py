@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from mpsref import registry
 from mpsref.arguments.parameters import integer
+from mpsref.arguments.text import shown
 from mpsref.registry import Backend
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class PerSource(Property[tuple[T, ...]]):
     def accepted(self, instance: object, value: object) -> tuple[T, ...]:
         """Check the number of values, and each value."""
         if not isinstance(value, (tuple, list)):
-            raise TypeError(f"{self.name} is {value!r}; it must be a tuple with one value for each source")
+            raise TypeError(f"{self.name} is {shown(value)}; it must be a tuple with one value for each source")
         count = instance.__dict__["source_count"]
         if len(value) != count:
             raise ValueError(f"{self.name} has {len(value)} values; it must have one for each of {count} sources")
@@ -177,7 +178,7 @@ class PropertyHolder:
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
             raise PropertyError(
-                f"{type(self).__name__} has no property {name!r}; those that can be set are: {_settable(self)}"
+                f"{type(self).__name__} has no property {shown(name)}; those that can be set are: {_settable(self)}"
             )
         super().__setattr__(name, value)
 

@@ -30,6 +30,8 @@ from typing import Any, ClassVar, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from mpsref.arguments.text import shown
+
 KEYS = ("class", "properties", "version")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """Numbers that JSON does not have; each is saved as ``{"float": word}``."""
@@ -211,8 +213,8 @@ def _encoded(where: str, value: object) -> Json:
     if isinstance(value, SecureCoding):
         return value.to_dict()
     raise TypeError(
-        f"{where} is {value!r} of type {type(value).__name__}, which cannot be saved; it must be a number, a string, "
-        "None, a tuple of these, or an object of a class registered with @secure_coding"
+        f"{where} is {shown(value)} of type {type(value).__name__}, which cannot be saved; it must be a number, a "
+        "string, None, a tuple of these, or an object of a class registered with @secure_coding"
     )
 
 
@@ -231,9 +233,11 @@ def _decoded(where: str, data: object) -> object:
             return _decoded_object(SecureCoding, where, data, {})
         word = data["float"]
         if not isinstance(word, str) or word not in NOT_FINITE:
-            raise ValueError(f"{where} has the float {word!r}; it must be one of {', '.join(map(repr, NOT_FINITE))}")
+            raise ValueError(
+                f"{where} has the float {shown(word)}; it must be one of {', '.join(map(repr, NOT_FINITE))}"
+            )
         return NOT_FINITE[word]
-    raise ValueError(f"{where} is {data!r} of type {type(data).__name__}, which is not a saved value")
+    raise ValueError(f"{where} is {shown(data)} of type {type(data).__name__}, which is not a saved value")
 
 
 _S = TypeVar("_S", bound=SecureCoding)
@@ -241,18 +245,20 @@ _S = TypeVar("_S", bound=SecureCoding)
 
 def _decoded_object(base: type[_S], where: str, data: object, context: dict[str, Any]) -> _S:
     if not isinstance(data, dict):
-        raise ValueError(f"{where} is {data!r}; it must be a dictionary with the keys {', '.join(KEYS)}")
+        raise ValueError(f"{where} is {shown(data)}; it must be a dictionary with the keys {', '.join(KEYS)}")
     _check_keys(where, "key", data, KEYS)
     name, version, properties = data["class"], data["version"], data["properties"]
     cls = _lookup(name) if isinstance(name, str) else None
     if cls is None or not issubclass(cls, base):
         import_families()
         known = sorted(known for known, other in _registered.items() if issubclass(other, base))
-        raise ValueError(f"{where} has the class {name!r}; it must be one of {', '.join(known) or '(none)'}")
+        raise ValueError(f"{where} has the class {shown(name)}; it must be one of {', '.join(known) or '(none)'}")
     if type(version) is not int or version != cls._coding.version:
-        raise ValueError(f"{where} has version {version!r} of {name}; this mpsref reads version {cls._coding.version}")
+        raise ValueError(
+            f"{where} has version {shown(version)} of {name}; this mpsref reads version {cls._coding.version}"
+        )
     if not isinstance(properties, dict):
-        raise ValueError(f"{where} has properties {properties!r}; it must be a dictionary")
+        raise ValueError(f"{where} has properties {shown(properties)}; it must be a dictionary")
     _check_keys(where, "property", properties, cls._coding.names)
     values = {key: _decoded(f"{name}.{key}", value) for key, value in properties.items()}
     try:
@@ -272,10 +278,10 @@ def _check_keys(where: str, kind: str, data: Mapping[str, object], legal: tuple[
     """Raise ``ValueError`` for an unknown or missing key."""
     for key in data:
         if key not in legal:
-            raise ValueError(f"{where} has the unknown {kind} {key!r}; it must have {', '.join(sorted(legal))}")
+            raise ValueError(f"{where} has the unknown {kind} {shown(key)}; it must have {', '.join(sorted(legal))}")
     for key in legal:
         if key not in data:
-            raise ValueError(f"{where} lacks the {kind} {key!r}; it must have {', '.join(sorted(legal))}")
+            raise ValueError(f"{where} lacks the {kind} {shown(key)}; it must have {', '.join(sorted(legal))}")
 
 
 def _parsed(text: str) -> object:
@@ -303,7 +309,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(data) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"text has the key {twice!r} twice in one object")
+        raise ValueError(f"text has the key {shown(twice)} twice in one object")
     return data
 
 

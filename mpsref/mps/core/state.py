@@ -97,6 +97,11 @@ class RecordedState(MPSState):
     __slots__ = ("_record",)
 
     def __init__(self, record: ForwardRecord) -> None:
+        if not isinstance(record, ForwardRecord):
+            raise TypeError(
+                f"record is of type {type(record).__name__}; it must be a ForwardRecord: the encode of the forward "
+                "kernel returns the state with return_state=True"
+            )
         self._record = record
 
     @property

@@ -19,6 +19,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import DType
 from mpsref.arguments.parameters import integer, number
+from mpsref.arguments.text import shown
 from mpsref.errors import UnsupportedError
 from mpsref.padding import PaddingMethod
 
@@ -136,12 +137,12 @@ def member(name: str, value: object, kind: type[_E], legal: Container[_E] | None
     elif isinstance(value, kind):
         found = value
     elif isinstance(value, (bool, np.bool_, enum.Enum)) or not isinstance(value, SupportsIndex):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {_choices(kind, legal)}")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be {_choices(kind, legal)}")
     else:
         number = integer(name, value)
         found = next((item for item in kind if item == number), None)
     if found is None or (legal is not None and found not in legal):
-        raise ValueError(f"{name} is {value!r}; it must be {_choices(kind, legal)}")
+        raise ValueError(f"{name} is {shown(value)}; it must be {_choices(kind, legal)}")
     return found
 
 
@@ -252,7 +253,7 @@ def _unsigned(name: str, value: object, axes: tuple[str, ...]) -> list[int]:
 def _tuple(name: str, value: object, legal: str, lengths: tuple[int, ...]) -> tuple[Any, ...]:
     """Return ``value`` as a tuple, whose length must be in ``lengths``."""
     if not isinstance(value, (tuple, list)) and not (isinstance(value, np.ndarray) and value.ndim):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be {legal}")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be {legal}")
     if len(value) not in lengths:
-        raise ValueError(f"{name} is {value!r} of length {len(value)}; it must be {legal}")
+        raise ValueError(f"{name} is {shown(value)} of length {len(value)}; it must be {legal}")
     return tuple(value)

@@ -16,6 +16,7 @@ from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import Pair
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
@@ -38,7 +39,8 @@ def require_defaults(kernel: MPSKernel, *names: str) -> None:
         value, default = getattr(kernel, name), known[name].initial(kernel)
         if value != default:
             raise UnsupportedError(
-                f"{name} is {value!r}; {type(kernel).__name__} runs with {default!r} alone: slice or pad the images"
+                f"{name} is {shown(value)}; {type(kernel).__name__} runs with {default!r} alone: slice or pad the "
+                "images"
             )
 
 

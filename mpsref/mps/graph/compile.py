@@ -20,6 +20,7 @@ import numpy as np
 from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.text import shown
 from mpsref.errors import (
     CycleError,
     DuplicateHandleError,
@@ -260,10 +261,10 @@ def _match(name: str, symbols: Sequence[S], key: object, legal: str) -> S:
     if not matches:
         matches = [symbol for symbol in symbols if key == symbol.handle or key == symbol.name]
     if not matches:
-        raise UnknownSourceError(f"{name} has the key {key!r}, which is no input of the graph; it reads {legal}")
+        raise UnknownSourceError(f"{name} has the key {shown(key)}, which is no input of the graph; it reads {legal}")
     if len(matches) > 1:
         raise DuplicateHandleError(
-            f"{name} has the key {key!r}, which {len(matches)} inputs have; use the image nodes themselves as keys"
+            f"{name} has the key {shown(key)}, which {len(matches)} inputs have; use the image nodes themselves as keys"
         )
     return matches[0]
 

@@ -347,6 +347,8 @@ class MPSNNGraph:
         GraphError
             If the node has no parameters in this graph.
         """
+        if not isinstance(node, MPSNNFilterNode):
+            raise TypeError(f"node is of type {type(node).__name__}; it must be a node of the graph")
         if node not in self._compiled.parameters:
             raise GraphError(f"{type(node).__name__} {node.name!r} has no parameters in this graph")
         return self._compiled.arrays[node]

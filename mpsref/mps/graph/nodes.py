@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import choice, flag
+from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, initialize, optional
@@ -49,7 +50,7 @@ def allocator(name: str, value: Allocator | None) -> Allocator | None:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r} of type {type(value).__name__}; it must be a str or None")
+        raise TypeError(f"{name} is {shown(value)} of type {type(value).__name__}; it must be a str or None")
     return value
 
 

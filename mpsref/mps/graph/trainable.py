@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
 from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
@@ -145,11 +146,11 @@ class NodeParameters(abc.ABC):
         """
         what = f"{JOINT_UPDATE} of the data source of {self.name!r}"
         if not isinstance(answer, Mapping) or not answer.keys() <= known.keys():
-            raise TypeError(f"{what} returned {answer!r}; it must be a mapping with some of {', '.join(known)}")
+            raise TypeError(f"{what} returned {shown(answer)}; it must be a mapping with some of {', '.join(known)}")
         found = {}
         for name, array in answer.items():
             if not isinstance(array, np.ndarray) or array.dtype not in (np.float32, np.float64):
-                raise TypeError(f"{what} returned {name} = {array!r}; it must be an array of dtype float32")
+                raise TypeError(f"{what} returned {name} = {shown(array)}; it must be an array of dtype float32")
             if array.shape != known[name].shape:
                 raise ShapeError(f"{what} returned {name} of shape {array.shape}; it must be {known[name].shape}")
             found[name] = array.copy() if array.flags.writeable else array
@@ -208,7 +209,9 @@ def accumulate(state: StepState, name: str, gradients: tuple[Array, ...]) -> Non
 def updated(answer: object, name: str, method: str) -> bool:
     """Return the result of a CPU callback, ``True``; raise ``OrderError`` if it is ``False``."""
     if not isinstance(answer, bool):
-        raise TypeError(f"{method} of the data source of {name!r} returned {answer!r}; it must return True or False")
+        raise TypeError(
+            f"{method} of the data source of {name!r} returned {shown(answer)}; it must return True or False"
+        )
     if not answer:
         raise OrderError(f"{method} of the data source of {name!r} returned False: it could not update its weights")
     return answer

@@ -24,12 +24,12 @@ from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, NodeHandler,
 class TrainingGraph:
     """The result of :func:`training_graph`."""
 
-    nodes: list[MPSNNFilterNode] = field(default_factory=list)
+    nodes: list[MPSNNFilterNode] = field(default_factory=list, init=False)
     """All new nodes, in the order of their creation."""
-    additions: list[MPSNNFilterNode] = field(default_factory=list)
+    additions: list[MPSNNFilterNode] = field(default_factory=list, init=False)
     """The nodes that add the gradients of an image with several readers."""
-    _totals: dict[MPSNNImageNode, MPSNNImageNode] = field(default_factory=dict)
-    _of: dict[MPSNNFilterNode, tuple[MPSNNFilterNode | None, MPSNNImageNode]] = field(default_factory=dict)
+    _totals: dict[MPSNNImageNode, MPSNNImageNode] = field(default_factory=dict, init=False)
+    _of: dict[MPSNNFilterNode, tuple[MPSNNFilterNode | None, MPSNNImageNode]] = field(default_factory=dict, init=False)
 
     @property
     def termini(self) -> list[MPSNNFilterNode]:

@@ -1,0 +1,219 @@
+"""Numbers beyond the range of a float, arrays beyond the memory, and objects of ``mpsref.mps`` of the wrong type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from inspect import isabstract
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import Backend, Concatenation, Dropout, PoolingAverage, ShapeError, SoftMax, UnsupportedError, mps
+from mpsref.arguments import arrays
+from mpsref.conformance import checker
+from mpsref.conformance.case import operations
+from mpsref.mps import graph
+from mpsref.mps.core.kernel import MPSKernel
+from mpsref.mps.core.properties import PropertyHolder, properties_of
+from mpsref.operations import Operation
+
+BEYOND = 10**400
+X = np.ones((2, 4, 4, 2), np.float32)
+
+
+def floats(spec: Any) -> list[str]:
+    return [one.name for one in fields(spec) if type(getattr(spec, one.name)) is float]
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_parameters_of_kernels_beyond_the_range_of_a_float(operation: Operation) -> None:
+    spec = next(iter(checker.random_cases(operation, ("float32",), 1, 0))).problem.spec
+    for name in floats(spec):
+        for value in (BEYOND, -BEYOND):
+            with pytest.raises(ValueError, match=rf"^{name} is .*(1329 bits|inf)"):
+                replace(spec, **{name: value})
+
+
+def test_the_sweep_finds_parameters_that_are_floats() -> None:
+    specs = {type(case.problem.spec): case.problem.spec for op in operations() for case in first_case(op)}
+    assert sum(len(floats(spec)) for spec in specs.values()) >= 18
+
+
+def first_case(operation: Operation) -> Iterator[Any]:
+    yield next(iter(checker.random_cases(operation, ("float32",), 1, 0)))
+
+
+def holders() -> list[type[PropertyHolder]]:
+    found = [getattr(module, name) for module in (mps, graph) for name in module.__all__]
+    return [one for one in found if isinstance(one, type) and issubclass(one, PropertyHolder) and not isabstract(one)]
+
+
+@pytest.mark.parametrize("kind", holders(), ids=lambda kind: kind.__name__)
+def test_properties_of_mps_beyond_the_range_of_a_float(kind: type[PropertyHolder]) -> None:
+    instance = object.__new__(kind)
+    for name, one in properties_of(kind).items():
+        if type(one.default) is float:
+            with pytest.raises(ValueError, match=f"{name} is (a number of 1329 bits|inf)"):
+                one.accepted(instance, BEYOND)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: mps.MPSCNNDropout(BEYOND, 0, (1, 1, 1)), "keep_probability"),
+        (lambda: mps.MPSCNNNeuronReLU(BEYOND), "a"),
+        (lambda: mps.MPSCNNNeuronPReLU([BEYOND]), "data"),
+        (lambda: mps.MPSNNNeuronDescriptor("elu", a=BEYOND), "a"),
+        (lambda: mps.MPSNNOptimizerAdam(BEYOND), "learning_rate"),
+        (lambda: mps.MPSNNOptimizerDescriptor(gradient_clip_max=BEYOND), "gradient_clip_max"),
+        (lambda: mps.MPSCNNAdd(minimum_value=-BEYOND), "minimum_value"),
+        (lambda: mps.MPSNNCompare(0, BEYOND), "threshold"),
+        (lambda: mps.BatchNormalizationDataSource(2, epsilon=BEYOND), "epsilon"),
+        (lambda: mps.BatchNormalizationDataSource(2, momentum=BEYOND), "momentum"),
+        (lambda: mps.MPSNNPad((1, 1, 0), (1, 1, 0), fill_value=BEYOND), "fill_value"),
+        (lambda: mps.MPSCNNLossDescriptor("huber", "sum", weight=BEYOND), "weight"),
+        (lambda: mps.MPSNNCropAndResizeBilinear(2, 2, [(0, 0, BEYOND, 1)]), "regions"),
+        (lambda: mps.MPSCNNLocalContrastNormalization(3, 3, alpha=BEYOND), "alpha"),
+    ],
+)
+def test_arguments_of_mps_beyond_the_range_of_a_float(call: Callable[[], object], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}.* (1329 bits|inf)"):
+        call()
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def large(*shape: int, dtype: str = "f4") -> Any:
+    """Return an array that takes 4 bytes, and as a contiguous one more than any machine has."""
+    return np.broadcast_to(np.ones(1, dtype), shape)
+
+
+HUGE = large(2**10, 2**15, 2**15, 2**10)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda backend: SoftMax().forward(HUGE, backend=backend), "x"),
+        (lambda backend: SoftMax().gradient(HUGE, HUGE, backend=backend), "g"),
+        (lambda backend: PoolingAverage(3, 2).forward(HUGE, (1, 1), backend=backend), "x"),
+        (lambda backend: Concatenation().forward([HUGE, HUGE], backend=backend), "x0|x1|xs"),
+    ],
+)
+def test_broadcast_inputs_that_need_more_memory_than_there_is(call: Any, name: str, backend: str) -> None:
+    message = (
+        rf"^(the result would have|({name}) has) .* ({HUGE.nbytes}|{2 * HUGE.nbytes}) bytes.*cannot be allocated \("
+    )
+    with pytest.raises(ShapeError, match=message):
+        call(backend)
+
+
+def test_an_input_is_named_with_its_bytes(backend: str) -> None:
+    with pytest.raises(
+        ShapeError,
+        match=r"^x has shape \(1024, 32768, 32768, 1024\) \(float32\); a contiguous copy of it has 4503599627370496 "
+        r"bytes, which cannot be allocated \(this machine has \d+ bytes\); pass a smaller batch$",
+    ):
+        PoolingAverage(3, 2).forward(HUGE, (1, 1), backend=backend)
+
+
+def test_what_the_system_promises_without_having_it_is_refused(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """Systems give addresses for more memory than they have, and end a process that writes to all of it."""
+    monkeypatch.setattr(arrays, "machine_memory", lambda: 2**12)
+    x = np.ones((1, 2**6, 2**6, 1), np.float32)
+    with pytest.raises(
+        ShapeError, match=r"^the result would have shape .* 16384 bytes\), which cannot be allocated \(th"
+    ):
+        SoftMax().forward(x, backend=backend)
+    with pytest.raises(ShapeError, match=r"^mask has shape|^the result would have shape"):
+        Dropout().forward(x, np.ones((1, 2**7, 2**6, 1), np.uint8)[:, ::2], backend=backend)
+
+
+def test_intermediate_arrays_that_need_more_memory_than_there_is() -> None:
+    def fail(problem: Any, *inputs: Any, out: Any) -> None:
+        np.empty(2**62, np.uint8)
+
+    poor = Backend("poor", {(SoftMax, "forward"): fail})
+    for out in (None, np.empty_like(X)):
+        with pytest.raises(
+            ShapeError,
+            match=r"^SoftMax.forward of x of shape \(2, 4, 4, 2\) \(256 bytes\) needs more memory than there is for "
+            r"its intermediate arrays \(Unable to allocate .*; pass a smaller batch, or use another backend$",
+        ):
+            SoftMax().forward(X, out=out, backend=poor)
+
+
+# ---- objects --------------------------------------------------------------------------------------------------------
+
+
+def states() -> list[type[Any]]:
+    found = [getattr(mps, name) for name in mps.__all__ if name.endswith("GradientState")]
+    return [one for one in found if one is not mps.MPSCNNBatchNormalizationState]
+
+
+@pytest.mark.parametrize("kind", states(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("record", [None, "x", 3, object()])
+def test_the_record_of_a_state(kind: type[Any], record: object) -> None:
+    with pytest.raises(TypeError, match=r"^record is of type \w+; it must be a ForwardRecord: the encode of"):
+        kind(record)
+
+
+def test_the_arguments_of_the_state_of_a_batch_normalization() -> None:
+    kernel = mps.MPSCNNBatchNormalization(mps.BatchNormalizationDataSource(2))
+    with pytest.raises(TypeError, match=r"^record is of type str"):
+        mps.MPSCNNBatchNormalizationState(kernel, "x")  # type: ignore[arg-type]
+
+
+def convolution() -> mps.MPSCNNConvolution:
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 3, 2, 2)
+    return mps.MPSCNNConvolution(mps.ArrayConvolutionDataSource(descriptor, np.ones((2, 3, 3, 2), np.float32)))
+
+
+@pytest.mark.parametrize("other", [None, "x", mps.MPSCNNPoolingMax(3, 3)])
+def test_the_layer_that_is_compared(other: Any) -> None:
+    with pytest.raises(TypeError, match=r"^other is of type \w+; it must be a convolution or a gradient of one"):
+        convolution().same_layer(other)
+    assert convolution().same_layer(convolution())
+
+
+def test_the_state_that_a_transposed_convolution_is_paired_with() -> None:
+    descriptor = mps.MPSCNNConvolutionDescriptor(3, 3, 2, 2)
+    source = mps.ArrayConvolutionDataSource(descriptor, np.ones((2, 3, 3, 2), np.float32))
+    _, state = mps.MPSCNNConvolutionTranspose(source).encode(X, return_state=True)
+    for other in ("x", 3, state.record):
+        with pytest.raises(TypeError, match=r"^state is of type \w+; it must be an MPSCNNConvolutionGradientState or"):
+            state.pair(other)
+    assert state.convolution is None
+    _, paired = convolution().encode(X, return_state=True)
+    state.pair(paired)
+    assert state.convolution is not None
+
+
+@pytest.mark.parametrize("gradients", [("x", "y"), (None, None), (np.ones(2), np.ones(2)), (np.ones((2, 2)), "y")])
+def test_the_gradients_that_are_written_to_a_state(gradients: Any) -> None:
+    kernel = mps.MPSCNNInstanceNormalization(mps.InstanceNormalizationDataSource(2))
+    _, state = kernel.encode(X, return_state=True)
+    with pytest.raises(ShapeError, match=r"^d(gamma|beta) is .*; it must be an array of shape \(2, 2\)"):
+        state.write(*gradients)
+    assert state.gradient_for_gamma is None
+
+
+def test_a_padding_policy_without_its_method() -> None:
+    pool = mps.MPSCNNPoolingMax(3, 3, padding=mps.MPSNNPadding())
+    with pytest.raises(UnsupportedError, match="must define destination_image_descriptor_for_source_images"):
+        pool.encode(X)
+
+
+def test_a_training_graph_has_no_arguments() -> None:
+    with pytest.raises(TypeError, match=r"takes 1 positional argument but 2 were given"):
+        graph.TrainingGraph("x")  # type: ignore[call-arg]
+    for last in ("x", None, 3, graph.MPSNNImageNode("x")):
+        with pytest.raises(TypeError, match="last is of type"):
+            graph.training_graph(last)  # type: ignore[arg-type]
+
+
+def test_kernels_are_the_classes_that_are_swept() -> None:
+    assert sum(issubclass(kind, MPSKernel) for kind in holders()) > 60
