@@ -199,6 +199,19 @@ def test_long_sums_stay_accurate(backend: str) -> None:
     np.testing.assert_allclose(dy.item(), g.sum(dtype=np.float64), rtol=3e-7)
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_where_the_clamp_is_active_terms_are_0(ieee_backend: str, value: float) -> None:
+    """Also those of a NaN or infinite source gradient or operand."""
+    x, y, g = (
+        image([2, value, 1, 1], 1, 1, 4, 1),
+        image([value, 2, 1, 1], 1, 1, 4, 1),
+        image([1, 1, value, 3], 1, 1, 4, 1),
+    )
+    spec = Arithmetic("multiply", maximum_value=1)
+    for found in spec.gradient(g, x, y, backend=ieee_backend):
+        assert found.ravel().tolist() == [0, 0, 0, 0]
+
+
 def test_mixed_dtypes(backend: str) -> None:
     x, y = np.full((1, 2, 2, 3), 1.5, np.float16), np.full((1, 2, 2, 3), 2.25, F32)
     assert Arithmetic("add").forward(x, y, backend=backend).dtype == np.float16

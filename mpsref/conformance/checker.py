@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import CASES, families, layers
+from mpsref.conformance import CASES, data, families, layers
 from mpsref.conformance.blocks import Block, blocks
-from mpsref.conformance.case import DATA_FAMILIES, Case, operation_named
+from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
 from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
@@ -46,7 +46,7 @@ def cases(
         Case,
         families.kernel_tests(operation.spec_type).problems(operation.method),
         st.sampled_from([dtype for dtype in DTYPES if dtype in dtypes]),
-        st.sampled_from(DATA_FAMILIES),
+        st.sampled_from(data.FINITE),
         st.tuples(*[st.integers(0, 15)] * 4).map(lambda digits: sum(d << 4 * k for k, d in enumerate(digits))),
     )
     return plain.flatmap(lambda case: _in_layouts(case, layouts)) if layouts else plain
@@ -65,7 +65,7 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
             problem = layer.small(channels=5).problem(operation.method)
             dtype = "float16" if number % 4 == 3 else "float32"
-            yield layer.name, Case(problem, dtype, DATA_FAMILIES[number % 3], number)
+            yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
 
 
 @lru_cache(maxsize=4)
@@ -85,6 +85,20 @@ def random_cases(
         _round(cases(operation, dtypes, layouts), seed, turn, found.append, min(ROUND, number - len(drawn)))
         drawn |= {case: turn for case in found if case not in drawn}
     return dict(itertools.islice(drawn.items(), number))
+
+
+def checked_cases(
+    operation: Operation, dtypes: tuple[str, ...], number: int, seed: int, layouts: tuple[str, ...] = ()
+) -> dict[Case, int]:
+    """Return the random cases, then a third of them again on NaN and infinities if the operation is tested on these."""
+    drawn = random_cases(operation, dtypes, number, seed, layouts)
+    again = itertools.islice(drawn.items(), _number_nonfinite(operation, number))
+    return drawn | {replace(case, family="nonfinite"): turn for case, turn in again}
+
+
+def _number_nonfinite(operation: Operation, number: int) -> int:
+    tested = families.kernel_tests(operation.spec_type).nonfinite
+    return -(-number // 3) if operation.method in tested else 0
 
 
 def _round(
@@ -108,7 +122,7 @@ def _round(
 
 def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
     """Return the random cases of a block for a backend, each with its round."""
-    return random_cases(operation, backend.dtypes, block.number, block.seed, backend.layouts).items()
+    return checked_cases(operation, backend.dtypes, block.number, block.seed, backend.layouts).items()
 
 
 def search(
@@ -153,9 +167,11 @@ def _shrunk(
 ) -> Failure:
     """Repeat the round of a failure, which Hypothesis continues with simpler cases; return the simplest failure."""
     stop = float("inf")
+    nonfinite = Case.parse(smallest.case).family == "nonfinite"
 
     def attempt(case: Case) -> None:
         nonlocal smallest, stop
+        case = replace(case, family="nonfinite") if nonfinite else case
         outcome = outcome_of(case)
         if outcome.status == "failed":
             # Hypothesis continues only from failures that are simpler, and ends with the simplest.
@@ -352,7 +368,8 @@ def check(
         rows += check_in_processes(check_by_name, wanted, installed, number, seed, progress, jobs)
         return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
     for operation in wanted:
-        total = number + sum(1 for _ in layer_cases(operation))
+        total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
+        total += sum(1 for _ in layer_cases(operation))
         steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
         rows += check_operation(operation, chosen, number, seed, steps)
     return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))

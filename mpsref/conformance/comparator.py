@@ -69,9 +69,11 @@ def check(
         limit = bound(actual, expected, terms)
         if exact:
             limit = np.where(terms.exact, 0.0, limit)
-        equal = actual == rounded  # covers infinities; where the answer is exact, nothing else will do
+        # Infinities and NaN must be equal: no bound holds for them.
+        limit = np.where(np.isfinite(expected), limit, 0.0)
+        equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
         error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
-    wrong = ~(equal | (error <= limit))  # written so that a NaN is wrong
+    wrong = ~(equal | (error <= limit))  # written so that any other NaN is wrong
     if wrong.any():
         index = tuple(int(k) for k in np.argwhere(wrong)[0])
         raise Mismatch(_message(actual, expected, limit, wrong, index, where(index)), index)

@@ -1,8 +1,9 @@
 """Input values of a family and a seed.
 
-exact  integers that no sum of moderate size rounds; where every divisor is a power of two the answer must be *equal*
-real   random floats, magnitudes from 2**-20 up: no product of them is a subnormal, so fast math changes nothing
-hard   channels in turn of: a large mean with a small deviation, tiny values, a constant, ties and zeros, cancellation
+exact      integers that no sum of moderate size rounds; where every divisor is a power of two results must be *equal*
+real       random floats, magnitudes from 2**-20 up: no product of them is a subnormal, so fast math changes nothing
+hard       channels in turn of: a large mean with a small deviation, tiny values, a constant, ties, cancellation
+nonfinite  those of "exact", among them NaN and infinities; for kernels that define what these give
 
 Values differ from their neighbours and are never all ones, so that a transposed window or a swapped axis is detected.
 """
@@ -18,7 +19,10 @@ import numpy as np
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.registry import Problem
 
-DataFamily: TypeAlias = Literal["exact", "real", "hard"]
+DataFamily: TypeAlias = Literal["exact", "real", "hard", "nonfinite"]
+
+FINITE: tuple[DataFamily, ...] = ("exact", "real", "hard")
+"""The families of which random cases are drawn."""
 
 PERIOD = 126
 """In the exact family this many consecutive values are distinct: the integers from -63 to 63 without 0."""
@@ -31,7 +35,11 @@ def inputs(problem: Problem, dtype: str, family: DataFamily, seed: int) -> tuple
         name: values(shape, dtype, family, seed, stream)
         for stream, (name, shape) in enumerate(problem.input_shapes.items())
     }
-    return tuple(array.astype(dtypes[name], copy=False) for name, array in problem.legal(drawn).items())
+    legal = problem.legal(drawn)
+    if family == "nonfinite":
+        floats = [(name, stream) for stream, name in enumerate(legal) if dtypes[name].kind == "f"]
+        legal = legal | {name: _with_nonfinite(legal[name], seed, stream) for name, stream in floats}
+    return tuple(array.astype(dtypes[name], copy=False) for name, array in legal.items())
 
 
 def values(shape: Shape, dtype: str, family: DataFamily, seed: int, stream: int = 0) -> Array:
@@ -44,7 +52,7 @@ def values(shape: Shape, dtype: str, family: DataFamily, seed: int, stream: int 
     """
     size = math.prod(shape)
     generator = np.random.default_rng((seed, stream, get_args(DataFamily).index(family)))
-    if family == "exact":
+    if family in ("exact", "nonfinite"):
         flat = _ramp(size) if seed == 0 else _distinct(size, generator)
     elif family == "real":
         flat = 1 + _ramp(size) / 8 if seed == 0 else _away_from_zero(generator.standard_normal(size), 2.0**-20)
@@ -86,3 +94,17 @@ def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator
         part = made[..., k::5]
         part[...] = kinds[(first + k) % 5](part.shape)
     return made
+
+
+def _with_nonfinite(array: Array, seed: int, stream: int) -> Array:
+    """Return ``array`` with NaN and infinities; of channels in turn there are few, many, and only negative infinities.
+
+    Some windows have several NaN, others an infinity and no NaN, others nothing but negative infinities.
+    """
+    generator = np.random.default_rng((seed, stream, 1))
+    few = generator.choice([np.nan, np.inf, -np.inf, 0], p=[0.08, 0.04, 0.04, 0.84], size=array.shape)
+    many = generator.choice([np.nan, np.inf, -np.inf, 0], p=[0.3, 0.1, 0.1, 0.5], size=array.shape)
+    negative = generator.choice([-np.inf, 0], p=[0.8, 0.2], size=array.shape)
+    added = np.choose((np.arange(array.shape[-1]) + seed) % 3, [few, many, negative])
+    planted: Array = array + added.astype(array.dtype)
+    return planted

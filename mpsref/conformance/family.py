@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
 
@@ -29,11 +29,14 @@ class KernelTests:
     equivalent_mutants
         By method, the names of the common mutants that are equivalent to a correct implementation, such as a wrong
         layout of a result that is no image.
+    nonfinite
+        The methods that are also tested on data with NaN and infinities: those that select, compare or copy elements.
     """
 
     problems: Callable[[str], st.SearchStrategy[Problem]]
     properties: Mapping[str, tuple[Property, ...]]
     equivalent_mutants: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    nonfinite: Collection[str] = ()
 
 
 @dataclass(frozen=True, eq=False)

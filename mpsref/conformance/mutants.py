@@ -145,6 +145,17 @@ LAYOUT_MUTANTS = frozenset({"height and width are swapped", "channels-first code
 """The common mutants that need a result with height, width and channels."""
 
 
+def nonfinite_mutants() -> MutantTable:
+    """Return the mutants of any operation that is tested on NaN and infinities."""
+    largest = float(np.finfo(np.float16).max)  # finite in every dtype
+    return {
+        "a NaN becomes 0": of_result(lambda result, *_: np.where(np.isnan(result), 0, result)),
+        "an infinity becomes the largest float16": of_result(
+            lambda result, *_: np.where(np.isinf(result), np.sign(result) * largest, result)
+        ),
+    }
+
+
 def memory_mutants() -> MutantTable:
     """Return the mutants that any case exposes, because guarded memory and comparison do not depend on its data."""
     return {

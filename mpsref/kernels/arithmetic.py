@@ -258,12 +258,15 @@ def terms(problem: ArithmeticGradient, g: Array, *operands: Array) -> dict[int, 
     spec = problem.spec
     scales = spec.primary_scale, -spec.secondary_scale if spec.operation == "subtract" else spec.secondary_scale
     sources = dict(zip(problem.reads, operands, strict=True))
-    if spec.clamps:
-        r = before_clamp(problem, sources[0], sources[1])
-        g = np.where((spec.minimum_value < r) & (r < spec.maximum_value), g, 0)
     if spec.operation == "multiply":
-        return {k: scales[k] * g * (scales[1 - k] * problem.spread_one(1 - k, sources[1 - k])) for k in problem.of}
-    return {k: scales[k] * g for k in problem.of}
+        each = {k: scales[k] * g * (scales[1 - k] * problem.spread_one(1 - k, sources[1 - k])) for k in problem.of}
+    else:
+        each = {k: scales[k] * g for k in problem.of}
+    if not spec.clamps:
+        return each
+    r = before_clamp(problem, sources[0], sources[1])
+    counts = (spec.minimum_value < r) & (r < spec.maximum_value)
+    return {k: np.where(counts, term, 0) for k, term in each.items()}
 
 
 def fold(operand: Operand, shape: Shape, terms: Array) -> Array:

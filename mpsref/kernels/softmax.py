@@ -120,14 +120,19 @@ def shifted(x: Array) -> tuple[Array, Array, Array]:
     return below, powers, powers.sum(axis=3, keepdims=True)
 
 
+def spread(below: Array) -> Array:
+    """Return the largest finite ``m - x`` of each pixel; the exponential of -inf is 0 without an error."""
+    return np.asarray(-below.min(axis=3, keepdims=True, initial=0, where=np.isfinite(below)))
+
+
 # The bounds charge exp and log with 4 ulp and a division with 3, as Metal's tables do; an error of the argument of an
 # exponential, which is as large as the spread of the pixel, counts relative to the result [math, choice].
 
 
 def softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:
-    """y * gamma(C + 2 * spread + 24) + 2**-126, where the spread of a pixel is its largest m - x."""
+    """y * gamma(C + 2 * spread + 24) + 2**-126, where the spread of a pixel is its largest finite m - x."""
     below, powers, total = shifted(x)
-    m = x.shape[3] + 2 * -below.min(axis=3, keepdims=True) + 24
+    m = x.shape[3] + 2 * spread(below) + 24
     return ErrorBound.of_error(powers / total * gamma(m) + 2.0**-126)
 
 
@@ -153,7 +158,7 @@ def softmax_gradient(problem: GradientProblem, g: Array, y: Array) -> Array:
 def log_softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:
     """gamma(C + spread + 16) + gamma(10) * (|x - m| + ln(sum))."""
     below, _, total = shifted(x)
-    m = x.shape[3] - below.min(axis=3, keepdims=True) + 16
+    m = x.shape[3] + spread(below) + 16
     return ErrorBound.of_error(gamma(m) + gamma(10) * (-below + np.log(total)))
 
 

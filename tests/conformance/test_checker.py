@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -34,7 +35,7 @@ def test_a_right_backend_passes():
     assert report.counts == {"passed": len(report.rows), "failed": 0, "unsupported": 0, "mistrusted": 0}
     for row in report.rows:
         layers = sum(1 for _ in checker.layer_cases(operation_named(row.operation)))
-        assert row.cases == layers + 20
+        assert row.cases == layers + 20 + 7, "a third of the random cases again, on NaN"
         assert row.worst == 0, "the reference, rounded once, is right to the last bit"
     assert len(steps) == sum(row.cases for row in report.rows)
 
@@ -198,7 +199,7 @@ def test_a_failure_of_one_backend_is_none_of_another():
     """Backends are checked side by side, each with all of its cases; the wrong one stops at its first random one."""
     wrong, right = checker.check_operation(GRADIENT, [WRONG, RIGHT], number=30)
     assert (wrong.status, right.status) == ("failed", "passed")
-    assert right.cases == sum(1 for _ in checker.layer_cases(GRADIENT)) + 30
+    assert right.cases == sum(1 for _ in checker.layer_cases(GRADIENT)) + 30 + 10
     assert wrong.cases < right.cases
     (alone,) = checker.check_operation(GRADIENT, [WRONG], number=30)
     assert wrong == alone
@@ -275,6 +276,40 @@ def test_cases_draw_legal_problems_of_every_kind(operation):
     assert sum(case.problem.result_shapes != seen[0].problem.result_shapes for case in seen) > len(seen) * 0.4
 
 
+MAX = operation_named("PoolingMax.gradient")
+
+
+def test_nan_and_infinities_are_tried_in_addition():
+    """The finite cases are those of an operation that is not tested on NaN."""
+    drawn = list(checker.checked_cases(MAX, RIGHT.dtypes, 30, 0))
+    assert drawn[:30] == list(checker.random_cases(MAX, RIGHT.dtypes, 30, 0))
+    assert drawn[30:] == [replace(case, family="nonfinite") for case in drawn[:10]]
+    sources = [case.inputs() for case in drawn[30:]]
+    for wanted in (np.isnan, np.isposinf, np.isneginf):
+        assert all(any(wanted(arrays[k]).any() for arrays in sources) for k in range(2))
+    assert len(checker.checked_cases(GRADIENT._replace(method="forward"), RIGHT.dtypes, 30, 0)) == 40
+    assert len(checker.checked_cases(operation_named("Adam.step"), RIGHT.dtypes, 30, 0)) == 30
+
+
+def test_a_failure_on_nan_is_shrunk_on_nan():
+    (mutant,) = (
+        m for m in families.mutants() if m.operation == MAX and m.name == "the last of several NaN is selected"
+    )
+    (row,) = checker.check_operation(MAX, [mutant.backend])
+    (failure,) = row.failures
+    case = Case.parse(failure.case)
+    assert case.family == "nonfinite"
+    assert max(case.problem.source_shape) <= 4, "not shrunk"
+
+
+def test_fast_math_is_not_tried_on_nan():
+    quick = Backend("quick", {MAX: RIGHT.implementations[MAX]}, fast_math=True)
+    (row,) = checker.check_operation(MAX, [quick], number=30)
+    assert (row.status, row.refused) == ("passed", 10)
+    assert row.cases == sum(1 for _ in checker.layer_cases(MAX)) + 30
+    assert row.reason == "backend 'quick' has fast math, where NaN and infinities are unspecified"
+
+
 def test_processes_work_on_different_families():
     """As long as there is a choice; what they share is compiled once then. Larger families come first."""
     waiting, order = list(operations()), []
@@ -349,10 +384,11 @@ def test_blocks_add_up():
     """A check of more cases is the check of consecutive seeds; the layers are checked once."""
     (whole,) = checker.check_operation(GRADIENT, [RIGHT], number=150, seed=3)
     blocks = [checker.check_block(GRADIENT, [RIGHT], block)[0] for block in checker.blocks(150, 3)]
-    assert [row.cases for row in blocks[1:]] == [60, 30]
+    assert [row.cases for row in blocks[1:]] == [60 + 20, 30 + 10], "with those on NaN"
     assert whole == Row.merged(blocks)
     first, second, third = (
-        list(checker.random_cases(GRADIENT, RIGHT.dtypes, number, seed)) for number, seed in [(60, 3), (60, 4), (30, 5)]
+        list(checker.checked_cases(GRADIENT, RIGHT.dtypes, number, seed))
+        for number, seed in [(60, 3), (60, 4), (30, 5)]
     )
     tried = []
     checker.search(GRADIENT, RIGHT, 150, 3, lambda case: tried.append(case) or Outcome("passed"))

@@ -52,6 +52,20 @@ def test_the_fraction_is_that_of_the_worst_element() -> None:
     assert check(actual, EXPECTED, TERMS, "float32") == pytest.approx(fraction)
 
 
+@pytest.mark.parametrize("expected", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("actual", [np.nan, np.inf, -np.inf, 0.0, 65504.0])
+@pytest.mark.parametrize("magnitude", [1.0, np.inf, np.nan])
+def test_nan_and_infinities_must_be_equal(expected: float, actual: float, magnitude: float) -> None:
+    """However wide the bound is."""
+    arrays = np.full((1,), actual, np.float32), np.full((1,), expected)
+    terms = ErrorBound(np.full((1,), magnitude), np.float64(9))
+    if np.array_equal(*arrays, equal_nan=True):
+        assert check(*arrays, terms, "float32") == 0
+    else:
+        with pytest.raises(Mismatch, match="must be equal"):
+            check(*arrays, terms, "float32")
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_just_inside_and_just_outside(sign: int) -> None:
     limit = LIMIT[0, 1, 0, 2]

@@ -7,7 +7,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from mpsref import Compare, Dropout, PoolingMax
 from mpsref.arguments.arrays import Array
+from mpsref.conformance import data
 from mpsref.conformance.data import DataFamily, values
 
 FAMILIES: tuple[DataFamily, ...] = get_args(DataFamily)
@@ -95,3 +97,34 @@ def test_hard_channels() -> None:
         assert np.unique(ties).size == 3
         assert 0 in ties
         assert np.abs(cancelling).min() > 3 * np.abs(cancelling.mean())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nonfinite_inputs(dtype: str) -> None:
+    """Channels in turn have few, many, and only negative infinities; the other values are those of "exact"."""
+    problem = PoolingMax.problems["forward"](PoolingMax(3), (2, 9, 9, 6), (9, 9))
+    (found,) = data.inputs(problem, dtype, "nonfinite", 9)
+    assert found.dtype == dtype
+    for start in (0, 3):
+        few, many, negative = np.moveaxis(found[..., start : start + 3], -1, 0)
+        assert 0.7 < np.isfinite(few).mean() < 0.95
+        assert 0.3 < np.isfinite(many).mean() < 0.7
+        for one in (few, many):
+            assert np.isnan(one).any()
+            assert np.isposinf(one).any()
+            assert np.isneginf(one).any()
+        assert np.isneginf(negative).mean() > 0.6
+        assert not np.isnan(negative).any()
+    assert set(found[np.isfinite(found)]) <= set(values((2, 9, 9, 6), dtype, "exact", 9).ravel())
+
+
+def test_nonfinite_inputs_are_in_floats_alone() -> None:
+    """A mask stays one; the operands of a comparison keep the infinities, which are out of range for finite values."""
+    _, mask = data.inputs(Dropout.problems["forward"](Dropout(), (2, 3, 3, 5)), "float32", "nonfinite", 3)
+    assert mask.dtype == np.uint8
+    assert set(np.unique(mask)) <= {0, 1}
+    operands = data.inputs(
+        Compare.problems["forward"](Compare(), (2, 9, 9, 6), (2, 9, 9, 6)), "float32", "nonfinite", 3
+    )
+    assert all(np.isinf(operand).any() for operand in operands)
+    assert (np.isinf(operands[0]) & (operands[0] == operands[1])).any(), "equal infinities"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,14 @@ def test_the_fraction_of_the_bound() -> None:
     outcome = run_case(CASE, scaled(1 + 2.0**-24))
     assert outcome.status == "passed"
     assert 0.1 < outcome.fraction < 0.6
+
+
+def test_properties_are_not_checked_on_nan() -> None:
+    def never(case: Case, backend: Backend) -> None:
+        raise Mismatch("never holds")
+
+    assert run_case(CASE, backend(), (never,)).status == "failed"
+    assert run_case(replace(CASE, family="nonfinite"), backend(), (never,)).status == "passed"
 
 
 def test_failed_says_where() -> None:

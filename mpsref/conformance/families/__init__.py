@@ -18,7 +18,7 @@ from importlib import metadata
 from mpsref.conformance.case import operations
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter
-from mpsref.conformance.mutants import Mutant, common_mutants, memory_mutants
+from mpsref.conformance.mutants import Mutant, common_mutants, memory_mutants, nonfinite_mutants
 from mpsref.conformance.runner import Property
 from mpsref.conformance.torch_equivalents import JointEquivalent, TorchEquivalent
 from mpsref.registry import Operation, Spec
@@ -90,9 +90,12 @@ def mutants() -> tuple[Mutant, ...]:
     of_memory: dict[str, Operation] = {}
     for operation in operations():
         family = family_of(operation.spec_type)
-        equivalent = family.kernels[operation.spec_type].equivalent_mutants.get(operation.method, frozenset())
+        tests = family.kernels[operation.spec_type]
+        equivalent = tests.equivalent_mutants.get(operation.method, frozenset())
         memory = memory_mutants() if of_memory.setdefault(family.name, operation) == operation else {}
-        common = {name: run for name, run in {**memory, **common_mutants()}.items() if name not in equivalent}
+        nonfinite = nonfinite_mutants() if operation.method in tests.nonfinite else {}
+        common = {**memory, **common_mutants(), **nonfinite}
+        common = {name: run for name, run in common.items() if name not in equivalent}
         table = {**common, **family.mutants.get(operation, {})}
         found += [Mutant(name, operation, run) for name, run in table.items()]
     return tuple(found)

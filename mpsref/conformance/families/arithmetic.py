@@ -17,7 +17,7 @@ from mpsref.conformance.case import Case
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import MutantTable, computed, correct, of_result, of_results, of_spec
+from mpsref.conformance.mutants import MutantTable, computed, correct, nonfinite_mutants, of_result, of_results, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, seldom
@@ -211,6 +211,12 @@ def _bias_after_clamp(result: Array, problem: ArithmeticForward, x: Array, y: Ar
     return np.asarray(np.clip(bare, spec.minimum_value, spec.maximum_value) + spec.bias)
 
 
+def _clamped_nan(result: Array, problem: ArithmeticForward, x: Array, y: Array) -> Array:
+    """A NaN becomes a bound: ``fmax`` and ``fmin`` return the number of a number and a NaN."""
+    spec = problem.spec
+    return np.asarray(np.fmin(np.fmax(before_clamp(problem, x, y), spec.minimum_value), spec.maximum_value))
+
+
 def _scaled_divisor(result: Array, problem: ArithmeticForward, x: Array, y: Array) -> Array:
     """(p x / y) q: the scale of the divisor multiplies."""
     if problem.spec.operation != "divide":
@@ -234,6 +240,7 @@ FORWARD: MutantTable = {
     "the upper bound is ignored": of_spec(maximum_value=lambda spec: np.inf),
     "the operands are exchanged": computed(_exchanged),
     "the scale of a divisor multiplies": of_result(_scaled_divisor),
+    "the clamp makes a number of a NaN": of_result(_clamped_nan),
 }
 
 
@@ -261,6 +268,11 @@ def _masked_by(rule: Callable[..., Array]) -> Implementation:
         return np.where(rule(before_clamp(problem, *operands), problem.spec), whole, 0)
 
     return _of_terms(change)
+
+
+def _mask_as_factor(values: Array, problem: ArithmeticGradient, k: int, g: Array, *operands: Array) -> Array:
+    """The mask multiplies: 0 times a NaN is a NaN."""
+    return np.asarray(values + 0 * g)
 
 
 def _own_operand(values: Array, problem: ArithmeticGradient, k: int, g: Array, *operands: Array) -> Array:
@@ -321,6 +333,7 @@ GRADIENT: MutantTable = {
     "the sign of the second operand is lost": _of_terms(_no_sign),
     "the gradient of a product takes its own operand": _of_terms(_own_operand),
     "the bias is added to the gradient": of_result(lambda result, problem, *_: result + problem.spec.bias),
+    "the mask is a factor": _of_terms(_mask_as_factor),
     "the mask is ignored": _masked_by(lambda r, spec: np.ones_like(r)),
     "the mask includes the bounds": _masked_by(lambda r, spec: (spec.minimum_value <= r) & (r <= spec.maximum_value)),
     "the mask ignores the bias": _masked_by(
@@ -337,6 +350,24 @@ GRADIENT: MutantTable = {
     ),
     "sums include the batch": _of_results(_over_the_batch),
 }
+
+
+def _where_nan(value: Callable[[str], bool]) -> Implementation:
+    """Return ``value(comparison)`` where an operand is NaN."""
+
+    def change(result: Array, problem: CompareForward, x: Array, y: Array) -> Array:
+        first, second = problem.spread(x, y)
+        return np.where(np.isnan(first) | np.isnan(second), value(problem.spec.comparison_type), result)
+
+    return of_result(change)
+
+
+def _equal_infinities(result: Array, problem: CompareForward, x: Array, y: Array) -> Array:
+    """Equal infinities are equal, although their difference is NaN."""
+    first, second = problem.spread(x, y)
+    kind = problem.spec.comparison_type
+    same_infinity = (first == second) & np.isinf(first)
+    return np.where(same_infinity & (kind in ("equal", "notequal")), kind == "equal", result)
 
 
 def _other(**names: str) -> Implementation:
@@ -362,6 +393,10 @@ COMPARE: MutantTable = {
     "not equal is equal": _other(notequal="equal"),
     "the operands are exchanged": computed(_exchanged),
     "orderings use the threshold": of_result(_ordered_by_threshold),
+    "comparisons with NaN hold": _where_nan(lambda kind: True),
+    "no comparison with NaN holds": _where_nan(lambda kind: False),
+    "an ordering is the negation of its opposite": _where_nan(lambda kind: kind != "equal"),
+    "equal infinities are equal": of_result(_equal_infinities),
 }
 
 MUTANTS: dict[OperationKey, MutantTable] = {
@@ -500,11 +535,17 @@ _ARITHMETIC = (
 FAMILY = Family(
     "arithmetic",
     kernels={
-        Arithmetic: KernelTests(problems_of_arithmetic, {"forward": _ARITHMETIC, "gradient": _ARITHMETIC}),
+        Arithmetic: KernelTests(
+            problems_of_arithmetic,
+            {"forward": _ARITHMETIC, "gradient": _ARITHMETIC},
+            nonfinite=("forward", "gradient"),
+        ),
         Compare: KernelTests(
             problems_of_compare,
             {"forward": (repeatable, one_image_at_a_time, stride_0_repeats)},
-            equivalent_mutants={"forward": frozenset({"accumulation in float16"})},  # the result is 0 or 1
+            # The result is 0 or 1.
+            equivalent_mutants={"forward": frozenset({"accumulation in float16", *nonfinite_mutants()})},
+            nonfinite=("forward",),
         ),
     },
     mutants=MUTANTS,

@@ -213,6 +213,7 @@ FAMILY = Family(
             problems,
             {"mask": (repeatable, images_have_indices), "forward": _OF_IMAGES, "gradient": _OF_IMAGES},
             {"mask": _EQUIVALENT},
+            nonfinite=("forward", "gradient"),
         )
     },
     {(Dropout, "mask"): _MASK_MUTANTS, (Dropout, "forward"): _IMAGE_MUTANTS, (Dropout, "gradient"): _IMAGE_MUTANTS},

@@ -451,10 +451,13 @@ _CONCATENATION = (*_EVERY, round_trip)
 FAMILY = Family(
     "movement",
     kernels={
-        Concatenation: KernelTests(concatenation, {"forward": _CONCATENATION, "gradient": _CONCATENATION}),
-        Slice: KernelTests(slices, {"forward": _EVERY, "gradient": _EVERY}),
-        Pad: KernelTests(padding, {"forward": _EVERY, "gradient": _EVERY}),
-        Reshape: KernelTests(reshapes, {"forward": _EVERY, "gradient": _EVERY}),
+        kernel: KernelTests(draw, {"forward": checks, "gradient": checks}, nonfinite=("forward", "gradient"))
+        for kernel, draw, checks in (
+            (Concatenation, concatenation, _CONCATENATION),
+            (Slice, slices, _EVERY),
+            (Pad, padding, _EVERY),
+            (Reshape, reshapes, _EVERY),
+        )
     },
     mutants=MUTANTS,
     golden={"MPSNNConcatenationNode": golden_concatenation},

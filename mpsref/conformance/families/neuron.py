@@ -32,7 +32,7 @@ from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
-from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, slope
+from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, slope, value
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Implementation, Problem
 
@@ -208,6 +208,10 @@ def _printed_gelu_slope(n: Neuron, x: Array) -> Array:
 MUTANTS = {
     (Neuron, "forward"): {
         **_PARAMETER_MUTANTS,
+        "ReLU makes 0 of a NaN": _of_type("relu prelu", lambda n, x: np.where(np.isnan(x), 0, value(n, x))),
+        "clamped types make a bound of a NaN": _of_type(
+            "relun hardsigmoid", lambda n, x: np.where(np.isnan(x), n.b if n.type == "relun" else 0, value(n, x))
+        ),
         "GELU by its tanh approximation": _of_type("gelu", _tanh_gelu),
         "ELU without brackets": _of_type("elu", lambda n, x: np.where(x >= 0, x, n.a * np.exp(np.minimum(x, 0)) - 1)),
         "ReLUN is not clamped": _of_type("relun", _relu),
@@ -219,6 +223,9 @@ MUTANTS = {
     },
     (Neuron, "gradient"): {
         **_PARAMETER_MUTANTS,
+        "the slope of a NaN is that below 0": _of_type(
+            "relu prelu", lambda n, x: np.where(np.isnan(x), n.a, slope(n, x))
+        ),
         "the slope at 0 is that below": _of_type("relu prelu elu", _slope_below_at_zero),
         "the slope of the magnitude at 0 is 1": _of_type("absolute", lambda n, x: np.where(x >= 0, 1.0, -1.0)),
         "ReLUN has the slope b above its clamp": _of_type(
@@ -243,6 +250,7 @@ MUTANTS = {
         "only the first image counts": computed(
             lambda problem, g, x: np.where(x[:1] < 0, g[:1] * x[:1], 0).sum((0, 1, 2))
         ),
+        "a NaN in x does not count": computed(lambda problem, g, x: np.where(x < 0, g * x, 0).sum((0, 1, 2))),
         "the sum over all channels": of_result(lambda result, *_: np.full_like(result, result.sum())),
     },
 }
@@ -435,6 +443,7 @@ FAMILY = Family(
                 "parameter_gradient": (repeatable, images_add_up),
             },
             {"parameter_gradient": LAYOUT_MUTANTS},
+            nonfinite=("forward", "gradient", "parameter_gradient"),
         )
     },
     MUTANTS,

@@ -22,7 +22,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.geometry_mutants import swap, window_mutants
 from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values, node_output_size
 from mpsref.conformance.layer import Layer
-from mpsref.conformance.mutants import MutantTable, computed, correct, of_problem, of_result, of_spec
+from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, pairs, seldom
@@ -268,7 +268,8 @@ def _scattered(problem: PoolingGradient, g: Array, x: Array, weights: Callable[.
     (py, px), (included_rows, included_columns) = problem.primary_offset, problem.included
     for a, b in itertools.product(included_rows, included_columns):
         values, rows, columns, times = taps(problem, x, a, b)
-        share = g[:, None, py + a, px + b] * weights(values, rows, columns, times)
+        factors = weights(values, rows, columns, times)
+        share = np.where(factors != 0, g[:, None, py + a, px + b] * factors, 0)
         for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
             dx[:, rows[tap], columns[tap]] += share[:, tap]
     return problem.place(dx)
@@ -307,7 +308,7 @@ def _selecting(choose: Callable[..., Array]) -> Implementation:
         for a, b in np.ndindex(*problem.output_size):
             values, rows, columns, _ = taps(problem, x, a, b)
             chosen = choose(values, rows, columns)
-            y[:, a, b] = (values * chosen).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
+            y[:, a, b] = np.where(chosen > 0, values, 0).sum(axis=1) / np.maximum(chosen.sum(axis=1), 1)
         return y
 
     return computed(formula)
@@ -342,7 +343,40 @@ def _from_zero(values: Array, rows: Array, columns: Array) -> Array:
     return np.asarray(_one(values.argmax(axis=1), values) * (values.max(axis=1) > 0)[:, None])
 
 
+def _numbers(values: Array) -> Array:
+    """Return the values with NaN below every number."""
+    return np.where(np.isnan(values), -np.inf, values)
+
+
+def _nan_after_the_first(values: Array, rows: Array, columns: Array) -> Array:
+    """``value > largest`` is false for every NaN: only one at the first tap is selected."""
+    index = _numbers(values).argmax(axis=1)
+    return _one(np.where(np.isnan(values[:, 0]), 0, index), values)
+
+
+def _last_nan(values: Array, rows: Array, columns: Array) -> Array:
+    last = values.shape[1] - 1 - np.isnan(values[:, ::-1]).argmax(axis=1)
+    return _one(np.where(np.isnan(values).any(axis=1), last, values.argmax(axis=1)), values)
+
+
+def _none_of_nan(values: Array, rows: Array, columns: Array) -> Array:
+    return np.asarray(_one(values.argmax(axis=1), values) * ~np.isnan(values).any(axis=1, keepdims=True))
+
+
+def _all_nan(values: Array, rows: Array, columns: Array) -> Array:
+    every = np.isnan(values)
+    return np.where(every.any(axis=1, keepdims=True), every, _one(values.argmax(axis=1), values)).astype(np.float64)
+
+
+def _from_lowest(values: Array, rows: Array, columns: Array) -> Array:
+    """The search starts from the lowest finite number, so that a window of negative infinities selects nothing."""
+    return np.asarray(_one(values.argmax(axis=1), values) * (values.max(axis=1) != -np.inf)[:, None])
+
+
 _MAX_MUTANTS: MutantTable = {
+    "a NaN is never selected": _selecting(lambda v, r, c: _one(_numbers(v).argmax(axis=1), v)),
+    "a NaN is selected only at the first tap": _selecting(_nan_after_the_first),
+    "the search starts from the lowest finite number": _selecting(_from_lowest),
     "padding is minus infinity": _selecting(_inside_only),
     "the search starts from 0": _selecting(_from_zero),
     "the largest magnitude is taken": _selecting(lambda v, r, c: _one(np.abs(v).argmax(axis=1), v)),
@@ -354,6 +388,10 @@ _MAX_GRADIENT_MUTANTS: MutantTable = {
     ),
     "zeros outside lose against zeros inside": _selecting(_outside_loses_ties),
     "ties are broken in column order": _selecting(_column_order),
+    "the last of several NaN is selected": _selecting(_last_nan),
+    "all NaN of a window get the gradient": _selecting(_all_nan),
+    "a window with a NaN has no gradient": _selecting(_none_of_nan),
+    "a NaN in the source gradient reaches no pixel": of_input("g", lambda g, problem: np.where(np.isnan(g), 0, g)),
 }
 
 
@@ -633,16 +671,24 @@ def layer(
 _FORWARD = (repeatable, one_image_at_a_time, translation)
 _GRADIENT = (repeatable, one_image_at_a_time, clip_is_a_part, joint_shift)
 
+_BOTH = ("forward", "gradient")
+
 FAMILY = Family(
     "pooling",
     kernels={
         PoolingAverage: KernelTests(
-            partial(problems, PoolingAverage), {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)}
+            partial(problems, PoolingAverage),
+            {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)},
+            nonfinite=_BOTH,
         ),
         PoolingMax: KernelTests(
-            partial(problems, PoolingMax), {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)}
+            partial(problems, PoolingMax),
+            {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)},
+            nonfinite=_BOTH,
         ),
-        PoolingL2Norm: KernelTests(partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT}),
+        PoolingL2Norm: KernelTests(
+            partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT}, nonfinite=_BOTH
+        ),
     },
     mutants=_mutants(),
     golden={

@@ -16,7 +16,7 @@ from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.golden_entries import Comparison, Entry
 from mpsref.conformance.mutants import of_problem, of_result, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
-from mpsref.conformance.runner import compute
+from mpsref.conformance.runner import agree, compute
 from mpsref.conformance.strategies import pairs
 from mpsref.conformance.torch_equivalents import Call, Outs, nchw
 from mpsref.kernels import Reduce
@@ -86,6 +86,20 @@ def first_of_equals(case: Case, backend: Backend) -> None:
             raise Mismatch(f"first of equals: {operation} is {found.ravel().tolist()} for {part.tolist()}")
 
 
+EXTREMA: tuple[Reduction, ...] = ("min", "max", "argumentmin", "argumentmax")
+
+
+def extrema_of_nan(case: Case, backend: Backend) -> None:
+    """An extremum over the same axes, chosen by the case, agrees on NaN and infinities: some cases have a sum."""
+    assert isinstance(case.problem, ReduceForward)
+    spec = case.problem.spec
+    legal = [operation for operation in EXTREMA if is_legal(operation, spec.over)]
+    if legal and not backend.fast_math:
+        other = Reduce(legal[case.seed % len(legal)], spec.over, clip=spec.clip)
+        case = replace(case, problem=replace(case.problem, spec=other), family="nonfinite")
+        agree(case, compute(case.problem, backend, *case.inputs()))
+
+
 # --- mutants ----------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +122,21 @@ def _instead(**formulas: Callable[..., Array]) -> Implementation:
 def _last(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return the index of the last of equal extrema."""
     return lambda part, axes: part.shape[3] - 1 - function(part[..., ::-1], axis=3)
+
+
+def _last_nan(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return the index of the last NaN, or that of the first extremum where there is none."""
+
+    def index(part: Array, axes: tuple[int, ...]) -> Array:
+        last = part.shape[3] - 1 - np.isnan(part[..., ::-1]).argmax(axis=3)
+        return np.where(np.isnan(part).any(axis=3), last, function(part, axis=3))
+
+    return index
+
+
+def _without_nan(value: float, function: Callable[..., Array]) -> Callable[..., Array]:
+    """Reduce with ``value`` in place of NaN."""
+    return lambda part, axes: function(np.where(np.isnan(part), value, part), axis=axes if len(axes) > 1 else axes[0])
 
 
 def _clip_at_origin(problem: ReduceProblem) -> ReduceProblem:
@@ -145,6 +174,18 @@ MUTANTS = {
         "the search for the maximum starts from 0": _instead(max=lambda part, axes: part.max(axes, initial=0.0)),
         "the last of equal maxima is taken": _instead(argumentmax=_last(np.argmax)),
         "the last of equal minima is taken": _instead(argumentmin=_last(np.argmin)),
+        "a maximum ignores NaN": _instead(max=_without_nan(-np.inf, np.max)),
+        "a minimum ignores NaN": _instead(min=_without_nan(np.inf, np.min)),
+        "the index of a maximum ignores NaN": _instead(argumentmax=_without_nan(-np.inf, np.argmax)),
+        "the index of a minimum ignores NaN": _instead(argumentmin=_without_nan(np.inf, np.argmin)),
+        "the index of the last NaN is taken": _instead(
+            argumentmax=_last_nan(np.argmax), argumentmin=_last_nan(np.argmin)
+        ),
+        "a sum ignores NaN": _instead(sum=_without_nan(0, np.sum)),
+        "a mean ignores NaN": _instead(mean=_without_nan(0, np.mean)),
+        "the search for the maximum starts from the lowest finite number": _instead(
+            max=lambda part, axes: part.max(axes, initial=-65504.0)
+        ),
         "an index counts from 1": _instead(argumentmax=lambda part, axes: part.argmax(3) + 1),
         "the first element is left out": _instead(
             sum=lambda part, axes: _without_first(part, axes).sum(axes),
@@ -163,6 +204,9 @@ MUTANTS = {
         ),
         "the first pixel has the whole gradient": of_result(_one_pixel),
         "the origin of the clip is ignored": of_problem(_clip_at_origin),
+        "pixels outside the clip are 0 times the gradient": of_result(
+            lambda result, problem, g: result + 0 * np.broadcast_to(g, result.shape)
+        ),
     },
 }
 
@@ -196,7 +240,13 @@ _COMMON = (repeatable, one_image_at_a_time, adjoint(both))
 
 FAMILY = Family(
     "reduce",
-    {Reduce: KernelTests(problems, {"forward": (*_COMMON, first_of_equals), "gradient": _COMMON})},
+    {
+        Reduce: KernelTests(
+            problems,
+            {"forward": (*_COMMON, first_of_equals, extrema_of_nan), "gradient": _COMMON},
+            nonfinite=("forward", "gradient"),
+        )
+    },
     MUTANTS,
     {"MPSNNReductionSpatialMeanNode": _golden_spatial_mean},
     {Reduce: torch_equivalent},

@@ -104,6 +104,17 @@ def _with_padding_channels(x: Array) -> Array:
     return np.pad(x, ((0, 0), (0, 0), (0, 0), (0, -x.shape[3] % 4)))
 
 
+def _powers(x: Array) -> tuple[Array, Array]:
+    """Return the exponentials, and their sum."""
+    powers = np.exp(_below(x))
+    return powers, _sum(powers)
+
+
+def _without_nan(x: Array) -> tuple[Array, Array]:
+    _, total = _powers(np.where(np.isnan(x), -np.inf, x))
+    return np.exp(x - np.fmax.reduce(x, axis=3, keepdims=True)), total
+
+
 def _forward(log: bool) -> MutantTable:
     def of(powers_and_total: Callable[[Array], tuple[Array, Array]]) -> Implementation:
         def formula(x: Array) -> Array:
@@ -113,6 +124,10 @@ def _forward(log: bool) -> MutantTable:
         return _formula(formula)
 
     return {
+        "a NaN stays in its channel": of(_without_nan),
+        "a pixel of negative infinities has equal channels": of(
+            lambda x: _powers(np.where((x == -np.inf).all(3, keepdims=True), 0, x))
+        ),
         "the base is 2": of(lambda x: (2.0 ** _below(x), _sum(2.0 ** _below(x)))),
         "without the shift, in float32": of(
             lambda x: (np.exp(x.astype(np.float32)), _sum(np.exp(x.astype(np.float32))))
@@ -213,8 +228,13 @@ def torch_equivalent(torch: ModuleType, problem: Problem, inputs: tuple[Array, .
 FAMILY = Family(
     "softmax",
     {
-        spec_type: KernelTests(partial(problems, spec_type), PROPERTIES, {"forward": frozenset({"0 / 0 is NaN"})})
-        for spec_type in (SoftMax, LogSoftMax)
+        spec_type: KernelTests(
+            partial(problems, spec_type), PROPERTIES, {"forward": frozenset(equivalent)}, nonfinite=("forward",)
+        )
+        for spec_type, equivalent in (
+            (SoftMax, ("0 / 0 is NaN", "an infinity becomes the largest float16")),  # no result is infinite
+            (LogSoftMax, ("0 / 0 is NaN",)),
+        )
     },
     MUTANTS,
     GOLDEN,
