@@ -22,14 +22,14 @@ def residual() -> graph.MPSNNGraph:
     return graph.MPSNNGraph(training_graph(net.loss).gradient_image(net.x))
 
 
-def test_every_step_has_a_place_of_its_own() -> None:
+def test_steps_have_different_positions() -> None:
     compiled = residual()
-    places = graph_figure._places(compiled)
-    assert len(places) == len(compiled.program.steps) + 1
-    assert len(set(places.values())) == len(places)
+    positions = graph_figure._positions(compiled)
+    assert len(positions) == len(compiled.program.steps) + 1
+    assert len(set(positions.values())) == len(positions)
     for step in compiled.program.steps:
         for image in step.node.source_images:
-            above, below = places[image.producer or image][1], places[step.node][1]
+            above, below = positions[image.producer or image][1], positions[step.node][1]
             assert above < below or step.kind != "forward", "what a forward step reads is above it"
 
 
