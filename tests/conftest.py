@@ -1,13 +1,15 @@
-"""What tests of several files share: the backends that can run here, one test for each; profiles of hypothesis."""
+"""Fixtures of several files: the backends that can run here, an empty cache. Profiles of hypothesis."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import mpsref
+from mpsref import disk_cache
 
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
@@ -28,3 +30,13 @@ def ieee_backend(request: pytest.FixtureRequest) -> str:
     """The name of each backend whose NaN and infinities follow IEEE 754; fast math of Metal leaves them open."""
     name: str = request.param
     return name
+
+
+@pytest.fixture
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache of compiled code, as a new process sees it."""
+    monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(disk_cache, "_warned", set())
+    disk_cache._checked.cache_clear()
+    disk_cache._remove_old.cache_clear()
+    return tmp_path / "cache"

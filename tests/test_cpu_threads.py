@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -291,8 +290,8 @@ def test_forking_while_other_threads_compute(set_threads: Any) -> None:
 # new processes
 
 
-def run(code: str, root: Path | None = None, **environment: str) -> str:
-    paths = [str(root or Path(mpsref_cpu.__file__).parents[1]), str(Path(mpsref.__file__).parents[1])]
+def run(code: str, **environment: str) -> str:
+    paths = [str(Path(mpsref_cpu.__file__).parents[1]), str(Path(mpsref.__file__).parents[1])]
     known = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA")}
     known |= {"PYTHONPATH": os.pathsep.join(paths)} | environment
     done = subprocess.run([sys.executable, "-c", code], env=known, capture_output=True, text=True, timeout=300)
@@ -321,14 +320,6 @@ threading.Thread(target=late).start()
 """
     assert run(USE + late).split() == ["131072.0"] * 2
     assert run(USE.replace("print(", "(").rstrip() + late) == "131072.0", "no thread had been started before"
-
-
-def test_without_a_directory_for_compiled_code(tmp_path: Path) -> None:
-    package = Path(mpsref_cpu.__file__).parent
-    shutil.copytree(package, tmp_path / "mpsref_cpu", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "mpsref_cpu" / "__pycache__").write_text("a file where a directory should be")
-    nowhere = str(tmp_path / "mpsref_cpu" / "__pycache__")
-    assert run(USE, tmp_path, HOME=nowhere, XDG_CACHE_HOME=nowhere, NUMBA_CACHE_DIR=nowhere) == "131072.0"
 
 
 def test_asking_for_the_device_starts_no_threads() -> None:

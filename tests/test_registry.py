@@ -339,7 +339,8 @@ def test_kernels_know_no_conformance() -> None:
 def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
-    assert offenders(BACKENDS / "mpsref_metal" / "runtimes", "mpsref") == {}, "the runtimes are usable by themselves"
+    (names,) = offenders(BACKENDS / "mpsref_metal" / "runtimes", "mpsref").values()
+    assert all(name.startswith("mpsref.disk_cache") for name in names), "the runtimes need nothing of the definition"
 
 
 def run(code: str) -> list[str]:

@@ -6,82 +6,100 @@
     The address of a compiled kernel, for the threads of the spin pool. Otherwise kernels run in the calling thread.
 ``CPUCallConv.get_function_type``, ``CPUCallConv.call_function``
     Call a kernel by its address. Otherwise kernels run in the calling thread.
-``_cache._cache_file._source_stamp``, ``_load_index``, ``flush``
-    Discard cached code when any of the files that it is compiled from has changed. Otherwise numba's own check, which
-    looks at the file of the kernel alone.
+``Dispatcher._cache``, ``NullCache``, ``CompileResult._reduce``, ``CompileResult._rebuild``, ``serialize.dumps``,
+``CodeLibrary.has_dynamic_globals``
+    Keep compiled code on disk in :mod:`mpsref.disk_cache`. Otherwise each process compiles its kernels: numba's own
+    cache keeps code when a function that it calls has changed in another file, and fails on damaged files.
+``global_compiler_lock``
+    Held while a process forks. Otherwise a child that is forked while another thread compiles may wait forever.
 
 The parts are looked up at import; one warning names those that are missing, and the version of numba.
 """
 
 from __future__ import annotations
 
+import pickle
+import pkgutil
+import sys
+import threading
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
-from numba import _dispatcher, types
-from numba.core import callconv, codegen, funcdesc
+from numba import types
+
+from mpsref import disk_cache
 
 Builder = Any
 """llvmlite's builder of instructions."""
 
 _numba: Any = numba  # whose functions are declared only in part
 
-
-def _missing(*parts: tuple[Any, str]) -> list[str]:
-    return [name for owner, name in parts if not hasattr(owner, name)]
+_missing: list[str] = []
 
 
-def _cache_parts_missing() -> list[str]:
-    try:
-        sample: Any = _numba.njit(cache=True)(_missing)  # compiled only when called
-        cache = sample._cache._cache_file
-        return _missing((cache, "_source_stamp"), (cache, "_load_index"), (cache, "flush"))
-    except AttributeError as error:
-        return [f"_cache._cache_file._source_stamp ({error.name})"]
-    except (RuntimeError, OSError):  # there is no directory for a cache
-        return []
+def _find(*names: str) -> Any:
+    """Return the first of the parts ``module:name``, or ``None`` if one is missing."""
+    found = []
+    for name in names:
+        try:
+            found.append(pkgutil.resolve_name(name))
+        except (ImportError, AttributeError):
+            _missing.append(name.replace(":", "."))
+    return found[0] if len(found) == len(names) else None
 
 
-_NO_FINGERPRINT = _missing((_dispatcher, "compute_fingerprint"))
-_NO_STAMP = _cache_parts_missing()
-_NO_ADDRESS = _missing(
-    (codegen.JITCodeLibrary, "get_pointer_to_function"),
-    (funcdesc.FunctionDescriptor, "llvm_func_name"),
-    (callconv.CPUCallConv, "get_function_type"),
-    (callconv.CPUCallConv, "call_function"),
+_compute_fingerprint = _find("numba._dispatcher:compute_fingerprint")
+_get_pointer = _find(
+    "numba.core.codegen:JITCodeLibrary.get_pointer_to_function",
+    "numba.core.funcdesc:FunctionDescriptor.llvm_func_name",
+    "numba.core.callconv:CPUCallConv.get_function_type",
+    "numba.core.callconv:CPUCallConv.call_function",
 )
+_NullCache: Any = _find(
+    "numba.core.caching:NullCache",
+    "numba.core.compiler:CompileResult._reduce",
+    "numba.core.codegen:CodeLibrary.has_dynamic_globals",
+)
+_rebuild = _find("numba.core.compiler:CompileResult._rebuild")
+_dumps = _find("numba.core.serialize:dumps")
+compiler_lock: Any = _find("numba.core.compiler_lock:global_compiler_lock") or threading.RLock()
+"""Held by the thread that compiles or loads a function."""
 
-can_share_work = not _NO_ADDRESS
+
+can_share_work = _get_pointer is not None
 """Whether threads other than the calling one can run kernels."""
 
 
-def _warn(missing: list[str]) -> None:
+if _NullCache is not None and not isinstance(getattr(_numba.njit(_find), "_cache", None), _NullCache):
+    _missing.append("numba.core.dispatcher.Dispatcher._cache")
+    _NullCache = None
+
+if _missing:
     warnings.warn(
-        f"numba {numba.__version__} lacks {', '.join(missing)}, which mpsref's cpu backend uses: results are the same, "
-        "computed more slowly; install a version of numba that mpsref has been tested with, or update mpsref",
+        f"numba {numba.__version__} lacks {', '.join(_missing)}, which mpsref's cpu backend uses: results are the "
+        "same, computed more slowly; install a version of numba that mpsref has been tested with, or update mpsref",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
-if _NO_FINGERPRINT or _NO_STAMP or _NO_ADDRESS:
-    _warn([*_NO_FINGERPRINT, *_NO_STAMP, *_NO_ADDRESS])
-
-
 def types_key(arguments: tuple[Any, ...]) -> Hashable:
     """Return a key that is equal for arguments of equal types."""
-    if _NO_FINGERPRINT:
+    if _compute_fingerprint is None:
         return tuple(map(_numba.typeof, arguments))
-    key: Hashable = _dispatcher.compute_fingerprint(arguments)
+    key: Hashable = _compute_fingerprint(arguments)
     return key
 
 
 def address(kernel: Any, arguments: tuple[Any, ...]) -> int:
     """Return the address of ``kernel(begin, end, *arguments)``, compiled for the types of the arguments."""
-    result = kernel.get_compile_result(types.none(types.int64, types.int64, *map(_numba.typeof, arguments)))
-    return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
+    with compiler_lock:
+        result = kernel.get_compile_result(types.none(types.int64, types.int64, *map(_numba.typeof, arguments)))
+        return int(_get_pointer(result.library, result.fndesc.llvm_func_name))
 
 
 def call(context: Any, builder: Builder, pointer: Any, argument_types: list[Any], arguments: list[Any]) -> Any:
@@ -92,13 +110,55 @@ def call(context: Any, builder: Builder, pointer: Any, argument_types: list[Any]
     return status.is_error
 
 
-def set_cache_stamp(kernel: Any, stamp: str) -> None:
-    """Make numba's disk cache discard code of ``kernel`` that was compiled under another stamp."""
-    if _NO_STAMP:
-        return
-    cache = kernel._cache._cache_file
-    cache._source_stamp = stamp
-    try:
-        cache._load_index()
-    except (AttributeError, ImportError):  # it names classes that another version of the code had
-        cache.flush()
+_Base: Any = _NullCache or object
+
+
+class _KernelCache(_Base):
+    """The cache of a dispatcher: compiled code of one kernel in :mod:`mpsref.disk_cache`."""
+
+    def __init__(self, function: Callable[..., Any], stamp: str) -> None:
+        """``stamp`` changes with the source of the kernel."""
+        code = function.__code__
+        versions = numba.__version__, llvmlite.__version__, sys.implementation.cache_tag
+        self._parts = *versions, function.__module__, code.co_qualname, code.co_firstlineno, stamp
+
+    def _place(self, signature: Any, codegen: Any) -> tuple[Path | None, str, tuple[Any, ...]]:
+        """Return the folder and the key of the code for the types of a signature, and these types."""
+        arguments = tuple(getattr(signature, "args", signature))
+        key = disk_cache.key(*self._parts, codegen.magic_tuple(), arguments)
+        return disk_cache.private_folder("cpu"), key, arguments
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return the result of a former compilation, or ``None``."""
+        context.refresh()
+        folder, key, arguments = self._place(signature, context.codegen())
+        known = None if folder is None else disk_cache.load(folder, key, ".code")
+        if folder is None or known is None:
+            return None
+        try:
+            stored, result = pickle.loads(known.data)
+            return _rebuild(context, *result) if stored == arguments else None
+        except Exception as error:  # whatever a pickle of the wrong objects raises
+            disk_cache.drop(folder, key, error)
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep the result of a compilation."""
+        folder, key, arguments = self._place(signature, result.library.codegen)
+        if folder is None or folder in _unwritable or result.lifted or result.library.has_dynamic_globals:
+            return
+        data = _dumps((arguments, result._reduce()))
+        try:
+            disk_cache.store(folder, key, ".code", lambda path: path.write_bytes(data))
+        except OSError as error:
+            _unwritable.add(folder)
+            disk_cache.warn_unwritable(folder, error)
+
+
+_unwritable: set[Path] = set()
+
+
+def keep_on_disk(kernel: Any, stamp: str) -> None:
+    """Keep the code of a kernel for other processes; ``stamp`` changes with its source."""
+    if None not in (_NullCache, _rebuild, _dumps) and kernel.py_func.__closure__ is None:
+        kernel._cache = _KernelCache(kernel.py_func, stamp)

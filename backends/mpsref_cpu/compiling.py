@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -20,17 +21,12 @@ too, whose check in Python's error model would also prevent vectorization."""
 
 
 def compiled(function: Function) -> Function:
-    """Compile a kernel at its first call for each combination of dtypes, without the GIL, and cache it on disk.
-
-    Without a writable directory, next to the source or in the user's home, each process compiles anew.
-    """
+    """Compile a kernel at its first call for each combination of dtypes, without the GIL, and keep it on disk."""
     options = {"nogil": True, "no_cfunc_wrapper": True} | OPTIONS
-    try:
-        kernel = numba.njit(cache=True, **options)(function)
-        if function.__module__.startswith("mpsref_cpu."):
-            _numba.set_cache_stamp(kernel, fingerprint(function.__module__))
-    except (RuntimeError, OSError):  # "cannot cache function: no locator available", or no source
-        kernel = numba.njit(**options)(function)
+    kernel = numba.njit(**options)(function)
+    if function.__module__.startswith("mpsref_cpu."):
+        with contextlib.suppress(OSError):  # there is no source
+            _numba.keep_on_disk(kernel, fingerprint(function.__module__))
     return cast(Function, kernel)
 
 

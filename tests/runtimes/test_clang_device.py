@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mpsref_metal.runtimes import LaunchError, clang
+from mpsref import disk_cache
+from mpsref_metal.runtimes import CompileError, LaunchError, clang
 from mpsref_metal.runtimes.frontend import cache, toolchain
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
@@ -62,15 +63,20 @@ def size(n):
     return np.array([n, 0], np.uint32)
 
 
-def python(code, **environment):
-    """Run code in a fresh interpreter with both source roots on its path; return what it printed."""
+def run(code, **environment):
+    """Run code in a fresh interpreter with both source roots on its path."""
     roots = os.pathsep.join([str(ROOT), str(ROOT / "backends")])
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=120,
         env=os.environ | {"PYTHONPATH": roots} | environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done
+
+
+def python(code, **environment):
+    """Run code as above; return what it printed."""
+    return run(code, **environment).stdout.strip()
 
 
 # ------------------------------------------------------------------------------------------------ arguments
@@ -361,10 +367,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "msl"
 
 
-def note(library):
-    return library.with_suffix(".json")
-
-
 RUN = f"""
 import numpy as np
 from mpsref_metal.runtimes import clang
@@ -382,17 +384,14 @@ def test_the_cache_is_used_and_mended(folder):
     times = [file.stat().st_mtime_ns for file in files]
     assert python(RUN) == "15.0"
     assert [file.stat().st_mtime_ns for file in files] == times
-    damages = [  # of one file and of the other
-        (lambda file: os.truncate(file, file.stat().st_size // 2), lambda file: file.write_bytes(b"")),
-        (lambda file: file.write_bytes(b"not a library"), lambda file: file.unlink()),
-        (lambda file: note(file).write_text("{"), lambda file: note(file).write_text("[]")),
-        (lambda file: note(file).write_bytes(b"\xff\xfe\x00"), lambda file: note(file).unlink()),
-    ]
-    for damage in damages:
-        for harm, file in zip(damage, files, strict=True):
-            harm(file)
-        assert python(RUN) == "15.0"
-        assert all(file.exists() and note(file).exists() for file in files)
+    for damage in (b"", b"not a library", files[0].read_bytes()[:4096]):
+        for file in folder.glob("*.so"):
+            file.write_bytes(damage)
+        done = run(RUN)
+        assert done.stdout == "15.0\n"
+        assert done.stderr.count("Warning:") == 1
+        assert f"RuntimeWarning: a compiled kernel in '{folder}' is damaged" in done.stderr
+        assert run(RUN).stderr == ""
     assert not list(folder.glob(".build-*"))
 
 
@@ -437,7 +436,70 @@ def test_processes_that_compile_at_once(folder):
 def test_a_cache_that_cannot_be_written(tmp_path, folder):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    assert python(RUN, MPSREF_CACHE_DIR=str(blocked)) == "15.0"
+    done = run(RUN, MPSREF_CACHE_DIR=str(blocked))
+    assert done.stdout == "15.0\n"
+    assert done.stderr.count("Warning:") == 1
+    assert "compiled kernels are not kept" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"), [("size=64k", "No space left on device"), ("ro", "Read-only file system")]
+)
+def test_a_disk_that_is_full_or_read_only(tmp_path, folder, option, reason):
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("only root on Linux can mount file systems")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{option}", "none", disk], check=False).returncode:
+        pytest.skip("no permission to mount a file system")
+    try:
+        done = run(RUN, MPSREF_CACHE_DIR=str(disk))
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert done.stdout == "15.0\n"
+    assert done.stderr.count("Warning:") == 1
+    assert "compiled kernels are not kept" in done.stderr
+    assert reason in done.stderr
+
+
+def test_a_mistake_in_a_source_is_not_taken_for_a_full_disk(device, folder, monkeypatch, recwarn):
+    """A source that only the last compilation rejects raises its error."""
+    monkeypatch.setattr(toolchain.Toolchain, "check", lambda *_: (0, ""))
+    with pytest.raises(CompileError, match="no_such_function"):
+        clang.Device().kernel(COPY.replace("= x[i]", "= no_such_function(x[i])"))
+    assert not recwarn.list
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+def test_a_library_planted_by_another_user_is_not_loaded(tmp_path, folder):
+    trace, shared = tmp_path / "trace", tmp_path / "shared" / "msl"
+    assert python(RUN) == "15.0"
+    (tmp_path / "trap.c").write_text(
+        "extern int creat(const char *, unsigned);\n"
+        f'__attribute__((constructor)) static void spring(void) {{ creat("{trace}", 0600); }}'
+    )
+    shared.mkdir(parents=True)
+
+    def compile_trap(path):
+        flags = "-shared", "-fPIC", "-nostdlib"
+        toolchain.find().make([*toolchain.find().driver, *flags, str(tmp_path / "trap.c"), "-o", str(path)])
+        return []
+
+    for library in folder.glob("*.so"):
+        (key,) = (note.stem for note in folder.glob("*.json") if library.stem in note.read_text())
+        disk_cache.store(shared, key, ".so", compile_trap)
+    with pytest.raises(AssertionError, match="undefined symbol"):
+        run(RUN, MPSREF_CACHE_DIR=str(shared.parent))
+    assert trace.exists(), "the trap works"
+    trace.unlink()
+
+    for path in (shared, *shared.iterdir()):
+        os.chown(path, 65534, 65534)
+    done = run(RUN, MPSREF_CACHE_DIR=str(shared.parent))
+    assert done.stdout == "15.0\n"
+    assert not trace.exists()
+    assert done.stderr.count("Warning:") == 1
+    assert f"the folder '{shared}' belongs to another user (uid 65534)" in done.stderr
 
 
 def test_a_changed_source_is_another_kernel(device):
@@ -448,7 +510,8 @@ def test_a_changed_source_is_another_kernel(device):
 
 def test_the_folder_for_want_of_another(monkeypatch):
     monkeypatch.setenv("MPSREF_CACHE_DIR", "/proc/nowhere")
-    assert cache.directory().is_relative_to(tempfile.gettempdir())
+    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):
+        assert cache.directory().is_relative_to(tempfile.gettempdir())
 
 
 # ------------------------------------------------------------------------------------------------ no compiler

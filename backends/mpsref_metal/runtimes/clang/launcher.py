@@ -136,8 +136,7 @@ def launcher(toolchain: Toolchain) -> NativeLauncher:
         toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
 
     with _loading:
-        path, _ = cache.fetch(cache.key("launcher", fingerprint(toolchain)), build)
-        return NativeLauncher(path)
+        return NativeLauncher(cache.fetch(cache.key("launcher", fingerprint(toolchain)), build).file)
 
 
 class Library:
@@ -185,8 +184,8 @@ def compile_source(toolchain: Toolchain, source: str) -> Library:
     with _loading:
         if key not in _libraries:
             runtime = launcher(toolchain)
-            path, about = cache.fetch(key, build)
-            _libraries[key] = Library(path, about, runtime.sync_functions)
+            compiled = cache.fetch(key, build)
+            _libraries[key] = Library(compiled.file, compiled.about, runtime.sync_functions)
         return _libraries[key]
 
 

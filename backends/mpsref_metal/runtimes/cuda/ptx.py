@@ -94,8 +94,8 @@ def compile_source(toolchain: Toolchain, library: Path, source: str, capability:
         }
 
     fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
-    path, kernels = cache.fetch(cache.key("ptx", source, fingerprint), build, ".ptx")
-    return Compiled(path.read_bytes(), kernels)
+    compiled = cache.fetch(cache.key("ptx", source, fingerprint), build, ".ptx")
+    return Compiled(compiled.data, compiled.about)
 
 
 def entry(number: int, kernel: KernelSource) -> str:

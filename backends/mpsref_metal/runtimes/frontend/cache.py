@@ -1,76 +1,75 @@
-"""Disk cache of compiled files.
+"""Disk cache of compiled files: libraries (``.so``), PTX (``.ptx``) and precompiled headers (``.pch``).
 
-An entry consists of a file (``<key>.so`` for a library, ``<key>.ptx`` for PTX, ``<key>.pch`` for precompiled headers)
-and its description ``<key>.json``: the SHA-256 of the file, and metadata. Both are written under temporary names and
-moved into place, the description last. An entry whose checksum does not match (concurrent writers, a full disk,
-corruption) is treated as absent and rebuilt.
+See :mod:`mpsref.disk_cache`. Compilers need a folder: without one for the cache, or on a full or read-only disk, it is
+a temporary one, removed at the end of the process.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
-import hashlib
-import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Build = Callable[[Path], Any]
-"""Writes a file at a path and returns its description, which must be representable in JSON."""
+from mpsref.disk_cache import Build, Entry, key, load, private_folder, store, warn_unwritable
+
+from .. import CompileError
+
+__all__ = ["BuildError", "directory", "fetch", "key"]
+
+NEEDED = 1 << 26
+"""Bytes that a compiler may need on the disk."""
+
+
+class BuildError(CompileError):
+    """The compiler failed, for a mistake in the source or because it could not write a file."""
+
+
+_unwritable: set[Path] = set()
 
 
 def directory() -> Path:
-    """Return the folder of the cache: ``MPSREF_CACHE_DIR``, else the user's cache folder.
-
-    If it is not writable, a temporary folder is used.
-    """
-    named = os.environ.get("MPSREF_CACHE_DIR")
-    if named:
-        folder = Path(named)
-    else:
-        import platformdirs
-
-        folder = Path(platformdirs.user_cache_dir("mpsref"))
-    return _writable(folder / "msl")
+    """Return the folder of the cache, or a temporary one."""
+    folder = private_folder("msl")
+    return _temporary() if folder is None or folder in _unwritable else folder
 
 
 @functools.cache
-def _writable(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        temporary = Path(tempfile.mkdtemp(prefix="mpsref-msl-"))
-        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-        return temporary
+def _temporary() -> Path:
+    folder, process = Path(tempfile.mkdtemp(prefix="mpsref-msl-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # not in a forked child
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
 
 
-def key(*parts: str) -> str:
-    """Return the key of an entry that these texts determine: their hash."""
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def fetch(key: str, build: Build, suffix: str = ".so") -> tuple[Path, Any]:
-    """Return the file of a key and its description; call ``build`` if they are not cached."""
+def fetch(key: str, build: Build, suffix: str = ".so") -> Entry:
+    """Return the entry of a key; build it if it is not cached."""
     folder = directory()
-    file, description = folder / f"{key}{suffix}", folder / f"{key}.json"
+    known = load(folder, key, suffix)
+    if known is not None:
+        return known
     try:
-        known = json.loads(description.read_text())
-        if known["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest():
-            return file, known["about"]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # absent or damaged: build it
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
-        made = Path(scratch) / f"kernel{suffix}"
-        about = build(made)
-        text = json.dumps({"sha256": hashlib.sha256(made.read_bytes()).hexdigest(), "about": about})
-        note = Path(scratch) / "kernel.json"
-        note.write_text(text)
-        os.replace(made, file)
-        os.replace(note, description)
-    return file, about
+        return store(folder, key, suffix, build)
+    except (OSError, BuildError):
+        problem = _problem(folder)
+        if problem is None or folder != private_folder("msl"):
+            raise
+        warn_unwritable(folder, problem)
+        _unwritable.add(folder)
+    return store(directory(), key, suffix, build)
+
+
+def _problem(folder: Path) -> OSError | None:
+    """Return why a compiler cannot write to a folder, or ``None`` if it can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(NEEDED))
+    except OSError as error:
+        return error
+    return None

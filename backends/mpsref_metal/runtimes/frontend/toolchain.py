@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import CompileError
 from . import cache
 
 FRONTEND = Path(__file__).parent
@@ -53,10 +52,10 @@ class Toolchain:
         return _fingerprint(self, flags, runtime)
 
     def make(self, command: Iterable[str]) -> None:
-        """Run a command that writes a file; raise :class:`CompileError` with its output if it fails."""
+        """Run a command that writes a file; raise BuildError with its output if it fails."""
         status, text = self._run([*command], "")
         if status != 0:
-            raise CompileError(f"{self.name} failed with status {status}:\n{text}")
+            raise cache.BuildError(f"{self.name} failed with status {status}:\n{text}")
 
     def parsed_headers(self, command: tuple[str, ...], *key: str) -> Path:
         """Return the headers of the shim precompiled with ``command``, from the cache or from clang.
@@ -70,7 +69,7 @@ class Toolchain:
         def build(output: Path) -> None:
             self.make([*command, header, "-o", str(output)])
 
-        return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch")[0]
+        return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch").file
 
     def preprocess(self, source: str) -> tuple[int, str]:
         """Expand the macros of a source, without the headers of Metal; return the status and the text."""

@@ -1,0 +1,174 @@
+"""Compiled code on disk, in folders that only the user can write.
+
+``MPSREF_CACHE_DIR``, else the user's cache folder, contains a folder for each kind of code. An entry is a file and its
+*note* ``<key>.json``: the SHA-256 of the file, which is part of its name, and metadata. Both are written under
+temporary names and moved into place, the note last; concurrent writers of an entry do not disturb each other. A file is
+used only if it has the checksum of its note.
+
+The cache is optional: each problem is a warning, once in a process, and code is compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ABANDONED = 3600
+"""Age in seconds of a temporary file or folder whose writer was killed."""
+
+UNUSED = 30 * 86400
+"""Age in seconds of an entry that is removed."""
+
+USED = 86400
+"""Seconds after which the use of an entry is recorded again, in its time of modification."""
+
+Build = Callable[[Path], Any]
+"""Writes a file at a path and returns its metadata, which must be representable in JSON."""
+
+
+class Entry(NamedTuple):
+    """A verified file, its bytes, and its metadata."""
+
+    file: Path
+    data: bytes
+    about: Any
+
+
+def private_folder(kind: str) -> Path | None:
+    """Return the folder for a kind of code, or ``None`` if there is none that only the user can write."""
+    named = os.environ.get("MPSREF_CACHE_DIR")
+    if named:
+        return _checked(Path(named, kind))
+    import platformdirs
+
+    return _checked(Path(platformdirs.user_cache_dir("mpsref"), kind))
+
+
+def key(*parts: object) -> str:
+    """Return the key of an entry that the texts of these parts determine: their hash."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def load(folder: Path, key: str, suffix: str) -> Entry | None:
+    """Return an entry, or ``None`` if it is absent or damaged; a damaged one is removed."""
+    note = folder / f"{key}.json"
+    try:
+        known = json.loads(note.read_bytes())
+        file = folder / f"{known['sha256']}{suffix}"
+        data, about = file.read_bytes(), known["about"]
+        if hashlib.sha256(data).hexdigest() != known["sha256"]:
+            raise ValueError("the checksum differs")
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        drop(folder, key, error)
+        return None
+    _record_use(note, file)
+    return Entry(file, data, about)
+
+
+def drop(folder: Path, key: str, reason: Exception) -> None:
+    """Remove a damaged entry, with a warning."""
+    with contextlib.suppress(OSError):
+        (folder / f"{key}.json").unlink()
+    _warn(folder, f"a compiled kernel in {str(folder)!r} is damaged ({str(reason)[:200]}); it is compiled again")
+
+
+def store(folder: Path, key: str, suffix: str, build: Build) -> Entry:
+    """Build an entry and write it; raise OSError if that is impossible."""
+    _remove_old(folder)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
+        made, note = Path(scratch, f"made{suffix}"), Path(scratch, "note.json")
+        about = build(made)
+        data = made.read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        note.write_text(json.dumps({"sha256": digest, "about": about}))
+        file = folder / f"{digest}{suffix}"
+        os.replace(made, file)
+        os.replace(note, folder / f"{key}.json")
+    return Entry(file, data, about)
+
+
+def warn_unwritable(folder: Path, error: Exception) -> None:
+    """Warn that compiled code is not kept in a folder."""
+    _warn(
+        folder,
+        f"compiled kernels are not kept in {str(folder)!r} ({error}): each process compiles them again; free space on "
+        "this disk, or set MPSREF_CACHE_DIR to a folder of your own on another",
+    )
+
+
+@functools.cache
+def _checked(folder: Path) -> Path | None:
+    """Return the real path of a folder if only the user can write it; create the folder if it does not exist."""
+    try:
+        real = folder.resolve()
+        for place in reversed((real, *real.parents)):
+            with contextlib.suppress(FileExistsError):
+                if not place.exists():
+                    place.mkdir(mode=0o700)
+        risk = _risk(real)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        risk = str(error)
+    if risk is None:
+        return real
+    _warn(folder, f"compiled kernels are not kept, each process compiles them again: {risk}")
+    return None
+
+
+def _risk(folder: Path) -> str | None:
+    """Return how other users could replace files in a folder, as a sentence, or ``None`` if they cannot."""
+    if not hasattr(os, "geteuid"):
+        return None
+    for place in (folder, *folder.parents):
+        status = place.stat()
+        remedy = "set MPSREF_CACHE_DIR to a folder of your own"
+        if status.st_uid not in (0, os.geteuid()):
+            return f"the folder {str(place)!r} belongs to another user (uid {status.st_uid}); {remedy}"
+        # Others cannot replace what lies in a folder with the sticky bit, such as /tmp, unless it is theirs.
+        is_sticky = place != folder and status.st_mode & stat.S_ISVTX
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_sticky:
+            mode = stat.S_IMODE(status.st_mode)
+            return f"other users can write to the folder {str(place)!r} (mode {mode:04o}); `chmod go-w` it, or {remedy}"
+    return None
+
+
+def _record_use(*files: Path) -> None:
+    with contextlib.suppress(OSError):
+        for file in files:
+            if time.time() - file.stat().st_mtime > USED:
+                os.utime(file)
+
+
+@functools.cache
+def _remove_old(folder: Path) -> None:
+    """Remove what killed processes left behind, and entries that have not been used for long."""
+    now = time.time()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            age = now - entry.stat(follow_symlinks=False).st_mtime
+            if entry.name.startswith(".build-") and age > ABANDONED:
+                shutil.rmtree(entry, ignore_errors=True)
+            elif age > UNUSED and entry.is_file(follow_symlinks=False):
+                os.unlink(entry)
+
+
+_warned: set[Path] = set()
+"""Folders of which a warning has been given."""
+
+
+def _warn(folder: Path, message: str) -> None:
+    if folder not in _warned:
+        _warned.add(folder)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
