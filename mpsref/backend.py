@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,6 +17,14 @@ from mpsref.arguments.layouts import LAYOUTS
 from mpsref.arguments.parameters import choice
 from mpsref.arguments.text import shown
 from mpsref.operations import Operation, OperationKey, Problem, Spec, operations
+
+importing = threading.RLock()
+"""Held while modules of a backend are imported, and while forking: a child would wait forever for a module that another
+thread was importing.
+"""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release)
 
 Implementation: TypeAlias = Callable[..., None]
 """``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple.
@@ -170,7 +180,8 @@ class LazyImplementations(Mapping[OperationKey, Implementation]):
         if key not in self._found:
             if key not in self:
                 raise KeyError(key)
-            module = import_module(str(self._module(key[0])))
+            with importing:
+                module = import_module(str(self._module(key[0])))
             self._found[key] = self._adapted(module.IMPLEMENTATIONS[key])
         return self._found[key]
 

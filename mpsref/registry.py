@@ -22,7 +22,7 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend, BackendInfo, Implementation
+from mpsref.backend import Backend, BackendInfo, Implementation, importing
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
@@ -90,7 +90,8 @@ def _load(name: str) -> Backend:
         clash = f"backend name {name!r} is claimed by {' and '.join(claims)}; uninstall all but one"
         return Backend(name, {}, unavailable=lambda: clash)
     try:
-        loaded = point.load()
+        with importing:
+            loaded = point.load()
         if not isinstance(loaded, Backend):
             raise TypeError(f"{point.value} is a {type(loaded).__name__}, not an mpsref.Backend")
     except Exception as error:  # an import may raise anything; the other backends stay usable

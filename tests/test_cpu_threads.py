@@ -21,6 +21,7 @@ import mpsref
 import mpsref_cpu
 from mpsref import Adam, PoolingAverage, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
+from mpsref.backend import LazyImplementations
 from mpsref.conformance import checker
 from mpsref.conformance.case import Case, operations
 from mpsref.conformance.runner import compute
@@ -285,6 +286,43 @@ def test_forking_while_other_threads_compute(set_threads: Any) -> None:
         stop.set()
         for other in others:
             other.join()
+
+
+@needs_fork
+def test_forking_while_another_thread_compiles() -> None:
+    stop = threading.Event()
+
+    def compile_more() -> None:
+        while not stop.is_set():
+            numba.njit(lambda x: x + 1)(1.0)
+
+    other = threading.Thread(target=compile_more)
+    other.start()
+    try:
+        for _ in range(20):
+            assert in_child(lambda: numba.njit(lambda x: x + 2)(1.0) == 3) == 0
+    finally:
+        stop.set()
+        other.join()
+
+
+@needs_fork
+def test_forking_while_another_thread_imports_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "slow_backend"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "pooling_average.py").write_text(
+        "import time; from mpsref import PoolingAverage\n"
+        "time.sleep(0.3); IMPLEMENTATIONS = {(PoolingAverage, 'forward'): print}"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    implementations = LazyImplementations("slow_backend")
+    other = threading.Thread(target=lambda: implementations[PoolingAverage, "forward"])
+    other.start()
+    while "slow_backend.pooling_average" not in sys.modules:
+        time.sleep(0.001)
+    assert in_child(lambda: implementations[PoolingAverage, "forward"] is print) == 0
+    other.join()
 
 
 # new processes

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
+from mpsref.backend import importing
 from mpsref_cpu import _numba, spin_pool
 from mpsref_cpu.simd.half import as_storage
 
@@ -38,7 +39,7 @@ LAST_LOOKS = 75_000
 
 jit: Any = numba  # whose names type checkers know only in part
 
-_lock = threading.Lock()  # held while forking, so that a child never inherits a lock in the middle of its use
+_lock = threading.Lock()
 
 Step: TypeAlias = tuple[Any, Sequence[Any]]
 """A kernel, and its arguments after (begin, end)."""
@@ -151,7 +152,7 @@ def _address(kernel: Any, arguments: tuple[Any, ...]) -> int:
 def _plain(value: Any) -> Any:
     """Return named tuples as plain ones, whose types are independent of the modules that define the classes.
 
-    The index of numba's disk cache names these modules, and cannot be read when one of them has been renamed.
+    Compiled code on disk names these modules, and cannot be read when one of them has been renamed.
     """
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value
 
@@ -178,12 +179,27 @@ def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
     return bool(outcome == spin_pool.DONE)
 
 
+# Held while forking, in the order in which threads acquire them: a child would wait forever for a lock that another
+# thread held. A fork waits for the end of a compilation.
+_LOCKS = importing, _lock, _numba.compiler_lock
+
+
+def _before_fork() -> None:
+    for lock in _LOCKS:
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in reversed(_LOCKS):
+        lock.release()
+
+
 def _after_fork_in_child() -> None:
     """Forget the helpers, which do not survive a fork; the child starts its own when it needs them."""
     global _team
     _team = None
-    _lock.release()
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
