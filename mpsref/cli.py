@@ -119,6 +119,15 @@ def check(
     cases: Annotated[int, typer.Option(min=1, help="Random cases for each operation on each backend.")] = CASES,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each core.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Start a Dask cluster of so many worker processes on this machine.")
+    ] = 0,
+    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster of this scheduler.")] = "",
+    known: Annotated[
+        Path | None,
+        typer.Option(envvar="MPSREF_KNOWN", help="The folder of failures of earlier checks; by default the user's."),
+    ] = None,
+    only_known: Annotated[bool, typer.Option("--only-known", help="Run only failures of earlier checks.")] = False,
     golden: Annotated[bool, typer.Option("--golden", help="Compare with golden results of Apple hardware.")] = False,
     json: JsonOption = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
@@ -135,6 +144,9 @@ def check(
             "--cases": cases != CASES,
             "--seed": seed,
             "--jobs": jobs,
+            "--workers": workers,
+            "--scheduler": scheduler,
+            "--only-known": only_known,
             "--junit": junit,
             "--html": html,
             "--record": record,
@@ -143,9 +155,16 @@ def check(
             raise ValueError(f"{given} has no meaning with --golden; leave it out")
         return _check_golden(backend, kernel, json)
     _check_folders(junit, html, record)
+    ways = {"--jobs": jobs, "--workers": workers, "--scheduler": scheduler}
+    if sum(map(bool, ways.values())) > 1:
+        raise ValueError(f"{' and '.join(name for name, value in ways.items() if value)} exclude each other; give one")
     from mpsref.conformance import checker
+    from mpsref.conformance.cluster import Cluster
+    from mpsref.conformance.failure_database import FailureDatabase, default_folder
     from mpsref.machine import cores
 
+    database = FailureDatabase(known or default_folder())
+    cluster = Cluster(scheduler, workers) if scheduler or workers else None
     console = _console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
@@ -154,9 +173,15 @@ def check(
             task = progress.add_task(title, total=total)
             return lambda: progress.advance(task)
 
-        report = checker.check(backend, _operations(kernel), cases, seed, begin, jobs or cores())
+        number = 0 if only_known else cases
+        report = checker.check(
+            backend, _operations(kernel), number, seed, begin, jobs or cores(), failures=database, cluster=cluster
+        )
+    nothing_known = only_known and not report.rows
     if json:
         _print_json(report.json())
+    elif nothing_known:
+        console.print(f"no failures of these backends are known in {known or default_folder()}", highlight=False)
     else:
         _print_report(report, console)
     if junit:
@@ -165,7 +190,7 @@ def check(
         html.write_text(report.html(), "utf-8")
     if record:
         _record(report, record)
-    raise typer.Exit(0 if report.ok else 1)
+    raise typer.Exit(0 if report.ok or nothing_known else 1)
 
 
 def _record(report: Report, file: Path) -> None:
@@ -210,7 +235,7 @@ def _print_report(report: Report, console: Console) -> None:
         table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
     console.print(table)
     for failure in report.failures:
-        console.print(f"FAILED {failure.case}{failure.of_layer} on {failure.backend}", markup=False)
+        console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}", markup=False)
         console.print(f"  {failure.message}", markup=False)
         console.print(f"  {failure.replay}", markup=False)
     for row in report.rows:

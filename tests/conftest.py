@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ settings.register_profile("ci", settings.get_profile("default"), derandomize=Tru
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 AVAILABLE = [info.name for info in mpsref.backends() if info.available]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep failures of this run out of the folder of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MPSREF_KNOWN", str(tmp_path_factory.mktemp("known")))
+        yield
 
 
 @pytest.fixture(scope="session", params=AVAILABLE)

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 import mpsref
 from mpsref import registry
 from mpsref.conformance import CASES, data, families, layers
-from mpsref.conformance.blocks import Block, blocks
+from mpsref.conformance.blocks import Block, KnownCases, Schedule, Task, blocks
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
+from mpsref.conformance.cluster import Cluster
+from mpsref.conformance.failure_database import FailureDatabase
 from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome, run_case
@@ -210,10 +212,11 @@ class _Progress:
         return run_case(case, self.backend, () if layer else families.properties(self.operation))
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
-        """Add the outcome of a case: of a layer, or a random one of round ``turn``."""
+        """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
         self.step()
         if outcome.status == "failed":
-            self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer))
+            is_known = not layer and turn is None
+            self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer, is_known))
             self.turn = turn
             return
         self.passed += outcome.status == "passed"
@@ -245,6 +248,7 @@ def check_operation(
     seed: int = 0,
     steps: Sequence[Callable[[], None]] = (),
     before: Callable[[Case], None] = lambda case: None,
+    known: KnownCases | None = None,
 ) -> list[Row]:
     """Check one operation on several backends, block by block.
 
@@ -260,6 +264,8 @@ def check_operation(
         For each backend, a function that is called after each of its cases.
     before
         Called with each case before it runs.
+    known
+        By backend, the cases that are tried first.
 
     Returns
     -------
@@ -268,7 +274,7 @@ def check_operation(
     """
     steps = steps or [lambda: None] * len(backends)
     found: list[list[Row]] = [[] for _ in backends]
-    for block in blocks(number, seed):
+    for block in blocks(number, seed, known):
         left = [k for k, rows in enumerate(found) if not any(row.is_last for row in rows)]
         rows = check_block(operation, [backends[k] for k in left], block, [steps[k] for k in left], before)
         for k, row in zip(left, rows, strict=True):
@@ -291,6 +297,9 @@ def check_block(
     for one in running:
         one.reason = one.backend.lacks(operation) or ""
     able = [one for one in running if not one.reason]
+    for one in able:
+        for case in map(Case.parse, block.known.get(one.backend.name, ())):
+            one.count(case, one.outcome_of(case))
     for layer, case in layer_cases(operation) if block.layers else ():
         for one in able:
             if case.dtype in one.backend.dtypes:
@@ -307,12 +316,9 @@ def check_block(
     return [one.row() for one in running]
 
 
-def check_by_name(
-    operation: str, backends: list[str], number: int, seed: int, before: Callable[[Case], None]
-) -> list[Row]:
-    """Check an operation in another process, which finds it and installed backends by name."""
-    chosen = [registry.get_backend(name) for name in backends]
-    return check_operation(operation_named(operation), chosen, number, seed, before=before)
+def check_by_name(task: Task, before: Callable[[Case], None]) -> list[Row]:
+    """Check a block in another process, which finds the operation and installed backends by name."""
+    return check_block(operation_named(task.operation), registry.get_backends(task.backends), task.block, before=before)
 
 
 def check(
@@ -322,6 +328,8 @@ def check(
     seed: int = 0,
     progress: Callable[[str, int], Callable[[], None]] = lambda title, total: lambda: None,
     jobs: int = 1,
+    failures: FailureDatabase | None = None,
+    cluster: Cluster | None = None,
 ) -> Report:
     """Check backends against the reference, on layers of published networks and on random cases.
 
@@ -332,17 +340,23 @@ def check(
     operations
         By default all.
     number, seed
-        Number of random cases for each operation on each backend, and their seed.
+        Number of random cases for each operation on each backend, and their seed. With 0 only the cases of
+        ``failures`` run.
     progress
         ``progress(title, total)`` is called for each row, and returns a function that is called after each case.
     jobs
-        Number of processes. With more than one, operations are distributed among them, with one ``progress`` for all;
-        backends and families that are not installed, only registered in this process, are checked in this process.
+        Number of processes. With more than one, blocks of cases are distributed among them, with one ``progress`` for
+        all; backends and families that are not installed, only registered in this process, are checked in this process.
+    failures
+        The failures of earlier checks, which are tried first; those of this check are added.
+    cluster
+        The Dask cluster that runs the blocks, in place of ``jobs``. Backends and families must be installed on it.
 
     Returns
     -------
     Report
-        A row for each operation on each backend, and all failures.
+        A row for each operation on each backend, and all failures. It depends neither on ``jobs`` nor on the number of
+        workers of a cluster.
 
     Examples
     --------
@@ -354,22 +368,35 @@ def check(
     """
     unavailable = []
     if backends is None:
-        known = [info for info in registry.backends() if info.name not in registry.BUILT_IN]
-        unavailable = [(info.name, info.reason) for info in known if not info.available]
-        backends = [info.name for info in known if info.available]
+        infos = [info for info in registry.backends() if info.name not in registry.BUILT_IN]
+        unavailable = [(info.name, info.reason) for info in infos if not info.available]
+        backends = [info.name for info in infos if info.available]
     chosen = registry.get_backends(backends)
-    wanted = list(all_operations() if operations is None else operations)
-    installed = [
-        one.name for one in chosen if registry.is_installed(one.name) and registry.get_backend(one.name) is one
+    known = {} if failures is None else failures.cases([one.name for one in chosen])
+    wanted = [op for op in (all_operations() if operations is None else operations) if number or op in known]
+    local = [str(op) for op in wanted if not families.is_discovered(op)]
+    local += [
+        one.name for one in chosen if not (registry.is_installed(one.name) and registry.get_backend(one.name) is one)
     ]
-    everywhere = len(installed) == len(chosen) and all(map(families.is_discovered, wanted))
-    rows: list[Row] = []
-    if jobs > 1 and len(wanted) > 1 and everywhere:
-        rows += check_in_processes(check_by_name, wanted, installed, number, seed, progress, jobs)
-        return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
-    for operation in wanted:
-        total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
-        total += sum(1 for _ in layer_cases(operation))
-        steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
-        rows += check_operation(operation, chosen, number, seed, steps)
-    return Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
+    if cluster is not None and local:
+        raise ValueError(f"workers of a cluster do not find {local[0]!r}: install its package, see the entry points")
+    if cluster is not None or (jobs > 1 and (len(wanted) > 1 or number > CASES) and not local):
+        names = list(dict.fromkeys(one.name for one in chosen))
+        schedule = Schedule(wanted, names, number, seed, known)
+        step = progress("random cases", schedule.size)
+        if cluster is not None:
+            cluster.run(check_by_name, schedule, step)
+        else:
+            check_in_processes(check_by_name, schedule, step, jobs)
+        rows = schedule.rows()
+    else:
+        rows = []
+        for operation in wanted:
+            total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
+            total += sum(1 for _ in layer_cases(operation))
+            steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
+            rows += check_operation(operation, chosen, number, seed, steps, known=known.get(operation))
+    report = Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
+    if failures is not None:
+        failures.add(report.failures)
+    return report

@@ -13,55 +13,50 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TypeAlias
 
 from mpsref.conformance import families
+from mpsref.conformance.blocks import CheckTask, Schedule, Task
 from mpsref.conformance.case import Case
 from mpsref.conformance.report import Failure, Row
 from mpsref.registry import Operation
 
-Check: TypeAlias = Callable[[str, list[str], int, int, Callable[[Case], None]], list[Row]]
-"""``check(operation, backends, number, seed, before)`` by names; it is sent to the processes."""
 
-
-def check_in_processes(
-    check: Check,
-    operations: list[Operation],
-    backends: list[str],
-    number: int,
-    seed: int,
-    progress: Callable[[str, int], Callable[[], None]],
-    jobs: int,
-) -> Iterator[Row]:
-    """Yield the rows of ``operations`` in their order.
+def check_in_processes(check: CheckTask, schedule: Schedule, step: Callable[[], None], jobs: int) -> None:
+    """Check all blocks of a schedule; call ``step`` for each random case.
 
     While there is a choice, no two processes check operations of one family at the same time: these share compiled
     functions, which the first caches on disk for the others. Large families come first. If a process dies, each
-    operation that was running is run again, alone.
+    block that was running is run again, alone.
     """
-    step = progress("operations", len(operations))
-    waiting, found = list(operations), dict[Operation, list[Row]]()
-    while waiting:
-        running = dict[Future[list[Row]], Operation]()
+    begun: list[Task] = []
+    while schedule.waiting:
+        running = dict[Future[list[Row]], tuple[Operation, Task]]()
         try:
-            with _processes(min(jobs, len(waiting))) as pool:
-                while waiting or running:
-                    while waiting and len(running) < jobs:
-                        operation = _next(waiting, [_family(other) for other in running.values()])
+            with _processes(jobs) as pool:
+                while schedule.waiting or running:
+                    while len(running) < jobs and (waiting := schedule.waiting):
+                        operation = _next(waiting, [_family(other) for other, _ in running.values()])
+                        begun = [schedule.take(operation)]  # if a process has died, submit raises
                         with uninterrupted():
-                            future = pool.submit(check, str(operation), backends, number, seed, _ignore)
-                        running[future] = operation
-                        waiting.remove(operation)  # not before: if a process has died, submit raises
+                            future = pool.submit(check, begun[0], _ignore)
+                        running[future] = operation, begun[0]
+                        begun.clear()
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        found[running[future]] = future.result()
+                        _, task = running[future]
+                        schedule.add(task, future.result())
                         del running[future]
-                        step()
+                        advance(step, task)
         except BrokenProcessPool:
-            for operation in running.values():
-                found[operation] = [_alone(check, operation, backend, number, seed) for backend in backends]
-                step()
-    for operation in operations:
-        yield from found[operation]
+            for task in [*(task for _, task in running.values()), *begun]:
+                schedule.add(task, [_alone(check, task._replace(backends=(name,))) for name in task.backends])
+                advance(step, task)
+            begun.clear()
+
+
+def advance(step: Callable[[], None], task: Task) -> None:
+    """Call ``step`` for each random case of a block."""
+    for _ in range(task.size):
+        step()
 
 
 @contextlib.contextmanager
@@ -119,21 +114,26 @@ def _ignore(case: Case) -> None:
     pass
 
 
-def _write(note: Path, case: Case) -> None:
+def note_case(note: Path, case: Case) -> None:
+    """Write the case that is about to run to a file, which survives the process."""
     note.write_text(str(case), "utf-8")
 
 
-def _alone(check: Check, operation: Operation, backend: str, number: int, seed: int) -> Row:
-    """Check one operation on one backend in a process of its own; if that dies, the row names the case."""
+def _alone(check: CheckTask, task: Task) -> Row:
+    """Check a block on one backend in a process of its own; if that dies, the row names the case."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "case"
         try:
             with _processes(1) as pool:
-                before = functools.partial(_write, note)
                 with uninterrupted():
-                    future = pool.submit(check, str(operation), [backend], number, seed, before)
+                    future = pool.submit(check, task, functools.partial(note_case, note))
                 (row,) = future.result()
         except BrokenProcessPool:
-            case = note.read_text("utf-8") if note.exists() else ""
-            return Row(str(operation), backend, "", failures=(Failure(case, backend, "the process that ran it died"),))
+            (row,) = rows_of_dead(task, note.read_text("utf-8") if note.exists() else "")
         return row
+
+
+def rows_of_dead(task: Task, case: str) -> list[Row]:
+    """Return the rows of a block whose process died while it ran ``case``."""
+    message = "the process that ran it died"
+    return [Row(task.operation, name, "", failures=(Failure(case, name, message),)) for name in task.backends]

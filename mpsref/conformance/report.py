@@ -29,11 +29,18 @@ class Failure:
     message: str
     layer: str = ""
     """The layer of a published network that the case is, or empty."""
+    known: bool = False
+    """Whether the case is one that failed in an earlier check."""
 
     @property
-    def of_layer(self) -> str:
-        """The layer in brackets, or nothing."""
-        return f" ({self.layer})" if self.layer else ""
+    def is_random(self) -> bool:
+        """Whether the case was drawn in this check."""
+        return not self.layer and not self.known
+
+    @property
+    def origin(self) -> str:
+        """The layer, or that the case is known, in brackets; nothing for a random case."""
+        return f" ({self.layer})" if self.layer else " (known)" if self.known else ""
 
     @property
     def replay(self) -> str:
@@ -73,14 +80,14 @@ class Row:
             sum(row.zeros for row in counted),
             max(row.worst for row in counted),
             next((row.reason for row in counted if row.reason), ""),
-            tuple(failure for row in counted for failure in row.failures),
+            tuple({failure.case: failure for row in counted[::-1] for failure in row.failures[::-1]}.values())[::-1],
             sum(row.refused for row in counted),
         )
 
     @property
     def is_last(self) -> bool:
         """Whether a random case failed: those of later blocks do not count then."""
-        return any(not failure.layer for failure in self.failures)
+        return any(failure.is_random for failure in self.failures)
 
     @property
     def status(self) -> RowStatus:
@@ -201,7 +208,7 @@ class Report:
                     ElementTree.SubElement(case, "failure", message="nothing but zeros was compared")
                 for failure in row.failures:
                     element = ElementTree.SubElement(case, "failure", message=failure.message)
-                    element.text = f"{failure.case}{failure.of_layer}\n{failure.replay}"
+                    element.text = f"{failure.case}{failure.origin}\n{failure.replay}"
         ElementTree.indent(suites)
         return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
 
@@ -214,7 +221,7 @@ class Report:
         ]
         table = "".join(f"<tr class='{row[3]}'>{_cells('td', row)}</tr>" for row in lines)
         failures = "".join(
-            f"<li><code>{html.escape(f.case)}</code>{html.escape(f.of_layer)} on {html.escape(f.backend)}"
+            f"<li><code>{html.escape(f.case)}</code>{html.escape(f.origin)} on {html.escape(f.backend)}"
             f"<p>{html.escape(f.message)}</p>"
             f"<pre>{html.escape(f.replay)}</pre></li>"
             for f in self.failures

@@ -15,6 +15,7 @@ import mpsref
 from mpsref import registry
 from mpsref.conformance import check, checker, families, mutants, processes
 from mpsref.conformance import layers as model_layers
+from mpsref.conformance.blocks import Schedule
 from mpsref.conformance.case import Case, operation_named, operations
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import Outcome
@@ -332,7 +333,7 @@ def test_processes_find_the_same():
     shared = check(["cpu"], AVERAGE, number=20, jobs=2, progress=lambda title, total: lambda: steps.append(title))
     assert shared.rows == alone.rows
     assert [row.operation for row in shared.rows] == ["PoolingAverage.forward", "PoolingAverage.gradient"]
-    assert steps == ["operations"] * 2
+    assert steps == ["random cases"] * 40
 
 
 class DyingPool:
@@ -360,9 +361,9 @@ class DyingPool:
 def test_an_operation_that_could_not_be_handed_out_is_not_lost(monkeypatch):
     monkeypatch.setattr(processes, "_processes", lambda count: DyingPool())
     wanted = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "SoftMax.forward")]
-    rows = list(
-        processes.check_in_processes(checker.check_by_name, wanted, ["cpu"], 2, 0, lambda title, total: lambda: None, 2)
-    )
+    schedule = Schedule(wanted, ["cpu"], 2, 0)
+    processes.check_in_processes(checker.check_by_name, schedule, lambda: None, 2)
+    rows = schedule.rows()
     assert DyingPool.broken
     assert [(row.operation, row.status) for row in rows] == [(str(operation), "passed") for operation in wanted]
 

@@ -1,0 +1,192 @@
+"""The check on Dask workers: the same report as in one process, whatever happens to the workers."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import mpsref
+from mpsref.conformance import check
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.cluster import Cluster
+from mpsref.registry import Backend, get_backend
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX signals")
+
+MOVEMENT = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "Reshape.gradient")]
+
+MODULE = """
+import os, signal
+import mpsref
+from mpsref.conformance import mutants
+
+FORWARD, GRADIENT = ((mpsref.PoolingAverage, method) for method in ("forward", "gradient"))
+right = mutants.of_problem(lambda problem: problem)
+
+
+def spoiled(result, problem, *_):
+    rare = problem.spec.kernel_size[1] > 9 and problem.spec.strides[0] == 3 and problem.source_shape[0] == 2
+    return result * 1.001 if rare else result
+
+
+def deadly(problem, *inputs, out):
+    if problem.spec.kernel_size[1] > 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    right(problem, *inputs, out=out)
+
+
+rarely_wrong = mpsref.Backend("rarely wrong", {FORWARD: mutants.of_result(spoiled), GRADIENT: right})
+dying = mpsref.Backend("dying", {FORWARD: right, GRADIENT: deadly})
+"""
+
+ENTRY_POINTS = """
+[mpsref.backends]
+rarely wrong = faulty_backends:rarely_wrong
+dying = faulty_backends:dying
+"""
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """The folder of an installed package with two faulty backends."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "faulty_backends.py").write_text(MODULE)
+    about = folder / "faulty_backends-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-backends\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    return folder
+
+
+def start(folder, *arguments, **options):
+    """Start ``mpsref check ... --json`` in a session of its own, where the package in ``folder`` is installed."""
+    root = Path(mpsref.__file__).parents[1]
+    path = os.pathsep.join(map(str, (folder, root, root / "backends")))
+    command = [sys.executable, "-c", "from mpsref.cli import main; main()", "check", "--json", *arguments]
+    known = tempfile.mkdtemp(dir=folder)  # without failures of other runs
+    env = os.environ | {"PYTHONPATH": path, "MPSREF_KNOWN": known} | options
+    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=env, start_new_session=True)
+
+
+def report_of(process):
+    out, err = process.communicate(timeout=600)
+    assert out, err
+    return json.loads(out)
+
+
+def test_the_report_is_that_of_one_process(faulty):
+    """With a failure in the second block of one of two backends, which is shrunk on the worker."""
+    arguments = "-b", "rarely wrong", "-b", "cpu", "-k", "PoolingAverage.forward", "--cases", "150", "--seed", "5"
+    alone, several = (report_of(start(faulty, *arguments, *how)) for how in (("--jobs", "1"), ("--workers", "2")))
+    assert several == alone
+    (failure,) = [failure for row in several["rows"] for failure in row["failures"] if not failure["layer"]]
+    assert failure["backend"] == "rarely wrong"
+    assert failure["case"].startswith("PoolingAverage.forward:n2h1w1c1,"), "not shrunk"
+    assert {row["backend"]: row["status"] for row in several["rows"]} == {"rarely wrong": "failed", "cpu": "passed"}
+
+
+def test_killed_workers_lose_no_result():
+    """Three workers are killed while the blocks run, one of them right at the start."""
+    alone = check("cpu", MOVEMENT, 120, 4)
+    done, killed = 0, []
+
+    def step():
+        nonlocal done
+        done += 1
+        if done in (1, 120, 240):
+            worker = next(process for process in multiprocessing.active_children() if process.pid not in killed)
+            os.kill(worker.pid, signal.SIGKILL)
+            killed.append(worker.pid)
+
+    report = check("cpu", MOVEMENT, 120, 4, lambda title, total: step, cluster=Cluster(workers=2))
+    assert report == alone
+    assert len(killed) == 3
+    assert done == 3 * 120
+    assert not multiprocessing.active_children()
+
+
+def test_a_case_that_kills_its_worker_is_named(faulty):
+    """The report is that of processes; the other backend of the same blocks passes."""
+    arguments = "-b", "cpu", "-b", "dying", "-k", "PoolingAverage", "--cases", "5"
+    once = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    processes, workers = (
+        report_of(start(faulty, *arguments, *how, **once)) for how in (("--jobs", "2"), ("--workers", "2"))
+    )
+    assert workers == processes
+    assert [row["status"] for row in workers["rows"]] == ["passed", "failed"] * 2
+    for row in workers["rows"][1::2]:  # a property of the forward pass runs the gradient
+        (failure,) = row["failures"]
+        assert failure["message"] == "the process that ran it died"
+        assert Case.parse(failure["case"]).problem.spec.kernel_size[1] > 2
+
+
+def test_ctrl_c_leaves_no_process(faulty):
+    process = start(faulty, "-b", "cpu", "--cases", "6000", "--workers", "2")
+    everything = set()
+    workers = 0
+    end = time.monotonic() + 120
+    while workers < 2:  # of these the workers, which have threads, and what they start
+        assert time.monotonic() < end
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+        everything |= {*psutil.Process(process.pid).children(recursive=True)}
+        workers = sum(child.is_running() and child.num_threads() > 3 for child in everything)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (130, "mpsref: interrupted\n")
+    psutil.wait_procs(everything, timeout=10)
+    assert not [child for child in everything if child.is_running()]
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The address of a scheduler with one worker."""
+    with distributed.LocalCluster(1, threads_per_worker=2, dashboard_address=None, memory_limit=None) as running:
+        yield running.scheduler_address
+
+
+def test_a_running_cluster(address):
+    report = check("cpu", MOVEMENT, 60, 4, cluster=Cluster(address))
+    assert report == check("cpu", MOVEMENT, 60, 4)
+
+
+def test_other_versions_are_refused(address, monkeypatch):
+    monkeypatch.setattr(mpsref, "__version__", "0.0")
+    with pytest.raises(ValueError, match=r"a worker of the cluster has .*, this process .*'0\.0'"):
+        check("cpu", MOVEMENT, 1, cluster=Cluster(address))
+
+
+def test_a_backend_that_workers_lack_is_refused(address):
+    with pytest.raises(ValueError, match="backend 'metal' is not available on a worker of the cluster: "):
+        check("metal", MOVEMENT, 1, cluster=Cluster(address))
+    own = Backend("own", get_backend("cpu").implementations)
+    with pytest.raises(ValueError, match="workers of a cluster do not find 'own'"):
+        check(own, MOVEMENT, 1, cluster=Cluster(address))
+
+
+def test_without_a_scheduler():
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(OSError, match="Timed out"):
+        check("cpu", MOVEMENT, 1, cluster=Cluster("tcp://127.0.0.1:9"))
+
+
+def test_without_dask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match=r'pip install "mpsref\[cluster\]"'):
+        Cluster(workers=2)
+
+
+def test_ways_to_run_exclude_each_other(faulty):
+    process = start(faulty, "--jobs", "2", "--workers", "2")
+    assert "mpsref: --jobs and --workers exclude each other" in process.communicate()[1]
+    assert process.returncode == 2

@@ -1,0 +1,113 @@
+"""Failures are kept, tried first in the next check, and by version."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis.database import InMemoryExampleDatabase
+
+import mpsref
+from mpsref.conformance import check, checker, families, mutants
+from mpsref.conformance.case import Case, operation_named, operations
+from mpsref.conformance.failure_database import FailureDatabase, default_folder
+from mpsref.conformance.report import Failure
+from mpsref.registry import Backend, get_backend
+
+GRADIENT = operation_named("PoolingAverage.gradient")
+RIGHT = {operation: mutants.of_problem(lambda problem: problem) for operation in operations()}
+WRONG = next(
+    one.run
+    for one in families.mutants()
+    if one.operation == GRADIENT and one.name == "the clip's origin moves the values too"
+)
+"""Wrong in few cases."""
+
+
+def backend(name, implementation):
+    return Backend(name, {**RIGHT, GRADIENT: implementation})
+
+
+def test_a_failure_is_tried_first_in_the_next_check(tmp_path):
+    """With another seed, of which only the first case is drawn, it would not be found again."""
+    first = check(backend("b", WRONG), [GRADIENT], 60, 0, failures=FailureDatabase(tmp_path / "failures"))
+    kept = {failure.case for failure in first.failures}
+    assert kept
+    database = FailureDatabase(tmp_path / "failures")
+    assert database.cases(["b"]) == {GRADIENT: {"b": sorted(kept)}}
+    again = check(backend("b", WRONG), [GRADIENT], 1, 9, failures=database)
+    known = [failure for failure in again.failures if failure.known]
+    assert {failure.case for failure in known} == kept
+    assert again.failures[: len(known)] == tuple(known), "they come first"
+    assert known[0].origin == " (known)"
+    layers = sum(1 for _ in checker.layer_cases(GRADIENT))
+    drawn = len(checker.checked_cases(GRADIENT, Backend.dtypes, 1, 9))
+    assert again.rows[0].cases == len(kept) + layers + drawn, "a known failure does not end the row"
+    assert len({failure.case for failure in again.failures}) == len(again.failures)
+
+
+def test_only_known_failures_run(tmp_path):
+    database = FailureDatabase(tmp_path)
+    check(backend("b", WRONG), [GRADIENT], 60, 0, failures=database)
+    kept = database.cases(["b"])[GRADIENT]["b"]
+    report = check(backend("b", WRONG), number=0, failures=database)
+    assert [(row.operation, row.cases) for row in report.rows] == [(str(GRADIENT), len(kept))]
+    assert not report.ok
+    mended = check(backend("b", RIGHT[GRADIENT]), number=0, failures=database)
+    assert mended.ok
+    assert mended.rows[0].passed == len(kept)
+    assert database.cases(["b"])[GRADIENT]["b"] == kept, "they stay"
+    assert check(backend("other", WRONG), number=0, failures=database).rows == ()
+
+
+def test_processes_try_them_too(tmp_path):
+    database = FailureDatabase(tmp_path)
+    case = "SoftMax.forward:n1h2w3c4,float32,seed=3"
+    assert Case.parse(case)
+    database.add([Failure(case, "cpu", "once wrong")])
+    alone, several = (
+        check("cpu", [operation_named("SoftMax.forward"), GRADIENT], 3, failures=database, jobs=jobs) for jobs in (1, 2)
+    )
+    assert several == alone
+    softmax = operation_named("SoftMax.forward")
+    drawn = checker.checked_cases(softmax, get_backend("cpu").dtypes, 3, 0)
+    assert alone.rows[0].cases == 1 + sum(1 for _ in checker.layer_cases(softmax)) + len(drawn)
+
+
+def test_versions_have_failures_of_their_own(monkeypatch):
+    database = FailureDatabase(InMemoryExampleDatabase())
+    database.add([Failure("SoftMax.forward:n1h1w1c2,float32", "b", "wrong"), Failure("", "b", "died at once")])
+    assert database.cases(["b"])
+    monkeypatch.setattr(mpsref, "__version__", "0.0")
+    assert not database.cases(["b"])
+
+
+def command(folder, *arguments):
+    code = "from mpsref.cli import main; main()"
+    env = os.environ | {"MPSREF_KNOWN": str(folder)}
+    return subprocess.run([sys.executable, "-c", code, "check", *arguments], capture_output=True, text=True, env=env)
+
+
+def test_the_command(tmp_path):
+    done = command(tmp_path / "env", "-b", "cpu", "--only-known")
+    assert (done.returncode, done.stdout) == (0, f"no failures of these backends are known in {tmp_path / 'env'}\n")
+    FailureDatabase(tmp_path / "env").add([Failure("SoftMax.forward:n1h1w1c2,float32", "cpu", "wrong")])
+    done = command(tmp_path / "env", "-b", "cpu", "--only-known")
+    assert done.returncode == 0
+    assert "1 passed, 0 failed" in done.stdout
+    done = command(tmp_path / "env", "-b", "cpu", "--only-known", "--known", str(tmp_path / "option"), "--json")
+    assert '"rows": []' in done.stdout
+    assert done.returncode == 0
+
+
+def test_the_folder_of_the_user(monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    if sys.platform == "linux":
+        assert str(default_folder()) == "/somewhere/mpsref/failures"
+
+
+def test_a_case_that_cannot_be_read_is_named():
+    database = FailureDatabase(InMemoryExampleDatabase())
+    database.add([Failure("nonsense", "b", "wrong")])
+    with pytest.raises(ValueError, match="'nonsense'"):
+        database.cases(["b"])
