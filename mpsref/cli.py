@@ -1,4 +1,4 @@
-"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench | train``."""
+"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench | bugs | train``."""
 
 from __future__ import annotations
 
@@ -392,6 +392,64 @@ def bench(
         _print_json(report.json())
     else:
         benchmark.render(report, _console())
+
+
+@app.command()
+def bugs(
+    issue: Annotated[list[str] | None, typer.Option(help="An issue, or a part of its name; default: all.")] = None,
+    cases: Annotated[int, typer.Option(min=1, help="Random cases for each defect.")] = CASES,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the random cases.")] = 0,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run the scripts that show defects of installed frameworks.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Check backends with published defects of frameworks: the check must detect each of them.
+
+    The exit status is 1 if a defect is not detected.
+    """
+    from mpsref import bugs as bench
+    from mpsref import machine
+
+    console = _console()
+    if live:
+        shown = {finding.script: (finding.version() or "", finding.show()) for finding in bench.FINDINGS}
+        if json:
+            return _print_json(shown)
+        table = Table("script", "version", "result")
+        for script, (version, outcome) in shown.items():
+            table.add_row(script, version, outcome)
+        return console.print(table)
+    chosen = [bug for bug in bench.BUGS if not issue or any(one in bug.issue for one in issue)]
+    if not chosen:
+        raise ValueError(f"no defect is called {', '.join(issue or ())}; `mpsref bugs` lists all")
+    table = Table("issue", "operation", "mistake", "detected", "s", "layers", "smallest case")
+    with Progress(console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
+        found = [bench.run(bug, cases, seed) for bug in progress.track(chosen)]
+    for one in found:
+        mark = "yes" if one.detected else "no"
+        row = one.bug.issue, str(one.bug.operation), one.bug.mechanism, mark, f"{one.seconds:.1f}", str(one.layers)
+        table.add_row(*row, one.case)
+    if json:
+        rows = [
+            {
+                "issue": one.bug.issue,
+                "link": one.bug.link,
+                "operation": str(one.bug.operation),
+                "mechanism": one.bug.mechanism,
+                "versions": one.bug.versions,
+                "detected": one.detected,
+                "seconds": round(one.seconds, 2),
+                "layers": one.layers,
+                "case": one.case,
+            }
+            for one in found
+        ]
+        _print_json({"version": mpsref.__version__, "machine": machine.name(), "bugs": rows})
+    else:
+        console.print(table)
+        console.print(f"{sum(one.detected for one in found)} of {len(found)} defects were detected")
+    raise typer.Exit(0 if all(one.detected for one in found) else 1)
 
 
 @app.command()

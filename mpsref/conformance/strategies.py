@@ -15,6 +15,12 @@ def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
     return st.tuples(st.integers(low, high), st.integers(low, high))
 
 
+def sizes(high: int) -> st.SearchStrategy[tuple[int, int]]:
+    """Draw a size (height, width) of a result, often of one row or one column: frameworks have special cases there."""
+    lengths = st.integers(1, high)
+    return pairs(1, high) | st.tuples(st.just(1), lengths) | st.tuples(lengths, st.just(1))
+
+
 def seldom(usual: T, strategy: st.SearchStrategy[U]) -> st.SearchStrategy[T | U]:
     """Draw ``usual`` three times out of four."""
     alone = st.just(usual)  # made once: Hypothesis examines every new strategy

@@ -30,7 +30,7 @@ from mpsref.conformance.families.convolution.torch_equivalents import TORCH_EQUI
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.properties import one_image_at_a_time, repeatable
-from mpsref.conformance.strategies import often, pairs, seldom
+from mpsref.conformance.strategies import often, pairs, seldom, sizes
 from mpsref.geometry import EDGE_MODES, Window, ceil_div
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
 from mpsref.kernels.convolution import WeightedSpec
@@ -99,7 +99,7 @@ def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Pro
         spec: WeightedSpec = FullyConnected((height, width))
     else:
         spec = draw({Convolution: _convolutions, ConvolutionTranspose: _transposes}[spec_type](method, groups))
-        call["output_size" if method == "forward" else "gradient_size"] = draw(pairs(1, 8))
+        call["output_size" if method == "forward" else "gradient_size"] = draw(sizes(8))
     if method == "forward":
         call["biased"] = draw(st.booleans())
         spec = replace(cast(Convolution, spec), neuron=draw(_neurons(outputs)))

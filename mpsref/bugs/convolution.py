@@ -1,0 +1,224 @@
+"""Published defects of convolution and transposed convolution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.bugs.bug import Bug
+from mpsref.conformance.mutants import computed, correct_results, of_input, of_problem, of_result, of_spec
+from mpsref.kernels import Convolution, ConvolutionTranspose
+from mpsref.kernels.convolution import (
+    ConvolutionForward,
+    ConvolutionGradientData,
+    ConvolutionGradientWeights,
+    joined,
+    weights_by_group,
+)
+from mpsref.kernels.convolution_transpose import TransposeGradientData
+from mpsref.registry import Operation, Problem
+
+FORWARD, DATA, WEIGHTS = (Operation(Convolution, method) for method in ("forward", "gradient_data", "gradient_weights"))
+TRANSPOSE_DATA = Operation(ConvolutionTranspose, "gradient_data")
+
+
+def _strides(problem: Problem) -> tuple[int, int]:
+    y, x = (window.stride for window in cast(Convolution, problem.spec).windows)
+    return y, x
+
+
+# --- weight gradient --------------------------------------------------------------------------------------------------
+
+
+def _last_row_of_taps(problem: ConvolutionGradientWeights, g: Array, x: Array) -> tuple[Array, ...]:
+    """Leave the last row of windows out of the last row of taps of strided depthwise convolutions."""
+    dw, db = correct_results(problem, g, x)
+    if problem.spec.groups == problem.source_shape[3] > 1 and max(_strides(problem)) > 1:
+        rest = g.copy()
+        rest[:, -1] = 0
+        dw[:, -1] = correct_results(problem, rest, x)[0][:, -1]
+    return dw, db
+
+
+def _interleaved_groups(x: Array, problem: ConvolutionGradientWeights) -> Array:
+    """Return x in which channel k of group r is channel k * G + r."""
+    groups = problem.spec.groups
+    return x.reshape(*x.shape[:3], -1, groups).swapaxes(-1, -2).reshape(x.shape)
+
+
+BLOCK = 16
+"""Channels of a block of memory."""
+
+
+def _wrong_scratchpad(problem: ConvolutionGradientWeights, g: Array, x: Array) -> tuple[Array, ...]:
+    """Read the pixels of a strided 1 x 1 convolution, which are packed, as if they had a block of channels each."""
+    dw, db = correct_results(problem, g, x)
+    channels = problem.source_shape[3]
+    if problem.spec.size != (1, 1) or max(_strides(problem)) == 1 or channels >= BLOCK or problem.spec.groups > 1:
+        return dw, db
+    for ty, tx, i, j in joined(problem):
+        packed = x[j].reshape(len(x), -1)
+        at = np.arange(packed.shape[1] // channels)[:, None] * BLOCK + np.arange(channels)
+        beyond = np.zeros((len(x), max(0, at.max() + 1 - packed.shape[1])))
+        read = np.concatenate([packed, beyond], axis=1)[:, at].reshape(x[j].shape)
+        weights_by_group(dw, problem)[0, :, ty, tx] = np.einsum("nabm,nabc->mc", g[i], read)
+    return dw, db
+
+
+# --- data gradient ----------------------------------------------------------------------------------------------------
+
+
+def _first_group(weights: Array, problem: ConvolutionGradientData) -> Array:
+    """Return the weights of the first group for all groups if the convolution is strided."""
+    groups = problem.spec.groups
+    if max(_strides(problem)) == 1:
+        return weights
+    return np.tile(weights[: len(weights) // groups], (groups, 1, 1, 1))
+
+
+def _last_columns(dx: Array, problem: ConvolutionGradientData, *inputs: Array) -> None:
+    """Set the columns to 0 that only taps beyond the stride of the last window read."""
+    columns = problem.spec.windows[1]
+    if columns.stride > 1:
+        dx[:, :, max(0, columns.start(0) + problem.result_size[1] * columns.stride) :] = 0
+
+
+# --- forward pass -----------------------------------------------------------------------------------------------------
+
+
+def _rows_in_wrong_places(y: Array, problem: ConvolutionForward, *_: Array) -> Array | None:
+    narrow = problem.result_size[1] == 1 and _strides(problem)[1] > 1
+    return y[:, ::-1] if narrow else None
+
+
+def _rows_of_one_channel(y: Array, problem: ConvolutionForward, *inputs: Array) -> Array | None:
+    return _rows_in_wrong_places(y, problem) if problem.source_shape[3] == 1 else None
+
+
+def _ambiguous_layout(weights: Array, problem: ConvolutionForward) -> Array:
+    """Read the weights of one input channel, OHW, as if they were HWO."""
+    if weights.shape[3] > 1:
+        return weights
+    outputs, height, width, _ = weights.shape
+    return weights.reshape(height, width, outputs).transpose(2, 0, 1)[..., None]
+
+
+# --- transposed convolution -------------------------------------------------------------------------------------------
+
+
+def _unstrided(problem: TransposeGradientData) -> TransposeGradientData:
+    """Return the problem with stride 1 and the same position of its first pixel."""
+    spec = problem.spec
+    return replace(problem, spec=replace(spec, strides=1, offset=0, kernel_offset=spec.effective_offsets))
+
+
+def _unstrided_1x1(problem: TransposeGradientData) -> TransposeGradientData:
+    return _unstrided(problem) if problem.spec.size == (1, 1) else problem
+
+
+def _shifted_by_output_padding(problem: TransposeGradientData) -> TransposeGradientData:
+    """Read g from a shifted position where the output padding is at least the kernel size."""
+    spec = problem.spec
+    e = []
+    for kernel, stride, offset, length, outputs in zip(
+        spec.size,
+        cast("tuple[int, int]", spec.strides),
+        spec.effective_offsets,
+        problem.source_shape[1:3],
+        problem.result_size,
+        strict=True,
+    ):
+        output_padding = outputs - ((length - 1) * stride - offset + kernel // 2 + 1)
+        e.append(offset - output_padding if output_padding >= kernel else offset)
+    return replace(problem, spec=replace(spec, offset=0, kernel_offset=(e[0], e[1])))
+
+
+BUGS = (
+    Bug(
+        "pytorch/pytorch#50042",
+        WEIGHTS,
+        "Depthwise with strides: the last row of taps misses the last row of windows.",
+        "oneDNN in 1.7",
+        computed(_last_row_of_taps),
+    ),
+    Bug(
+        "pytorch/pytorch#51430",
+        WEIGHTS,
+        "nn.grad.conv2d_weight with groups pairs the gradients with the wrong channels of a group.",
+        "1.7.1",
+        of_input("x", _interleaved_groups),
+    ),
+    Bug(
+        "uxlfoundation/oneDNN#6035",
+        WEIGHTS,
+        "The packed pixels of a strided 1 x 1 convolution are read as if they had 16 channels each.",
+        "torch 2.14.0",
+        computed(_wrong_scratchpad),
+    ),
+    Bug(
+        "ml-explore/mlx#3800",
+        DATA,
+        "Groups with strides use the dense kernel, which reads the weights of the first group.",
+        "Metal, 0.31.2",
+        of_input("weights", _first_group),
+    ),
+    Bug(
+        "pytorch/pytorch#25101",
+        DATA,
+        "With strides, the last columns, which the last window does not reach with all taps, are left 0.",
+        "MKL-DNN in 1.2",
+        of_result(_last_columns),
+    ),
+    Bug(
+        "renmengye/np-conv2d#2",
+        DATA,
+        "The stride of the height is used for the width.",
+        "2018",
+        of_spec(strides=lambda spec: (spec.windows[0].stride, spec.windows[0].stride)),
+    ),
+    Bug(
+        "pytorch/pytorch#82060",
+        FORWARD,
+        "With one input channel the layout of the weights is ambiguous, and they are read in another one.",
+        "1.12",
+        of_input("weights", _ambiguous_layout),
+    ),
+    Bug(
+        "oneDNN: conv2d, one channel, one column",
+        FORWARD,
+        "The rows of the result are in wrong places if it is one pixel wide, with one input channel and stride_x > 1.",
+        "torch 2.13.0, 2.15.0 on AVX-512",
+        of_result(_rows_of_one_channel),
+    ),
+    Bug(
+        "pytorch/pytorch#169688",
+        FORWARD,
+        "The rows of the result are in wrong places if it is one pixel wide and stride_x > 1.",
+        "oneDNN, bfloat16 conv3d, 2.13",
+        of_result(_rows_in_wrong_places),
+    ),
+    Bug(
+        "pytorch/pytorch#63314",
+        TRANSPOSE_DATA,
+        "A kernel of 1 x 1 reads the gradient without the stride.",
+        "1.9",
+        of_problem(_unstrided_1x1),
+    ),
+    Bug(
+        "huggingface/candle#2337",
+        TRANSPOSE_DATA,
+        "The backward pass exchanges stride and dilation: without dilation, the stride is ignored.",
+        "until 2024-07",
+        of_problem(_unstrided),
+    ),
+    Bug(
+        "MLX: conv_transpose2d with output_padding",
+        TRANSPOSE_DATA,
+        "The gradient is read from a shifted position if the output padding is as large as the kernel.",
+        "0.32.4 (there the shape of the gradient is wrong, too)",
+        of_problem(_shifted_by_output_padding),
+    ),
+)

@@ -1,0 +1,59 @@
+"""Published defects of upsampling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.bugs.bug import Bug
+from mpsref.conformance.mutants import computed, correct, of_result
+from mpsref.geometry import ceil_div
+from mpsref.kernels import UpsamplingBilinear
+from mpsref.kernels.interpolation import Sampling
+from mpsref.kernels.upsampling import UpsamplingGradient
+from mpsref.registry import Operation
+
+GRADIENT = Operation(UpsamplingBilinear, "gradient")
+
+
+def _contributors(axis: Sampling) -> Array:
+    """Return the weights (pixels, outputs) of an aligned axis, without outputs beyond ``out / in`` around a pixel."""
+    weights = np.zeros((axis.length, axis.outputs))
+    for i in range(axis.outputs):
+        for j, weight in axis.reads(i):
+            first = (j - 1) * axis.outputs // axis.length
+            last = ceil_div((j + 1) * axis.outputs, axis.length)
+            if first <= i <= last:
+                weights[j, i] += weight
+    return weights
+
+
+def _few_contributors(problem: UpsamplingGradient, g: Array) -> Array:
+    if not problem.spec.align_corners:  # type: ignore[attr-defined]
+        return correct(problem, g)
+    y, x = map(_contributors, problem.axes)
+    return np.asarray(np.einsum("ha,nabc,wb->nhwc", y, g, x, optimize=True))
+
+
+def _column_of_portrait(dx: Array, problem: UpsamplingGradient, g: Array) -> Array | None:
+    """Subtract the height from the position of a column where the width is meant."""
+    height, width = problem.source_shape[1:3]
+    return np.roll(dx, height - width, axis=2) if height > width else None
+
+
+BUGS = (
+    Bug(
+        "flagos-ai/FlagGems#5218",
+        GRADIENT,
+        "With aligned corners, the outputs that contribute to a pixel are searched within out / in.",
+        "2026-08",
+        computed(_few_contributors),
+    ),
+    Bug(
+        "intel/torch-xpu-ops#4380",
+        GRADIENT,
+        "The column is computed from the position minus the height: portrait images read a wrong column.",
+        "XPU, until 2026-07",
+        of_result(_column_of_portrait),
+    ),
+)

@@ -1,0 +1,90 @@
+"""The bug bench: the check detects every published defect, and the scripts of the live findings show theirs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mpsref import bugs
+from mpsref.bugs import BUGS, FINDINGS, Bug, Finding
+from mpsref.conformance import families
+from mpsref.conformance.case import Case
+from mpsref.conformance.runner import run_case
+
+ROOT = Path(__file__).parents[1]
+RECORDED = {row["issue"]: row for row in json.loads((ROOT / "docs/bugs.json").read_text("utf-8"))["bugs"]}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.issue)
+def test_the_default_check_detects_it(bug: Bug) -> None:
+    found = bugs.run(bug)
+    assert found.detected
+    assert found.case.startswith(f"{bug.operation}:")
+    assert found.message
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.issue)
+def test_the_smallest_case_of_the_documentation_shows_it(bug: Bug) -> None:
+    case = Case.parse(RECORDED[bug.issue]["case"])
+    assert case.problem.operation == bug.operation
+    outcome = run_case(case, bug.backend, families.properties(bug.operation))
+    assert outcome.status == "failed"
+
+
+def test_the_catalogue() -> None:
+    assert len(BUGS) >= 30
+    assert len({bug.issue for bug in BUGS}) == len(BUGS)
+    assert {*RECORDED} == {bug.issue for bug in BUGS}
+    for bug in BUGS:
+        assert re.fullmatch(r"https://github.com/[\w.-]+/[\w.-]+/issues/\d+", bug.link) or "#" not in bug.issue
+        assert bug.mechanism.endswith(".")
+        assert bug.versions
+
+
+def test_the_documentation_has_every_live_finding() -> None:
+    page = (ROOT / "docs/bugs.md").read_text("utf-8")
+    assert {finding.path for finding in FINDINGS} == {*bugs.findings.LIVE.glob("*.py")}
+    for finding in FINDINGS:
+        assert f"live/{finding.script}.py\n" in page
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.script)
+def test_a_script_shows_its_defect(finding: Finding) -> None:
+    outcome = finding.show()
+    if outcome.startswith("not "):
+        pytest.skip(outcome)
+    if finding.version() in finding.versions:
+        assert outcome.startswith(("wrong: ", "crashed: ")), f"{finding.package} no longer has the defect: {outcome}"
+    else:
+        assert outcome.startswith("fixed: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        ("print('wrong: by 2')", "wrong: by 2"),
+        ("import os; os.kill(os.getpid(), 11)", "crashed: SIGSEGV"),
+        ("import time; time.sleep(60)", "crashed: no result after 1 s"),
+    ],
+)
+def test_how_a_script_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, outcome: str) -> None:
+    monkeypatch.setattr(bugs.findings, "LIVE", tmp_path)
+    monkeypatch.setattr(bugs.findings, "SECONDS", 1.0)
+    finding = Finding("script", "numpy", (), "")
+    finding.path.write_text(code, "utf-8")
+    assert finding.show() == outcome
+
+
+def test_a_script_with_an_error_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bugs.findings, "LIVE", tmp_path)
+    finding = Finding("script", "numpy", (), "")
+    finding.path.write_text("1 / 0", "utf-8")
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        finding.show()
+
+
+def test_a_missing_framework() -> None:
+    assert Finding("script", "no-such-framework", (), "").show() == "not installed: no-such-framework"
