@@ -29,7 +29,7 @@ def block_of(form: CompiledForm) -> int:
 
 
 @planned
-def _plan(problem: NeuronForward | NeuronGradient | NeuronParameterGradient) -> tuple[CompiledForm, int]:
+def _plan(problem: NeuronGradient | NeuronParameterGradient) -> tuple[CompiledForm, int]:
     """Return the neuron for compiled code, and the values of a chunk."""
     form = compiled_form(problem.spec)
     return form, block_of(form)
@@ -37,7 +37,13 @@ def _plan(problem: NeuronForward | NeuronGradient | NeuronParameterGradient) -> 
 
 def forward(problem: NeuronForward, x: Array, out: Array) -> None:
     """Fill ``out`` with f(x)."""
-    form, size = _plan(problem)
+    activate(problem.spec, x, out)
+
+
+def activate(neuron: Neuron, x: Array, out: Array) -> None:
+    """Fill ``out`` (N, H, W, C) with f(x), for kernels whose products are computed elsewhere; ``out`` may be x."""
+    form = compiled_form(neuron)
+    size = block_of(form)
     for_rows(_forward, -(-x.size // size), size, form, x, out)
 
 
