@@ -10,7 +10,7 @@ import sys
 
 import nox
 
-nox.needs_version = ">=2024.4.15"
+nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "none"
 nox.options.sessions = ["lint", "types", "test-quick"]
 
@@ -27,8 +27,12 @@ QUICK = [
     "tests/test_softmax.py",
     "tests/test_explain.py",
     "tests/test_readme.py",
+    "tests/test_imports.py",
+    "tests/test_cli.py::test_the_module_is_the_command",
+    "tests/test_cpu_threads.py::test_many_threads_at_once",
+    "tests/test_disk_cache.py",
 ]
-"""A cross-section of the layers that runs in less than a minute on two cores."""
+"""A cross-section of the layers that runs in about a minute on two cores."""
 
 
 def python(session: nox.Session, *arguments: str) -> None:

@@ -217,10 +217,11 @@ def test_numba_sets_the_number_of_threads() -> None:
 
 
 def test_many_threads_at_once() -> None:
-    expected = [forward_and_gradient(seed) for seed in range(4)]
+    calls = [(seed, dtype) for seed in range(4) for dtype in ("float32", "float16")]
+    expected = [forward_and_gradient(*call) for call in calls]
     with ThreadPoolExecutor(8) as users:
-        for seed, result in enumerate(users.map(lambda k: forward_and_gradient(k % 4), range(64))):
-            assert result == expected[seed % 4]
+        for k, result in enumerate(users.map(lambda k: forward_and_gradient(*calls[k % 8]), range(64))):
+            assert result == expected[k % 8]
 
 
 # forks
