@@ -91,8 +91,8 @@ def _hard(shape: Shape, first: int, large: float, generator: np.random.Generator
     )
     made = np.empty(shape)
     for k in range(min(5, shape[-1])):
-        part = made[..., k::5]
-        part[...] = kinds[(first + k) % 5](part.shape)
+        channels = made[..., k::5]
+        channels[...] = kinds[(first + k) % 5](channels.shape)
     return made
 
 

@@ -24,7 +24,7 @@ def _moved(step: Callable[[Window], int]) -> OtherField:
 MISTAKES: dict[str, dict[str, OtherField]] = {
     "the windows start one pixel late": {"offset": _moved(lambda window: 1)},
     "the rows start one pixel early": {"offset": lambda spec: (spec.windows[0].offset - 1, spec.windows[1].offset)},
-    "an even window leans the other way": {"offset": _moved(lambda window: window.even)},
+    "an even window has its extra tap on the other side": {"offset": _moved(lambda window: window.even)},
     "the offset is ignored": {"offset": lambda spec: 0},
     "the offset is the left edge": {"offset": _moved(lambda window: window.center)},
     "the offset has the other sign": {"offset": _moved(lambda window: -2 * window.offset)},

@@ -90,7 +90,7 @@ def with_spec(**changes: OtherField) -> OtherProblem:
 
 
 def of_result(change: Callable[..., Array | None]) -> Implementation:
-    """Spoil the first correct result: ``change(result, problem, *inputs)`` returns another, or changes it in place."""
+    """Change the first correct result: ``change(result, problem, *inputs)`` returns another, or changes it in place."""
 
     def formula(problem: Problem, *inputs: Array) -> tuple[Array, ...]:
         first, *others = correct_results(problem, *inputs)
@@ -101,7 +101,7 @@ def of_result(change: Callable[..., Array | None]) -> Implementation:
 
 
 def of_results(change: Callable[..., tuple[Array, ...]]) -> Implementation:
-    """Spoil several correct results: ``change(results, problem, *inputs)`` returns others."""
+    """Change several correct results: ``change(results, problem, *inputs)`` returns others."""
     return computed(lambda problem, *inputs: change(correct_results(problem, *inputs), problem, *inputs))
 
 

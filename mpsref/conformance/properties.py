@@ -116,9 +116,9 @@ def one_image_at_a_time(case: Case, backend: Backend) -> None:
     single = replace(problem, **shapes)
     wholes = compute(problem, backend, *inputs)
     shared = [array.shape == shape for array, shape in zip(inputs, single.input_shapes.values(), strict=True)]
-    parts = [
+    singles = [
         compute(single, backend, *(x if one else x[k : k + 1] for x, one in zip(inputs, shared, strict=True)))
         for k in range(n)
     ]
-    for whole, images, (_, terms) in zip(wholes, zip(*parts, strict=True), expected(case), strict=True):
+    for whole, images, (_, terms) in zip(wholes, zip(*singles, strict=True), expected(case), strict=True):
         same("one image at a time", whole, np.concatenate(images), terms)

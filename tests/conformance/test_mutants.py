@@ -68,7 +68,7 @@ def test_the_mistake_is_the_only_difference(operation):
     ("name", "small"),
     [
         ("the stride of the other axis is taken", "s"),
-        ("an even window leans the other way", "k"),
+        ("an even window has its extra tap on the other side", "k"),
         ("the clip is ignored", "clip"),
         ("the kernel offset is ignored", "ko"),
     ],

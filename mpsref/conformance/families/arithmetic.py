@@ -127,8 +127,8 @@ def stride_0_repeats(case: Case, backend: Backend) -> None:
             fold(problem.spec.operands[k], shape, spread.astype(np.float64)).astype(spread.dtype)
             for k, shape, spread in zip(problem.of, problem.result_shapes, apart, strict=True)
         )
-    for whole, part, (_, bound) in zip(wholes, apart, expected(case), strict=True):
-        same("stride 0 repeats", whole, part, bound)
+    for whole, summed, (_, bound) in zip(wholes, apart, expected(case), strict=True):
+        same("stride 0 repeats", whole, summed, bound)
 
 
 def linear_in_both(problem: Problem) -> tuple[Problem, Problem] | None:
@@ -240,7 +240,7 @@ FORWARD: MutantTable = {
     "the upper bound is ignored": of_spec(maximum_value=lambda spec: np.inf),
     "the operands are exchanged": computed(_exchanged),
     "the scale of a divisor multiplies": of_result(_scaled_divisor),
-    "the clamp makes a number of a NaN": of_result(_clamped_nan),
+    "a NaN is clamped to a bound": of_result(_clamped_nan),
 }
 
 
@@ -384,7 +384,7 @@ def _ordered_by_threshold(result: Array, problem: CompareForward, x: Array, y: A
 
 COMPARE: MutantTable = {
     "the threshold is ignored": of_spec(threshold=lambda spec: 0.0),
-    "the threshold itself is not near": of_spec(threshold=lambda spec: np.nextafter(spec.threshold, 0)),
+    "a difference equal to the threshold is too large": of_spec(threshold=lambda spec: np.nextafter(spec.threshold, 0)),
     "less includes equal": _other(less="lessorequal"),
     "greater includes equal": _other(greater="greaterorequal"),
     "less or equal excludes equal": _other(lessorequal="less"),

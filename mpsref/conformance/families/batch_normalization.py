@@ -238,9 +238,9 @@ def sums_vanish(case: Case, backend: Backend) -> None:
     limit = step.limit.sum(axes) + step.scale * (step.of_dbeta + abs(given.dgamma) * r * step.of_mean)
     _small("the sum of dx", off, limit)
     xhat = (given.x - given.mean) * r
-    share = step.problem.spec.epsilon * r**2
+    ratio = step.problem.spec.epsilon * r**2
     gamma = np.ones_like(r) if given.gamma is None else given.gamma
-    off = abs((step.dx * xhat).sum(axes) - gamma * r * given.dgamma * share)
+    off = abs((step.dx * xhat).sum(axes) - gamma * r * given.dgamma * ratio)
     missing = step.of_dgamma + abs(given.dbeta) * r * step.of_mean
     missing += abs(given.dgamma) * r**2 * (step.of_variance + step.of_mean**2)
     _small("the sum of dx * xhat", off, (step.limit * abs(xhat)).sum(axes) + step.scale * missing)
@@ -382,9 +382,9 @@ def _in_float32(pixels: Array, mean: Array, m2: Array) -> tuple[Array, Array]:
 _STATISTICS: MutantTable = {
     "the variance is unbiased": _own(lambda p, mean, m2: (mean, m2 * len(p) / max(len(p) - 1, 1))),
     "m2 is not centred": _own(lambda p, mean, m2: (mean, (p**2).sum(0))),
-    "sums of x and of its square in float32": _own(_in_float32),
+    "the variance is computed from sums of squares in float32": _own(_in_float32),
     "the earlier sums are ignored": _merging(lambda b, mean, m2, n, *before: (mean, m2)),
-    "the distance of two means adds nothing to m2": _merging(
+    "the distance of two means is not added to m2": _merging(
         lambda b, mean, m2, n, m, s: (merged(n, m, s, b, mean, m2)[0], m2 + s)
     ),
     "the distance of two means is weighted by b": _merging(
@@ -417,7 +417,7 @@ _FORWARD: MutantTable = {
     "gamma is ignored": _reading(gamma=lambda p, given: np.ones_like(given.gamma)),
     "beta is ignored": _reading(beta=lambda p, given: 0 * given.beta),
     "beta is added before gamma": _of_xhat(lambda p, given, x: _activated(p, given.gamma * (x + given.beta))),
-    "the neuron is forgotten": of_spec(neuron=lambda spec: None),
+    "the neuron is left out": of_spec(neuron=lambda spec: None),
     "the neuron comes before gamma and beta": _of_xhat(lambda p, given, x: given.gamma * _activated(p, x) + given.beta),
     "mean and factor are fused in float32": _formula(_fused),
 }
@@ -438,7 +438,7 @@ def _slope_at(at: OfXhat) -> Step:
 _dz = _slope_at(lambda p, given, x: given.gamma * x + given.beta)
 
 _WRONG_DZ: Mapping[str, Step] = {
-    "the slope of the neuron is forgotten": lambda p, given: given.g,
+    "the slope of the neuron is left out": lambda p, given: given.g,
     "the slope of the neuron is taken at xhat": _slope_at(lambda p, given, x: x),
     "the slope of the neuron is taken before beta": _slope_at(lambda p, given, x: given.gamma * x),
     "the slope of the neuron is taken at y": _slope_at(lambda p, given, x: _activated(p, given.gamma * x + given.beta)),
@@ -512,7 +512,7 @@ _GRADIENT: MutantTable = {
     "n is the number of pixels of this call": _dx(n=lambda p: p.pixels),
     "n is one less": _dx(n=lambda p: max(p.count - 1, 1)),
     "epsilon is outside the root": _dx(root=_epsilon_outside),
-    "gamma is forgotten": _reading(gamma=lambda p, given: np.ones_like(given.gamma)),
+    "gamma is left out": _reading(gamma=lambda p, given: np.ones_like(given.gamma)),
     "dbeta and dgamma are exchanged": _reading(
         dbeta=lambda p, given: given.dgamma, dgamma=lambda p, given: given.dbeta
     ),

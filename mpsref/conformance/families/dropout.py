@@ -46,17 +46,17 @@ def problems(method: str) -> st.SearchStrategy[Problem]:
 
 
 def images_have_indices(case: Case, backend: Backend) -> None:
-    """Parts of a batch, with the index of their first image, have the masks of the whole batch."""
+    """Single images of a batch, with their index, have the masks of the whole batch."""
     problem = case.problem
     assert isinstance(problem, MaskProblem)
     n, height, width, channels = problem.source_shape
     (whole,) = compute(problem, backend)
     for k in range(n):
-        piece = replace(
+        single = replace(
             problem, source_shape=(1, height, width, channels), first_image_index=problem.first_image_index + k
         )
-        (part,) = compute(piece, backend)
-        if not np.array_equal(part[0], whole[k]):
+        (mask,) = compute(single, backend)
+        if not np.array_equal(mask[0], whole[k]):
             raise Mismatch(f"images have indices: image {k} has another mask alone than in its batch")
 
 

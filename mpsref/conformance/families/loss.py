@@ -259,7 +259,7 @@ _DERIVATIVE_OF_LABELS: MutantTable = {
 
 _SHARED: MutantTable = {
     **_DERIVATIVE_OF_LABELS,
-    "smoothing takes one class": of_spec(number_of_classes=lambda s: 1),
+    "smoothing assumes one class": of_spec(number_of_classes=lambda s: 1),
 }
 
 _CHAINS: MutantTable = {
@@ -295,33 +295,33 @@ MUTANTS = {
                 else image
             )
         ),
-        "hinge labels stay 0 and 1": _of_type("hinge", lambda s, y, t: np.maximum(1 - t * y, 0)),
-        "Huber lacks its half": _of_type("huber", _huber_without_half),
+        "hinge labels are not mapped to -1 and 1": _of_type("hinge", lambda s, y, t: np.maximum(1 - t * y, 0)),
+        "the quadratic part of Huber is not halved": _of_type("huber", _huber_without_half),
         "the squared error is halved": _of_type("meansquarederror", lambda s, y, t: 0.5 * (y - t) ** 2),
         "softmax runs over the whole image": _of_type("softmaxcrossentropy", _softmax_of_image),
-        "the entropy takes softmax of probabilities": _of_type("softmaxcrossentropy", lambda s, y, t: -t * y),
-        "sigmoid cross entropy takes probabilities": _of_type(
+        "softmax cross entropy takes y for its log-softmax": _of_type("softmaxcrossentropy", lambda s, y, t: -t * y),
+        "the logarithm of sigmoid cross entropy is missing": _of_type(
             "sigmoidcrossentropy", lambda s, y, t: np.maximum(y, 0) - y * t
         ),
-        "cosine distance lacks its 1": of_result(
+        "cosine distance is not subtracted from 1": of_result(
             lambda image, p, *_: image - p.spec.weight if p.spec.type == "cosinedistance" else image
         ),
-        "log takes the ones alone": _of_type("log", lambda s, y, t: -t * np.log(y + s.epsilon)),
-        "the divergence lacks log t": _of_type("kullbackleiblerdivergence", lambda s, y, t: -t * y),
+        "log ignores the term of 1 - t": _of_type("log", lambda s, y, t: -t * np.log(y + s.epsilon)),
+        "the term log t of the divergence is missing": _of_type("kullbackleiblerdivergence", lambda s, y, t: -t * y),
         "the logarithm has base 2": _of_type("categoricalcrossentropy", lambda s, y, t: -t * np.log2(y)),
-        "the error keeps its sign": _of_type("meanabsoluteerror", lambda s, y, t: y - t),
+        "the absolute value of the error is not taken": _of_type("meanabsoluteerror", lambda s, y, t: y - t),
     },
     (Loss, "gradient"): {
         **_SHARED,
         **_CHAINS,
         "the gradient of softmax is y - t": _of_type("softmaxcrossentropy", lambda s, y, t: y - t),
-        "the gradient of softmax goes through the sum of the labels": _of_type(
+        "softmax is multiplied by the sum of the labels": _of_type(
             "softmaxcrossentropy",
             lambda s, y, t: np.exp(log_softmax(y)) * t.sum(axis=-1, keepdims=True) - t,
         ),
         "the gradient of sigmoid cross entropy is y - t": _of_type("sigmoidcrossentropy", lambda s, y, t: y - t),
         "the sign of 0 is 1": _of_type("meanabsoluteerror", lambda s, y, t: np.where(y >= t, 1.0, -1.0)),
-        "the squared error lacks its 2": _of_type("meansquarederror", lambda s, y, t: y - t),
+        "the factor 2 of the squared error is missing": _of_type("meansquarederror", lambda s, y, t: y - t),
         "the gradient of the divergence is -t / y": _of_type("kullbackleiblerdivergence", lambda s, y, t: -t / y),
         "the slope of Huber has no sign": _of_type(
             "huber", lambda s, y, t: np.where(np.abs(y - t) <= s.delta, y - t, s.delta)
@@ -330,23 +330,23 @@ MUTANTS = {
             "hinge", lambda s, y, t: np.where(1 + (1 - 2 * t) * y >= 0, 1 - 2 * t, 0)
         ),
         "categorical cross entropy is not divided by y": _of_type("categoricalcrossentropy", lambda s, y, t: -t),
-        "cosine distance has its own sign": _of_type("cosinedistance", lambda s, y, t: t),
-        "log takes the ones alone": _of_type("log", lambda s, y, t: -t / (y + s.epsilon)),
+        "the gradient of cosine distance has the other sign": _of_type("cosinedistance", lambda s, y, t: t),
+        "log ignores the term of 1 - t": _of_type("log", lambda s, y, t: -t / (y + s.epsilon)),
     },
     (Loss, "gradient_labels"): {
         **_DERIVATIVE_OF_LABELS,
         **_CHAINS,
-        "the slope of smoothing is forgotten": of_result(
+        "the slope of smoothing is left out": of_result(
             lambda dt, p, *_: dt / (1 - p.spec.label_smoothing) if p.spec.label_smoothing else dt
         ),
         "channels beyond the predictions repeat them": of_result(_repeated_channels),
-        "the divergence lacks its 1": _of_type("kullbackleiblerdivergence", lambda s, y, t: np.log(t) - y),
-        "hinge lacks its 2": _of_type("hinge", lambda s, y, t: np.where(1 + (1 - 2 * t) * y > 0, -y, 0)),
+        "the term 1 of the divergence is missing": _of_type("kullbackleiblerdivergence", lambda s, y, t: np.log(t) - y),
+        "the factor 2 of hinge is missing": _of_type("hinge", lambda s, y, t: np.where(1 + (1 - 2 * t) * y > 0, -y, 0)),
         "sigmoid cross entropy takes the sigmoid": _of_type(
             "sigmoidcrossentropy", lambda s, y, t: -1 / (1 + np.exp(-y))
         ),
         "softmax cross entropy takes the logits": _of_type("softmaxcrossentropy", lambda s, y, t: -y),
-        "log takes the ones alone": _of_type("log", lambda s, y, t: -np.log(y + s.epsilon)),
+        "log ignores the term of 1 - t": _of_type("log", lambda s, y, t: -np.log(y + s.epsilon)),
     },
 }
 

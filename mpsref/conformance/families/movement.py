@@ -105,8 +105,8 @@ def round_trip(case: Case, backend: Backend) -> None:
         return
     sources = replace(case, problem=forward).inputs()
     slices = compute(gradient, backend, *compute(forward, backend, *sources))
-    for k, (source, part) in enumerate(zip(sources, slices, strict=True)):
-        if not np.array_equal(source, part):
+    for k, (source, slice_) in enumerate(zip(sources, slices, strict=True)):
+        if not np.array_equal(source, slice_):
             raise Mismatch(f"round trip: slice {k} of the concatenation is not source {k}")
 
 
@@ -309,7 +309,7 @@ def _inner_part(result: Array, problem: PadGradient, g: Array) -> Array:
 _PADDING_GRADIENT: MutantTable = {
     "copies of a pixel overwrite each other": of_result(_overwriting),
     "the mean of the copies is taken": of_result(_mean_of_copies),
-    "copies do not count": of_result(_inner_part),
+    "only the pixel itself counts, not its copies": of_result(_inner_part),
 }
 
 
@@ -333,7 +333,7 @@ _RESHAPE: MutantTable = {
     "images of a batch are mixed": _in_order(1, 2, 3, 0),
 }
 
-_OUTSIDE: MutantTable = {"outside is the border pixel": _outside("clamp"), "the image is periodic": _outside("wrap")}
+_OUTSIDE: MutantTable = {"outside reads the border pixel": _outside("clamp"), "the image is periodic": _outside("wrap")}
 
 MUTANTS: dict[OperationKey, MutantTable] = {
     Operation(Concatenation, "forward"): _CONCATENATION_FORWARD,
@@ -371,11 +371,11 @@ def torch_concatenation(
     if problem.method == "forward":
         return lambda: torch.cat(tensors, 1, out=targets[0]) if targets else torch.cat(tensors, 1)
     (g,) = tensors
-    parts = torch.split(g, list(problem.channels), 1)
+    slices = torch.split(g, list(problem.channels), 1)
     channels_last = torch.channels_last
     if targets:
-        return lambda: [target.copy_(part) for target, part in zip(targets, parts, strict=True)]
-    return lambda: [part.clone(memory_format=channels_last) for part in parts]
+        return lambda: [target.copy_(one) for target, one in zip(targets, slices, strict=True)]
+    return lambda: [one.clone(memory_format=channels_last) for one in slices]
 
 
 # --- layers -----------------------------------------------------------------------------------------------------------

@@ -147,8 +147,8 @@ def images_add_up(case: Case, backend: Backend) -> None:
     g, x = case.inputs()
     one = replace(case.problem, source_shape=(1, height, width, c))
     (whole,) = compute(case.problem, backend, g, x)
-    parts = [compute(one, backend, g[k : k + 1], x[k : k + 1])[0].astype(np.float64) for k in range(n)]
-    same("images add up", whole, np.sum(parts, 0).astype(whole.dtype), expected(case)[0][1])
+    singles = [compute(one, backend, g[k : k + 1], x[k : k + 1])[0].astype(np.float64) for k in range(n)]
+    same("images add up", whole, np.sum(singles, 0).astype(whole.dtype), expected(case)[0][1])
 
 
 # --- mutants ----------------------------------------------------------------------------------------------------------
@@ -201,32 +201,34 @@ def _slope_below_at_zero(n: Neuron, x: Array) -> Array:
 
 
 def _printed_gelu_slope(n: Neuron, x: Array) -> Array:
-    """Return Apple's formula, read literally: for want of brackets, its second term is twice the right one."""
+    """Return Apple's formula, read literally: brackets are missing, and its second term is twice the correct one."""
     return slope(n, x) + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
 MUTANTS = {
     (Neuron, "forward"): {
         **_PARAMETER_MUTANTS,
-        "ReLU makes 0 of a NaN": _of_type("relu prelu", lambda n, x: np.where(np.isnan(x), 0, value(n, x))),
-        "clamped types make a bound of a NaN": _of_type(
+        "ReLU of a NaN is 0": _of_type("relu prelu", lambda n, x: np.where(np.isnan(x), 0, value(n, x))),
+        "a NaN is clamped to a bound": _of_type(
             "relun hardsigmoid", lambda n, x: np.where(np.isnan(x), n.b if n.type == "relun" else 0, value(n, x))
         ),
-        "GELU by its tanh approximation": _of_type("gelu", _tanh_gelu),
-        "ELU without brackets": _of_type("elu", lambda n, x: np.where(x >= 0, x, n.a * np.exp(np.minimum(x, 0)) - 1)),
+        "GELU is approximated by tanh": _of_type("gelu", _tanh_gelu),
+        "ELU subtracts 1 after the product with a": _of_type(
+            "elu", lambda n, x: np.where(x >= 0, x, n.a * np.exp(np.minimum(x, 0)) - 1)
+        ),
         "ReLUN is not clamped": _of_type("relun", _relu),
         "hard sigmoid goes down to -1": _of_type("hardsigmoid", lambda n, x: np.clip(n.a * x + n.b, -1, 1)),
-        "softsign without the magnitude": _of_type("softsign", lambda n, x: x / (1 + x * x)),
+        "softsign squares x in place of its magnitude": _of_type("softsign", lambda n, x: x / (1 + x * x)),
         "softplus adds a": _of_type("softplus", lambda n, x: n.a + np.log1p(np.exp(n.b * x))),
         "a power keeps the sign": _of_type("power", lambda n, x: np.sign(n.a * x + n.b) * abs(n.a * x + n.b) ** n.c),
-        "sigmoid of twice the argument": _of_type("sigmoid", lambda n, x: 0.5 + 0.5 * np.tanh(x)),
+        "sigmoid has twice the argument": _of_type("sigmoid", lambda n, x: 0.5 + 0.5 * np.tanh(x)),
     },
     (Neuron, "gradient"): {
         **_PARAMETER_MUTANTS,
-        "the slope of a NaN is that below 0": _of_type(
+        "the slope at a NaN is that for negative numbers": _of_type(
             "relu prelu", lambda n, x: np.where(np.isnan(x), n.a, slope(n, x))
         ),
-        "the slope at 0 is that below": _of_type("relu prelu elu", _slope_below_at_zero),
+        "the slope at 0 is that for negative numbers": _of_type("relu prelu elu", _slope_below_at_zero),
         "the slope of the magnitude at 0 is 1": _of_type("absolute", lambda n, x: np.where(x >= 0, 1.0, -1.0)),
         "ReLUN has the slope b above its clamp": _of_type(
             "relun", lambda n, x: np.where(_relu(n, x) >= n.b, n.b, np.where(x >= 0, 1.0, n.a))
@@ -237,13 +239,15 @@ MUTANTS = {
         "hard sigmoid is flat at its ends": _of_type(
             "hardsigmoid", lambda n, x: np.where((n.a * x + n.b > 0) & (n.a * x + n.b < 1), n.a, 0.0)
         ),
-        "the slope of GELU as printed": _of_type("gelu", _printed_gelu_slope),
-        "x is taken for the result": _of_type("sigmoid tanh", lambda n, x: n.a * n.b - x * x if n.a else x * (1 - x)),
-        "no factor b from the chain rule": _of_type(
+        "the slope of GELU is the formula that Apple prints": _of_type("gelu", _printed_gelu_slope),
+        "the slope is computed from x as if it were the result": _of_type(
+            "sigmoid tanh", lambda n, x: n.a * n.b - x * x if n.a else x * (1 - x)
+        ),
+        "the factor b of the chain rule is missing": _of_type(
             "tanh softplus", lambda n, x: np.where(n.b == 0, 0.0, slope(n, x) / (n.b or 1.0))
         ),
-        "the slope of a logarithm lacks ln(c)": _with("logarithm", c=lambda spec: -1.0),
-        "the slope of a power lacks c": _of_type("power", lambda n, x: n.a * (n.a * x + n.b) ** (n.c - 1)),
+        "the factor 1 / ln(c) of a logarithm is missing": _with("logarithm", c=lambda spec: -1.0),
+        "the factor c of a power is missing": _of_type("power", lambda n, x: n.a * (n.a * x + n.b) ** (n.c - 1)),
         "the slope of softsign is not squared": _of_type("softsign", lambda n, x: 1 / (1 + abs(x))),
     },
     (Neuron, "parameter_gradient"): {
@@ -251,7 +255,7 @@ MUTANTS = {
             lambda problem, g, x: np.where(x[:1] < 0, g[:1] * x[:1], 0).sum((0, 1, 2))
         ),
         "a NaN in x does not count": computed(lambda problem, g, x: np.where(x < 0, g * x, 0).sum((0, 1, 2))),
-        "the sum over all channels": of_result(lambda result, *_: np.full_like(result, result.sum())),
+        "the sum is over all channels": of_result(lambda result, *_: np.full_like(result, result.sum())),
     },
 }
 

@@ -256,8 +256,8 @@ def _adam(
 MUTANTS = {
     (StochasticGradientDescent, "step"): {
         **_SHARED,
-        "the form of Nesterov is ignored": of_spec(use_nesterov_momentum=lambda s: False),
-        "the momentum is without the learning rate": _sgd(_momentum_without_rate),
+        "Nesterov momentum is ignored": of_spec(use_nesterov_momentum=lambda s: False),
+        "the momentum is not multiplied by the learning rate": _sgd(_momentum_without_rate),
         "Nesterov looks ahead with the old momentum": _sgd(_nesterov_of_old_momentum),
         "the gradient is damped by 1 - momentum scale": _sgd(
             lambda s, gr, v, m: _correct_update(s, gr * (1 - s.momentum_scale), v, m)
@@ -274,12 +274,12 @@ MUTANTS = {
         "there is no bias correction": _adam(rate=lambda p, t: p.learning_rate),
         "the time step starts at 0": _adam(rate=lambda p, t: p.corrected_rate(max(1, t - 1))),
         "only the velocity is corrected": _adam(rate=lambda p, t: p.learning_rate * float(np.sqrt(1 - p.beta2**t))),
-        "the corrections lack their root": _adam(
+        "the square root of the corrections is missing": _adam(
             rate=lambda p, t: p.learning_rate * (1 - p.beta2**t) / (1 - p.beta1**t)
         ),
         "epsilon is ignored": of_spec(epsilon=lambda s: 0.0),
         "epsilon is under the root": _adam(root=lambda p, u: np.sqrt(u + p.epsilon)),
-        "the largest velocity is forgotten": _adam(largest=lambda umax, u: u),
+        "the largest velocity is not kept": _adam(largest=lambda umax, u: u),
     },
 }
 

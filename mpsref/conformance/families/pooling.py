@@ -99,21 +99,21 @@ def adjoint(case: Case, backend: Backend) -> None:
         [comparator.bound(result, reference, terms) for reference, terms in expected(each)]
         for each, result in zip(cases, (y, dx), strict=True)
     )
-    y, x, dx, g = (array.astype(np.float64) for array in (_part(y, used), x, dx, _part(g, pixels)))
+    y, x, dx, g = (array.astype(np.float64) for array in (_cropped(y, used), x, dx, _cropped(g, pixels)))
     left, right = float(np.sum(y * g)), float(np.sum(dx * x))
-    limit = float(np.sum(_part(y_bound, used) * np.abs(g)) + np.sum(dx_bound * np.abs(x)))
+    limit = float(np.sum(_cropped(y_bound, used) * np.abs(g)) + np.sum(dx_bound * np.abs(x)))
     limit += 1e-12 * float(np.sum(np.abs(dx * x)))  # the float64 sums themselves
     if not abs(left - right) <= limit:
         raise Mismatch(f"adjoint: <A x, g> = {left:.9g}, <x, A^T g> = {right:.9g}; they may differ by {limit:.3g}")
 
 
-def _part(image: Array, bounds: tuple[int, int, int, int]) -> Array:
+def _cropped(image: Array, bounds: tuple[int, int, int, int]) -> Array:
     y0, y1, x0, x1 = bounds
     return image[:, y0:y1, x0:x1]
 
 
-def clip_is_a_part(case: Case, backend: Backend) -> None:
-    """With canonical alignment a clip gives that part of the whole gradient, and zeros outside."""
+def clip_is_a_crop(case: Case, backend: Backend) -> None:
+    """With canonical alignment a clip gives the gradient of its pixels, and zeros outside."""
     problem = case.problem
     assert isinstance(problem, PoolingGradient)
     if problem.clip is None:
@@ -121,11 +121,11 @@ def clip_is_a_part(case: Case, backend: Backend) -> None:
     inputs = case.inputs()
     whole = replace(case, problem=replace(problem, kernel_offset=None, clip=None))
     (full,) = compute(whole.problem, backend, *inputs)
-    (part,) = compute(replace(problem, kernel_offset=None), backend, *inputs)
+    (clipped,) = compute(replace(problem, kernel_offset=None), backend, *inputs)
     (y0, x0), (height, width) = problem.clip
     masked = np.zeros_like(full)
     masked[:, y0 : y0 + height, x0 : x0 + width] = full[:, y0 : y0 + height, x0 : x0 + width]
-    same("clip is a part", part, masked, expected(whole)[0][1])
+    same("clip is a crop", clipped, masked, expected(whole)[0][1])
 
 
 def joint_shift(case: Case, backend: Backend) -> None:
@@ -178,7 +178,8 @@ def all_is_given_back(case: Case, backend: Backend) -> None:
     (dx,) = compute(problem, backend, g, x)
     ((reference, terms),) = expected(replace(case, problem=problem))
     limit = comparator.bound(dx, reference, terms).sum((1, 2))
-    given = _part(g, (py + rows.start, py + rows.stop, px + columns.start, px + columns.stop)).sum((1, 2), np.float64)
+    counted = _cropped(g, (py + rows.start, py + rows.stop, px + columns.start, px + columns.stop))
+    given = counted.sum((1, 2), np.float64)
     missing = np.abs(dx.sum((1, 2), np.float64) - given)
     if not (missing <= limit).all():
         raise Mismatch(f"all is given back: sums of dx and g differ by {missing.max():.3g}, not by {limit.max():.3g}")
@@ -196,8 +197,8 @@ def _gradient_image_for_source(problem: PoolingGradient, *inputs: Array, out: Ar
     cut = [inputs[0], *(np.resize(x, shape) for x, shape in zip(inputs[1:], shapes[1:], strict=True))]
     wrong = correct(smaller, *cut)
     out[...] = 0
-    part = np.s_[:, : min(height, source_height), : min(width, source_width)]
-    out[part] = wrong[part]
+    both = np.s_[:, : min(height, source_height), : min(width, source_width)]
+    out[both] = wrong[both]
 
 
 def _last_of_overlapping(result: Array, problem: PoolingGradient, g: Array, *x: Array) -> Array:
@@ -208,8 +209,8 @@ def _last_of_overlapping(result: Array, problem: PoolingGradient, g: Array, *x: 
     for a, b in itertools.product(rows, columns):
         offset = y_window.start(a) + y_window.center, x_window.start(b) + x_window.center
         single = type(problem)(replace(problem.spec, offset=offset), problem.source_shape, (1, 1))
-        part = correct(single, g[:, py + a, px + b][:, None, None], *x)
-        dx = np.where(part != 0, part, dx)
+        of_window = correct(single, g[:, py + a, px + b][:, None, None], *x)
+        dx = np.where(of_window != 0, of_window, dx)
     return problem.place(dx)
 
 
@@ -269,9 +270,9 @@ def _scattered(problem: PoolingGradient, g: Array, x: Array, weights: Callable[.
     for a, b in itertools.product(included_rows, included_columns):
         values, rows, columns, times = taps(problem, x, a, b)
         factors = weights(values, rows, columns, times)
-        share = np.where(factors != 0, g[:, None, py + a, px + b] * factors, 0)
+        terms = np.where(factors != 0, g[:, None, py + a, px + b] * factors, 0)
         for tap in np.flatnonzero((rows >= 0) & (columns >= 0)):
-            dx[:, rows[tap], columns[tap]] += share[:, tap]
+            dx[:, rows[tap], columns[tap]] += terms[:, tap]
     return problem.place(dx)
 
 
@@ -386,7 +387,7 @@ _MAX_GRADIENT_MUTANTS: MutantTable = {
     "all equal maxima get the gradient": _selecting(
         lambda v, r, c: np.asarray(v == v.max(axis=1, keepdims=True), np.float64)
     ),
-    "zeros outside lose against zeros inside": _selecting(_outside_loses_ties),
+    "ties prefer taps inside the image": _selecting(_outside_loses_ties),
     "ties are broken in column order": _selecting(_column_order),
     "the last of several NaN is selected": _selecting(_last_nan),
     "all NaN of a window get the gradient": _selecting(_all_nan),
@@ -669,7 +670,7 @@ def layer(
 
 
 _FORWARD = (repeatable, one_image_at_a_time, translation)
-_GRADIENT = (repeatable, one_image_at_a_time, clip_is_a_part, joint_shift)
+_GRADIENT = (repeatable, one_image_at_a_time, clip_is_a_crop, joint_shift)
 
 _BOTH = ("forward", "gradient")
 

@@ -77,13 +77,13 @@ def first_of_equals(case: Case, backend: Backend) -> None:
     assert isinstance(case.problem, ReduceForward)
     signs = np.sign(case.inputs()[0])
     (y, x), (height, width) = case.problem.region
-    part = signs[:, y : y + height, x : x + width]
-    indices: dict[Reduction, Array] = {"argumentmax": part.argmax(3), "argumentmin": part.argmin(3)}
+    values = signs[:, y : y + height, x : x + width]
+    indices: dict[Reduction, Array] = {"argumentmax": values.argmax(3), "argumentmin": values.argmin(3)}
     for operation, index in indices.items():
         spec = Reduce(operation, "featurechannels", clip=case.problem.spec.clip)
         (found,) = compute(ReduceForward(spec, signs.shape), backend, signs)
         if not np.array_equal(found[..., 0], index):
-            raise Mismatch(f"first of equals: {operation} is {found.ravel().tolist()} for {part.tolist()}")
+            raise Mismatch(f"first of equals: {operation} is {found.ravel().tolist()} for {values.tolist()}")
 
 
 EXTREMA: tuple[Reduction, ...] = ("min", "max", "argumentmin", "argumentmax")
@@ -104,16 +104,16 @@ def extrema_of_nan(case: Case, backend: Backend) -> None:
 
 
 def _instead(**formulas: Callable[..., Array]) -> Implementation:
-    """Compute some of the operations by another formula of (part, axes)."""
+    """Compute some of the operations by another formula of (values, axes)."""
 
     def change(result: Array, problem: ReduceForward, x: Array) -> Array:
         spec, axes = problem.spec, AXES[problem.spec.over]
-        part = problem.part(x)
+        values = problem.part(x)
         if spec.operation in formulas:
-            found = formulas[spec.operation](part, axes)
+            found = formulas[spec.operation](values, axes)
         else:
             axis = axes[0] if len(axes) == 1 else axes
-            found = FORMULAS[spec.operation](part, axis=axis, keepdims=True) * spec.weight
+            found = FORMULAS[spec.operation](values, axis=axis, keepdims=True) * spec.weight
         return np.asarray(found).reshape(result.shape)
 
     return of_result(change)
@@ -121,22 +121,24 @@ def _instead(**formulas: Callable[..., Array]) -> Implementation:
 
 def _last(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return the index of the last of equal extrema."""
-    return lambda part, axes: part.shape[3] - 1 - function(part[..., ::-1], axis=3)
+    return lambda values, axes: values.shape[3] - 1 - function(values[..., ::-1], axis=3)
 
 
 def _last_nan(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return the index of the last NaN, or that of the first extremum where there is none."""
 
-    def index(part: Array, axes: tuple[int, ...]) -> Array:
-        last = part.shape[3] - 1 - np.isnan(part[..., ::-1]).argmax(axis=3)
-        return np.where(np.isnan(part).any(axis=3), last, function(part, axis=3))
+    def index(values: Array, axes: tuple[int, ...]) -> Array:
+        last = values.shape[3] - 1 - np.isnan(values[..., ::-1]).argmax(axis=3)
+        return np.where(np.isnan(values).any(axis=3), last, function(values, axis=3))
 
     return index
 
 
 def _without_nan(value: float, function: Callable[..., Array]) -> Callable[..., Array]:
     """Reduce with ``value`` in place of NaN."""
-    return lambda part, axes: function(np.where(np.isnan(part), value, part), axis=axes if len(axes) > 1 else axes[0])
+    return lambda values, axes: function(
+        np.where(np.isnan(values), value, values), axis=axes if len(axes) > 1 else axes[0]
+    )
 
 
 def _clip_at_origin(problem: ReduceProblem) -> ReduceProblem:
@@ -151,9 +153,9 @@ def _mean_of_the_image(result: Array, problem: ReduceProblem, *_: Array) -> Arra
     return np.asarray(result * problem.count / whole)
 
 
-def _without_first(part: Array, axes: tuple[int, ...]) -> Array:
+def _without_first(values: Array, axes: tuple[int, ...]) -> Array:
     axis = axes[0]
-    return part.take(range(1 if part.shape[axis] > 1 else 0, part.shape[axis]), axis)
+    return values.take(range(1 if values.shape[axis] > 1 else 0, values.shape[axis]), axis)
 
 
 def _one_pixel(result: Array, problem: ReduceGradient, g: Array) -> Array:
@@ -166,12 +168,12 @@ def _one_pixel(result: Array, problem: ReduceGradient, g: Array) -> Array:
 MUTANTS = {
     (Reduce, "forward"): {
         "the weight is ignored": of_spec(weight=lambda spec: 1.0),
-        "a mean is not divided": _instead(mean=lambda part, axes: part.sum(axes, keepdims=True)),
+        "a mean is not divided": _instead(mean=lambda values, axes: values.sum(axes, keepdims=True)),
         "a mean divides by the size of the whole image": of_result(_mean_of_the_image),
         "minimum and maximum are exchanged": _instead(
-            min=lambda part, axes: part.max(axes), max=lambda part, axes: part.min(axes)
+            min=lambda values, axes: values.max(axes), max=lambda values, axes: values.min(axes)
         ),
-        "the search for the maximum starts from 0": _instead(max=lambda part, axes: part.max(axes, initial=0.0)),
+        "the search for the maximum starts from 0": _instead(max=lambda values, axes: values.max(axes, initial=0.0)),
         "the last of equal maxima is taken": _instead(argumentmax=_last(np.argmax)),
         "the last of equal minima is taken": _instead(argumentmin=_last(np.argmin)),
         "a maximum ignores NaN": _instead(max=_without_nan(-np.inf, np.max)),
@@ -184,19 +186,21 @@ MUTANTS = {
         "a sum ignores NaN": _instead(sum=_without_nan(0, np.sum)),
         "a mean ignores NaN": _instead(mean=_without_nan(0, np.mean)),
         "the search for the maximum starts from the lowest finite number": _instead(
-            max=lambda part, axes: part.max(axes, initial=-65504.0)
+            max=lambda values, axes: values.max(axes, initial=-65504.0)
         ),
-        "an index counts from 1": _instead(argumentmax=lambda part, axes: part.argmax(3) + 1),
+        "an index counts from 1": _instead(argumentmax=lambda values, axes: values.argmax(3) + 1),
         "the first element is left out": _instead(
-            sum=lambda part, axes: _without_first(part, axes).sum(axes),
-            max=lambda part, axes: _without_first(part, axes).max(axes),
-            min=lambda part, axes: _without_first(part, axes).min(axes),
+            sum=lambda values, axes: _without_first(values, axes).sum(axes),
+            max=lambda values, axes: _without_first(values, axes).max(axes),
+            min=lambda values, axes: _without_first(values, axes).min(axes),
         ),
         "the origin of the clip is ignored": of_problem(_clip_at_origin),
     },
     (Reduce, "gradient"): {
-        "it is divided by the height alone": of_result(lambda result, problem, *_: result * problem.region[1][1]),
-        "it is divided by the size of the whole image": of_result(
+        "the gradient is divided by the height alone": of_result(
+            lambda result, problem, *_: result * problem.region[1][1]
+        ),
+        "the gradient is divided by the size of the whole image": of_result(
             lambda result, problem, *_: result * problem.count / np.prod(problem.source_shape[1:3])
         ),
         "pixels outside the clip have a gradient": of_result(

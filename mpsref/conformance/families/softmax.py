@@ -36,12 +36,12 @@ def problems(spec_type: type[Spec], method: str) -> st.SearchStrategy[Problem]:
 # --- properties -------------------------------------------------------------------------------------------------------
 
 
-def _require_sum(name: str, parts: Array, expected_sum: Array | float, limit: Array) -> None:
+def _require_sum(name: str, values: Array, expected_sum: Array | float, limit: Array) -> None:
     """Require that the channels of each pixel sum to a number, within the sum of their error limits."""
-    wrong = ~(abs(parts.sum(3) - expected_sum) <= limit.sum(3) + 1e-12 * abs(parts).sum(3))
+    wrong = ~(abs(values.sum(3) - expected_sum) <= limit.sum(3) + 1e-12 * abs(values).sum(3))
     if wrong.any():
         n, y, x = (int(k) for k in np.argwhere(wrong)[0])
-        raise Mismatch(f"{name}: the sum at pixel {(n, y, x)} is {parts.sum(3)[n, y, x]:.9g}")
+        raise Mismatch(f"{name}: the sum at pixel {(n, y, x)} is {values.sum(3)[n, y, x]:.9g}")
 
 
 def sums_to_one(case: Case, backend: Backend) -> None:
@@ -129,10 +129,10 @@ def _forward(log: bool) -> MutantTable:
             lambda x: _powers(np.where((x == -np.inf).all(3, keepdims=True), 0, x))
         ),
         "the base is 2": of(lambda x: (2.0 ** _below(x), _sum(2.0 ** _below(x)))),
-        "without the shift, in float32": of(
+        "the maximum is not subtracted, in float32": of(
             lambda x: (np.exp(x.astype(np.float32)), _sum(np.exp(x.astype(np.float32))))
         ),
-        "padding channels take part": of(
+        "padding channels are included in the sum": of(
             lambda x: (np.exp(_below(x)), _sum(np.exp(_below(_with_padding_channels(x)))))
         ),
         "the last channel is not counted": of(
@@ -150,17 +150,17 @@ def _maximum_and_logarithm_first(x: Array) -> Array:
 MUTANTS = {
     (SoftMax, "forward"): _forward(log=False),
     (SoftMax, "gradient"): {
-        "the mean for the sum": _formula(lambda g, y: y * (g - (g * y).mean(3, keepdims=True))),
-        "the sum of g alone": _formula(lambda g, y: y * (g - _sum(g))),
-        "the diagonal of the Jacobian alone": _formula(lambda g, y: g * y * (1 - y)),
+        "the mean is taken, not the sum": _formula(lambda g, y: y * (g - (g * y).mean(3, keepdims=True))),
+        "the sum is of g, not of g * y": _formula(lambda g, y: y * (g - _sum(g))),
+        "only the diagonal of the Jacobian counts": _formula(lambda g, y: g * y * (1 - y)),
     },
     (LogSoftMax, "forward"): {
         **_forward(log=True),
         "maximum and logarithm are added first": _formula(_maximum_and_logarithm_first),
     },
     (LogSoftMax, "gradient"): {
-        "the mean for the sum": _formula(lambda g, y: g - np.exp(y) * g.mean(3, keepdims=True)),
-        "the gradient of softmax": _formula(lambda g, y: np.exp(y) * (g - _sum(g * np.exp(y)))),
+        "the mean is taken, not the sum": _formula(lambda g, y: g - np.exp(y) * g.mean(3, keepdims=True)),
+        "the gradient is that of softmax": _formula(lambda g, y: np.exp(y) * (g - _sum(g * np.exp(y)))),
         "the base is 2": _formula(lambda g, y: g - 2.0**y * _sum(g)),
     },
 }

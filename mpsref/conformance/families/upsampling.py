@@ -253,14 +253,14 @@ def _of_length(axis: Sampling, i: int) -> list[tuple[int, float]]:
 
 
 def _over_outputs(axis: Sampling, i: int) -> list[tuple[int, float]]:
-    """The step is a part of O, not of O - 1."""
+    """The step is divided by O, not by O - 1."""
     factor = axis.outputs
     scaled = replace(axis, start=axis.start * factor, numerator=axis.numerator * max(1, factor - 1))
     return replace(scaled, denominator=axis.denominator * factor).reads(i)
 
 
 def _partly_outside(axis: Sampling, i: int) -> list[tuple[int, float]]:
-    """Less than a pixel outside the image the edge still counts in part."""
+    """Less than a pixel outside the image, outputs are interpolated with 0."""
     j = int(np.floor(_p(axis, i)))
     return [(j, 1 - (_p(axis, i) - j)), (j + 1, _p(axis, i) - j)]
 
@@ -274,9 +274,9 @@ def _begins(spec: CropAndResizeBilinear) -> tuple[float, ...]:
 _CROP: MutantTable = {
     **{name: run for name, run in _LINEAR.items() if "aligned" not in name and name != _HALF},
     "outside the image its edge is repeated": _by(_clamped),
-    "the box is in units of all pixels": _by(_of_length),
-    "the step is a part of the number of outputs": _by(_over_outputs),
-    "the edge fades out over a pixel": _by(_partly_outside),
+    "the box is in units of L pixels, not of L - 1": _by(_of_length),
+    "the step is divided by O, not by O - 1": _by(_over_outputs),
+    "outputs less than a pixel outside are interpolated with 0": _by(_partly_outside),
     "a single output is not in the middle": of_spec(box=_begins),
     "y and x are exchanged": _box(lambda y0, x0, y1, x1: (x0, y0, x1, y1)),
     "the second corner is a size": _box(lambda y0, x0, y1, x1: (y0, x0, y0 + abs(y1), x0 + abs(x1))),

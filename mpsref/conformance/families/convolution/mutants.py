@@ -47,7 +47,7 @@ TRANSPOSE: MutantTable = {
     "the offset counts in result pixels": _moved(lambda axis, spec: spec.offset[axis] * (1 - spec.strides[axis])),
     "the stride is ignored": of_spec(strides=lambda spec: 1),
     "the stride of the other axis is taken": of_spec(strides=lambda spec: swap(spec.strides)),
-    "an even kernel leans the other way": _moved(lambda axis, spec: 1 - spec.size[axis] % 2),
+    "an even kernel has its extra tap on the other side": _moved(lambda axis, spec: 1 - spec.size[axis] % 2),
     "the kernel is anchored at its first tap": _moved(lambda axis, spec: spec.size[axis] // 2),
     "the kernel is anchored at its last tap": _moved(lambda axis, spec: spec.size[axis] // 2 + 1 - spec.size[axis]),
 }

@@ -85,7 +85,7 @@ def groups_apart(case: Case, backend: Backend) -> None:
     if groups == 1:
         return
     own = outputs // groups
-    parts = []
+    by_group = []
     for r in range(groups):
         of_group = {"x": slice(r * inputs, (r + 1) * inputs)}
         of_output = slice(r * own, (r + 1) * own)
@@ -97,10 +97,10 @@ def groups_apart(case: Case, backend: Backend) -> None:
             array[..., of_group.get(name, of_output)] if name in ("x", "g") else array[of_output]
             for name, array in zip(problem.input_shapes, case.inputs(), strict=True)
         ]
-        parts.append(compute(single, backend, *arrays))
+        by_group.append(compute(single, backend, *arrays))
     axis = 0 if isinstance(problem, GradientWeights) else 3
     for k, whole in enumerate(compute(problem, backend, *case.inputs())):
-        joined = np.concatenate([part[k] for part in parts], axis=axis)
+        joined = np.concatenate([results[k] for results in by_group], axis=axis)
         same("groups apart", whole, joined, expected(case)[k][1])
 
 

@@ -215,18 +215,18 @@ def _but_last_row(grouped: Array) -> Array:
 
 _STATISTICS: MutantTable = {
     "the variance is unbiased": _statistics(deviation=_unbiased),
-    "epsilon outside the root": _statistics(
+    "epsilon is outside the root": _statistics(
         deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean)) + problem.spec.epsilon
     ),
-    "epsilon is left out": _statistics(deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean))),
-    "the variance from sums of squares in float32": _statistics(deviation=_sums_of_squares),
-    "statistics over the batch": _statistics(
+    "epsilon is ignored": _statistics(deviation=lambda problem, x, mean: np.sqrt(_variance(x, mean))),
+    "the variance is computed from sums of squares in float32": _statistics(deviation=_sums_of_squares),
+    "statistics are over the batch": _statistics(
         mean=lambda problem, x: x.mean((0, *ALL_VALUES), keepdims=True),
         deviation=lambda problem, x, mean: np.sqrt(
             ((x - mean) ** 2).mean((0, *ALL_VALUES), keepdims=True) + problem.spec.epsilon
         ),
     ),
-    "statistics of the first image for all": _statistics(
+    "all images have the statistics of the first": _statistics(
         mean=lambda problem, x: _mean(problem, x[:1]),
         deviation=lambda problem, x, mean: _deviation(problem, x[:1], mean),
     ),
@@ -276,7 +276,7 @@ def _divided(values: Array, gamma: Array) -> Array:
 
 _GRADIENT: MutantTable = {
     "the term of the variance is missing": _dx(lambda h, a, b, xhat, s, gamma: (h - a) / s),
-    "gamma is forgotten": _dx(lambda h, a, b, xhat, s, gamma: _divided((h - a - xhat * b) / s, gamma)),
+    "gamma is left out": _dx(lambda h, a, b, xhat, s, gamma: _divided((h - a - xhat * b) / s, gamma)),
     "dgamma is summed over the batch": of_results(
         lambda results, *_: (results[0], 0 * results[1] + results[1].sum(axis=0), results[2])
     ),
@@ -293,7 +293,7 @@ def _interleaved(problem: GroupsProblem, *inputs: Array) -> tuple[Array, ...]:
 
 
 _GROUPS: MutantTable = {
-    "channels are dealt out to the groups": computed(_interleaved),
+    "channel k belongs to group k % G": computed(_interleaved),
     "every channel is a group": of_problem(
         lambda problem: replace(problem, spec=replace(problem.spec, groups=problem.source_shape[3]))
     ),

@@ -92,8 +92,8 @@ def offset_is_crop(case: Case, backend: Backend) -> None:
     height, width = problem.output_size
     larger = replace(problem, output_size=(height + 1, width + 1))
     (x,) = case.inputs()
-    ((whole, limit),), (part,) = with_limits(larger, backend, (x,)), compute(moved, backend, x)
-    near("offset is crop", whole[:, 1:, 1:], part, 2 * limit[:, 1:, 1:])
+    ((whole, limit),), (shifted,) = with_limits(larger, backend, (x,)), compute(moved, backend, x)
+    near("offset is crop", whole[:, 1:, 1:], shifted, 2 * limit[:, 1:, 1:])
 
 
 def zeros_around_change_nothing(case: Case, backend: Backend) -> None:
@@ -192,10 +192,10 @@ def _spatial_gradient(
     def formula(problem: SpatialGradient, g: Array, x: Array) -> Array:
         spec, t = problem.spec, spatial.bases(problem, x)
         slope = factor * 2 * spec.alpha * spec.beta / spec.taps
-        share = slope * g * problem.centres(x) * t ** (-spec.beta - extra)
+        terms = slope * g * problem.centres(x) * t ** (-spec.beta - extra)
         dx: Array = problem.at_centres(g * t**-spec.beta)
         for window in adjoint(problem).windows():
-            window.of(dx)[...] -= window.of(x) * window.output(share)
+            window.of(dx)[...] -= window.of(x) * window.output(terms)
         return dx
 
     return computed(formula)
@@ -224,7 +224,7 @@ _SPATIAL_FORWARD: MutantTable = {
     ),
     "magnitudes in place of squares": _spatial(lambda p, x: spatial.bases(p, np.sqrt(np.abs(x)))),
     "the pixel itself is left out of its window": _spatial(_without_centre),
-    "the window has all channels": _spatial(
+    "the sum of squares is over all channels": _spatial(
         lambda p, x: np.broadcast_to(spatial.bases(p, x).mean(axis=-1, keepdims=True), p.output_shape)
     ),
     "outside reads the border pixel": _spatial(_clamped),
@@ -329,7 +329,7 @@ _CONTRAST_FORWARD: MutantTable = {
     "zeros outside do not count in the variance": _contrast(_moments_without_zeros),
     "the variance is not centred": _contrast(_moments_not_centred),
     "the variance is unbiased": _contrast(_unbiased_moments),
-    "the variance from sums of squares in float16": _contrast(_narrow_moments),
+    "the variance is computed from sums of squares in float16": _contrast(_narrow_moments),
     "p0 is ignored": of_spec(p0=lambda spec: 1.0),
     "ps is ignored": of_spec(ps=lambda spec: 1.0),
     "pm is ignored": of_spec(pm=lambda spec: 0.0),
@@ -341,10 +341,10 @@ _CONTRAST_GRADIENT: MutantTable = {
     "the term of the mean is missing": _contrast_gradient(of_mean=0.0),
     "the factor 2 is missing": _contrast_gradient(of_variance=0.5),
     "the term of the variance has the wrong sign": _contrast_gradient(of_variance=-1.0),
-    "the tap less p0 means": _contrast_gradient(centre=lambda spec, mean: spec.p0 * mean),
+    "p0 times the mean is subtracted from the tap": _contrast_gradient(centre=lambda spec, mean: spec.p0 * mean),
     "the tap is not centred": _contrast_gradient(centre=lambda spec, mean: np.zeros_like(mean)),
     "the adjoint windows are not mirrored": _contrast_gradient(adjoint=_mirrored),
-    "ps is forgotten": of_result(lambda result, problem, *_: result / problem.spec.ps),
+    "ps is left out": of_result(lambda result, problem, *_: result / problem.spec.ps),
     "p0 is ignored": of_spec(p0=lambda spec: 1.0),
 }
 
@@ -388,8 +388,8 @@ def _of_base(base: Sums) -> Implementation:
         spec, b = problem.spec, base(problem, x)
         if not g:
             return np.asarray(x * b**-spec.beta)
-        share = 2 * spec.alpha * spec.beta / spec.kernel_size * g[0] * x * b ** (-spec.beta - 1)
-        return np.asarray(g[0] * b**-spec.beta - x * _adjoint_sums(problem, share))
+        terms = 2 * spec.alpha * spec.beta / spec.kernel_size * g[0] * x * b ** (-spec.beta - 1)
+        return np.asarray(g[0] * b**-spec.beta - x * _adjoint_sums(problem, terms))
 
     return computed(formula)
 
@@ -404,13 +404,15 @@ def _of_sums(sums: Sums, power: int = 2) -> Implementation:
 _CHANNELS: MutantTable = {
     "even windows extend one channel further up": _of_sums(_adjoint_sums),
     "the window continues at the other end": _of_sums(_wrapped_sums),
-    "the window is pushed inside": _of_sums(
+    "a clipped window is moved inside": _of_sums(
         _over(lambda k, kernel, channels: max(0, min(k - kernel // 2, channels - kernel)))
     ),
     "the last channel of the window is left out": _of_sums(
         _over(lambda k, kernel, channels: k - kernel // 2, lambda kernel, channels: kernel - 1)
     ),
-    "the clipped window starts anew at channel 0": _of_sums(_over(lambda k, kernel, channels: max(0, k - kernel // 2))),
+    "a clipped window keeps its size from channel 0 on": _of_sums(
+        _over(lambda k, kernel, channels: max(0, k - kernel // 2))
+    ),
     "the divisor shrinks where the window is clipped": _of_base(
         lambda p, x: p.spec.delta + p.spec.alpha * _correct_sums(p, x**2) / _correct_sums(p, np.ones_like(x))
     ),
@@ -432,8 +434,8 @@ def _channels_gradient(
 
     def formula(problem: CrossChannelProblem, g: Array, x: Array) -> Array:
         spec, b = problem.spec, cross_channel.bases(problem, x)
-        share = factor(spec) * 2 * spec.alpha * spec.beta / spec.kernel_size * g * x * b ** (-spec.beta - extra)
-        return np.asarray(g * b**-spec.beta - x * sums(problem, share))
+        terms = factor(spec) * 2 * spec.alpha * spec.beta / spec.kernel_size * g * x * b ** (-spec.beta - extra)
+        return np.asarray(g * b**-spec.beta - x * sums(problem, terms))
 
     return computed(formula)
 
