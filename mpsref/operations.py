@@ -49,17 +49,27 @@ class _Record:
     """Base of specs and problems: subclasses are frozen dataclasses whose fields are converted by their codecs."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    field_names: ClassVar[tuple[str, ...]] = ()
+    _conversions: ClassVar[tuple[tuple[str, Callable[[str, object], Any], bool], ...]] = ()
+    """Of each field with a codec that converts: its name, the conversion, and whether ``None`` is legal."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         dataclass(frozen=True)(cls)
+        cls.field_names = tuple(one.name for one in fields(cls))
+        codecs_of = ((one, one.metadata.get("codec")) for one in fields(cls))
+        cls._conversions = tuple(
+            (one.name, codec.convert, one.default is None)
+            for one, codec in codecs_of
+            if codec is not None and codec.convert is not None
+        )
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            codec = one.metadata.get("codec")
-            value = getattr(self, one.name)
-            if codec is not None and codec.convert is not None and not (value is None and one.default is None):
-                object.__setattr__(self, one.name, codec.convert(one.name, value))
+        values = self.__dict__  # the fields are frozen
+        for name, convert, optional in self._conversions:
+            value = values[name]
+            if value is not None or not optional:
+                values[name] = convert(name, value)
         self._check()
 
     def _check(self) -> None:
@@ -67,18 +77,17 @@ class _Record:
 
     def _set(self, **values: Any) -> None:
         """Set fields to values derived from other fields; only for :meth:`_check`."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self.__dict__.update(values)
 
     def _fill(self, **defaults: Callable[[], Any]) -> None:
         """Set fields that are ``None`` to defaults derived from other fields; only for :meth:`_check`."""
         for name, default in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, default())
+            if self.__dict__[name] is None:
+                self.__dict__[name] = default()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without cached values, for copies and pickles."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: self.__dict__[name] for name in self.field_names}
 
 
 class Spec(_Record):
@@ -138,6 +147,10 @@ class Argument(NamedTuple):
     when: str = ""
     """Name of an attribute of the problem: the array is read if the attribute is true. If it is a field, the array is
     optional, and ``None`` if the field is false; otherwise only its shape is read if the attribute is false."""
+
+
+_words = functools.cache(str.split)
+"""The words of a shape in :class:`Argument`."""
 
 
 def _arguments(declared: Arguments) -> dict[str, Argument]:
@@ -209,7 +222,7 @@ class Problem(_Record):
     def shape_of(self, dims: str) -> Shape:
         """Return the shape that ``dims`` describes, see :class:`Argument`."""
         shape: Shape = ()
-        for word in dims.split():
+        for word in _words(dims):
             length = self.axis(word) if len(word) == 1 else getattr(self, word)
             shape += (length,) if isinstance(length, int) else tuple(length)
         return shape

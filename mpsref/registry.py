@@ -254,6 +254,11 @@ class _Prepared(NamedTuple):
 CALLS = 64
 """Maximum number of prepared calls cached for a spec or a problem."""
 
+SPECS = 64
+"""Maximum number of different specs whose prepared calls are shared by equal specs."""
+
+_calls_of_specs: dict[tuple[type[Spec], str], dict[tuple[Any, ...], _Prepared]] = {}
+
 
 def call(
     spec: Spec,
@@ -267,8 +272,9 @@ def call(
 ) -> Array:
     """Check a call of a method of ``spec`` and run it; return its result, or a tuple of several results.
 
-    Prepared calls are cached in the spec. The cache key consists of the method, the backend, the options, and the
-    shapes and dtypes of the arrays; a call with the key of an earlier call is not checked again.
+    Prepared calls are cached, and shared by specs with the same parameters. The cache key consists of the method, the
+    backend, the options, and the shapes and dtypes of the arrays; a call with the key of an earlier call is not
+    checked again.
 
     Parameters
     ----------
@@ -310,7 +316,9 @@ def call(
     if chosen.arrays is not None and (not key or out is not None) and _is_on_device(chosen.arrays, given, out):
         return cast(Array, _call_on_device(spec, method, chosen, given, out, varying, options))
     calls = spec.__dict__.get("_calls")
-    prepared = calls.get(tuple(key)) if key and calls is not None else None
+    if calls is None:
+        calls = _shared_calls(spec)
+    prepared = calls.get(tuple(key)) if key else None
     if prepared is None:
         prepared, sources, inputs = _prepare_call(spec, method, chosen, given, options, key)
     else:
@@ -351,7 +359,7 @@ def _call_on_device(
             else:
                 key.clear()
                 break
-        prepared = spec.__dict__.get("_calls", {}).get(tuple(key)) if key else None
+        prepared = _shared_calls(spec).get(tuple(key)) if key else None
         if prepared is None:
             prepared, sources, inputs = _prepare_call(spec, method, backend, values, options, key)
         else:
@@ -383,6 +391,21 @@ def _keep(owner: Spec | Problem, key: tuple[Any, ...], prepared: _Prepared) -> N
     if len(calls) >= CALLS:
         calls.clear()
     calls[key] = prepared
+
+
+def _shared_calls(spec: Spec) -> dict[tuple[Any, ...], _Prepared]:
+    """Return the prepared calls of a spec, shared with the specs of the same parameters."""
+    kept: dict[tuple[Any, ...], _Prepared] | None = spec.__dict__.get("_calls")
+    if kept is not None:
+        return kept
+    values = tuple([spec.__dict__[name] for name in spec.field_names])
+    calls: dict[tuple[Any, ...], _Prepared] = {}
+    if _is_plain(values):
+        if len(_calls_of_specs) >= SPECS:
+            _calls_of_specs.clear()
+        calls = _calls_of_specs.setdefault((type(spec), repr(values)), calls)
+    spec.__dict__["_calls"] = calls
+    return calls
 
 
 def _is_plain(value: object) -> bool:

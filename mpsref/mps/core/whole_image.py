@@ -7,6 +7,7 @@ effect on these kernels.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -58,6 +59,12 @@ def require_whole(kernel: MPSKernel, destination: str, region: Region, shape: Sh
         )
 
 
+@functools.lru_cache(maxsize=256)
+def _result_shape(function: Spec, source: Shape) -> Shape:
+    shape: Shape = function.problems["forward"](function, source).result_shapes[0]
+    return shape
+
+
 class WholeImageKernel(MPSCNNKernel):
     """A kernel with one source that writes the whole result of a functional form."""
 
@@ -77,9 +84,7 @@ class WholeImageKernel(MPSCNNKernel):
         return function.problems["forward"](function, shapes[0]), (0,)
 
     def _result_shape(self, source: Shape) -> Shape:
-        function = self._function()
-        shape: Shape = function.problems["forward"](function, source).result_shapes[0]
-        return shape
+        return _result_shape(self._function(), source)
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         return self._result_shape(sources[0].array.shape), sources[0].array.dtype.newbyteorder("=")
