@@ -65,6 +65,12 @@ def _result_shape(function: Spec, source: Shape) -> Shape:
     return shape
 
 
+@functools.lru_cache(maxsize=256)
+def _gradient_problem(function: Spec, source: Shape) -> Problem:
+    problem: Problem = function.problems["gradient"](function, source)
+    return problem
+
+
 class WholeImageKernel(MPSCNNKernel):
     """A kernel with one source that writes the whole result of a functional form."""
 
@@ -166,9 +172,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
             raise ShapeError(
                 f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
             )
-        function = self._function(g, state)
-        problem: Problem = function.problems["gradient"](function, source)
-        return problem
+        return _gradient_problem(self._function(g, state), source)
 
     @abc.abstractmethod
     def _function(self, g: Shape, state: Any) -> Spec:
@@ -176,7 +180,7 @@ class WholeImageGradient(MPSCNNGradientKernel):
 
     def _gradient(self, problem: Problem, g: Array, source: Array, state: Any) -> Array:
         """Return the gradient; ``source`` is the source image, which most kernels do not read."""
-        return registry.run_one(problem, g, backend=self.backend)
+        return registry.call(problem.spec, problem.method, (g, source.shape), backend=self.backend)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         raise NotImplementedError("a gradient of a whole image is computed by _gradient")
