@@ -102,6 +102,10 @@ class Schedule:
         self._advance(operation)
         return task
 
+    def take_several(self, number: int) -> list[Task]:
+        """Return up to ``number`` next blocks; at least one operation must be waiting."""
+        return [self.take(operation) for _ in range(number) for operation in self.waiting[:1]]
+
     def add(self, task: Task, rows: Iterable[Row]) -> None:
         """Add the rows of a block."""
         for row in rows:

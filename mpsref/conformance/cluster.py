@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 ARRIVAL_SECONDS = 60
 """How long to wait for the first worker of a cluster."""
 
+MANY_WORKERS = 100
+"""From this number of workers on, several blocks are sent at a time: a scheduler handles some 250 messages a second."""
+
 ATTEMPTS = 3
 """How often a block that the scheduler has given up is sent again if it had not begun when its workers were lost."""
 
@@ -70,13 +73,13 @@ class Cluster:
         from distributed import KilledWorker, as_completed
 
         folder = f"mpsref-{uuid4().hex}"
-        sent: dict[Future, tuple[Task, int]] = {}
+        sent: dict[Future, tuple[list[Task], int]] = {}
         with self._client() as client:
             done = as_completed(loop=client.loop)
 
-            def send(task: Task, attempt: int = 0) -> None:
-                future = client.submit(_check, check, task, _versions(), folder, pure=False)
-                sent[future] = task, attempt
+            def send(tasks: list[Task], attempt: int = 0) -> None:
+                future = client.submit(_check, check, tasks, _versions(), folder, pure=False)
+                sent[future] = tasks, attempt
                 done.add(future)
 
             try:
@@ -84,30 +87,33 @@ class Cluster:
                 while schedule.waiting or sent:
                     if time.monotonic() > counted + 1:  # workers come and go
                         workers, counted = len(client.nthreads()), time.monotonic()
-                    # A block that waits on a worker would be blamed, too, when the one before it kills the worker.
+                    # Blocks that wait on a worker would be blamed, too, when those before them kill the worker.
                     while schedule.waiting and len(sent) < max(workers, 1):
-                        send(schedule.take(schedule.waiting[0]))
+                        send(schedule.take_several(1 + workers // MANY_WORKERS))
                     future = next(done)
-                    task, attempt = sent.pop(future)
+                    tasks, attempt = sent.pop(future)
                     try:
-                        rows = future.result()
+                        found = future.result()
                     except KilledWorker:
-                        if len(task.backends) > 1:
-                            for name in task.backends:
-                                send(task._replace(backends=(name,)))
+                        single = [task._replace(backends=(name,)) for task in tasks for name in task.backends]
+                        if len(single) > 1:
+                            for task in single:
+                                send([task])
                             continue
                         client.wait_for_workers(1, timeout=ARRIVAL_SECONDS)
-                        notes = [case for case in client.run(_noted, folder, task, on_error="ignore").values() if case]
-                        if not notes and attempt < ATTEMPTS:
-                            send(task, attempt + 1)
+                        read = client.run(_noted, folder, single[0], on_error="ignore").values()
+                        case = next(filter(None, read), "")
+                        if not case and attempt < ATTEMPTS:
+                            send(single, attempt + 1)
                             continue
-                        rows = rows_of_dead(task, "".join(notes[:1]))
+                        found = [rows_of_dead(single[0], case)]
                     except ImportError as error:
                         raise ValueError(
                             f"a worker of the cluster lacks a package: {error}; install it there"
                         ) from error
-                    schedule.add(task, rows)
-                    advance(step, task)
+                    for task, rows in zip(tasks, found, strict=True):
+                        schedule.add(task, rows)
+                        advance(step, task)
             finally:
                 client.cancel([*sent], force=True)
                 client.run(_forget, folder, on_error="ignore")
@@ -156,21 +162,23 @@ def _kill(pids: Iterable[int | None]) -> None:
 # --- on the workers ---------------------------------------------------------------------------------------------------
 
 
-def _check(check: CheckTask, task: Task, versions: dict[str, str], folder: str) -> list[Row]:
-    """Check a block in a worker, with the current case in a file."""
+def _check(check: CheckTask, tasks: list[Task], versions: dict[str, str], folder: str) -> list[list[Row]]:
+    """Check blocks in a worker, with the current case in a file."""
     if versions != _versions():
         raise ValueError(f"a worker of the cluster has {_versions()}, this process {versions}; install the same there")
-    for backend in registry.get_backends(task.backends):
+    for backend in registry.get_backends({name: None for task in tasks for name in task.backends}):
         if reason := backend.unavailable():
             raise ValueError(f"backend {backend.name!r} is not available on a worker of the cluster: {reason}")
-    note = _note(folder, task)
-    note.parent.mkdir(exist_ok=True)
-    with _turn, warnings.catch_warnings():
-        # Another thread of the worker draws from the module random meanwhile, which Hypothesis takes for a strategy.
-        warnings.simplefilter("ignore", hypothesis.errors.HypothesisDeprecationWarning)
-        rows = check(task, functools.partial(note_case, note))
-    note.unlink(missing_ok=True)
-    return rows
+    found = []
+    for task in tasks:
+        note = _note(folder, task)
+        note.parent.mkdir(exist_ok=True)
+        with _turn, warnings.catch_warnings():
+            # Another thread of the worker uses the module random meanwhile; Hypothesis takes it for a strategy.
+            warnings.simplefilter("ignore", hypothesis.errors.HypothesisDeprecationWarning)
+            found.append(check(task, functools.partial(note_case, note)))
+        note.unlink(missing_ok=True)
+    return found
 
 
 def _versions() -> dict[str, str]:

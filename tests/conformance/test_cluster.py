@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import mpsref
-from mpsref.conformance import check
+from mpsref.conformance import check, cluster
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.cluster import Cluster
 from mpsref.registry import Backend, get_backend
@@ -156,9 +156,11 @@ def address():
         yield running.scheduler_address
 
 
-def test_a_running_cluster(address):
-    report = check("cpu", MOVEMENT, 60, 4, cluster=Cluster(address))
-    assert report == check("cpu", MOVEMENT, 60, 4)
+@pytest.mark.parametrize("many", [100, 1], ids=["one block at a time", "two blocks at a time"])
+def test_a_running_cluster(address, many, monkeypatch):
+    monkeypatch.setattr(cluster, "MANY_WORKERS", many)
+    report = check("cpu", MOVEMENT, 70, 4, cluster=Cluster(address))
+    assert report == check("cpu", MOVEMENT, 70, 4)
 
 
 def test_other_versions_are_refused(address, monkeypatch):
