@@ -299,9 +299,11 @@ def call(
         chosen = backend
     else:
         chosen = (_loaded.get(backend) if type(backend) is str else None) or get_backend(backend)
-    # repr distinguishes 2, 2.0 and True, which are equal as keys.
-    key: list[Any] = [method, chosen, repr(tuple(options.values())) if options else None]
-    for value in given:
+    try:  # repr distinguishes 2, 2.0 and True, which are equal as keys
+        key: list[Any] = [method, chosen, repr(tuple(options.values())) if options else None]
+    except Exception:  # of a value that is nested too deeply, for example; its check raises an error that names it
+        key = []
+    for value in given if key else ():
         if type(value) is np.ndarray and value.flags.c_contiguous:
             key += value.shape, value.dtype
         elif value is None or (
@@ -352,8 +354,11 @@ def _call_on_device(
     assert backend.arrays is not None
     with backend.arrays.scope((*given, *_listed(out))) as adopt:
         values = tuple(map(adopt, given))
-        key: list[Any] = [method, backend, repr(tuple(options.values())) if options else None]
-        for value in values:
+        try:
+            key: list[Any] = [method, backend, repr(tuple(options.values())) if options else None]
+        except Exception:  # as in call
+            key = []
+        for value in values if key else ():
             if is_on_device(value) and value.is_contiguous:
                 key += value.shape, value.dtype
             else:

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -35,6 +35,9 @@ OVERLAP_WORK = 10_000
 """Limit of the search for an address that two strided arrays share, which takes exponential time (milliseconds)."""
 
 _NAMES: dict[type, str] = {np.dtype(name).type: name for name in DTYPES}
+
+MOST_AXES = 64
+"""NumPy's limit of the rank of an array."""
 
 AXIS_LIMIT = 2**31 - 1
 """The longest axis: per-axis tables hold 32-bit integers."""
@@ -103,6 +106,10 @@ def is_shape(value: Any) -> bool:
 def as_shape(name: str, value: Any) -> ImageShape:
     """Return ``value`` as a legal shape (N, H, W, C)."""
     try:
+        if isinstance(value, (str, bytes, bytearray, memoryview, Set, Mapping)):
+            raise TypeError
+        if hasattr(value, "__len__") and len(value) > MOST_AXES:
+            raise ShapeError(f"{name} has {len(value)} elements; it must be a shape (N, H, W, C)")
         shape = tuple(value)
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}; it must be a shape (N, H, W, C)") from None
@@ -179,6 +186,14 @@ def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
             f"{name} would have shape {shape} ({dtype}, {nbytes} bytes), which cannot be allocated ({error}); choose a "
             "smaller size"
         ) from error
+
+
+def copied(name: str, array: Array, dtype: npt.DTypeLike) -> Array:
+    """Return a C-contiguous copy in a dtype of native byte order; raise ``ShapeError`` if there is no memory for it."""
+    made = empty(name, array.shape, np.dtype(dtype).newbyteorder("="))
+    with np.errstate(over="ignore"):  # a smaller dtype may overflow to infinity
+        made[...] = array
+    return made
 
 
 def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: tuple[Array, ...]) -> Array:

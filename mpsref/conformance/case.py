@@ -73,7 +73,9 @@ class Case:
     layouts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check dtype, family and seed."""
+        """Check the type of the problem, dtype, family and seed."""
+        if not isinstance(self.problem, registry.Problem):
+            raise TypeError(f"problem is of type {type(self.problem).__name__}; it must be a Problem")
         choice("dtype", self.dtype, arrays.DTYPES)
         choice("family", self.family, DATA_FAMILIES)
         integer("seed", self.seed, low=0)

@@ -85,9 +85,14 @@ def _check_variance(name: str, variance: object) -> None:
     try:
         with np.errstate(over="ignore"):
             array = variance if type(variance) is np.ndarray else np.asarray(variance, np.float64)
-    except (TypeError, ValueError):
+    except Exception:  # an array library may raise anything at all
         return
-    if array.ndim == 1 and array.size and array.dtype.kind in "fiu" and np.fmin.reduce(array) < 0:
+    if (
+        array.ndim == 1
+        and 0 < array.size <= arrays.AXIS_LIMIT
+        and array.dtype.kind in "fiu"
+        and np.fmin.reduce(array) < 0
+    ):
         not_negative(name, array)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref import codecs
+from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice, integer
 from mpsref.arguments.text import shown
@@ -212,7 +213,11 @@ def _type_named(name: str, given: object) -> str:
 def _number(name: str, given: Any) -> float:
     """Return a parameter as a float that is a finite number in float32, too."""
     legal = "a finite number of magnitude <= 3.4e38 (float32)"
-    if isinstance(given, (bool, np.bool_, str, bytes)) or np.ndim(given) or not hasattr(given, "__float__"):
+    if (
+        isinstance(given, (bool, np.bool_, str, bytes))
+        or getattr(given, "ndim", None)
+        or not hasattr(given, "__float__")
+    ):
         raise TypeError(f"{name} is {shown(given)} of type {given.__class__.__name__}; it must be {legal}")
     try:
         number = float(given) + 0.0  # -0.0 compares equal to 0.0 and prints alike
@@ -231,9 +236,13 @@ def _slopes(kind: str, data: Any) -> tuple[float, ...] | None:
         return None
     if data is None:
         raise ValueError("data is None; PReLU needs one slope for each channel: data=[...]")
-    values = [data] if np.ndim(data) == 0 else list(data)
-    if np.ndim(data) != 1 or not values:
-        raise ValueError(f"data has shape {np.shape(data)}; it must be one-dimensional and not empty, (C,)")
+    shape = arrays.as_array("data", data).shape
+    if len(shape) != 1 or not shape[0]:
+        raise ValueError(f"data has shape {shape}; it must be one-dimensional and not empty, (C,)")
+    try:
+        values = list(data)
+    except MemoryError:
+        raise ValueError(f"data has shape {shape}, and does not fit into memory; pass fewer slopes") from None
     return tuple(_number(f"data[{c}]", one) for c, one in enumerate(values))
 
 

@@ -382,6 +382,8 @@ class MPSCNNArithmeticGradient(_Scaled, WholeImageGradient):
     def __init__(
         self, is_secondary_source_filter: bool = False, *, backend: str | Backend | None = None, **properties: Any
     ) -> None:
+        if not hasattr(type(self), "operation"):
+            raise TypeError(f"{type(self).__name__} is a base class; use the gradient of an operation")
         fix(self, is_secondary_source_filter=is_secondary_source_filter)
         super().__init__(backend=backend, **properties)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, Shape, as_array, copied
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
@@ -179,13 +179,10 @@ class ArrayConvolutionDataSource(SecureCoding):
 
 def _numbers(name: str, value: ArrayLike) -> Array:
     """Return a float32 copy of an array of real numbers."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise TypeError(f"{name} cannot be read as an array of numbers: {error}") from error
+    array = as_array(name, value)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has dtype {array.dtype}; it must be an array of real numbers")
-    return np.array(array, np.float32, order="C")
+    return copied(name, array, np.float32)
 
 
 REQUIRED = ("load", "data_type", "descriptor", "weights", "bias_terms", "label", "purge")

@@ -186,6 +186,8 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         destination_image: ImageLike | None = None,
     ) -> MPSCNNConvolutionTransposeGradientState:
         """Return the state that an encode would return; ``source_states`` may contain the state of a convolution."""
+        if not isinstance(source_states, (list, tuple)):
+            raise TypeError(f"source_states is of type {type(source_states).__name__}; it must be a list of states")
         paired = one_state("source_states", list(source_states) or None, 1)
         if paired is not None:
             self._check_pair(paired)

@@ -748,6 +748,9 @@ class MPSCNNLossNode(MPSNNFilterNode):
 
     def check_labels(self, labels: MPSCNNLossLabels, shape: Shape) -> None:
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
+        if not isinstance(labels, MPSCNNLossLabels):
+            raise TypeError(f"labels is of type {type(labels).__name__}; it must be an MPSCNNLossLabels")
+        shape = as_shape("shape", shape)
         for name, image in zip(("labels", "weights"), labels.device_read(), strict=True):
             if image is not None and (image.shape[:3] != shape[:3] or image.shape[3] < shape[3]):
                 raise ShapeError(

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_ch
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, as_array, as_vector, copied
 from mpsref.arguments.parameters import integer, real
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
@@ -57,10 +57,7 @@ def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> A
     Raises ``TypeError`` unless it is an array of real numbers, ``ShapeError`` for another rank, and for another length
     than ``channels`` where that is given.
     """
-    try:
-        array = np.asarray(value)
-    except ValueError as error:  # a ragged list
-        raise TypeError(f"{name} cannot be read as an array of numbers: {error}") from error
+    array = as_array(name, value)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} has dtype {array.dtype}; it must be an array of real numbers, float32 for example")
     if array.ndim != 1 or not array.size or channels not in (None, array.size):
@@ -68,10 +65,7 @@ def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> A
         raise ShapeError(f"{name} has shape {array.shape}; it must be {legal}")
     keeps = isinstance(value, np.ndarray) and array.dtype.itemsize == 8 and array.dtype.kind == "f"
     dtype = np.float64 if keeps else np.float32
-    if array.dtype == dtype:
-        return read_only(array.copy())
-    with np.errstate(over="ignore"):
-        return read_only(array.astype(dtype))
+    return read_only(copied(name, array, dtype))
 
 
 class NormalizationPairState(MPSState, SynchronizedState):
@@ -611,6 +605,15 @@ class _BatchState(Protocol):
     def check_readable(self, name: str) -> None: ...
 
 
+def _checked_state(state: _BatchState) -> _BatchState:
+    if not (hasattr(state, "device_read") and hasattr(state, "check_readable")):
+        raise TypeError(
+            f"state is of type {type(state).__name__}; it must be the state of a batch normalization, an "
+            "MPSCNNBatchNormalizationState"
+        )
+    return state
+
+
 @secure_coding(
     version=1,
     arguments=("number_of_feature_channels", "gamma", "beta", "mean", "variance", "epsilon", "momentum", "optimizer"),
@@ -679,12 +682,12 @@ class BatchNormalizationDataSource(_DataSource):
 
         Raises ``OrderError`` for a state without statistics.
         """
-        self.mean_array, self.variance_array = self.moved(*state.device_read(command_buffer)[-2:])
+        self.mean_array, self.variance_array = self.moved(*_checked_state(state).device_read(command_buffer)[-2:])
         return MPSCNNNormalizationMeanAndVarianceState(self.mean_array, self.variance_array)
 
     def update_mean_and_variance_cpu(self, state: _BatchState) -> bool:
         """Move the running statistics towards those of a synchronized state; return ``True``."""
-        self.mean_array, self.variance_array = self.moved(state.mean, state.variance)
+        self.mean_array, self.variance_array = self.moved(_checked_state(state).mean, state.variance)
         return True
 
     def moved(self, mean: Array | None, variance: Array | None) -> tuple[Array, Array]:
@@ -700,6 +703,7 @@ class BatchNormalizationDataSource(_DataSource):
         for old, new in zip(running, (mean, variance), strict=True):
             if new is None:
                 raise OrderError("state has no statistics; encode MPSCNNBatchNormalizationStatistics before an update")
+            new = as_vector("mean" if old is running[0] else "variance", new, old.shape, old)
             both = np.multiply(kept, old, dtype=np.float64) + np.multiply(1 - kept, new, dtype=np.float64)
             moved.append(read_only(both.astype(np.result_type(old, new))))
         return moved[0], moved[1]
@@ -724,7 +728,7 @@ class BatchNormalizationDataSource(_DataSource):
     def update_gamma_and_beta_cpu(self, state: _BatchState) -> bool:
         """Make a step with a synchronized state; return whether there is an optimizer."""
         if self.optimizer is not None:
-            state.check_readable("gradient_for_gamma")
+            _checked_state(state).check_readable("gradient_for_gamma")
         return self.update_gamma_and_beta(state) is not None
 
     def copy(self) -> Self:

@@ -92,7 +92,7 @@ def test_what_a_data_source_leaves_out() -> None:
         ({"gamma": [1.0]}, ShapeError, r"gamma\(\) has shape \(1,\); it must be \(2,\)"),
         ({"beta": [1.0, 2.0, 3.0]}, ShapeError, r"beta\(\) has shape \(3,\)"),
         ({"gamma": ["a", "b"]}, TypeError, r"gamma\(\) has dtype"),
-        ({"gamma": [[1.0], [2.0, 3.0]]}, TypeError, r"gamma\(\) cannot be read"),
+        ({"gamma": [[1.0], [2.0, 3.0]]}, TypeError, r"gamma\(\) of type list cannot be read as a NumPy array"),
         ({"mean": [1.0, 2.0]}, ValueError, r"variance\(\) returned None; mean and variance must both be given"),
         ({"variance": [1.0, 2.0]}, ValueError, r"mean\(\) returned None"),
         ({"mean": [1.0, 2.0], "variance": [1.0, -0.5]}, ValueError, r"variance\(\)\[1\] is -0.5"),

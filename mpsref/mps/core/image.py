@@ -484,7 +484,7 @@ def _owned(name: str, value: object, copy: bool) -> Array:
     """Return the array of a new image: a copy, or with ``copy=False`` the array of the caller."""
     array = _checked(name, value)
     if copy:
-        return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+        return arrays.copied(name, array, array.dtype)
     if not isinstance(value, np.ndarray) or not array.dtype.isnative:
         raise ValueError(f"{name} can be used without a copy only if it is a NumPy array in native byte order")
     return array

@@ -373,7 +373,10 @@ class ImageKernel(MPSKernel):
 
         ``shapes`` are the shapes of the sources. A custom policy receives images of zeros.
         """
-        images = (np.broadcast_to(np.float32(0), shape) for shape in shapes)
+        if not shapes:
+            raise TypeError("infer_padding has no arguments; pass the shape (N, H, W, C) of each source")
+        legal = (arrays.as_shape(f"shapes[{k}]", shape) for k, shape in enumerate(shapes))
+        images = (np.broadcast_to(np.float32(0), shape) for shape in legal)
         sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
         return self._infer_padding(sources)[0]
 

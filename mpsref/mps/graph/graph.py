@@ -15,7 +15,7 @@ float32 by default, where MPS stores float16 [choice].
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from mpsref.mps.graph.compile import CompiledProgram, Program, Sources, match_so
 from mpsref.mps.graph.execute import Execution, RunResult
 from mpsref.mps.graph.nodes import Allocator, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, allocator, image_node
 from mpsref.registry import Backend
+
+Item = TypeVar("Item")
 
 FORMATS = ("float16", "float32", "float64")
 
@@ -196,11 +198,11 @@ class MPSNNGraph:
         -----
         ``readCountForSourceImageAtIndex:`` in ``MPSNNGraph.h`` [doc].
         """
-        return self.program.read_count(self.source_images[index])
+        return self.program.read_count(_item("source_images", self.source_images, index))
 
     def read_count_for_source_state_at_index(self, index: int) -> int:
         """Return the number of reads of an input state in a run; ``index`` is that in :attr:`source_states`."""
-        return self.program.read_count(self.source_states[index])
+        return self.program.read_count(_item("source_states", self.source_states, index))
 
     # --- shapes and runs ---------------------------------------------------------------------------------------------
 
@@ -382,6 +384,13 @@ class MPSNNGraph:
         return self.table()
 
     __str__ = table
+
+
+def _item(name: str, items: Sequence[Item], index: int) -> Item:
+    number = integer("index", index, low=0)
+    if number >= len(items):
+        raise ValueError(f"index is {number}; {name} has {len(items)} items")
+    return items[number]
 
 
 def _error(label: str, backend: str, expected: Sequence[Array], got: Sequence[Array]) -> StepError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import inspect
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -706,9 +707,10 @@ class MPSNNGradientFilterNode(MPSNNFilterNode):
 
 
 def _one(images: Iterable[MPSNNImageNode]) -> MPSNNImageNode:
-    found = list(images)
+    found = list(itertools.islice(images, 2))
     if len(found) != 1:
-        raise ValueError(f"source_gradients has {len(found)} images; it must have 1, since a filter has one result")
+        has = "more than one image" if found else "no image"
+        raise ValueError(f"source_gradients has {has}; it must have 1, since a filter has one result")
     return found[0]
 
 
