@@ -32,7 +32,7 @@ QUICK = [
     "tests/test_cpu_threads.py::test_many_threads_at_once",
     "tests/test_disk_cache.py",
 ]
-"""A cross-section of the layers that runs in about a minute on two cores."""
+"""A cross-section of the layers that runs in less than a minute on two cores."""
 
 
 def python(session: nox.Session, *arguments: str) -> None:

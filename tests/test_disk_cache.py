@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -123,8 +124,10 @@ def test_folders_are_private(tmp_path: Path) -> None:
 
 
 @needs_owners
-@pytest.mark.parametrize("place", ["cache/test", "cache", "."])
-@pytest.mark.parametrize("mode", [0o770, 0o720, 0o707, 0o777])
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [*itertools.product(["cache/test", "cache", "."], [0o770, 0o720, 0o707, 0o777]), ("cache/test", 0o1777)],
+)
 def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, place: str, mode: int) -> None:
     (tmp_path / "cache" / "test").mkdir(mode=0o700, parents=True)
     (tmp_path / place).chmod(mode)

@@ -442,6 +442,23 @@ def test_a_cache_that_cannot_be_written(tmp_path, folder):
     assert "compiled kernels are not kept" in done.stderr
 
 
+def test_a_forked_child_leaves_the_temporary_folder(tmp_path, folder):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    code = f"""
+    import os, sys, warnings
+    warnings.simplefilter("ignore")
+    from mpsref_metal.runtimes import clang
+    from mpsref_metal.runtimes.frontend import cache
+    clang.Device().kernel({COPY!r})
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+    print(len(list(cache.directory().glob("*.so"))))
+    """
+    assert python(code, MPSREF_CACHE_DIR=str(blocked)) == "2"
+
+
 @pytest.mark.parametrize(
     ("option", "reason"), [("size=64k", "No space left on device"), ("ro", "Read-only file system")]
 )
