@@ -23,11 +23,11 @@ SOURCE = "neuron", "batch_normalization"
 GROUP = 64
 """Threads of the threadgroup that adds up the chunks of a channel, as in the MSL source."""
 
-LEAST, PARTS = 64, 512
+LEAST, CHUNKS = 64, 512
 """Minimum number of pixels of a chunk, which one thread adds up, and maximum number of chunks."""
 
 BATCH = np.dtype(
-    [(name, "u4") for name in ("count", "channels", "pixels", "in_a_part", "parts", "before")] + [("epsilon", "f4")]
+    [(name, "u4") for name in ("count", "channels", "pixels", "in_a_chunk", "chunks", "before")] + [("epsilon", "f4")]
 )
 
 
@@ -75,27 +75,27 @@ def _reduce(
 ) -> None:
     """Reduce chunks of pixels, then reduce the chunks together with the state; fill ``out``."""
     channels = problem.channels
-    batch = _batch(problem, _parts(problem)[1] * channels, problem.count)
-    of_parts = [((int(batch["parts"][0]), channels), np.float32)] * 2
-    parts = launch.run(SOURCE, stages[0], [*buffers, batch], of_parts, known)
+    batch = _batch(problem, _chunks(problem)[1] * channels, problem.count)
+    of_chunks = [((int(batch["chunks"][0]), channels), np.float32)] * 2
+    chunks = launch.run(SOURCE, stages[0], [*buffers, batch], of_chunks, known)
     before = state or (np.zeros(channels, np.float32),) * 2
     results = [((channels,), np.float32)] * 2
-    joined = launch.run(SOURCE, stages[1], [*parts, *before, batch], results, known, count=channels * GROUP)
+    joined = launch.run(SOURCE, stages[1], [*chunks, *before, batch], results, known, count=channels * GROUP)
     for result, target in zip(joined, out, strict=True):
         store(result, target)
 
 
-def _parts(problem: BatchProblem) -> tuple[int, int]:
+def _chunks(problem: BatchProblem) -> tuple[int, int]:
     """Return the number of pixels of a chunk, and the number of chunks."""
-    in_a_part = max(LEAST, -(-problem.pixels // PARTS))
-    return in_a_part, -(-problem.pixels // in_a_part)
+    in_a_chunk = max(LEAST, -(-problem.pixels // CHUNKS))
+    return in_a_chunk, -(-problem.pixels // in_a_chunk)
 
 
 def _batch(problem: BatchProblem, count: int, before: int = 0) -> Array:
     """Return the struct ``Batch``."""
     with np.errstate(over="ignore"):
         epsilon = np.float32(problem.spec.epsilon)
-    values = (count, problem.channels, problem.pixels, *_parts(problem), before, epsilon)
+    values = (count, problem.channels, problem.pixels, *_chunks(problem), before, epsilon)
     return np.array([values], BATCH)
 
 

@@ -14,16 +14,16 @@ from mpsref_metal.movement import gather
 def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Array) -> None:
     """Fill ``out`` with all sources, which are passed in one buffer."""
     sources = launch.joined(xs, out.dtype)
-    parts = np.zeros(out.shape[3], [("start", "i8"), ("channels", "i4"), ("channel", "i4")])
-    parts["channel"] = -1
+    table = np.zeros(out.shape[3], [("start", "i8"), ("channels", "i4"), ("channel", "i4")])
+    table["channel"] = -1
     start = 0
     for offset, c, x in zip(problem.offsets, problem.channels, xs, strict=True):
-        own = parts[offset : offset + c]
+        own = table[offset : offset + c]
         own["start"], own["channels"], own["channel"] = start, c, np.arange(c)
         start += x.size
     joined = np.array([out.size, out.shape[3]], np.uint32)
     known = typedef("Storage", out), typedef("Gradient", out)
-    launch.into(("concatenation",), "concatenate", [sources, parts, joined], out, known)
+    launch.into(("concatenation",), "concatenate", [sources, table, joined], out, known)
 
 
 def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: Array | tuple[Array, ...]) -> None:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,7 +18,7 @@ from numpy.typing import DTypeLike
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArray
 from mpsref.errors import UnsupportedError
-from mpsref_metal.runtimes import ArrayDevice, Device
+from mpsref_metal.runtimes import ArrayDevice, Device, Function
 
 STORAGE = {"float32": "float", "float16": "half"}
 
@@ -33,11 +32,11 @@ class Launcher:
     def __init__(self, device: Callable[[], Device]) -> None:
         """Store ``device``, which returns the device of a call."""
         self.device = device
-        self._function: Callable[..., Any] = cache(self._compile)
+        self._function: Callable[..., Function] = cache(self._compile)
 
     def run(
         self,
-        parts: tuple[str, ...],
+        files: tuple[str, ...],
         function: str,
         buffers: Sequence[Array],
         results: Sequence[tuple[Shape, DTypeLike]],
@@ -48,7 +47,7 @@ class Launcher:
 
         Parameters
         ----------
-        parts : tuple of str
+        files : tuple of str
             The files of the source after the prelude.
         function : str
             The name of the function.
@@ -70,7 +69,7 @@ class Launcher:
         sizes = [math.prod(shape) for shape, _ in results]
         threads = _checked(sizes[0] if count is None else count, *sizes)
         device = self.device()
-        run = self._function(device, parts, function, known)
+        run = self._function(device, files, function, known)
         if isinstance(device, ArrayDevice):
             made = [device.result(shape, dtype) for shape, dtype in results]
             run(threads, *buffers, *made)
@@ -90,7 +89,7 @@ class Launcher:
 
     def into(
         self,
-        parts: tuple[str, ...],
+        files: tuple[str, ...],
         function: str,
         buffers: Sequence[Array],
         out: Array,
@@ -105,11 +104,11 @@ class Launcher:
         device = self.device()
         if isinstance(device, ArrayDevice) and device.is_result(out):
             threads = _checked(out.size if count is None else count, out.size)
-            self._function(device, parts, function, known)(threads, *buffers, device.cleared(out))
+            self._function(device, files, function, known)(threads, *buffers, device.cleared(out))
         else:
-            store(self.run(parts, function, buffers, [(out.shape, np.float32)], known, count)[0], out)
+            store(self.run(files, function, buffers, [(out.shape, np.float32)], known, count)[0], out)
 
-    def joined(self, arrays: Sequence[Array], dtype: np.dtype[Any]) -> Array:
+    def joined(self, arrays: Sequence[Array], dtype: np.dtype[np.generic]) -> Array:
         """Return the concatenated elements of all arrays, on the device if one of the arrays is on it."""
         if not any(isinstance(array, DeviceArray) for array in arrays):
             return np.concatenate([array.reshape(-1).astype(dtype, copy=False) for array in arrays])
@@ -123,7 +122,7 @@ class Launcher:
         return made
 
     def __call__(
-        self, parts: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
+        self, files: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
     ) -> None:
         """Run a gather over windows with one thread for each element of ``out``, and round the results into ``out``.
 
@@ -132,12 +131,12 @@ class Launcher:
         """
         known = typedef("Storage", images[-1]), typedef("Gradient", images[0])
         buffers = [*images, *tables, _problem(images[0], out)]
-        self.into(parts, function, buffers, out, known)
+        self.into(files, function, buffers, out, known)
 
     @staticmethod
-    def _compile(device: Device, parts: tuple[str, ...], function: str, known: tuple[str, ...]) -> Any:
+    def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
         folder = resources.files("mpsref_metal").joinpath("msl")
-        texts = [folder.joinpath(f"{part}.metal").read_text("utf-8") for part in ("prelude", *parts)]
+        texts = [folder.joinpath(f"{file}.metal").read_text("utf-8") for file in ("prelude", *files)]
         # The check of a source that begins with the library's header uses the precompiled header.
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])

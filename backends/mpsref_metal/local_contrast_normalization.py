@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.local_contrast_normalization import LocalContrastNormalization
+from mpsref.kernels.normalization_windows import WindowedProblem
 from mpsref_metal.normalization_windows import forward_of, gradient_of
 
 
-def parameters(problem: Any) -> Array:
+def parameters(problem: WindowedProblem) -> Array:
     """Return alpha, beta, delta, p0, pm, ps and N."""
-    spec: LocalContrastNormalization = problem.spec
+    spec = problem.spec
+    assert isinstance(spec, LocalContrastNormalization)
     return np.array([spec.alpha, spec.beta, spec.delta, spec.p0, spec.pm, spec.ps, spec.taps], np.float32)
 
 

@@ -33,9 +33,9 @@ def forward(
     buffers, known = _arrays(None, y, t, weights)
     counts = n * runs, channels, problem.label_channels, channels, size, run, runs
     buffers.append(_sizes(problem, counts, (ELEMENT, weights is not None, False)))
-    (parts,) = launch.run(("loss",), "sums", buffers, [((n, runs), np.float32)], known)
+    (chunks,) = launch.run(("loss",), "sums", buffers, [((n, runs), np.float32)], known)
     with np.errstate(over="ignore"):
-        out[...] = problem.loss_image(np.asarray(parts).sum(axis=1, dtype=np.float64) * problem.spec.weight, weights)
+        out[...] = problem.loss_image(np.asarray(chunks).sum(axis=1, dtype=np.float64) * problem.spec.weight, weights)
 
 
 def gradient(launch: Launcher, problem: LossGradient, *inputs: Array, out: Array) -> None:

@@ -12,7 +12,7 @@ from mpsref_metal.launch import Launcher, typedef
 
 PARTS = "neuron", "neuron_kernels"
 
-IN_A_PART = 1024
+CHUNK = 1024
 """Number of pixels of a chunk, which one thread adds up."""
 
 
@@ -43,16 +43,16 @@ def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out:
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``parameter_gradient``, sums of g*x over chunks, and add these in float64."""
     known = typedef("Storage", x), typedef("Gradient", g)
-    parts = -(-x.size // out.size // IN_A_PART)
-    buffers = [g, x, _sizes(problem, parts * out.size)]
-    (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((parts, out.size), np.float32)], known)
+    chunks = -(-x.size // out.size // CHUNK)
+    buffers = [g, x, _sizes(problem, chunks * out.size)]
+    (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((chunks, out.size), np.float32)], known)
     out[...] = np.asarray(sums).sum(0, np.float64)
 
 
 def _sizes(problem: NeuronForward | NeuronGradient, count: int) -> Array:
     """Return the struct ``Sizes``."""
     n, height, width, channels = problem.source_shape
-    return np.array([count, channels, n * height * width, IN_A_PART], np.uint32)
+    return np.array([count, channels, n * height * width, CHUNK], np.uint32)
 
 
 IMPLEMENTATIONS = {

@@ -18,9 +18,9 @@ def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
     """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
 
     def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
-        parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", x))
+        files, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", x))
         buffers = [x, *problem.reads(), _sizes(problem, out), parameters(problem)]
-        launch.into(parts, "forward", buffers, out, known)
+        launch.into(files, "forward", buffers, out, known)
 
     return forward
 
@@ -29,11 +29,11 @@ def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..
     """Return the implementation of ``gradient``: ``planes`` values for each output, then their sums."""
 
     def gradient(launch: Launcher, problem: WindowedGradient, g: Array, x: Array, out: Array) -> None:
-        parts, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", g))
+        files, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", g))
         buffers = [g, x, *problem.reads(), _sizes(problem, g), parameters(problem)]
-        shares = launch.run(parts, "shares", buffers, [(g.shape, np.float32)] * planes, known)
-        buffers = [x, *shares, *problem.readers(), _sizes(problem, out), parameters(problem)]
-        launch.into(parts, "gradient", buffers, out, known)
+        terms = launch.run(files, "shares", buffers, [(g.shape, np.float32)] * planes, known)
+        buffers = [x, *terms, *problem.readers(), _sizes(problem, out), parameters(problem)]
+        launch.into(files, "gradient", buffers, out, known)
 
     return gradient
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.kernels.normalization_windows import WindowedProblem
 from mpsref.kernels.spatial_normalization import SpatialNormalization
 from mpsref_metal.normalization_windows import forward_of, gradient_of
 
 
-def parameters(problem: Any) -> Array:
+def parameters(problem: WindowedProblem) -> Array:
     """Return beta, delta, alpha / N and 2 alpha beta / N."""
-    spec: SpatialNormalization = problem.spec
+    spec = problem.spec
+    assert isinstance(spec, SpatialNormalization)
     scale = spec.alpha / spec.taps
     return np.array([spec.beta, spec.delta, scale, 2 * scale * spec.beta], np.float32)
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Call: TypeAlias = Callable[[], object]
 
-Outs: TypeAlias = tuple[Array, ...] | None
+Arrays: TypeAlias = tuple[Array, ...]
+
+Outs: TypeAlias = Arrays | None
 """Memory for the results, or ``None`` for new memory at each call."""
 
 TorchEquivalent: TypeAlias = Callable[..., Call | None]
@@ -53,7 +55,7 @@ def nchw(torch: ModuleType, array: Array) -> Tensor:
     return tensor.permute(0, 3, 1, 2)
 
 
-def arrays(result: object) -> tuple[Array, ...]:
+def arrays(result: object) -> Arrays:
     """Return the result of a call, a tensor or a tuple of them, as arrays whose channels, if any, come last."""
     tensors = cast("Sequence[Tensor]", result if isinstance(result, (tuple, list)) else (result,))
     return tuple((tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).numpy() for tensor in tensors)

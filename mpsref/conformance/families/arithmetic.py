@@ -21,7 +21,7 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, nonfinite
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Arithmetic, Compare
 from mpsref.kernels.arithmetic import (
     NAMES,
@@ -449,7 +449,7 @@ def gradient(operation: Name) -> Adapter:
 
 
 def torch_arithmetic(
-    torch: ModuleType, problem: ArithmeticForward | ArithmeticGradient, inputs: tuple[Array, ...], outs: Outs
+    torch: ModuleType, problem: ArithmeticForward | ArithmeticGradient, inputs: Arrays, outs: Outs
 ) -> Call | None:
     """Return a sum, product or quotient with scales but without clamp and offsets, or both gradients."""
     spec = problem.spec

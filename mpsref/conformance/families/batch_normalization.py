@@ -30,7 +30,7 @@ from mpsref.conformance.mutants import (
 )
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.torch_equivalents import Call, JointEquivalent, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, JointEquivalent, Outs, nchw
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import (
     BatchNormalization,
@@ -552,7 +552,7 @@ def _golden_matrix(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: ModuleType, problem: BatchProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: BatchProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return the four operations; ``None`` with a neuron, and into given memory.
 
     PyTorch has the statistics, the forward pass with given statistics, and the two sums of the gradient. Its gradient

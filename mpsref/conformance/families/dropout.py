@@ -17,7 +17,7 @@ from mpsref.conformance.mutants import MutantTable, computed, of_problem, of_res
 from mpsref.conformance.properties import one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Dropout, dropout
 from mpsref.kernels.dropout import DropoutProblem, MaskedProblem, MaskProblem
 from mpsref.registry import Backend, Implementation, Problem
@@ -181,7 +181,7 @@ _IMAGE_MUTANTS: MutantTable = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: ModuleType, problem: MaskedProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: MaskedProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return the product with mask and scale, which is the gradient of PyTorch; it has no other masks than its own."""
     if problem.method == "mask":
         return None

@@ -20,7 +20,7 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_proble
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import agree, compute, expected
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels.loss import (
     LOSS_TYPES,
     REDUCTIONS,
@@ -376,7 +376,7 @@ def _golden_node(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: ModuleType, problem: LossProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: LossProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return a loss or its gradient by predictions, with the weight 1 and without weights and source gradient."""
     spec = problem.spec
     unweighted = spec.weight == 1 and not problem.weighted and problem.label_channels == problem.source_shape[3]

@@ -21,7 +21,7 @@ from mpsref.conformance.mutants import MutantTable, correct, of_problem, of_resu
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute
 from mpsref.conformance.strategies import often, seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.concatenation import ConcatenationForward, ConcatenationGradient, ConcatenationProblem
 from mpsref.kernels.pad import EDGES, Edge, PadForward, PadGradient, PadProblem
@@ -360,9 +360,7 @@ def golden_concatenation(entry: Entry, backend: Backend) -> Iterator[Comparison]
 # --- PyTorch equivalents ----------------------------------------------------------------------------------------------
 
 
-def torch_concatenation(
-    torch: ModuleType, problem: ConcatenationProblem, inputs: tuple[Array, ...], outs: Outs
-) -> Call | None:
+def torch_concatenation(torch: ModuleType, problem: ConcatenationProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return ``cat`` where no source is padded; of the gradient, copies in place of PyTorch's views."""
     if any(problem.spec.aligned(c) != c for c in problem.channels):
         return None

@@ -31,7 +31,7 @@ from mpsref.conformance.mutants import (
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, slope, value
 from mpsref.kernels.reference import ErrorBound
 from mpsref.registry import Backend, Implementation, Problem
@@ -334,7 +334,7 @@ Aten: TypeAlias = "tuple[Callable[..., Tensor], *tuple[object, ...]]"
 
 
 def torch_equivalent(
-    torch: ModuleType, problem: NeuronForward | NeuronGradient, inputs: tuple[Array, ...], outs: Outs
+    torch: ModuleType, problem: NeuronForward | NeuronGradient, inputs: Arrays, outs: Outs
 ) -> Call | None:
     """Return a neuron or its gradient; the other inputs of the gradients of PyTorch are computed in advance."""
     spec = problem.spec

@@ -20,7 +20,7 @@ from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, co
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
-from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizers import (
     REGULARIZATIONS,
@@ -289,7 +289,7 @@ MUTANTS = {
 def _torch_step(step: Callable[..., object]) -> TorchEquivalent:
     """Return the equivalent of ``step(problem, gradient, value, *moments)``, the formulas of ``torch.optim``."""
 
-    def equivalent(torch: ModuleType, problem: OptimizerStep, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    def equivalent(torch: ModuleType, problem: OptimizerStep, inputs: Arrays, outs: Outs) -> Call | None:
         spec = problem.spec
         if spec.apply_gradient_clipping or spec.gradient_rescale != 1 or spec.regularization_type == "l1":
             return None

@@ -26,7 +26,7 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_input,
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, pairs, seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
@@ -529,7 +529,7 @@ def pooling_node(name: str) -> Adapter:
 
 
 def average_pooling(
-    torch: ModuleType, problem: AverageForward | AverageGradient, inputs: tuple[Array, ...], outs: Outs
+    torch: ModuleType, problem: AverageForward | AverageGradient, inputs: Arrays, outs: Outs
 ) -> Call | None:
     """Return average pooling; ``None`` for windows that PyTorch cannot place."""
     arguments = avg_pool2d(problem)
@@ -575,7 +575,7 @@ def avg_pool2d(problem: AverageForward | AverageGradient) -> tuple[object, ...] 
     return None
 
 
-def max_pooling(torch: ModuleType, problem: PoolingProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def max_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return max pooling, whose gradient gets the positions of the maxima for free; ``None`` for other windows."""
     arguments = max_pool2d(problem)
     if arguments is None:
@@ -612,7 +612,7 @@ def max_pool2d(problem: PoolingProblem) -> tuple[object, ...] | None:
     return None
 
 
-def l2norm_pooling(torch: ModuleType, problem: PoolingProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def l2norm_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return ``lp_pool2d`` or its gradient through autograd; ``None`` for padded windows, and into given memory."""
     spec = problem.spec
     outputs = _windows_of(problem)

@@ -18,7 +18,7 @@ from mpsref.conformance.mutants import of_problem, of_result, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import agree, compute
 from mpsref.conformance.strategies import pairs
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import Reduce
 from mpsref.kernels.reduce import (
     AXES,
@@ -225,7 +225,7 @@ def _golden_spatial_mean(entry: Entry, backend: Backend) -> Iterator[Comparison]
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: ModuleType, problem: ReduceProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: ReduceProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return a reduction of the whole image; none of an index, which PyTorch returns as an integer."""
     spec = problem.spec
     if spec.clip or spec.weight != 1 or spec.operation.startswith("argument") or outs:

@@ -18,7 +18,7 @@ from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.mutants import MutantTable, computed
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected, terms
-from mpsref.conformance.torch_equivalents import Call, Outs
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.registry import Backend, Implementation, Problem, Spec
 
@@ -207,7 +207,7 @@ GOLDEN: dict[str, Adapter] = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(torch: ModuleType, problem: Problem, inputs: tuple[Array, ...], outs: Outs) -> Call:
+def torch_equivalent(torch: ModuleType, problem: Problem, inputs: Arrays, outs: Outs) -> Call:
     """Return the call of either kernel, or of its gradient, over the last axis: the fastest case of PyTorch."""
     aten = torch.ops.aten
     tensors = [torch.from_numpy(array) for array in inputs]

@@ -20,7 +20,7 @@ from mpsref.conformance.mutants import MutantTable, of_result, of_spec
 from mpsref.conformance.properties import adjoint, one_image_at_a_time, repeatable
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.geometry import EDGE_MODES
 from mpsref.kernels import CropAndResizeBilinear, ResizeBilinear, UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.crop_and_resize import Box, CropAndResizeForward
@@ -335,9 +335,7 @@ def golden_resize(entry: Entry, backend: Backend) -> Iterator[Comparison]:
 # --- PyTorch equivalents ----------------------------------------------------------------------------------------------
 
 
-def torch_upsampling(
-    torch: ModuleType, problem: UpsamplingProblem, inputs: tuple[Array, ...], outs: Outs
-) -> Call | None:
+def torch_upsampling(torch: ModuleType, problem: UpsamplingProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return nearest or aligned bilinear interpolation; PyTorch has no other positions."""
     spec = problem.spec
     aten, out = torch.ops.aten, nchw(torch, outs[0]) if outs else None

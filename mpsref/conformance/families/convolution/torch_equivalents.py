@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.kernels.convolution import SlidingProblem, WeightedForward, WeightedProblem
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData, TransposeGradientWeights
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TransposeProblem: TypeAlias = TransposeForward | TransposeGradientData | TransposeGradientWeights
 
 
-def convolution(torch: ModuleType, problem: SlidingProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def convolution(torch: ModuleType, problem: SlidingProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return convolution; ``None`` with other borders than equal zeros, with a neuron, and into given memory."""
     spec = problem.spec
     pads = [window.center - window.offset for window in spec.windows]
@@ -89,7 +89,7 @@ def _turned(torch: ModuleType, gradients: tuple[Tensor, Tensor]) -> tuple[Tensor
     return torch.flip(weight, (2, 3)).transpose(0, 1), bias
 
 
-def transpose(torch: ModuleType, problem: TransposeProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def transpose(torch: ModuleType, problem: TransposeProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return transposed convolution; ``None`` for what PyTorch's padding cannot express, and where convolution is."""
     spec = problem.spec
     strides = [window.stride for window in spec.convolution.windows]
@@ -117,7 +117,7 @@ def _transposed(torch: ModuleType, weights: Array) -> Tensor:
     return nchw(torch, np.ascontiguousarray(weights[:, ::-1, ::-1].transpose(3, 1, 2, 0)))
 
 
-def fully_connected(torch: ModuleType, problem: WeightedProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+def fully_connected(torch: ModuleType, problem: WeightedProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return the products of matrices; ``None`` with a neuron, and into given memory."""
     if outs or problem.spec.neuron:
         return None

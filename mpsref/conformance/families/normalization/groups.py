@@ -26,7 +26,7 @@ from mpsref.conformance.mutants import (
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import (
     ALL_VALUES,
@@ -314,9 +314,7 @@ MUTANTS = {
 # --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def torch_equivalent(
-    torch: ModuleType, problem: NormalizationProblem, inputs: tuple[Array, ...], outs: Outs
-) -> Call | None:
+def torch_equivalent(torch: ModuleType, problem: NormalizationProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return ``group_norm`` or ``instance_norm``; their gradients sum those of gamma and beta over the batch."""
     spec, functional = problem.spec, torch.nn.functional
     scaled, shifted = problem.scaled, getattr(problem, "shifted", False)

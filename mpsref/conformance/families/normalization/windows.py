@@ -26,7 +26,7 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_proble
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import pairs, seldom
-from mpsref.conformance.torch_equivalents import Call, Outs, TorchEquivalent, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw
 from mpsref.geometry import Window
 from mpsref.kernels import CrossChannelNormalization, LocalContrastNormalization, SpatialNormalization
 from mpsref.kernels import cross_channel_normalization as cross_channel
@@ -487,7 +487,7 @@ GOLDEN: dict[str, Adapter] = {
 def _torch_windowed(formula: Callable[..., Tensor]) -> TorchEquivalent:
     """Return ``formula(spec, x, mean over the window)``; ``None`` unless there is one output for each pixel."""
 
-    def equivalent(torch: ModuleType, problem: WindowedProblem, inputs: tuple[Array, ...], outs: Outs) -> Call | None:
+    def equivalent(torch: ModuleType, problem: WindowedProblem, inputs: Arrays, outs: Outs) -> Call | None:
         spec, functional = problem.spec, torch.nn.functional
         if problem.output_size != problem.source_shape[1:3] or any(window.offset for window in spec.windows):
             return None
@@ -514,9 +514,7 @@ def _torch_local_contrast(spec: LocalContrastNormalization, x: Tensor, mean: Cal
     return spec.pm + spec.ps * (x - spec.p0 * m) * base**-spec.beta
 
 
-def _torch_cross_channel(
-    torch: ModuleType, problem: CrossChannelProblem, inputs: tuple[Array, ...], outs: Outs
-) -> Call | None:
+def _torch_cross_channel(torch: ModuleType, problem: CrossChannelProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return ``local_response_norm``, which has the same parameters."""
     spec = problem.spec
     parameters = spec.kernel_size, spec.alpha, spec.beta, spec.delta
