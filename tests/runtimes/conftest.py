@@ -70,8 +70,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     if toolchain.missing() is not None or ptx.libdevice() is None:
         pytest.skip("no clang or no libdevice.10.bc: pip install ziglang nvidia-nvvm")
 
-    def compile_source(compiler: Any, library: Any, source: str, capability: Any) -> Any:
-        compiled = ptx.compile_source(compiler, library, source, capability)
+    def compile_source(compiler: Any, library: Any, source: str, capability: Any, options: Any) -> Any:
+        compiled = ptx.compile_source(compiler, library, source, capability, options)
         names = {about["entry"]: name for name, about in compiled.kernels.items()}
         fake_cuda_core.sources[compiled.text] = source, names
         return compiled

@@ -452,4 +452,4 @@ def test_threads_per_threadgroup_have_a_limit(device, threads):
     with pytest.raises(
         LaunchError, match=rf"max_total_threads_per_threadgroup\({threads}\); legal values are the multiples of 32"
     ):
-        device.kernel(kernel("out[i] = 1;", threads=threads)).function("f")
+        device.kernel(kernel("out[i] = 1;", threads=threads)).function("f")(32, device.buffer(4096))

@@ -662,3 +662,15 @@ def test_other_backends_read_arrays_of_the_host(backend, x):
 def test_empty_batches_on_the_device(backend):
     y = mpsref.SoftMax().forward(cuda.open_device().result((0, 4, 4, 2), np.float32), backend=backend)
     assert (type(y), y.shape) == (cuda.Array, (0, 4, 4, 2))
+
+
+def test_options_of_a_kernel_are_those_of_the_clang_runtime(device, tmp_path):
+    (tmp_path / "two.h").write_text("#define TWO bfloat(2.0f)\n")
+    source = COPY.replace("#include <metal_stdlib>", "#include <metal_stdlib>\n#include <two.h>", 1)
+    kernel = device.kernel(source, version="3.1", include=[tmp_path], fast_math=False)
+    with pytest.raises(CompileError, match=r"two\.h' file not found"):
+        device.kernel(source)
+    with pytest.raises(CompileError, match="version='9'"):
+        device.kernel(source, version="9")
+    with pytest.raises(LaunchError, match="kernel `copy`: the cuda runtime has no exact grids"):
+        kernel.function("copy").dispatch(8, np.ones(8, np.float32), device.buffer(32))

@@ -315,3 +315,16 @@ def test_a_promised_gpu_must_be_there(
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception), match="no GPU here") as caught:
         conftest.demand_apple_gpu("no GPU here")
     assert caught.type is outcome
+
+
+def test_options_and_exact_grids_of_the_clang_runtime_are_refused(fake: ModuleType) -> None:
+    device = metalcompute.Device()
+    kernel = device.kernel(HALVE, version="2.3", include=(), fast_math=True)
+    with pytest.raises(LaunchError, match="halve: metalcompute has no exact grids"):
+        kernel.function("halve").dispatch(64, X)
+    with pytest.raises(CompileError, match=r"version='3\.0'.*metalcompute compiles MSL 2\.3"):
+        device.kernel(HALVE, version="3.0")
+    with pytest.raises(CompileError, match="metalcompute compiles"):
+        device.kernel(HALVE, include=["/"])
+    with pytest.raises(CompileError, match="metalcompute compiles"):
+        device.kernel(HALVE, fast_math=False)

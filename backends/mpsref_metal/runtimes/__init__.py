@@ -16,6 +16,8 @@ Example::
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from numpy.typing import DTypeLike
@@ -43,6 +45,11 @@ class Function(Protocol):
     def __call__(self, count: int, /, *arguments: Any) -> Handle:
         """Run ``count`` threads, rounded up to whole threadgroups, with ``arguments`` as buffers 0, 1, ..."""
 
+    def dispatch(
+        self, threads: int | Sequence[int], /, *arguments: Any, threadgroup: int | Sequence[int] | None = None
+    ) -> Handle:
+        """Run exactly these threads, or raise :class:`LaunchError` if the runtime has no exact grids."""
+
 
 class Kernel(Protocol):
     """A compiled source."""
@@ -54,8 +61,16 @@ class Kernel(Protocol):
 class Device(Protocol):
     """A device that compiles sources, allocates buffers and runs functions."""
 
-    def kernel(self, source: str, /) -> Kernel:
-        """Compile MSL; raise :class:`CompileError` if the source is illegal."""
+    def kernel(
+        self,
+        source: str,
+        /,
+        *,
+        version: str = "2.3",
+        include: Sequence[str | os.PathLike[str]] = (),
+        fast_math: bool = True,
+    ) -> Kernel:
+        """Compile MSL; raise :class:`CompileError` if the source is illegal, or the runtime lacks an option."""
 
     def buffer(self, length_or_data: Any, /) -> Buffer:
         """Allocate zeroed memory of a length in bytes, or memory with a copy of the bytes of an object."""

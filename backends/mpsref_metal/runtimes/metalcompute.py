@@ -36,9 +36,11 @@ Importing this module does not import the package; `unavailable()` returns wheth
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 import threading
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from operator import index
 from reprlib import repr as shorten
@@ -90,10 +92,25 @@ class Device:
         """Return the name of the GPU, such as `metalcompute.Device(Apple M1)`."""
         return str(self._native)
 
-    def kernel(self, source: str) -> Kernel:
-        """Compile MSL text; raise CompileError with the messages of the compiler."""
+    def kernel(
+        self,
+        source: str,
+        *,
+        version: str = "2.3",
+        include: Sequence[str | os.PathLike[str]] = (),
+        fast_math: bool = True,
+    ) -> Kernel:
+        """Compile MSL text; raise CompileError with the messages of the compiler.
+
+        The parameters are those of the clang runtime; the package has only their defaults.
+        """
         if not isinstance(source, str):
             raise TypeError(f"source is MSL text, a str; got {type(source).__name__}")
+        if (version, tuple(include), fast_math) != ("2.3", (), True):
+            raise CompileError(
+                f"version={version!r}, include={shorten(include)}, fast_math={fast_math}: metalcompute compiles "
+                "MSL 2.3 with fast math and without included files; use the clang runtime"
+            )
         try:
             return Kernel(self, _compile(self._native, source))
         except self._package.error as problem:
@@ -163,6 +180,10 @@ class Function:
                 # The messages of the package are off by one: a pipeline that cannot be built, for example
                 # because of too much threadgroup memory, is reported as "Cannot create command encoder".
                 raise LaunchError(f"{self._device} did not accept a launch of {self._name}: {problem}") from problem
+
+    def dispatch(self, threads: Any, *buffers: Any, threadgroup: Any = None) -> None:
+        """Raise LaunchError: the package rounds grids up to whole threadgroups."""
+        raise LaunchError(f"{self._name}: metalcompute has no exact grids; pass a count, or use the clang runtime")
 
     def _argument(self, position: int, value: Any) -> Any:
         """Return the argument of the package for `[[buffer(position)]]`."""

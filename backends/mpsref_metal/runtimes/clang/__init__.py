@@ -2,8 +2,8 @@
 
 See :class:`Device` for an example. A launch has these properties:
 
-- The grid is rounded up to whole threadgroups and the surplus threads run. The size of a threadgroup is the kernel's
-  ``[[max_total_threads_per_threadgroup(N)]]``, else 1024.
+- The grid of a call is rounded up to whole threadgroups and the surplus threads run. The size of a threadgroup is the
+  kernel's ``[[max_total_threads_per_threadgroup(N)]]``, else 1024. :meth:`Function.dispatch` runs an exact grid.
 - Threadgroups, and threads between two barriers, run in a shuffled order, and again in the reverse order with the same
   buffer contents. Results that are not bitwise equal are an error (``Device(check_order=False)`` runs once).
 - An access outside a buffer is an error with the buffer and the offset. In the padding at the end of a buffer (usually
@@ -11,7 +11,7 @@ See :class:`Device` for an example. A launch has these properties:
 - An index outside an array of known size is an error with its line. Threadgroup memory is initialized with NaN.
 - Barriers and simdgroup functions (32 threads) synchronize threads. A barrier that some threads of a threadgroup do not
   reach is an error.
-- Sources are checked for rules of Apple's compiler: address spaces, no ``double``, no atomic floats, no lambdas.
+- Sources are checked for rules of Apple's compiler: address spaces, no ``double``, and what the version of MSL lacks.
 
 Not detected: writes that cancel out, races between launches, endless loops (the launch does not return). Not supported:
 textures, matrices, kernel templates, threadgroup memory as a parameter, function constants.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import platform
 import zlib
+from collections.abc import Sequence
 from ctypes import POINTER, byref, cast
 from reprlib import repr as shorten
 from typing import Any
@@ -11,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import LaunchError
-from ..frontend.signature import Signature, bytes_of, device_index, find_kernel, whole
+from ..frontend.options import Options
+from ..frontend.signature import Extent, Signature, bytes_of, device_index, find_kernel, whole
 from ..frontend.toolchain import find
 from .flags import unavailable
 from .launcher import BufferRecord, FaultReport, LaunchRecord, Library, NativeLauncher, compile_source, launcher
@@ -69,9 +73,7 @@ class Function:
         known = library.numbers(f"mpsref_about_{number}", 1 + 2 * buffers)
         self._device, self._library, self._name = device, library, name
         self._signature = signature = Signature.of(about, known)
-        signature.check_threads()
-        self._threads = signature.threads
-        self._record = LaunchRecord(size=self._threads, buffer_count=signature.buffers)
+        self._record = LaunchRecord(buffer_count=signature.buffers)
         if about["synchronizes"]:
             self._record.run_thread = library.address(f"mpsref_thread_{number}")
         else:
@@ -88,8 +90,38 @@ class Function:
 
         Raises :class:`LaunchError` for illegal arguments and for undefined behaviour of the kernel.
         """
-        groups = self._signature.groups(count, self._threads)
+        signature = self._signature
+        signature.check_threads()
+        size = signature.threads
+        groups = signature.groups(count, size)
+        return self._launch((groups * size, 1, 1), (size, 1, 1), f"count={count}", count, arguments)
+
+    def dispatch(
+        self, threads: int | Sequence[int], /, *arguments: Any, threadgroup: int | Sequence[int] | None = None
+    ) -> Handle:
+        """Run exactly ``threads`` threads, as Metal's ``dispatchThreads``, with ``arguments`` as buffers 0, 1, ...
+
+        Parameters
+        ----------
+        threads : int or sequence of int
+            The threads of the grid along one to three axes. Threadgroups at its end have fewer threads.
+        *arguments : object
+            The buffers, as for a call.
+        threadgroup : int or sequence of int, optional
+            The threads of a threadgroup, at most the kernel's ``[[max_total_threads_per_threadgroup(N)]]``, else 1024.
+            The default is as many along the first axis.
+
+        Raises
+        ------
+        LaunchError
+            For illegal arguments and for undefined behaviour of the kernel.
+        """
+        grid, width = self._signature.grid(threads, threadgroup)
+        return self._launch(grid, width, f"threads={threads}", math.prod(grid), arguments)
+
+    def _launch(self, grid: Extent, width: Extent, wanted: str, count: int, arguments: tuple[Any, ...]) -> Handle:
         self._signature.check_arguments(len(arguments))
+        groups = tuple(-(-threads // size) for threads, size in zip(grid, width, strict=True))
         buffers = [self._bind(index, argument) for index, argument in enumerate(arguments)]
         records = (BufferRecord * max(len(buffers), 1))()
         for index, (record, buffer) in enumerate(zip(records, buffers, strict=False)):
@@ -97,7 +129,8 @@ class Function:
             record.writable = self._signature.is_written(index)
         launch = LaunchRecord.from_buffer_copy(self._record)
         launch.buffers = cast(records, POINTER(BufferRecord))
-        launch.groups, launch.seed = groups, self._seed + count
+        launch.grid[:], launch.width[:], launch.groups[:] = grid, width, groups
+        launch.seed = self._seed + count
         launch.check_order = self._device.check_order
         report = FaultReport()
         if self._is_exclusive:
@@ -106,7 +139,9 @@ class Function:
         else:
             self._device.runtime.run(byref(launch), byref(report))
         if report.kind:
-            raise LaunchError(explain(report, self._name, self._threads, count, self._signature.parameters, buffers))
+            number, size = math.prod(groups), math.prod(width)
+            shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"
+            raise LaunchError(explain(report, self._name, size, shape, self._signature.parameters, buffers))
         return Handle(buffers)
 
     def _bind(self, index: int, argument: Any) -> Buffer:
@@ -185,15 +220,37 @@ class Device:
         self.name = f"{toolchain.name} on {platform.machine()}"
         self.runtime = launcher(toolchain)
         self._toolchain = toolchain
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[tuple[str, Options], Kernel] = {}
 
-    def kernel(self, source: str, /) -> Kernel:
-        """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal."""
+    def kernel(
+        self,
+        source: str,
+        /,
+        *,
+        version: str = "2.3",
+        include: Sequence[str | os.PathLike[str]] = (),
+        fast_math: bool = True,
+    ) -> Kernel:
+        """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal.
+
+        Parameters
+        ----------
+        source : str
+            The MSL text.
+        version : {"2.3", "2.4", "3.0", "3.1", "3.2"}, optional
+            The version of MSL.
+        include : sequence of path, optional
+            Folders of files that the source includes; other files are refused.
+        fast_math : bool, optional
+            Whether NaNs, infinities, signed zeros and the order of operations may be ignored.
+        """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        kernel = self._kernels.get(source)
+        options = Options.of(version, include, fast_math)
+        kernel = self._kernels.get((source, options))
         if kernel is None:
-            kernel = self._kernels[source] = Kernel(self, compile_source(self._toolchain, source))
+            kernel = Kernel(self, compile_source(self._toolchain, source, options))
+            self._kernels[source, options] = kernel
         return kernel
 
     def buffer(self, length_or_data: Any, /) -> Buffer:

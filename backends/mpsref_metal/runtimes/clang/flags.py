@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ..frontend import toolchain
+from ..frontend.options import Options
 from ..frontend.toolchain import SHIM, Toolchain
 
 MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
@@ -16,10 +17,10 @@ MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 LIBRARIES = ("-nostdlib",) if sys.platform == "linux" else ("-lm",)
 # The components of -ffast-math; the option itself links start-up code in some versions of clang that flushes subnormal
 # numbers to zero in the whole process.
+FAST_MATH = ("-fno-signed-zeros", "-fassociative-math", "-freciprocal-math", "-ffinite-math-only", "-fapprox-func")
 RUNNING_FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-Wno-everything", "-Werror=global-constructors"),
-    *("-fno-math-errno", "-fno-signed-zeros", "-fno-trapping-math", "-fassociative-math", "-freciprocal-math"),
-    *("-ffinite-math-only", "-fapprox-func", "-ffp-contract=fast", "-mrecip=none"),
+    *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-mrecip=none"),
     *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc", "-nostdinc++", "-nostdlib++"),
     *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-cl-single-precision-constant"),
     *("-Xclang", "-fsanitize=array-bounds"),
@@ -31,7 +32,13 @@ LAUNCHER_FLAGS = ("-x", "c", "-std=c11", "-O2", "-fPIC", "-shared", "-w", "-I", 
 
 def fingerprint(compiler: Toolchain) -> str:
     """Return a hash of the compiler, the flags, this runtime and the CPU."""
-    return compiler.fingerprint(KERNEL_FLAGS, HEADER_FLAGS, LAUNCHER_FLAGS, processor(), runtime=Path(__file__).parent)
+    flags = KERNEL_FLAGS, HEADER_FLAGS, FAST_MATH, LAUNCHER_FLAGS, processor()
+    return compiler.fingerprint(*flags, runtime=Path(__file__).parent)
+
+
+def of_options(options: Options) -> tuple[str, ...]:
+    """Return the flags of a compilation that depend on its options."""
+    return *options.definitions, *(FAST_MATH if options.fast_math else ())
 
 
 def unavailable() -> str | None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ..frontend import cache
+from ..frontend.options import Options
 from ..frontend.program import translated
 from ..frontend.source import KernelSource, about, call
 from ..frontend.toolchain import Toolchain
-from .flags import HEADER_FLAGS, KERNEL_FLAGS, LAUNCHER_FLAGS, fingerprint
+from .flags import HEADER_FLAGS, KERNEL_FLAGS, LAUNCHER_FLAGS, fingerprint, of_options
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
@@ -39,9 +40,10 @@ class LaunchRecord(ctypes.Structure):
         ("local", ctypes.c_void_p),
         ("local_bytes", ctypes.c_uint64),
         ("seed", ctypes.c_uint64),
+        ("grid", ctypes.c_uint64 * 3),
+        ("width", ctypes.c_uint32 * 3),
+        ("groups", ctypes.c_uint32 * 3),
         ("buffer_count", ctypes.c_uint32),
-        ("size", ctypes.c_uint32),
-        ("groups", ctypes.c_uint32),
         ("check_order", ctypes.c_uint32),
     )
 
@@ -168,19 +170,20 @@ class Library:
 _libraries: dict[str, Library] = {}
 
 
-def compile_source(toolchain: Toolchain, source: str) -> Library:
+def compile_source(toolchain: Toolchain, source: str, options: Options) -> Library:
     """Return the library of an MSL source: from memory, from the disk cache, or from the compiler."""
+    flags = of_options(options)
 
     def build(output: Path) -> list[dict[str, Any]]:
-        cpp, found = translated(toolchain, source, entry)
+        cpp, found = translated(toolchain, source, options, entry)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
-        headers = toolchain.parsed_headers((*toolchain.driver, *HEADER_FLAGS), fingerprint(toolchain))
-        command = (*toolchain.driver, *KERNEL_FLAGS, "-include-pch", str(headers))
+        headers = toolchain.parsed_headers((*toolchain.driver, *HEADER_FLAGS, *flags), fingerprint(toolchain))
+        command = (*toolchain.driver, *KERNEL_FLAGS, *flags, "-include-pch", str(headers))
         toolchain.make([*command, str(file), "-o", str(output)])
         return [kernel.describe() for kernel in found]
 
-    key = cache.key(source, fingerprint(toolchain))
+    key = cache.key(fingerprint(toolchain), *flags, *options.texts(source))
     with _loading:
         if key not in _libraries:
             runtime = launcher(toolchain)

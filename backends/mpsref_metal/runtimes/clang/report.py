@@ -17,13 +17,11 @@ def explain(
     report: FaultReport,
     kernel: str,
     size: int,
-    count: int,
+    grid: str,
     parameters: Mapping[int, str],
     buffers: Sequence[NDArray[np.uint8]],
 ) -> str:
-    """Return the message for a report that is not empty."""
-    groups = -(-count // size)
-    grid = f"count={count} runs {groups * size} threads, {groups} threadgroups of {size}"
+    """Return the message for a report that is not empty; ``size`` is that of a full threadgroup."""
 
     def buffer(index: int) -> str:
         text = parameters.get(index, "not a parameter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import LaunchError
+from ..frontend.options import Options
 from ..frontend.signature import Signature, bytes_of, device_index, find_kernel
 from ..frontend.toolchain import find
 from . import driver
@@ -82,6 +84,12 @@ class Function:
                 array.memory.use_on(stream)
             self._launch(stream, count, [array.address for array in arrays])
         return Handle(device, arrays)
+
+    def dispatch(self, threads: Any, /, *arguments: Any, threadgroup: Any = None) -> Handle:
+        """Raise :class:`LaunchError`: grids are rounded up to whole threadgroups."""
+        raise LaunchError(
+            f"kernel `{self._name}`: the cuda runtime has no exact grids; pass a count, or use the clang runtime"
+        )
 
     def _bind(self, index: int, argument: Any) -> Array:
         try:
@@ -171,7 +179,7 @@ class Device:
         self.capability, self.name = tuple(native.compute_capability), native.name
         self.context = _contexts.setdefault(self.index, Context())
         self._toolchain, self._library = toolchain, library
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[tuple[str, Options], Kernel] = {}
         self._pinned, self._tables, self._own = Pinned(), DeviceTables(), threading.local()
 
     # ------------------------------------------------------------------------------------------ order
@@ -359,15 +367,27 @@ class Device:
 
     # ------------------------------------------------------------------------------------------ kernels
 
-    def kernel(self, source: str, /) -> Kernel:
-        """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal."""
+    def kernel(
+        self,
+        source: str,
+        /,
+        *,
+        version: str = "2.3",
+        include: Sequence[str | os.PathLike[str]] = (),
+        fast_math: bool = True,
+    ) -> Kernel:
+        """Compile MSL, or return the kernel cached for the source; raise :class:`CompileError` if it is illegal.
+
+        The parameters are those of the clang runtime.
+        """
         if not isinstance(source, str):
             raise TypeError(f"the source is a string, not {type(source).__name__}")
-        kernel = self._kernels.get(source)
+        options = Options.of(version, include, fast_math)
+        kernel = self._kernels.get((source, options))
         if kernel is None:
             with _compiling:
-                compiled = compile_source(self._toolchain, self._library, source, self.capability)
-                kernel = self._kernels.setdefault(source, Kernel(self, compiled))
+                compiled = compile_source(self._toolchain, self._library, source, self.capability, options)
+                kernel = self._kernels.setdefault((source, options), Kernel(self, compiled))
         return kernel
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import CompileError
 from ..frontend import cache
+from ..frontend.options import DEFAULTS, Options
 from ..frontend.program import translated
 from ..frontend.source import KernelSource, about, call
 from ..frontend.toolchain import SHIM, Toolchain
@@ -77,13 +78,19 @@ def architecture(capability: tuple[int, int]) -> tuple[int, int]:
     return max(known for known in ARCHITECTURES if known <= capability)
 
 
-def compile_source(toolchain: Toolchain, library: Path, source: str, capability: tuple[int, int]) -> Compiled:
-    """Return the PTX of an MSL source, from the disk cache or from clang; raise :class:`CompileError`."""
+def compile_source(
+    toolchain: Toolchain, library: Path, source: str, capability: tuple[int, int], options: Options = DEFAULTS
+) -> Compiled:
+    """Return the PTX of an MSL source, from the disk cache or from clang; raise :class:`CompileError`.
+
+    Fast math is never on.
+    """
     processor, version = ARCHITECTURES[architecture(capability)]
-    flags = (*FLAGS, "-target-cpu", processor, "-target-feature", version, "-mlink-builtin-bitcode")
+    target = "-target-cpu", processor, "-target-feature", version
+    flags = (*FLAGS, *options.definitions, *target, "-mlink-builtin-bitcode")
 
     def build(output: Path) -> dict[str, dict[str, Any]]:
-        cpp, found = translated(toolchain, source, entry)
+        cpp, found = translated(toolchain, source, options, entry)
         file = output.with_suffix(".cpp")
         file.write_text(cpp)
         toolchain.make([*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
@@ -94,7 +101,7 @@ def compile_source(toolchain: Toolchain, library: Path, source: str, capability:
         }
 
     fingerprint = toolchain.fingerprint(*flags, library.stat().st_size, runtime=Path(__file__).parent)
-    compiled = cache.fetch(cache.key("ptx", source, fingerprint), build, ".ptx")
+    compiled = cache.fetch(cache.key("ptx", fingerprint, *options.texts(source)), build, ".ptx")
     return Compiled(compiled.data, compiled.about)
 
 

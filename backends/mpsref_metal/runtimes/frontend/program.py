@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import CompileError
+from .options import Options
 from .source import KernelSource, translate
 from .strict import NAME, check, check_expanded
 from .toolchain import Toolchain
 
 
 def translated(
-    toolchain: Toolchain, source: str, entry: Callable[[int, KernelSource], str]
+    toolchain: Toolchain, source: str, options: Options, entry: Callable[[int, KernelSource], str]
 ) -> tuple[str, list[KernelSource]]:
     """Check and translate a source; raise :class:`CompileError` with line numbers of the source.
 
@@ -21,6 +22,8 @@ def translated(
         The clang for the check and for preprocessing.
     source : str
         The MSL text.
+    options : Options
+        How it is compiled.
     entry : callable
         ``entry(number, kernel)`` returns the entry point of a kernel in C++.
 
@@ -29,8 +32,8 @@ def translated(
     tuple
         C++ to compile after the headers of the shim, and its kernels in order.
     """
-    check(toolchain, source)
-    status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}')
+    check(toolchain, source, options)
+    status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
     if status:
         raise CompileError(text)
     check_expanded(text)

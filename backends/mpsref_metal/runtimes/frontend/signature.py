@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from reprlib import repr as shorten
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 from .. import LaunchError
 
 MOST_LOCAL_BYTES = 32768
+MOST_THREADS = 1024
+
+Extent: TypeAlias = tuple[int, int, int]
+"""Numbers of threads or threadgroups along the axes of a grid."""
 
 
 class Signature(NamedTuple):
@@ -25,13 +30,16 @@ class Signature(NamedTuple):
     """The declaration of each buffer as text, by index."""
     needs: Mapping[int, tuple[int, int]]
     """The minimum number of bytes of each buffer and whether it is written, by index."""
+    axes: int = 1
+    """The number of components of the thread positions."""
 
     @classmethod
     def of(cls, about: Mapping[str, Any], numbers: Sequence[int]) -> Signature:
         """Create it from ``KernelSource.describe`` and ``MPSREF_ABOUT``: threads, then two numbers per buffer."""
         parameters = {p["index"]: p["text"] for p in about["parameters"] if p["index"] is not None}
         needs = dict(zip(parameters, zip(numbers[1::2], numbers[2::2], strict=True), strict=True))
-        return cls(about["name"], numbers[0], parameters, needs)
+        axes = max((parameter["axes"] for parameter in about["parameters"]), default=1)
+        return cls(about["name"], numbers[0], parameters, needs, axes)
 
     @property
     def buffers(self) -> int:
@@ -83,6 +91,33 @@ class Signature(NamedTuple):
                 f"count={shorten(wanted)}: the number of threads is 1 to 2**32 after rounding up to threadgroups"
             )
         return groups
+
+    def grid(self, threads: Any, threadgroup: Any) -> tuple[Extent, Extent]:
+        """Return the threads of an exact grid and of its threadgroups, along three axes."""
+        grid = _extent("threads", threads)
+        chosen = (min(grid[0], self.threads), 1, 1) if threadgroup is None else _extent("threadgroup", threadgroup)
+        most = min(self.threads, MOST_THREADS)
+        if math.prod(chosen) > most:
+            raise LaunchError(f"threadgroup={chosen}: a threadgroup of kernel `{self.name}` has at most {most} threads")
+        if self.axes == 1 and math.prod(grid) != grid[0]:
+            raise LaunchError(
+                f"threads={grid}: kernel `{self.name}` has thread positions of one component, for grids of one axis"
+            )
+        if math.prod(grid) > 2**32:
+            raise LaunchError(f"threads={grid}: the number of threads is 1 to 2**32")
+        return grid, chosen
+
+
+def _extent(name: str, value: Any) -> Extent:
+    """Return one to three numbers of threads as three."""
+    parts = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(parts) <= 3:
+        raise LaunchError(f"{name}={shorten(value)} has one to three components")
+    sizes = tuple(whole(name, part, "a number of threads") for part in parts)
+    if min(sizes) < 1 or max(sizes) > 2**32 - 1:
+        raise LaunchError(f"{name}={shorten(value)}: a number of threads is 1 to 2**32 - 1")
+    x, y, z = *sizes, *(1 for _ in range(3 - len(sizes)))
+    return x, y, z
 
 
 def whole(name: str, value: Any, meaning: str) -> int:

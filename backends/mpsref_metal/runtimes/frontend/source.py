@@ -26,24 +26,24 @@ MOST_THREADS = "MPSREF_MAX_THREADS"
 SCALARS = ("uint", "ushort")
 VECTORS = ("uint", "uint2", "uint3", "ushort", "ushort2", "ushort3")
 
-# attribute: (C++ expression of the group `g` and the thread `t`, value of the other components, legal types)
-ATTRIBUTES: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    "thread_position_in_grid": ("g->index * g->size + t", 0, VECTORS),
-    "thread_position_in_threadgroup": ("t", 0, VECTORS),
-    "threadgroup_position_in_grid": ("g->index", 0, VECTORS),
-    "threads_per_threadgroup": ("g->size", 1, VECTORS),
-    "dispatch_threads_per_threadgroup": ("g->size", 1, VECTORS),
-    "threads_per_grid": ("g->groups * g->size", 1, VECTORS),
-    "threadgroups_per_grid": ("g->groups", 1, VECTORS),
-    "grid_origin": ("0", 0, VECTORS),
-    "grid_size": ("g->groups * g->size", 1, VECTORS),
-    "thread_index_in_threadgroup": ("t", 0, SCALARS),
-    "thread_index_in_simdgroup": ("t % 32", 0, SCALARS),
-    "simdgroup_index_in_threadgroup": ("t / 32", 0, SCALARS),
-    "threads_per_simdgroup": ("32", 1, SCALARS),
-    "thread_execution_width": ("32", 1, SCALARS),
-    "simdgroups_per_threadgroup": ("(g->size + 31) / 32", 1, SCALARS),
-    "dispatch_simdgroups_per_threadgroup": ("(g->size + 31) / 32", 1, SCALARS),
+# attribute: (C++ expression of the group `g`, the thread `t` and the axis {0}, legal types)
+ATTRIBUTES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "thread_position_in_grid": ("g->origin[{0}] + mpsref::place(g, t, {0})", VECTORS),
+    "thread_position_in_threadgroup": ("mpsref::place(g, t, {0})", VECTORS),
+    "threadgroup_position_in_grid": ("g->position[{0}]", VECTORS),
+    "threads_per_threadgroup": ("g->extent[{0}]", VECTORS),
+    "dispatch_threads_per_threadgroup": ("g->width[{0}]", VECTORS),
+    "threads_per_grid": ("g->grid[{0}]", VECTORS),
+    "threadgroups_per_grid": ("g->groups[{0}]", VECTORS),
+    "grid_origin": ("0", VECTORS),
+    "grid_size": ("g->grid[{0}]", VECTORS),
+    "thread_index_in_threadgroup": ("t", SCALARS),
+    "thread_index_in_simdgroup": ("t % 32", SCALARS),
+    "simdgroup_index_in_threadgroup": ("t / 32", SCALARS),
+    "threads_per_simdgroup": ("32", SCALARS),
+    "thread_execution_width": ("32", SCALARS),
+    "simdgroups_per_threadgroup": ("(g->size + 31) / 32", SCALARS),
+    "dispatch_simdgroups_per_threadgroup": ("(g->width[0] * g->width[1] * g->width[2] + 31) / 32", SCALARS),
 }
 
 
@@ -64,6 +64,8 @@ class Parameter:
     index: int | None = None
     is_reference: bool = False
     value: str = ""
+    axes: int = 1
+    """The number of components of an attribute."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class KernelSource:
     threads: str
     synchronizes: bool
     has_threadgroup_memory: bool
+
+    @property
+    def axes(self) -> int:
+        """The number of components of the thread positions."""
+        return max((known.axes for known in self.parameters), default=1)
 
     @property
     def names_threads(self) -> bool:
@@ -205,10 +212,12 @@ def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Paramet
         return Parameter(text, index, is_reference="&" in texts)
     for mark in marks:
         if mark in ATTRIBUTES:
-            value, rest, types = ATTRIBUTES[mark]
-            if not set(texts) & set(types):
+            value, types = ATTRIBUTES[mark]
+            named = set(texts) & set(types)
+            if not named:
                 raise CompileError(f"{where}: [[{mark}]] must have one of the types {', '.join(types)}")
-            return Parameter(text, value=f"mpsref::index{{uint32_t({value}), {rest}}}")
+            size = named.pop()[-1]
+            return Parameter(text, value=value, axes=int(size) if size.isdigit() else 1)
     raise CompileError(f"{where}: needs an attribute such as [[buffer(0)]] or [[thread_position_in_grid]]")
 
 
@@ -302,7 +311,10 @@ def call(kernel: KernelSource) -> str:
     arguments = []
     for known in kernel.parameters:
         if known.index is None:
-            arguments.append(known.value)
+            # Without y and z the position in the group is t, which saves a division.
+            value = known.value if kernel.axes > 1 else known.value.replace("mpsref::place(g, t, {0})", "t")
+            components = (f"uint32_t({value.format(axis)})" for axis in range(known.axes))
+            arguments.append(f"mpsref::index{{{', '.join(components)}}}")
         else:
             proxy = "reference" if known.is_reference else "pointer"
             arguments.append(f"mpsref::{proxy}{{g->buffers[{known.index}]}}")

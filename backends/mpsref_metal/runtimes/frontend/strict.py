@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .. import CompileError
+from .options import Options
 from .source import Token, chunks, closing, split, tokens
 from .toolchain import Toolchain
 
@@ -41,18 +42,18 @@ HAS_FILE = re.compile(
 )
 OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)")
 """Names of files that are not those of headers of Metal: absolute ones, and those that leave a folder."""
-MARKER = re.compile(r'# (\d+) "')
+MARKER = re.compile(r'# (\d+) "([^"]*)"')
 DIRECTIVE = re.compile(r"[ \t]*(?:#|%:|\?\?=)[ \t]*")
 SPLICE = re.compile(r"\\[ \t]*\n")
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, source: str) -> None:
+def check(toolchain: Toolchain, source: str, options: Options) -> None:
     """Raise :class:`CompileError` with the diagnostics of clang if the source is not legal MSL."""
     # Code before the inclusion of the library must not use it.
-    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', STANDARD.match(source) is not None)
+    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', STANDARD.match(source) is not None, options)
     found = diagnostics(text) if status else []
-    found += [*outside(source), *forbidden(source)]
+    found += [*outside(source), *forbidden(source, has_lambdas=options.number >= 320)]
     if found:
         raise CompileError("\n".join(found))
     if status and not text:
@@ -81,20 +82,24 @@ def msl_words(line: str) -> str:
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
     line = re.sub(
-        r"'([^']*)' file not found", r"'\1' file not found: a source includes the headers of Metal alone", line
+        r"'([^']*)' file not found",
+        r"'\1' file not found: a source includes the headers of Metal alone, and files of the folders in `include`",
+        line,
     )
     return re.sub(r"\b__(private|generic) ?", "", line).replace("C++ for OpenCL", "MSL")
 
 
-def forbidden(source: str) -> list[str]:
+def forbidden(source: str, has_lambdas: bool = False) -> list[str]:
     """Return diagnostics for constructs that C++ for OpenCL allows and MSL does not."""
     words = list(tokens(source))
     found = []
     for before, word in zip([Token("", 0, False), *words], words, strict=False):
         if word.text in FORBIDDEN and before.text != ".":
             found.append(diagnostic(source, word, FORBIDDEN[word.text]))
+        elif has_lambdas:
+            continue
         elif word.text == "[" and before.text in LAMBDA_AFTER and not source.startswith("[[", word.at):
-            found.append(diagnostic(source, word, "MSL has no lambda expressions"))
+            found.append(diagnostic(source, word, "MSL has no lambda expressions before 3.2"))
     for declared in [*parameters(source), *locals_of(words)]:
         mark = next(word for word in declared if word.text in ("*", "&"))
         kind = "pointer" if mark.text == "*" else "reference"
@@ -121,30 +126,30 @@ def check_expanded(text: str) -> None:
     files, directives that a macro expands to, digraphs, and inline assembly.
     """
     found = []
-    line = 0
+    file, line = NAME, 0
     for row in text.split("\n"):
         start = DIRECTIVE.match(row)
         if marker := MARKER.match(row):
-            line = int(marker[1]) - 1
+            file, line = marker[2], int(marker[1]) - 1
         elif start and not row.startswith("#pragma "):
-            found.append(f"{NAME}:{line}: error: a macro expands to a preprocessor directive")
+            found.append(f"{file}:{line}: error: a macro expands to a preprocessor directive")
         elif start and not PRAGMAS.match(row, len("#pragma ")):
-            found.append(f"{NAME}:{line}: error: `{row.strip()}` is not supported")
+            found.append(f"{file}:{line}: error: `{row.strip()}` is not supported")
         line += 1
     for word, message in _early(tuple(tokens(text))):
-        found.append(f"{NAME}:{_line(text, word.at)}: error: {message}")
+        found.append(f"{_place(text, word.at)}: error: {message}")
     if found:
         raise CompileError("\n".join(found))
 
 
-def _line(text: str, at: int) -> int:
-    """Return the line of the source at a position of the preprocessed text."""
-    line = 0
+def _place(text: str, at: int) -> str:
+    """Return the file and the line of the source at a position of the preprocessed text."""
+    file, line = NAME, 0
     for row in text[:at].split("\n"):
-        marker = MARKER.match(row)
-        line = int(marker[1]) - 1 if marker else line
+        if marker := MARKER.match(row):
+            file, line = marker[2], int(marker[1]) - 1
         line += 1
-    return line - 1
+    return f"{file}:{line - 1}"
 
 
 def _early(words: tuple[Token, ...]) -> Iterator[tuple[Token, str]]:

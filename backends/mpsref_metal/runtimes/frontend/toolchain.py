@@ -14,27 +14,36 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import cache
+from .options import Options
 
 FRONTEND = Path(__file__).parent
 SHIM = FRONTEND / "shim"
 """The headers of the Metal standard library in C++."""
 
 PREPROCESS_FLAGS = (
-    *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w", "-D__METAL__=1", "-D__METAL_VERSION__=230"),
+    *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w"),
     *("-DMPSREF_PREPROCESS", "-isystem", str(SHIM / "metal")),
 )
-# C++ for OpenCL has the address spaces and most of the restrictions of MSL 2.3.
+# C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
-    *("-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space", "-cl-single-precision-constant", "-w"),
-    *("-ferror-limit", "20"),
-    *("-D__METAL__=1", "-D__METAL_VERSION__=230", "-DMPSREF_STRICT", "-isystem", str(SHIM / "metal")),
+    *("-cl-single-precision-constant", "-w", "-ferror-limit", "20"),
+    *("-DMPSREF_STRICT", "-isystem", str(SHIM / "metal")),
 )
+STRICT_EXTENSIONS = "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"
+FUNCTION_POINTERS = ",+__cl_clang_function_pointers"
+
+
+def strict_flags(options: Options) -> tuple[str, ...]:
+    """Return the flags of the strict pass."""
+    extensions = STRICT_EXTENSIONS + (FUNCTION_POINTERS if options.number >= 310 else "")
+    return *STRICT_FLAGS, extensions, *options.definitions
 
 
 @dataclass(frozen=True)
@@ -71,19 +80,21 @@ class Toolchain:
 
         return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch").file
 
-    def preprocess(self, source: str) -> tuple[int, str]:
+    def preprocess(self, source: str, options: Options) -> tuple[int, str]:
         """Expand the macros of a source, without the headers of Metal; return the status and the text."""
-        return self._run([*self.front, *PREPROCESS_FLAGS, *headers_alone(), "-"], source)
+        include = *headers_alone(files=options.files(source)), *options.definitions, *options.folders
+        return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source)
 
-    def check(self, source: str, uses_library: bool) -> tuple[int, str]:
+    def check(self, source: str, uses_library: bool, options: Options) -> tuple[int, str]:
         """Parse a source after the headers in the strict pass; return the status and the diagnostics."""
+        flags, files = strict_flags(options), options.files(source)
         if uses_library:
-            command = (*self.front, *STRICT_FLAGS, "-emit-pch", "-fno-pch-timestamp")
+            command = (*self.front, *flags, "-emit-pch", "-fno-pch-timestamp")
             parsed = self.parsed_headers(command, self.fingerprint())
-            include = *headers_alone(parsed), "-include-pch", str(parsed)
+            include = *headers_alone(parsed, files=files), "-include-pch", str(parsed)
         else:
-            include = *headers_alone(), "-include", str(SHIM / "mpsref" / "prelude.h")
-        return self._run([*self.front, *STRICT_FLAGS, "-fsyntax-only", *include, "-"], source)
+            include = *headers_alone(files=files), "-include", str(SHIM / "mpsref" / "prelude.h")
+        return self._run([*self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"], source)
 
     def _run(self, command: list[str], text: str) -> tuple[int, str]:
         scratch = str(cache.directory() / "zig")
@@ -92,25 +103,27 @@ class Toolchain:
         return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
 
-def headers_alone(*files: Path) -> tuple[str, str]:
-    """Return the option that limits the files that clang finds to the headers of the shim, and to ``files``."""
-    folders: dict[Path, list[Path]] = {}
-    for path in [*sorted(path for path in SHIM.rglob("*") if path.is_file()), *files]:
-        folders.setdefault(path.parent, []).append(path)
-    roots = [
-        {
-            "type": "directory",
-            "name": str(folder),
-            "contents": [{"type": "file", "name": path.name, "external-contents": str(path)} for path in contents],
-        }
-        for folder, contents in folders.items()
-    ]
+def headers_alone(*paths: Path, files: Mapping[Path, str] | None = None) -> tuple[str, str]:
+    """Return the option that limits the files that clang finds: the headers of the shim, ``paths``, and ``files``."""
+    folders: dict[Path, list[dict[str, Any]]] = {}
+    for path in [*sorted(path for path in SHIM.rglob("*") if path.is_file()), *paths]:
+        entry = {"type": "file", "name": path.name, "external-contents": str(path)}
+        folders.setdefault(path.parent, []).append(entry)
+    for path, contents in (files or {}).items():
+        entry = {"type": "file", "name": path.name, "external-contents": str(_stored(contents))}
+        folders.setdefault(path.parent, []).append(entry | {"use-external-name": False})
+    roots = [{"type": "directory", "name": str(folder), "contents": contents} for folder, contents in folders.items()]
     text = json.dumps({"version": 0, "fallthrough": False, "roots": roots})  # YAML, too
+    return "-ivfsoverlay", str(_stored(text))
+
+
+def _stored(text: str) -> Path:
+    """Return a file with a text, in the cache."""
 
     def build(output: Path) -> None:
         output.write_text(text)
 
-    return "-ivfsoverlay", str(cache.fetch(cache.key("file system", text), build, ".yaml")[0])
+    return cache.fetch(cache.key("text", text), build, ".txt").file
 
 
 def find() -> Toolchain | None:
@@ -151,7 +164,7 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     digest = hashlib.sha256()
     status = os.stat(toolchain.driver[0])
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
-    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, *flags)
+    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, *flags)
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
     # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):

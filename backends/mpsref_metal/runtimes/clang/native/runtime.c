@@ -228,15 +228,29 @@ static int barrier_release(run *r) {
 
 static void group_begin(run *r, uint32_t index) {
     const mpsref_launch *l = r->launch;
-    r->group.index = index;
-    order o = make_order(l->seed ^ (index + 1) * 0xd1b54a32d192ed03u, l->size, r->pass);
-    r->group.start = o.start;
-    r->group.step = o.step;
+    mpsref_group *g = &r->group;
+    g->index = index;
+    g->size = 1;
+    for (uint32_t i = 0, rest = index; i < 3; rest /= l->groups[i], i++) {
+        g->position[i] = rest % l->groups[i];
+        g->origin[i] = g->position[i] * l->width[i];
+        uint64_t left = l->grid[i] - (uint64_t)g->position[i] * l->width[i];
+        g->extent[i] = left < l->width[i] ? (uint32_t)left : l->width[i];
+        g->size *= g->extent[i];
+    }
+    order o = make_order(l->seed ^ (index + 1) * 0xd1b54a32d192ed03u, g->size, r->pass);
+    g->start = o.start;
+    g->step = o.step;
     fill_uninitialised(l->local, l->local_bytes, r->pass);
 }
 
+static order group_order(const run *r) {
+    const uint32_t *n = r->launch->groups;
+    return make_order(r->launch->seed, n[0] * n[1] * n[2], r->pass);
+}
+
 static void plain_groups(run *r) {
-    order groups = make_order(r->launch->seed, r->launch->groups, r->pass);
+    order groups = group_order(r);
     for (uint32_t k = 0, g = groups.start; k < groups.size; k++, g = following(groups, g)) {
         group_begin(r, g);
         r->launch->run_group(&r->group);
@@ -267,7 +281,7 @@ static void run_pass(run *r) {
         if (r->pool->fibres[0].state != DONE) r->report->kind = MPSREF_UNEXPECTED; // it waits, and nobody else runs
         return;
     }
-    order groups = make_order(l->seed, l->groups, r->pass);
+    order groups = group_order(r);
     for (uint32_t k = 0, g = groups.start; k < groups.size && !r->report->kind; k++, g = following(groups, g)) {
         group_begin(r, g);
         fibre_group(r);
@@ -373,7 +387,12 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
     void *pointers[MPSREF_MAX_BUFFERS];
     for (uint32_t i = 0; i < launch->buffer_count; i++) pointers[i] = launch->buffers[i].data;
-    r.group = (mpsref_group){.buffers = pointers, .size = launch->size, .groups = launch->groups};
+    r.group = (mpsref_group){.buffers = pointers};
+    for (uint32_t i = 0; i < 3; i++) {
+        r.group.width[i] = launch->width[i];
+        r.group.grid[i] = (uint32_t)launch->grid[i];
+        r.group.groups[i] = launch->groups[i];
+    }
 
     stack_t ours = {.ss_sp = signal_stack, .ss_size = sizeof signal_stack}, theirs;
     sigaltstack(&ours, &theirs); // so that a kernel that overruns its stack is caught too

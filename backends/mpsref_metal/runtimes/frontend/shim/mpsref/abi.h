@@ -11,7 +11,9 @@
 // The threadgroup that is running. Its threads take their turns as start, start + step, ... modulo size.
 typedef struct {
     void *const *buffers;
-    uint32_t size, index, groups, start, step;
+    uint32_t size, index, start, step;                        // threads; the number of the group
+    uint32_t origin[3], position[3], extent[3];               // of the group: its first thread, its place, its threads
+    uint32_t width[3], grid[3], groups[3];                    // of the launch: threads of a full group, all threads, groups
 } mpsref_group;
 
 // The values that the active lanes of a simdgroup brought to a simdgroup function.
@@ -40,7 +42,9 @@ typedef struct {
     void (*run_thread)(const mpsref_group *, uint32_t); // runs one thread, for kernels that synchronize
     uint8_t *local;                                 // threadgroup memory
     uint64_t local_bytes, seed;
-    uint32_t buffer_count, size, groups, check_order;
+    uint64_t grid[3]; // threads; groups at the end of a grid that is no multiple of a group have fewer
+    uint32_t width[3], groups[3];
+    uint32_t buffer_count, check_order;
 } mpsref_launch;
 
 enum {

@@ -14,16 +14,21 @@ struct reference {
     template <class T> operator T &() const { return *(T *)data; }
 };
 
-// An index or a size, as any of the types that MSL allows; `rest` is what the second and third component are.
+// The position of thread t of a group, along an axis.
+inline uint32_t place(const mpsref_group *g, uint32_t t, int axis) {
+    return axis == 0 ? t % g->extent[0] : axis == 1 ? t / g->extent[0] % g->extent[1] : t / g->extent[0] / g->extent[1];
+}
+
+// An index or a size, as any of the types that MSL allows.
 struct index {
-    uint32_t x, rest;
+    uint32_t x, y, z;
     operator uint() const { return x; }
     operator ushort() const { return ushort(x); }
     template <class T, int N> using vector = T __attribute__((ext_vector_type(N))); // `uint2(` would be a macro
-    operator vector<uint, 2>() const { return uint2{x, rest}; }
-    operator vector<uint, 3>() const { return uint3{x, rest, rest}; }
-    operator vector<ushort, 2>() const { return ushort2{ushort(x), ushort(rest)}; }
-    operator vector<ushort, 3>() const { return ushort3{ushort(x), ushort(rest), ushort(rest)}; }
+    operator vector<uint, 2>() const { return uint2{x, y}; }
+    operator vector<uint, 3>() const { return uint3{x, y, z}; }
+    operator vector<ushort, 2>() const { return ushort2{ushort(x), ushort(y)}; }
+    operator vector<ushort, 3>() const { return ushort3{ushort(x), ushort(y), ushort(z)}; }
 };
 
 template <class T> struct target;
@@ -60,9 +65,10 @@ struct out_of_bounds {
 #define MPSREF_ENTRY(NUMBER, BOUNDS, PARAMETERS, CALL, ...) \
     extern "C" __attribute__((global)) BOUNDS void mpsref_entry_##NUMBER PARAMETERS { \
         void *const buffers[] = {__VA_ARGS__}; \
-        const mpsref_group group = {buffers, uint32_t(__nvvm_read_ptx_sreg_ntid_x()), \
-                                    uint32_t(__nvvm_read_ptx_sreg_ctaid_x()), \
-                                    uint32_t(__nvvm_read_ptx_sreg_nctaid_x()), 0, 1}; \
+        const uint32_t size = uint32_t(__nvvm_read_ptx_sreg_ntid_x()), index = uint32_t(__nvvm_read_ptx_sreg_ctaid_x()); \
+        const uint32_t groups = uint32_t(__nvvm_read_ptx_sreg_nctaid_x()); \
+        const mpsref_group group = {buffers, size, index, 0, 1, {index * size, 0, 0}, {index, 0, 0}, {size, 1, 1}, \
+                                    {size, 1, 1}, {groups * size, 1, 1}, {groups, 1, 1}}; \
         const mpsref_group *const g = &group; \
         const uint32_t t = uint32_t(__nvvm_read_ptx_sreg_tid_x()); \
         CALL; \

@@ -96,6 +96,12 @@ MPSREF_LIMITS(ulong, 0, ULONG_MAX)
     };
 MPSREF_LIMITS(float, FLT)
 MPSREF_LIMITS(half, HALF)
+#if __METAL_VERSION__ >= 310
+#define BFLT_MIN bfloat(0x1p-126f)
+#define BFLT_MAX bfloat(0x1.fep127f)
+#define BFLT_EPSILON bfloat(0x1p-7f)
+MPSREF_LIMITS(bfloat, BFLT)
+#endif
 #undef MPSREF_LIMITS
 
 } // namespace metal

@@ -146,6 +146,19 @@ MPSREF_TEST(isinf, __builtin_isinf(a))
 MPSREF_TEST(isnan, __builtin_isnan(a))
 MPSREF_TEST(isnormal, __builtin_isnormal(a))
 MPSREF_TEST(signbit, (__builtin_bit_cast(uint, a) >> 31) != 0)
+inline bool isunordered(float a, float b) { return isnan(a) || isnan(b); }
+inline bool isunordered(half a, half b) { return isnan(a) || isnan(b); }
+inline bool isordered(float a, float b) { return !isunordered(a, b); }
+inline bool isordered(half a, half b) { return !isunordered(a, b); }
+#if __METAL_VERSION__ >= 310
+inline bool isnan(bfloat a) { return isnan(float(a)); }
+inline bool isinf(bfloat a) { return isinf(float(a)); }
+inline bool isfinite(bfloat a) { return isfinite(float(a)); }
+inline bool isunordered(bfloat a, bfloat b) { return isnan(a) || isnan(b); }
+inline bfloat min(bfloat a, bfloat b) { return bfloat(min(float(a), float(b))); }
+inline bfloat max(bfloat a, bfloat b) { return bfloat(max(float(a), float(b))); }
+inline bfloat abs(bfloat a) { return bfloat(abs(float(a))); }
+#endif
 #undef MPSREF_TEST
 
 #define MPSREF_INTEGER(T) \

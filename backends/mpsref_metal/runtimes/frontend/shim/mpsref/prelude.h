@@ -11,6 +11,9 @@
 
 #ifdef MPSREF_STRICT
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
+#if __METAL_VERSION__ >= 310
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+#endif
 #define kernel __kernel
 #define device __global
 #define constant __constant
@@ -49,6 +52,14 @@ typedef __UINT64_TYPE__ uint64_t;
 typedef __SIZE_TYPE__ size_t;
 typedef __PTRDIFF_TYPE__ ptrdiff_t;
 
+#if __METAL_VERSION__ >= 310
+#ifdef MPSREF_STRICT
+typedef _Float16 bfloat; // a type of its own with the arithmetic of half: this pass never runs it
+#else
+typedef __bf16 bfloat;
+#endif
+#endif
+
 #define MPSREF_VECTOR(ELEMENT, NAME) \
     typedef ELEMENT NAME##2 __attribute__((ext_vector_type(2))); \
     typedef ELEMENT NAME##3 __attribute__((ext_vector_type(3))); \
@@ -58,6 +69,9 @@ typedef __PTRDIFF_TYPE__ ptrdiff_t;
 MPSREF_INTEGERS(MPSREF_TWICE)
 MPSREF_TWICE(half)
 MPSREF_TWICE(float)
+#if __METAL_VERSION__ >= 310
+MPSREF_TWICE(bfloat)
+#endif
 MPSREF_VECTOR(int, bool) // a comparison of vectors gives integers here: 0, and anything else for true
 #undef MPSREF_TWICE
 
@@ -148,6 +162,11 @@ template <class V, class... Parts> constexpr V construct(Parts... parts) {
 #define bool2(...) mpsref::construct<bool2>(__VA_ARGS__)
 #define bool3(...) mpsref::construct<bool3>(__VA_ARGS__)
 #define bool4(...) mpsref::construct<bool4>(__VA_ARGS__)
+#if __METAL_VERSION__ >= 310
+#define bfloat2(...) mpsref::construct<bfloat2>(__VA_ARGS__)
+#define bfloat3(...) mpsref::construct<bfloat3>(__VA_ARGS__)
+#define bfloat4(...) mpsref::construct<bfloat4>(__VA_ARGS__)
+#endif
 #define packed_char2(...) mpsref::construct<packed_char2>(__VA_ARGS__)
 #define packed_char4(...) mpsref::construct<packed_char4>(__VA_ARGS__)
 #define packed_uchar2(...) mpsref::construct<packed_uchar2>(__VA_ARGS__)

@@ -128,6 +128,22 @@ MPSREF_MOVE(simd_shuffle_rotate_up, delta, x.self + 32 - delta % 32)
 MPSREF_MOVE(simd_shuffle_rotate_down, delta, x.self + delta)
 #undef MPSREF_MOVE
 
+#if __METAL_VERSION__ >= 240
+#define MPSREF_FILL(NAME, INSIDE, SOURCE, REST) \
+    template <class T> inline T NAME(T v, T fill, ushort delta, MPSREF_HERE) { \
+        T moved; \
+        { \
+            MPSREF_GATHER(v); \
+            moved = x[SOURCE]; \
+        } \
+        MPSREF_GATHER(fill); \
+        return INSIDE ? moved : x[REST]; \
+    }
+MPSREF_FILL(simd_shuffle_and_fill_down, x.self + delta < 32, x.self + delta, x.self + delta - 32)
+MPSREF_FILL(simd_shuffle_and_fill_up, x.self >= delta, x.self - delta, x.self + 32 - delta)
+#undef MPSREF_FILL
+#endif
+
 template <class T> inline T simd_broadcast_first(T v, MPSREF_HERE) {
     MPSREF_GATHER(v);
     return x[x.first()];

@@ -1,0 +1,108 @@
+"""Options of a compilation: the version of MSL, folders of included files, and fast math."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from reprlib import repr as shorten
+from typing import Any
+
+from .. import CompileError
+
+VERSIONS = ("2.3", "2.4", "3.0", "3.1", "3.2")
+"""Versions of MSL. 2.4 adds ``atomic<T>`` and ``simd_shuffle_and_fill_*``, 3.0 atomic floats in device memory, 3.1
+``bfloat`` and parameters that are functions, 3.2 lambda expressions."""
+
+INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*(?:include|import)[ \t]*(?P<mark>[<"])(?P<name>[^>"\n]+)[>"]""", re.MULTILINE)
+
+
+TYPE_PARAMETER = re.compile(r"\b(?:typename|class)\s+([A-Za-z_]\w*)\s*[,>=]")
+NESTED = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a source is compiled; the defaults are those of metalcompute."""
+
+    version: str = VERSIONS[0]
+    include: tuple[Path, ...] = ()
+    """Folders of files that the source includes."""
+    fast_math: bool = True
+
+    @classmethod
+    def of(cls, version: Any, include: Any, fast_math: Any) -> Options:
+        """Check and convert the arguments of ``Device.kernel``."""
+        if version not in VERSIONS:
+            raise CompileError(f"version={shorten(version)}: the versions of MSL are {', '.join(VERSIONS)}")
+        if not isinstance(fast_math, bool):
+            raise TypeError(f"fast_math is of type {type(fast_math).__name__}; it is True or False")
+        if isinstance(include, (str, bytes)) or not isinstance(include, Iterable):
+            raise TypeError(f"include={shorten(include)} is a sequence of folders")
+        folders = tuple(Path(os.fspath(folder)).resolve() for folder in include)
+        for folder in folders:
+            if not folder.is_dir():
+                raise CompileError(f"include={str(folder)!r} is not a folder")
+        return cls(version, folders, fast_math)
+
+    @property
+    def number(self) -> int:
+        """The value of ``__METAL_VERSION__``."""
+        return int(self.version.replace(".", "")) * 10
+
+    @property
+    def definitions(self) -> tuple[str, ...]:
+        """Flags that define the macros of this version."""
+        return "-D__METAL__=1", f"-D__METAL_VERSION__={self.number}"
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Flags that name the folders."""
+        return tuple(part for folder in self.include for part in ("-isystem", str(folder)))
+
+    def files(self, source: str) -> dict[Path, str]:
+        """Return the files in the folders that a source includes, directly or indirectly, as :func:`constructed` texts.
+
+        A name that is computed by a macro, is absolute, or leaves the folders is not found.
+        """
+        found: dict[Path, str] = {}
+        waiting = list(self._named(source, None)) if self.include else []
+        while waiting:
+            path = waiting.pop()
+            if path not in found:
+                found[path] = _text(path, path.stat().st_mtime_ns)
+                waiting += self._named(found[path], path.parent)
+        return dict(sorted(found.items()))
+
+    def texts(self, source: str) -> tuple[str, ...]:
+        """Return a source, and the paths and texts of the files that it includes."""
+        return source, *(part for path, text in self.files(source).items() for part in (str(path), text))
+
+    def _named(self, text: str, place: Path | None) -> Iterator[Path]:
+        """Yield the files that the directives of a text name; ``place`` is its folder."""
+        for match in INCLUDE.finditer(text):
+            near = [place] if place is not None and match["mark"] == '"' else []
+            for folder in (*near, *self.include):
+                path = Path(os.path.normpath(folder / match["name"]))
+                if any(path.is_relative_to(root) for root in self.include) and path.is_file():
+                    yield path
+                    break
+
+
+DEFAULTS = Options()
+
+
+@functools.lru_cache(maxsize=256)
+def _text(path: Path, changed: int) -> str:
+    return constructed(path.read_text(errors="replace"))
+
+
+def constructed(text: str) -> str:
+    """Return a text in which vectors of a type parameter, ``T(a, b)``, are made by a function of the shim."""
+    names = "|".join(sorted(set(TYPE_PARAMETER.findall(text))))
+    if not names:
+        return text
+    return re.sub(rf"(?<![<\w:.~])({names})\((?=(?:[^(),;{{}}]|{NESTED})*,)", r"mpsref::construct<\1>(", text)
