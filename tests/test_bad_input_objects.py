@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from inspect import isabstract
@@ -10,7 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Backend, Concatenation, Dropout, PoolingAverage, ShapeError, SoftMax, UnsupportedError, mps
+from mpsref import (
+    Backend,
+    Concatenation,
+    Dropout,
+    Neuron,
+    Pad,
+    PoolingAverage,
+    ShapeError,
+    SoftMax,
+    UnsupportedError,
+    mps,
+)
 from mpsref.arguments import arrays
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations
@@ -109,6 +121,25 @@ def test_broadcast_inputs_that_need_more_memory_than_there_is(call: Any, name: s
     )
     with pytest.raises(ShapeError, match=message):
         call(backend)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: Pad((0, 0, 0), (0, 0, 0), "constant", fill_values=large(2**45)),
+            "fill_values has 35184372088832 n",
+        ),
+        (lambda: Neuron("prelu", data=large(2**45)), "data has shape (35184372088832,), and does not fit into memory"),
+        (lambda: SoftMax().gradient(X, large(2**45)), "y has shape (35184372088832,) of rank 1"),
+        (lambda: PoolingAverage(3).gradient(X, b"size"), "x has dtype |S4"),
+        (lambda: Dropout().mask(b"size"), "shape is b'size'; it must be a shape (N, H, W, C)"),
+        (lambda: Dropout().mask(large(2**45)), "shape has 35184372088832 elements"),
+    ],
+)
+def test_vectors_that_are_no_vectors(call: Callable[[], object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{re.escape(message)}"):
+        call()
 
 
 def test_an_input_is_named_with_its_bytes(backend: str) -> None:

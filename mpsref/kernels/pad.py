@@ -25,7 +25,7 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from mpsref import codecs
-from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.arrays import AXIS_LIMIT, Array, ImageShape, Shape
 from mpsref.arguments.parameters import Triple, number
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend
@@ -45,6 +45,8 @@ EDGES: tuple[Edge, ...] = get_args(Edge)
 def _fill_values(name: str, values: object) -> tuple[float, ...]:
     if not isinstance(values, (tuple, list)) and not (isinstance(values, np.ndarray) and values.ndim == 1):
         raise TypeError(f"{name} is {shown(values)}; it must be a tuple with a number for each channel, or None")
+    if len(values) > AXIS_LIMIT:
+        raise ValueError(f"{name} has {len(values)} numbers; an image has at most {AXIS_LIMIT} channels")
     return tuple(number(f"{name}[{c}]", value) for c, value in enumerate(values))
 
 
