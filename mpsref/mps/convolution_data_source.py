@@ -557,7 +557,7 @@ def _byte_offset(name: str, value: object) -> int:
 
 def _buffer(name: str, value: ArrayLike) -> Array:
     """Return a float32 array (or float64, for work in float64)."""
-    array = np.asarray(value)
+    array = as_array(name, value)
     if array.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} has dtype {array.dtype}; it must be float32: convert it with .astype(numpy.float32)")
     return array

@@ -492,7 +492,7 @@ def _owned(name: str, value: object, copy: bool) -> Array:
 
 def _rank(name: str, value: ArrayLike, rank: int, axes: str) -> Array:
     """Return an array-like as an array of this rank."""
-    array: Array = np.asanyarray(value)  # a masked array stays one, to be refused
+    array = arrays.as_array(name, value)
     if array.ndim != rank:
         raise ShapeError(f"{name} has shape {array.shape} of rank {array.ndim}; it must have rank {rank}, {axes}")
     return array
