@@ -68,6 +68,13 @@ class Backend:
         Layouts of inputs in memory, of :data:`mpsref.arguments.layouts.LAYOUTS`, in which the backend is tested: the
         first one is the simplest. With layouts, implementations get the arrays of a call with their strides; without,
         they get C-contiguous ones.
+    rules : tuple of str, optional
+        Names of :data:`mpsref.conformance.rules.RULES`: documented differences from MPS, which a check allows.
+    named_only : bool, optional
+        Whether a check of all backends leaves this one out, as those of frameworks.
+    distinct_problems : int, optional
+        For a backend that compiles each problem: how many layers, and how many different random problems, a check of
+        an operation has. Its other cases are these problems with other data, without the properties.
 
     Raises
     ------
@@ -84,6 +91,9 @@ class Backend:
     fast_math: bool = False
     refuses: Callable[[Problem], str | None] = _any_problem
     layouts: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    named_only: bool = False
+    distinct_problems: int | None = None
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -93,8 +103,9 @@ class Backend:
             raise TypeError(f"dtypes is {shown(self.dtypes)}; it must be a non-empty tuple of names")
         for name in self.dtypes:
             choice("dtypes", name, arrays.DTYPES)
-        if not isinstance(self.layouts, tuple):
-            raise TypeError(f"layouts is {shown(self.layouts)}; it must be a tuple of names")
+        for field_name in ("layouts", "rules"):
+            if not isinstance(getattr(self, field_name), tuple):
+                raise TypeError(f"{field_name} is {shown(getattr(self, field_name))}; it must be a tuple of names")
         for name in self.layouts:
             choice("layouts", name, LAYOUTS)
         if not isinstance(self.implementations, Mapping):

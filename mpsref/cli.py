@@ -239,6 +239,9 @@ def _print_report(report: Report, console: Console) -> None:
         console.print(f"  {failure.message}", markup=False)
         console.print(f"  {failure.replay}", markup=False)
     for row in report.rows:
+        if row.rules:
+            console.print(f"under rules: {row.operation} on {row.backend}: {', '.join(row.rules)}", markup=False)
+    for row in report.rows:
         if row.reason:
             what = f"{row.refused} case(s) of {row.operation}" if row.cases else row.operation
             console.print(f"not run: {what} on {row.backend}: {row.reason}", markup=False)

@@ -45,6 +45,7 @@ __all__ = [
     "get_backend",
     "get_backends",
     "is_installed",
+    "named_only",
     "operations",
     "register",
     "run",
@@ -226,6 +227,11 @@ def backends() -> list[BackendInfo]:
         Name, availability, and device or the reason for unavailability.
     """
     return [_describe(name) for name in _names()]
+
+
+def named_only() -> list[str]:
+    """Return the names of the backends that a check of all backends leaves out."""
+    return [name for name in _names() if get_backend(name).named_only]
 
 
 def _describe(name: str) -> BackendInfo:

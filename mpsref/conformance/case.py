@@ -63,7 +63,8 @@ class Case:
     seed
         Of the data; 0 counts up, to follow by hand.
     layouts
-        Of each input in memory, see :mod:`mpsref.arguments.layouts`; empty if all are C-contiguous.
+        Of each input in memory, see :mod:`mpsref.arguments.layouts`; the last one is that of the inputs that follow.
+        Empty if all are C-contiguous.
     """
 
     problem: registry.Problem
@@ -81,11 +82,10 @@ class Case:
         integer("seed", self.seed, low=0)
         for layout in self.layouts:
             choice("layouts", layout, LAYOUTS)
-        number = len(self.problem.input_shapes)
-        if len(self.layouts) not in (0, number):
-            raise ValueError(f"layouts is {self.layouts}; it must have one for each of the {number} inputs, or none")
-        if all(layout == PLAIN for layout in self.layouts):
-            object.__setattr__(self, "layouts", ())
+        if self.layouts:  # a problem of a property may have more inputs than the case that it is made from, or fewer
+            number = len(self.problem.input_shapes)
+            fitted = (self.layouts + self.layouts[-1:] * number)[:number]
+            object.__setattr__(self, "layouts", () if all(layout == PLAIN for layout in fitted) else fitted)
 
     def __str__(self) -> str:
         shape, *call = _printed(self.problem)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance import CASES, data, families, layers
+from mpsref.conformance import CASES, data, families, layers, rules
 from mpsref.conformance.blocks import Block, KnownCases, Schedule, Task, blocks
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
@@ -124,7 +124,13 @@ def _round(
 
 def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
     """Return the random cases of a block for a backend, each with its round."""
-    return checked_cases(operation, backend.dtypes, block.number, block.seed, backend.layouts).items()
+    number = min(block.number, backend.distinct_problems or block.number)
+    drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts)
+    again = itertools.cycle(list(drawn.items()))
+    while len(drawn) < block.number:  # only for a backend with few distinct problems
+        case, turn = next(again)
+        drawn = drawn | {replace(case, seed=case.seed + len(drawn)): turn}
+    return drawn.items()
 
 
 def search(
@@ -209,7 +215,8 @@ class _Progress:
     def outcome_of(self, case: Case, layer: str = "") -> Outcome:
         """Run a case; the case of a layer without the properties."""
         self.before(case)
-        return run_case(case, self.backend, () if layer else families.properties(self.operation))
+        compiles = self.backend.distinct_problems is not None
+        return run_case(case, self.backend, () if layer or compiles else families.properties(self.operation))
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
@@ -238,6 +245,7 @@ class _Progress:
             self.reason,
             tuple(self.failures),
             self.refused,
+            rules.concerning(self.backend.rules, self.operation),
         )
 
 
@@ -300,9 +308,10 @@ def check_block(
     for one in able:
         for case in map(Case.parse, block.known.get(one.backend.name, ())):
             one.count(case, one.outcome_of(case))
-    for layer, case in layer_cases(operation) if block.layers else ():
+    for number, (layer, case) in enumerate(layer_cases(operation) if block.layers else ()):
         for one in able:
-            if case.dtype in one.backend.dtypes:
+            limit = one.backend.distinct_problems
+            if case.dtype in one.backend.dtypes and (limit is None or number < limit):
                 arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
                 one.count(arranged, one.outcome_of(arranged, layer), layer)
     lists = [_drawn(operation, one.backend, block) for one in able]
@@ -368,7 +377,8 @@ def check(
     """
     unavailable = []
     if backends is None:
-        infos = [info for info in registry.backends() if info.name not in registry.BUILT_IN]
+        left_out = {*registry.BUILT_IN, *registry.named_only()}
+        infos = [info for info in registry.backends() if info.name not in left_out]
         unavailable = [(info.name, info.reason) for info in infos if not info.available]
         backends = [info.name for info in infos if info.available]
     chosen = registry.get_backends(backends)

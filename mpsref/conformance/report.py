@@ -66,6 +66,8 @@ class Row:
     failures: tuple[Failure, ...] = ()
     refused: int = 0
     """Number of cases that the backend does not run; they are not in :attr:`cases`."""
+    rules: tuple[str, ...] = ()
+    """The rules of the backend that concern the operation, see :mod:`mpsref.conformance.rules`."""
 
     @classmethod
     def merged(cls, rows: Sequence[Row]) -> Row:
@@ -82,6 +84,7 @@ class Row:
             next((row.reason for row in counted if row.reason), ""),
             tuple({failure.case: failure for row in counted[::-1] for failure in row.failures[::-1]}.values())[::-1],
             sum(row.refused for row in counted),
+            rows[0].rules,
         )
 
     @property

@@ -14,7 +14,7 @@ from mpsref.frameworks.exchange import (
     weights_from,
     weights_to,
 )
-from mpsref.frameworks.grown import Selection, canonical, counted, divided, grown, unpadded
+from mpsref.frameworks.grown import Selection, canonical, counted, divided, grown, unpadded, without_padding
 from mpsref.frameworks.words import Words, jax, onnx, pytorch, tensorflow
 
 __all__ = [
@@ -36,4 +36,5 @@ __all__ = [
     "unpadded",
     "weights_from",
     "weights_to",
+    "without_padding",
 ]

@@ -34,6 +34,7 @@ from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.kernels.windows import Windows
 from mpsref.operations import Problem
 
+AnyProblem = TypeVar("AnyProblem", bound=Problem)
 AnyPoolingGradient = TypeVar("AnyPoolingGradient", bound=PoolingGradient)
 
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -193,6 +194,31 @@ class Selection:
             np.add.at(np.moveaxis(summed, axis, 0), indices[inside], np.moveaxis(gradient, axis, 0)[inside])
             gradient = summed
         return gradient
+
+
+def without_padding(problem: AnyProblem) -> AnyProblem:
+    """Return the problem on the image that :func:`grown` describes: the same windows, none of which leaves the image.
+
+    Average pooling divides by the whole window there.
+
+    Parameters
+    ----------
+    problem : Problem
+        As for :func:`grown`.
+
+    Returns
+    -------
+    Problem
+        A problem that every framework has words for, with padding 0.
+    """
+    image, spec = grown(problem), problem.spec
+    changed: dict[str, Any] = {"offset": tuple(window.center for window in Sliding.of(problem).windows)}
+    changed["edge_mode"] = "zero"
+    if isinstance(spec, PoolingAverage):
+        changed["zero_pad_size"] = 0
+    n, *_, c = problem.source_shape  # type: ignore[attr-defined]
+    changes: dict[str, Any] = {"spec": replace(spec, **changed), "source_shape": (n, *image.size, c)}
+    return replace(problem, **changes)
 
 
 def _selection(first: Sequence[int], sizes: Sequence[int], lengths: Pair, edge_mode: EdgeMode = "zero") -> Selection:

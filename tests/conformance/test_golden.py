@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import mpsref
 from mpsref import PoolingAverage, PoolingMax
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import families, golden, mutants
 from mpsref.conformance.golden_entries import Entry, Tolerance, Values
 from mpsref.registry import Backend, Implementation, Spec
+from tests.conftest import AVAILABLE as BACKENDS
 
-BACKENDS = [info.name for info in mpsref.backends() if info.available]
 ENTRIES = golden.load()
 ADAPTERS = families.golden_adapters()
 IMPLEMENTED = [entry for entry in ENTRIES if not set(entry.kernels).isdisjoint(ADAPTERS)]

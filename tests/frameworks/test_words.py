@@ -229,10 +229,8 @@ def test_grown_image_serves_any_geometry(operation: Operation) -> None:
         image = frameworks.grown(problem)
         grown = image.copy(x)
         copies += grown is not x
-        changed: dict[str, Any] = {"offset": tuple(w.center for w in problem.spec.windows), "edge_mode": "zero"}
-        if isinstance(problem.spec, mpsref.PoolingAverage):
-            changed["zero_pad_size"] = 0
-        inside = replace(problem, spec=replace(problem.spec, **changed), source_shape=grown.shape)
+        inside = frameworks.without_padding(problem)
+        assert inside.source_shape == grown.shape
         assert frameworks.pytorch(inside).crop(np.empty((1, *problem.output_size, 1))).shape[1:3] == problem.output_size
         (result,) = references(inside, grown, *others)
         if isinstance(problem.spec, mpsref.PoolingAverage):

@@ -1,0 +1,290 @@
+"""Rules: documented differences of a backend from MPS, by name.
+
+A backend declares the rules that it follows, ``Backend(rules=("slope at a kink",))``. A rule widens the bound of the
+elements that it is about by what it allows, derived as the bounds themselves are, or leaves out a property that cannot
+hold. The report names the rules of a row. There is no free tolerance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.arguments.parameters import choice
+from mpsref.kernels import (
+    Arithmetic,
+    BatchNormalization,
+    Dropout,
+    GroupNormalization,
+    InstanceNormalization,
+    Neuron,
+    PoolingMax,
+)
+from mpsref.kernels import arithmetic as arithmetic_formulas
+from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normalized, scaled
+from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
+from mpsref.kernels.neuron import slope, value
+from mpsref.kernels.normalization import chain
+from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.operations import Operation, OperationKey, Problem
+
+Extra: TypeAlias = tuple[Array, ...]
+"""For each result, how much larger than its bound the error of each element may be."""
+
+
+class Rule(NamedTuple):
+    """A documented difference from MPS."""
+
+    about: str
+    """What it is, in a sentence."""
+    operations: frozenset[OperationKey]
+    """The operations that it concerns."""
+    extra: Callable[[Problem, tuple[Array, ...]], Extra] | None = None
+    """``extra(problem, inputs)``, all in float64."""
+    without: frozenset[str] = frozenset()
+    """Names of properties that do not hold, and of families of data on which results are others."""
+
+
+def _kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the slope of either side where the slope jumps."""
+    if isinstance(problem.spec, Arithmetic):
+        return _clamp_kink(problem, inputs)
+    assert isinstance(problem.spec, Neuron)
+    neuron, (g, x) = problem.spec, inputs
+    at, below, above = (slope(neuron, v) for v in (x, np.nextafter(x, -np.inf), np.nextafter(x, np.inf)))
+    with np.errstate(invalid="ignore"):
+        jump = np.maximum(abs(at - below), abs(at - above))
+    return (abs(g) * np.where(jump > 2.0**-20, jump, 0),)
+
+
+def _clamp_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow a source gradient to count where the result is equal to a bound of the clamp."""
+    assert isinstance(problem, arithmetic_formulas.ArithmeticGradient)
+    spec = problem.spec
+    wider = replace(
+        spec,
+        minimum_value=float(np.nextafter(spec.minimum_value, -np.inf)),
+        maximum_value=float(np.nextafter(spec.maximum_value, np.inf)),
+    )
+    strict, inclusive = (arithmetic_formulas.terms(one, *inputs) for one in (problem, replace(problem, spec=wider)))
+    return tuple(
+        arithmetic_formulas.fold(spec.operands[k], shape, abs(inclusive[k] - strict[k]))
+        for k, shape in zip(problem.of, problem.result_shapes, strict=True)
+    )
+
+
+def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of 1 - y in y (1 - y), and of 1 - y**2."""
+    assert isinstance(problem.spec, Neuron)
+    neuron, (g, x) = problem.spec, inputs
+    factor = {"sigmoid": 1.0, "tanh": abs(neuron.a * neuron.b)}.get(neuron.type, 0.0)
+    return (abs(g) * np.where(np.isfinite(x), gamma(4) * factor, 0),)
+
+
+def _folded(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of a = gamma r and of b = beta - mean a, in y = a x + b."""
+    if isinstance(problem, BatchProblem):
+        given = problem.named(inputs)
+        r, xhat = normalized(problem, given)
+        scale = r if given.gamma is None else abs(given.gamma) * r
+        shift = 0 if given.beta is None else abs(given.beta)
+        error = gamma(8) * (abs(given.x) + abs(given.mean)) * scale + gamma(4) * shift
+        if problem.spec.neuron is None:
+            return (error,)
+        z = scaled(xhat, given)
+        ends = [abs(value(problem.spec.neuron, z + sign * error) - value(problem.spec.neuron, z)) for sign in (-1, 1)]
+        return (np.maximum(*ends),)
+    assert isinstance(problem, GroupsProblem)
+    if problem.method == "gradient":
+        return _folded_gradient(problem, inputs)
+    x = inputs[0].reshape(problem.grouped_shape)
+    mean, variance = _moments(problem, inputs)
+    deviation = np.sqrt(variance + problem.spec.epsilon)
+    scale, shift = (abs(one) for one in problem.parameters(inputs[1:], x.dtype))  # type: ignore[attr-defined]
+    terms = ((abs(x) + abs(mean)) / deviation).reshape(problem.source_shape)
+    return (gamma(8) * terms * scale + gamma(4) * shift,)
+
+
+def _folded_gradient(problem: GroupsProblem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of dx = r h + b x + c with b = (mean sum(h) - sum(h x)) r**3 / M, and of sums that are so."""
+    g, x, *vectors = inputs
+    scale = problem.parameters(tuple(vectors), x.dtype)  # type: ignore[attr-defined]
+    mean, variance = _moments(problem, inputs)
+    r, m, grouped = 1 / np.sqrt(variance + problem.spec.epsilon), problem.count, abs(x.reshape(problem.grouped_shape))
+    h, of_channel = abs(g * scale).reshape(grouped.shape), abs(g).reshape(grouped.shape)
+    largest = grouped + abs(mean)
+    growth = gamma(chain(m) + 8)
+    of_sum = growth * (h * largest).sum(ALL_VALUES, keepdims=True)
+    b = (abs((h * largest).sum(ALL_VALUES, keepdims=True)) + of_sum) * r**3 / m
+    of_dx = (largest * of_sum) * r**3 / m + gamma(6) * (b * largest + (h + h.sum(ALL_VALUES, keepdims=True) / m) * r)
+    of_dgamma = growth * (of_channel * largest * r).reshape(problem.source_shape).sum(axis=(1, 2))
+    return of_dx.reshape(problem.source_shape), of_dgamma, np.zeros_like(of_dgamma)
+
+
+def _rounded_means(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of a mean relative to itself, not to the deviations: also a constant is not its mean."""
+    assert isinstance(problem, GroupsProblem)
+    mean, variance = _moments(problem, inputs)
+    of_mean = gamma(6 + math.ceil(math.log2(problem.count))) * abs(mean)
+    return _through_moments(problem, inputs, of_mean, of_mean**2 + 2 * of_mean * np.sqrt(variance))
+
+
+def _squares(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of both terms of a mean of squares minus the squared mean."""
+    assert isinstance(problem, GroupsProblem)
+    mean, variance = _moments(problem, inputs)
+    return _through_moments(problem, inputs, 0 * mean, gamma(chain(problem.count) + 8) * 2 * (mean**2 + variance))
+
+
+def _moments(problem: GroupsProblem, inputs: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Return mean and variance of each group, which broadcast."""
+    x = [one for one in inputs if one.ndim == 4][-1].reshape(problem.grouped_shape)
+    return x.mean(ALL_VALUES, keepdims=True), x.var(ALL_VALUES, keepdims=True)
+
+
+def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean: Array, of_variance: Array) -> Extra:
+    """Return what errors of mean and variance make of the results of instance and group normalization."""
+    *g, x = (one for one in inputs if one.ndim == 4)
+    vectors = tuple(one for one in inputs if one.ndim == 1)
+    m, shape = problem.count, problem.source_shape
+    mean, variance = _moments(problem, inputs)
+    square = variance + problem.spec.epsilon
+    deviation, xhat = np.sqrt(square), (x.reshape(problem.grouped_shape) - mean) / np.sqrt(square)
+    rho = np.sqrt(square / (np.maximum(variance - of_variance, 0) + problem.spec.epsilon)) - 1
+    of_xhat = of_mean / deviation + abs(xhat) * rho + of_mean / deviation * rho
+    if not g:
+        scale, _ = problem.parameters(vectors, x.dtype)  # type: ignore[attr-defined]
+        return (of_xhat.reshape(shape) * abs(scale),)
+    scale = problem.parameters(vectors, x.dtype)  # type: ignore[attr-defined]
+    upstream = abs(g[0] * scale).reshape(xhat.shape)
+    size = abs(xhat) + of_xhat
+    sums = [np.sum(one, ALL_VALUES, keepdims=True) / m for one in (upstream, upstream * size, upstream * of_xhat)]
+    of_dx = rho * (upstream + sums[0] + size * sums[1]) + (1 + rho) * (size * sums[2] + of_xhat * sums[1])
+    of_dgamma = (abs(g[0]) * of_xhat.reshape(shape)).sum(axis=(1, 2))
+    return (of_dx / deviation).reshape(shape), of_dgamma, np.zeros_like(of_dgamma)
+
+
+def _plain_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow a rounding of each partial sum of the pixels, relative to their absolute values."""
+    assert isinstance(problem, Reduction)
+    x, *state = inputs
+    _, m2 = problem.operation.formula(problem, *inputs)
+    n = problem.pixels + problem.count
+    total = abs(x).sum(axis=(0, 1, 2)) + (problem.count * abs(state[0]) if state else 0)
+    of_mean = gamma(problem.pixels + 4) * total / n
+    return of_mean, gamma(problem.pixels + 4) * m2 + n * (of_mean**2 + 2 * of_mean * np.sqrt(m2 / n))
+
+
+def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
+    return frozenset(Operation(spec_type, method) for spec_type in spec_types for method in methods)
+
+
+GROUPS = (InstanceNormalization, GroupNormalization)
+
+RULES: Mapping[str, Rule] = {
+    "slope at a kink": Rule(
+        "Where a slope jumps, as that of ReLU at 0 and of a clamp at its bounds, it is that of either side.",
+        _of([Neuron, Arithmetic], "gradient"),
+        _kink,
+    ),
+    "slope from the result": Rule(
+        "The slopes of sigmoid and tanh are y (1 - y) and 1 - y**2 of the rounded result.",
+        _of([Neuron], "gradient"),
+        _from_result,
+    ),
+    "folded scale and shift": Rule(
+        "A normalization is computed as a x + b, and the gradient of group normalization as a g + b x + c: what "
+        "cancels in these sums is rounded before.",
+        _of([BatchNormalization, *GROUPS], "forward") | _of([GroupNormalization], "gradient"),
+        _folded,
+    ),
+    "rounded means": Rule(
+        "A mean is rounded relative to itself: a constant differs from its mean.",
+        _of(GROUPS, "forward", "gradient"),
+        _rounded_means,
+    ),
+    "plain sums": Rule(
+        "The pixels of a batch are added one after the other in float32, not relative to one of them.",
+        _of([BatchNormalization], "statistics"),
+        _plain_sums,
+        frozenset({"constant_channels"}),
+    ),
+    "variance from squares": Rule(
+        "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",
+        _of([GroupNormalization], "forward", "gradient"),
+        _squares,
+        frozenset({"instance_is_group"}),
+    ),
+    "NaN by another formula": Rule(
+        "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "
+        "the maximum.",
+        _of([Neuron], "forward", "gradient", "parameter_gradient") | _of([Arithmetic, PoolingMax, Dropout], "gradient"),
+        without=frozenset({"nonfinite"}),
+    ),
+    "zeros by products": Rule(
+        "A dropped element is its product with 0: its sign and NaN stay.",
+        _of([Dropout], "forward", "gradient"),
+        without=frozenset({"dropped_is_zero"}),
+    ),
+}
+"""The rules that a backend may declare, by name."""
+
+_current: ContextVar[tuple[str, ...]] = ContextVar("rules", default=())
+
+
+def concerning(rules: Sequence[str], operation: OperationKey) -> tuple[str, ...]:
+    """Return those of the rules that concern an operation; raise ``ValueError`` for an unknown one.
+
+    >>> from mpsref import Neuron
+    >>> concerning(["slope at a kink", "rounded means"], (Neuron, "gradient"))
+    ('slope at a kink',)
+    """
+    for name in rules:
+        choice("rules", name, tuple(RULES))
+    return tuple(name for name in rules if operation in RULES[name].operations)
+
+
+@contextlib.contextmanager
+def applied(rules: tuple[str, ...]) -> Iterator[None]:
+    """Widen bounds by these rules inside a ``with`` block."""
+    token = _current.set(rules)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current(operation: OperationKey) -> tuple[str, ...]:
+    """Return the rules that are applied to an operation now."""
+    return concerning(_current.get(), operation)
+
+
+def left_out(name: str, operation: OperationKey) -> bool:
+    """Return whether a property does not hold, or a family is not tested, under the rules that are applied now."""
+    return any(name in RULES[rule].without for rule in current(operation))
+
+
+def widened(problem: Problem, inputs: tuple[Array, ...], bounds: tuple[ErrorBound, ...]) -> tuple[ErrorBound, ...]:
+    """Return the bounds of the results, wider where a rule that is applied now allows it."""
+    for name in current(problem.operation):
+        extra = RULES[name].extra
+        if extra is not None:
+            with np.errstate(all="ignore"):
+                allowed = extra(problem, inputs)
+                bounds = tuple(map(_wider, bounds, allowed))
+    return bounds
+
+
+def _wider(bound: ErrorBound, extra: Array) -> ErrorBound:
+    m = np.asarray(bound.m)
+    extra = np.where(np.isnan(extra), 0, extra)  # of NaN and infinities, which must agree
+    error = np.where(m > 0, gamma(m) * bound.magnitude, 0) + extra
+    computed = np.where((m > 0) | (extra > 0), 1.0, 0.0)
+    return ErrorBound.of_error(error, np.asarray(bound.exact) & (extra == 0))._replace(m=computed)

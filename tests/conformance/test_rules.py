@@ -1,0 +1,178 @@
+"""Rules: each allows the difference that it is about, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpsref import Backend
+from mpsref.arguments.arrays import Array
+from mpsref.conformance import check, rules
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.rules import RULES
+from mpsref.conformance.runner import references, run_case
+
+Formula = Callable[..., Any]
+
+
+def relu_at_0(problem: Any, g: Array, x: Array) -> Array:
+    """Slope 0 at 0, where MPS has 1."""
+    (dx,) = references(problem, g, x)
+    kinked = problem.spec.type in ("relu", "prelu", "elu", "relun")
+    below = np.where(x == 0, np.nextafter(x, -1), x)
+    (other,) = references(problem, g, below)
+    return np.where(x == 0, other, dx) if kinked else dx
+
+
+def relu_at_1(problem: Any, g: Array, x: Array) -> Array:
+    (dx,) = references(problem, g, x)
+    return np.where((x == 1) & (problem.spec.type == "relu"), dx * 0.5, dx)
+
+
+def sigmoid_slope(problem: Any, g: Array, x: Array) -> Array:
+    """y (1 - y) of the result, in float32."""
+    (dx,) = references(problem, g, x)
+    if problem.spec.type != "sigmoid":
+        return dx
+    y = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    return g * (y * (np.float32(1) - y))
+
+
+def clamp_inclusive(problem: Any, g: Array, *operands: Array) -> tuple[Array, ...]:
+    spec = problem.spec
+    low, high = (float(np.nextafter(b, s * np.inf)) for b, s in ((spec.minimum_value, -1), (spec.maximum_value, 1)))
+    wider = replace(spec, minimum_value=low, maximum_value=high)
+    return references(replace(problem, spec=wider), g, *operands)
+
+
+def folded(problem: Any, *inputs: Array) -> Array:
+    """y = a x + b in float32."""
+    given = problem.named(inputs)
+    with np.errstate(all="ignore"):
+        a = (1 / np.sqrt(given.variance + np.float32(problem.spec.epsilon))).astype(np.float32)
+        a = a if given.gamma is None else a * given.gamma
+        b = -given.mean * a if given.beta is None else given.beta - given.mean * a
+        y = given.x * a + b
+    return y if problem.spec.neuron is None else references(problem, *inputs)[0]
+
+
+def plain_sums(problem: Any, x: Array, *state: Array) -> tuple[Array, Array]:
+    if state:
+        return references(problem, x, *state)  # type: ignore[return-value]
+    pixels = x.astype(np.float32).reshape(-1, x.shape[3])
+    mean = np.add.accumulate(pixels, dtype=np.float32)[-1] / np.float32(len(pixels))
+    return mean, ((pixels - mean) ** 2).sum(axis=0, dtype=np.float64)
+
+
+def grouped(problem: Any, inputs: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+    x = inputs[0].astype(np.float32)
+    x = x.reshape(problem.grouped_shape)
+    mean = np.asarray(x.sum((1, 2, 4), dtype=np.float32, keepdims=True) / np.float32(problem.count))
+    return x, mean, np.asarray(((x - mean) ** 2).mean((1, 2, 4), dtype=np.float32, keepdims=True))
+
+
+def mean_rounded(problem: Any, *inputs: Array) -> Array:
+    """The mean is one rounding away from the pixels, also if these are equal."""
+    x, _, _ = grouped(problem, inputs)
+    mean = x.mean((1, 2, 4), dtype=np.float64, keepdims=True).astype(np.float32)
+    mean = np.nextafter(mean, np.float32(np.inf))
+    variance = ((x.astype(np.float64) - mean) ** 2).mean((1, 2, 4), keepdims=True)
+    return _scaled(problem, inputs, (x - mean.astype(np.float64)) / np.sqrt(variance + problem.spec.epsilon))
+
+
+def from_squares(problem: Any, *inputs: Array) -> Array:
+    x, mean, _ = grouped(problem, inputs)
+    squares = (x * x).sum((1, 2, 4), dtype=np.float32, keepdims=True) / np.float32(problem.count)
+    variance = np.maximum(squares - mean * mean, 0)
+    exact = x.astype(np.float64) - x.astype(np.float64).mean((1, 2, 4), keepdims=True)
+    return _scaled(problem, inputs, exact / np.sqrt(variance.astype(np.float64) + problem.spec.epsilon))
+
+
+def _scaled(problem: Any, inputs: tuple[Array, ...], xhat: Array) -> Array:
+    gamma, beta = problem.parameters(inputs[1:], float)
+    return gamma * xhat.reshape(problem.source_shape) + beta
+
+
+def by_product(problem: Any, g: Array, mask: Array) -> Array:
+    return g * mask.astype(g.dtype) * problem.spec.scale
+
+
+def relu_of_infinity(problem: Any, x: Array) -> Array:
+    """0 * -inf is 0."""
+    (y,) = references(problem, x)
+    return np.where(np.isneginf(x) & (problem.spec.type == "relu"), 0, y)
+
+
+NAN = "NaN by another formula"
+
+MISTAKES: list[tuple[str, str, Formula]] = [
+    ("slope at a kink", "Neuron.gradient", relu_at_0),
+    ("slope at a kink", "Arithmetic.gradient", clamp_inclusive),
+    ("slope from the result", "Neuron.gradient", sigmoid_slope),
+    ("folded scale and shift", "BatchNormalization.forward", folded),
+    ("plain sums", "BatchNormalization.statistics", plain_sums),
+    ("rounded means", "InstanceNormalization.forward", mean_rounded),
+    ("variance from squares", "GroupNormalization.forward", from_squares),
+    ("zeros by products", "Dropout.gradient", by_product),
+    ("NaN by another formula", "Neuron.forward", relu_of_infinity),
+]
+
+
+def backend(name: str, formula: Formula, following: tuple[str, ...]) -> Backend:
+    def run(problem: Any, *inputs: Array, out: Any) -> None:
+        results = formula(problem, *inputs)
+        outs = out if isinstance(out, tuple) else (out,)
+        for target, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
+            target[...] = result
+
+    return Backend("ruled", {operation_named(name): run}, dtypes=("float32",), rules=following)
+
+
+@pytest.mark.parametrize(("rule", "name", "formula"), MISTAKES, ids=[f"{r}-{n}" for r, n, _ in MISTAKES])
+def test_a_rule_allows_what_it_is_about(rule: str, name: str, formula: Formula) -> None:
+    operation = operation_named(name)
+    (without,) = check([backend(name, formula, ())], [operation], number=60).rows
+    assert without.status == "failed"
+    assert without.rules == ()
+    following = tuple(dict.fromkeys((rule, NAN)))
+    (ruled,) = check([backend(name, formula, following)], [operation], number=60).rows
+    assert ruled.status == "passed", ruled.failures
+    assert rule in ruled.rules
+
+
+@pytest.mark.parametrize(("rule", "name"), sorted({(rule, name) for rule, name, _ in MISTAKES}))
+def test_a_rule_allows_nothing_else(rule: str, name: str) -> None:
+    def wrong(problem: Any, *inputs: Array) -> Any:
+        return tuple(result * (1 + 2.0**-6) for result in references(problem, *inputs))
+
+    (row,) = check([backend(name, wrong, (rule,))], [operation_named(name)], number=60).rows
+    assert row.status == "failed"
+
+
+def test_another_value_at_another_place_is_wrong() -> None:
+    name = "Neuron.gradient"
+    (row,) = check([backend(name, relu_at_1, ("slope at a kink",))], [operation_named(name)], number=60).rows
+    assert row.status == "failed"
+
+
+def test_rules_end_with_the_case() -> None:
+    case = Case.parse("Neuron.gradient:n1h1w1c4,relu,a0.5,float32,exact,seed=3")
+    run_case(case, backend("Neuron.gradient", relu_at_0, ("slope at a kink",)))
+    assert rules.current(case.problem.operation) == ()
+
+
+def test_unknown_rules_are_refused() -> None:
+    with pytest.raises(ValueError, match="rules"):
+        check([backend("Neuron.gradient", relu_at_0, ("anything goes",))], [operation_named("Neuron.gradient")], 1)
+
+
+@pytest.mark.parametrize("name", list(RULES))
+def test_rules_are_described(name: str) -> None:
+    rule = RULES[name]
+    assert rule.about.endswith(".")
+    assert rule.operations
+    assert rule.extra or rule.without

@@ -1,0 +1,171 @@
+"""PyTorch as a backend: it agrees with the reference, but for defects of PyTorch that the check finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpsref
+import mpsref_torch
+from mpsref import Backend, registry
+from mpsref.conformance import check
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.checker import check_operation
+from mpsref.conformance.runner import run_case
+from mpsref.errors import UnsupportedError
+from mpsref.registry import Operation, operations
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+
+VERSION = str(torch.__version__).partition("+")[0]
+
+INSTANCE = "InstanceNormalization.gradient"
+BATCH = ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient")
+
+SUPPORTED = [operation for operation in operations() if operation in mpsref_torch.backend.implementations]
+
+
+@pytest.mark.parametrize("operation", SUPPORTED, ids=str)
+def test_operation(operation: Operation) -> None:
+    """On contiguous tensors every operation agrees; a row of which little ran is not failed."""
+    backend = replace(mpsref_torch.backend, layouts=("nchw",))
+    (row,) = check_operation(operation, [backend], 12)
+    assert row.status in ("passed", "partial", "unsupported"), row.failures[-1]
+    assert row.status == "passed" or row.reason
+    assert str(operation) not in ("Convolution.forward", "PoolingMax.gradient") or row.refused < row.cases / 2
+
+
+def test_operations_that_pytorch_lacks_are_unsupported_with_a_reason() -> None:
+    (row,) = check_operation(operation_named("Dropout.mask"), [mpsref_torch.backend], 3)
+    assert row.status == "unsupported"
+    assert "draws its mask itself" in row.reason
+    (row,) = check_operation(operation_named("SpatialNormalization.forward"), [mpsref_torch.backend], 3)
+    assert "does not implement" in row.reason
+
+
+def test_training_of_batch_normalization_is_refused_and_the_row_says_how_much_ran() -> None:
+    (row,) = check_operation(operation_named(BATCH[0]), [replace(mpsref_torch.backend, layouts=("nchw",))], 40)
+    assert row.status in ("partial", "passed")
+    assert "computes mean, variance and both sums itself" in row.reason
+    assert row.shown_cases == f"{row.cases} of {row.cases + row.refused}"
+    assert 0 < row.cases < row.refused
+
+
+# --- defects of PyTorch that a check finds ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(VERSION != "2.13.0", reason="seen in PyTorch 2.13.0")
+@pytest.mark.parametrize("backend", [mpsref_torch.backend, mpsref_torch.channels_last], ids=lambda b: b.name)
+def test_instance_norm_of_one_channels_last_image_is_wrong(backend: Backend) -> None:
+    (row,) = check([backend], [operation_named(INSTANCE)]).rows
+    assert row.status == "failed"
+    smallest = Case.parse(row.failures[-1].case)
+    assert smallest.problem.source_shape[0] == 1  # type: ignore[attr-defined]
+    assert not smallest.layouts or smallest.layouts[0].startswith("nhwc")
+    assert run_case(replace(smallest, layouts=("nchw",)), backend).status == "passed"
+
+
+@pytest.mark.skipif(VERSION != "2.13.0", reason="seen in PyTorch 2.13.0")
+@pytest.mark.parametrize("name", BATCH)
+def test_batch_norm_reads_strided_statistics_as_if_they_were_contiguous(name: str) -> None:
+    """In evaluation mode, backward of a channels-last image, where mean and variance are every second element."""
+    (row,) = check([mpsref_torch.channels_last], [operation_named(name)]).rows
+    assert row.status == "failed"
+    smallest = Case.parse(row.failures[-1].case)
+    assert any(layout.endswith("-gap") for layout in smallest.layouts[2:])
+    assert run_case(replace(smallest, layouts=()), mpsref_torch.channels_last).status in ("passed", "mistrusted")
+
+
+def test_channels_last_tensors_are_channels_last() -> None:
+    seen: list[Any] = []
+
+    def look(torch: Any, problem: Any, x: Any, out: Any) -> None:
+        seen.append(torch.tensor(x))
+        out[...] = x
+
+    key = operation_named("Reshape.forward")
+    for backend, is_channels_last in ((mpsref_torch.backend, False), (mpsref_torch.channels_last, True)):
+        run = mpsref_torch.run.Torch("cpu")
+        spec = mpsref.Reshape((4, 3, 5))
+        problem = spec.problems["forward"](spec, (2, 4, 3, 5))
+        looking = replace(backend, implementations={key: lambda *a, out, run=run: look(run, *a, out=out)})
+        run_case(Case(problem, layouts=backend.layouts[:1]), looking)
+        tensor = seen.pop()
+        assert tensor.shape == (2, 5, 4, 3)
+        assert tensor.is_contiguous(memory_format=torch.channels_last) == is_channels_last
+        assert tensor.is_contiguous() != is_channels_last
+
+
+# --- as a backend -----------------------------------------------------------------------------------------------------
+
+
+def test_arrays_of_any_memory_may_be_passed() -> None:
+    x = np.arange(96, dtype=np.float32).reshape(2, 4, 4, 3)
+    pool = mpsref.PoolingAverage(3, 2, edge_mode="clamp")
+    expected = pool.forward(x)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    for given in (x, read_only, x.astype(">f4"), np.flip(np.flip(x, 1).copy(), 1), np.asfortranarray(x)):
+        np.testing.assert_allclose(pool.forward(given, backend=mpsref_torch.backend), expected, rtol=1e-6)
+
+
+def test_refusals_of_pytorch_are_unsupported() -> None:
+    x = np.ones((2, 1, 1, 3), np.float32)
+    with pytest.raises(UnsupportedError, match="Expected more than 1 spatial element"):
+        mpsref.InstanceNormalization().forward(x, backend=mpsref_torch.backend)
+
+
+def test_errors_of_pytorch_are_failures() -> None:
+    def broken(torch: Any, problem: Any, x: Any, out: Any) -> None:
+        out[...] = torch(lambda x: x.reshape(7, 7), x)
+
+    key, run = operation_named("SoftMax.forward"), mpsref_torch.run.Torch("cpu")
+    backend = Backend("broken", {key: lambda *inputs, out: broken(run, *inputs, out=out)})
+    outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), backend)
+    assert outcome.status == "failed"
+    assert "invalid for input of size" in outcome.message
+
+
+def test_a_check_of_all_backends_leaves_frameworks_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = replace(mpsref_torch.backend, name="torch under test")
+    monkeypatch.setitem(registry._registered, named.name, named)
+    report = check(operations=[operation_named("Reshape.forward")], number=1)
+    assert named.name not in {row.backend for row in report.rows}
+    assert named.name in registry.named_only()
+    (row,) = check(named.name, [operation_named("Reshape.forward")], number=1).rows
+    assert row.status == "passed"
+
+
+def test_without_pytorch_the_backends_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for backend in (mpsref_torch.backend, mpsref_torch.compiled, mpsref_torch.mps):
+        assert backend.unavailable() == 'PyTorch is not installed: pip install "mpsref[torch]"'
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is an NVIDIA GPU")
+def test_a_missing_device_is_named() -> None:
+    assert "no device 'cuda' on this machine" in str(mpsref_torch.cuda.unavailable())
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
+@pytest.mark.filterwarnings("ignore")  # of PyTorch about itself
+def test_compiled_functions_agree_on_few_problems_with_many_data() -> None:
+    few = replace(mpsref_torch.compiled, distinct_problems=1)
+    (row,) = check_operation(operation_named("SoftMax.forward"), [few], 6)
+    assert row.status == "passed", row.failures
+    assert row.cases == 1 + 6
+
+
+def test_equal_closures_are_compiled_once() -> None:
+    def scaled(factor: float) -> Any:
+        return lambda x: x * factor
+
+    identity = mpsref_torch.run._identity
+    assert identity(scaled(2.0)) == identity(scaled(2.0))
+    assert identity(scaled(2.0)) != identity(scaled(3.0))
+    assert identity(lambda x: scaled(2.0)(x)) != identity(scaled(2.0))
