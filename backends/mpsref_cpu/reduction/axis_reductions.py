@@ -14,6 +14,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref_cpu.compiling import generic, inlined
 from mpsref_cpu.simd.half import load
+from mpsref_cpu.simd.reductions import extremum
 
 MOST_CHUNKS = 8
 """Chunks of an image whose rows are reduced to one, at most."""
@@ -87,10 +88,13 @@ def reduce_run(kind, values, start, size):
     def total(kind, values, start, size):
         return _sum(values, start, size)
 
-    def extremum(kind, values, start, size):
-        return _reduce_in_chains(kind, values, start, size)
+    def least(kind, values, start, size):
+        return -np.float64(extremum(values, start, size, np.float32(-1)))
 
-    return total if kind.instance_class is Total else extremum
+    def greatest(kind, values, start, size):
+        return np.float64(extremum(values, start, size, np.float32(1)))
+
+    return {Total: total, Least: least, Greatest: greatest}[kind.instance_class]
 
 
 @numba.njit(nogil=True, fastmath={"contract", "reassoc"}, forceinline=True)
@@ -101,29 +105,6 @@ def _sum(values: Any, start: int, size: int) -> Any:
     for k in range(np.uintp(size)):
         total += np.float64(load(values[first + k]))
     return total
-
-
-@inlined
-def _reduce_in_chains(kind, values, start, size):
-    """Reduce a run of a vector in eight independent chains, which a processor executes in parallel."""
-    a = b = c = d = e = f = g = h = np.float64(kind.start)
-    whole = start + size // 8 * 8
-    for k in range(np.uintp(start), np.uintp(whole), np.uintp(8)):
-        a = combine(kind, a, np.float64(load(values[k])))
-        b = combine(kind, b, np.float64(load(values[k + np.uintp(1)])))
-        c = combine(kind, c, np.float64(load(values[k + np.uintp(2)])))
-        d = combine(kind, d, np.float64(load(values[k + np.uintp(3)])))
-        e = combine(kind, e, np.float64(load(values[k + np.uintp(4)])))
-        f = combine(kind, f, np.float64(load(values[k + np.uintp(5)])))
-        g = combine(kind, g, np.float64(load(values[k + np.uintp(6)])))
-        h = combine(kind, h, np.float64(load(values[k + np.uintp(7)])))
-    for k in range(np.uintp(whole), np.uintp(start + size)):
-        a = combine(kind, a, np.float64(load(values[k])))
-    first, second = (
-        combine(kind, combine(kind, a, b), combine(kind, c, d)),
-        combine(kind, combine(kind, e, f), combine(kind, g, h)),
-    )
-    return combine(kind, first, second)
 
 
 class Line(NamedTuple):

@@ -18,7 +18,7 @@ from numba import types
 
 from mpsref_cpu.compiling import inlined
 from mpsref_cpu.simd.half import load
-from mpsref_cpu.simd.vectors import INT, intrinsic, load_vector, maximum, plus, splat, zeros
+from mpsref_cpu.simd.vectors import INT, broadcast, intrinsic, load_vector, maximum, plus, splat, times, zeros
 
 MANY, FEW = 32, 8
 BEYOND = FEW - 1
@@ -72,6 +72,28 @@ def _largest_of(typing, lanes):
     return _halved(lambda builder, low, high: builder.select(builder.fcmp_ordered(">", high, low), high, low))(
         typing, lanes
     )
+
+
+def _larger(builder: Any, best: Any, value: Any) -> Any:
+    """Return the larger of each pair, NaN if one is."""
+    larger, nan = builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value)
+    return builder.select(builder.or_(larger, nan), value, best)
+
+
+@intrinsic
+def _larger_of_pairs(typing, best, value):
+    """Return the larger of each pair, NaN if one is."""
+
+    def generate(context, builder, signature, arguments):
+        return _larger(builder, *arguments)
+
+    return best(best, value), generate
+
+
+@intrinsic
+def _extremum_of(typing, lanes):
+    """Return the largest of all lanes, NaN if there is one."""
+    return _halved(_larger)(typing, lanes)
 
 
 @intrinsic
@@ -157,4 +179,27 @@ def largest(values, first, count):
     for i in range(first + 1, first + count):
         value = load(values[np.uintp(i)])
         best = value if value > best else best
+    return best
+
+
+@inlined
+def extremum(values, first, count, sign):
+    """Return the largest of ``count`` values from ``first`` on, times ``sign``; NaN if there is one."""
+    if count >= MANY:
+        return _extremum_of(_extreme_lanes(values, first, first + count - MANY, broadcast(sign, zeros(MANY)), MANY))
+    if count >= FEW:
+        return _extremum_of(_extreme_lanes(values, first, first + count - FEW, broadcast(sign, zeros(FEW)), FEW))
+    best = real(-np.inf)
+    for i in range(first, first + count):
+        value = sign * load(values[np.uintp(i)])
+        best = value if (value > best) | (value != value) else best
+    return best
+
+
+@inlined
+def _extreme_lanes(values, first, last, sign, width):
+    """Return the largest of the lanes of vectors from ``first`` on, the last of which begins at ``last``."""
+    best = times(load_vector(values, np.uintp(last), sign), sign)
+    for i in range(first, last, width):
+        best = _larger_of_pairs(best, times(load_vector(values, np.uintp(i), sign), sign))
     return best

@@ -21,7 +21,7 @@ word, product, real = np.uint32, np.uint64, np.float32
 
 FIRST, SECOND = map(product, MULTIPLIERS)
 FIRST_WEYL, SECOND_WEYL = map(word, WEYL)
-SHIFT = product(32)
+SHIFT, LOW = product(32), product(0xFFFFFFFF)
 
 GROUP = 1024
 """Blocks of a chunk."""
@@ -108,13 +108,17 @@ def _mask(begin, end, groups, first, words, bits):
 
 @inlined
 def _philox(c0, c1, c2, c3, k0, k1):
-    """Return the four words of a counter, as :func:`mpsref.kernels.dropout.philox4x32` does."""
+    """Return the four words of a counter, as :func:`mpsref.kernels.dropout.philox4x32` does.
+
+    Words are the low halves of 64 bits, so that no product needs a conversion; high halves of results are not used.
+    """
+    c0, c1, c2, c3 = product(c0), product(c1), product(c2), product(c3)
     for _ in range(ROUNDS):
-        p0, p1 = product(FIRST * product(c0)), product(SECOND * product(c2))
-        c0, c1 = word(word(p1 >> SHIFT) ^ c1 ^ k0), word(p1)
-        c2, c3 = word(word(p0 >> SHIFT) ^ c3 ^ k1), word(p0)
-        k0, k1 = word(k0 + FIRST_WEYL), word(k1 + SECOND_WEYL)
-    return c0, c1, c2, c3
+        p0, p1 = product(FIRST * (c0 & LOW)), product(SECOND * (c2 & LOW))
+        c0, c1 = product((p1 >> SHIFT) ^ c1 ^ k0), p1
+        c2, c3 = product((p0 >> SHIFT) ^ c3 ^ k1), p0
+        k0, k1 = product(word(word(k0) + FIRST_WEYL)), product(word(word(k1) + SECOND_WEYL))
+    return word(c0), word(c1), word(c2), word(c3)
 
 
 @compiled
