@@ -265,6 +265,10 @@ class Problem(_Record):
         """Return legal inputs of the operation, computed from an array of random numbers for each input."""
         return drawn
 
+    def legal_nonfinite(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Return inputs with NaN and infinities, without those for which rounding determines the result."""
+        return drawn
+
     def shape_hint(self, name: str, shape: Shape) -> str:
         """Return a text to append to the error message about an array of a wrong shape."""
         return ""

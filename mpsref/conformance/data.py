@@ -39,6 +39,7 @@ def inputs(problem: Problem, dtype: str, family: DataFamily, seed: int) -> tuple
     if family == "nonfinite":
         floats = [(name, stream) for stream, name in enumerate(legal) if dtypes[name].kind == "f"]
         legal = legal | {name: _with_nonfinite(legal[name], seed, stream) for name, stream in floats}
+        legal = problem.legal_nonfinite(legal)
     return tuple(array.astype(dtypes[name], copy=False) for name, array in legal.items())
 
 

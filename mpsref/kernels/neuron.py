@@ -192,6 +192,7 @@ def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     """
     activation = ACTIVATIONS[neuron.type]
     function = getattr(activation, of)
+    x = np.clip(x, -(2.0**100), 2.0**100)  # the error of a function that is constant at infinity is finite there
     u = argument(neuron, x)
     magnitude = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
     with np.errstate(all="ignore"):
@@ -408,6 +409,13 @@ class NeuronForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, res
     def legal(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Bring x into [-8, 8], and the argument of a power or a logarithm to where they are finite."""
         return drawn | {"x": folded(self.spec, drawn["x"])}
+
+    def legal_nonfinite(self, drawn: dict[str, Array]) -> dict[str, Array]:
+        """Leave no infinity where it is multiplied by a = 0 or by a slope that may round to 0: the product is NaN."""
+        finite = {"g"} | ({"x"} if self.spec.a == 0 else set())
+        return {
+            name: np.where(np.isinf(array), 1, array) if name in finite else array for name, array in drawn.items()
+        }
 
 
 class NeuronGradient(
