@@ -413,9 +413,7 @@ class NeuronForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, res
     def legal_nonfinite(self, drawn: dict[str, Array]) -> dict[str, Array]:
         """Leave no infinity where it is multiplied by a = 0 or by a slope that may round to 0: the product is NaN."""
         finite = {"g"} | ({"x"} if self.spec.a == 0 else set())
-        return {
-            name: np.where(np.isinf(array), 1, array) if name in finite else array for name, array in drawn.items()
-        }
+        return {name: np.where(np.isinf(array), 1, array) if name in finite else array for name, array in drawn.items()}
 
 
 class NeuronGradient(
