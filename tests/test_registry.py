@@ -328,7 +328,7 @@ def offenders(folder: Path, *forbidden: str) -> dict[str, set[str]]:
 
 def test_the_definition_knows_no_backend() -> None:
     assert len(list(PACKAGE.rglob("*.py"))) > 10
-    assert offenders(PACKAGE, "mpsref_cpu", "mpsref_metal", "numba", "metalcompute", "tests") == {}
+    assert offenders(PACKAGE, "mpsref_cpu", "mpsref_metal", "mpsref_torch", "numba", "metalcompute", "tests") == {}
 
 
 def test_kernels_know_no_conformance() -> None:
@@ -339,6 +339,7 @@ def test_kernels_know_no_conformance() -> None:
 def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
+    assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     (names,) = offenders(BACKENDS / "mpsref_metal" / "runtimes", "mpsref").values()
     assert all(name.startswith("mpsref.disk_cache") for name in names), "the runtimes need nothing of the definition"
 

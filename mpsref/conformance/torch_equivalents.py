@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from mpsref import frameworks
 from mpsref.arguments.arrays import Array
-from mpsref.registry import Spec
+from mpsref.registry import Problem, Spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +48,15 @@ def session(threads: int) -> Iterator[tuple[ModuleType | None, str]]:
             yield torch, str(torch.__version__)
     finally:
         torch.set_num_threads(before)
+
+
+def keywords(problem: Problem) -> Mapping[str, Any] | None:
+    """Return the arguments with which PyTorch returns exactly the result of a problem with windows, or ``None``."""
+    try:
+        words = frameworks.pytorch(problem)
+    except ValueError:
+        return None
+    return words.keywords if words.output_size == words.size else None
 
 
 def nchw(torch: ModuleType, array: Array) -> Tensor:

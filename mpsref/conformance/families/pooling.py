@@ -26,7 +26,7 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_input,
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import often, pairs, seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, keywords, nchw
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
@@ -552,27 +552,12 @@ def _kernel_and_strides(spec: Pooling) -> tuple[list[int], list[int]]:
     return [window.kernel for window in spec.windows], [window.stride for window in spec.windows]
 
 
-def _windows_of(problem: PoolingProblem) -> Pair:
-    """Return the number of windows, (y, x)."""
-    return problem.output_size if isinstance(problem, PoolingForward) else problem.gradient_size
-
-
 def avg_pool2d(problem: AverageForward | AverageGradient) -> tuple[object, ...] | None:
     """Return (kernel, stride, padding, ceil_mode, count_include_pad) for these windows and weights, or ``None``."""
-    spec, size = problem.spec, problem.source_shape[1:3]
-    outputs = _windows_of(problem)
-    pads = [window.center - window.offset for window in spec.windows]
-    if any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
+    found = keywords(problem)
+    if found is None or found["divisor_override"] is not None:
         return None
-    for ceil_mode, include in itertools.product((False, True), (False, True)):
-        placement = padding.pytorch(size, spec.kernel_size, spec.strides, (pads[0], pads[1]), 1, ceil_mode, include)
-        same = replace(
-            spec, offset=placement.offset, edge_mode=placement.edge_mode, zero_pad_size=placement.zero_pad_size
-        )
-        weights = zip(replace(problem, spec=same).reciprocals(), problem.reciprocals(), strict=True)
-        if placement.output_size == outputs and all(np.array_equal(a, b) for a, b in weights):
-            return *_kernel_and_strides(spec), pads, ceil_mode, include
-    return None
+    return *_kernel_and_strides(problem.spec), list(found["padding"]), found["ceil_mode"], found["count_include_pad"]
 
 
 def max_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs: Outs) -> Call | None:
@@ -598,28 +583,17 @@ def max_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs
 
 def max_pool2d(problem: PoolingProblem) -> tuple[object, ...] | None:
     """Return (kernel, stride, padding, dilation, ceil_mode) for these windows, or ``None``."""
-    spec, size = problem.spec, problem.source_shape[1:3]
-    outputs = _windows_of(problem)
-    pads = [window.center - window.offset for window in spec.windows]
-    padded = any(pads) and (spec.edge_mode == "zero" or spec.dilation != (1, 1))  # PyTorch pads with minus infinity
-    if padded or any(not 0 <= pad <= window.kernel // 2 for pad, window in zip(pads, spec.windows, strict=True)):
+    found = keywords(problem)
+    if found is None:
         return None
-    for ceil_mode in (False, True):
-        placement = padding.pytorch(size, spec.kernel_size, spec.strides, (pads[0], pads[1]), spec.dilation, ceil_mode)
-        beyond = ceil_mode and spec.edge_mode == "zero"
-        if placement.output_size == outputs and not beyond:
-            return *_kernel_and_strides(spec), pads, list(spec.dilation), ceil_mode
-    return None
+    return *_kernel_and_strides(problem.spec), list(found["padding"]), list(found["dilation"]), found["ceil_mode"]
 
 
 def l2norm_pooling(torch: ModuleType, problem: PoolingProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return ``lp_pool2d`` or its gradient through autograd; ``None`` for padded windows, and into given memory."""
-    spec = problem.spec
-    outputs = _windows_of(problem)
-    placement = padding.pytorch(problem.source_shape[1:3], spec.kernel_size, spec.strides)
-    if outs or (placement.offset, placement.output_size) != (spec.offset, outputs):
+    if outs or keywords(problem) is None:
         return None
-    arguments = 2.0, *_kernel_and_strides(spec)
+    arguments = 2.0, *_kernel_and_strides(problem.spec)
     pool = torch.nn.functional.lp_pool2d
     if problem.method == "forward":
         tensor = nchw(torch, inputs[0])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, keywords, nchw
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.kernels.convolution import SlidingProblem, WeightedForward, WeightedProblem
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData, TransposeGradientWeights
@@ -29,17 +29,10 @@ TransposeProblem: TypeAlias = TransposeForward | TransposeGradientData | Transpo
 def convolution(torch: ModuleType, problem: SlidingProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return convolution; ``None`` with other borders than equal zeros, with a neuron, and into given memory."""
     spec = problem.spec
-    pads = [window.center - window.offset for window in spec.windows]
-    sizes = [
-        (length + 2 * pad - window.extent) // window.stride + 1
-        for window, length, pad in zip(spec.windows, problem.source_shape[1:3], pads, strict=True)
-    ]
-    if outs or spec.neuron or min(pads) < 0 or (spec.edge_mode == "clamp" and any(pads)):
+    found = keywords(problem)
+    if outs or spec.neuron or found is None:
         return None
-    if tuple(sizes) != problem.result_size:
-        return None
-    strides, dilations = ([getattr(window, name) for window in spec.windows] for name in ("stride", "dilation"))
-    arguments = strides, pads, dilations
+    arguments = [list(found[name]) for name in ("stride", "padding", "dilation")]
     if problem.method == "forward":
         x, weight, bias = _forward_inputs(torch, inputs)
         return _convolution(torch, x, weight, bias, arguments, spec.groups)
@@ -92,19 +85,10 @@ def _turned(torch: ModuleType, gradients: tuple[Tensor, Tensor]) -> tuple[Tensor
 def transpose(torch: ModuleType, problem: TransposeProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return transposed convolution; ``None`` for what PyTorch's padding cannot express, and where convolution is."""
     spec = problem.spec
-    strides = [window.stride for window in spec.convolution.windows]
-    pads = [e - k // 2 + k - 1 for e, k in zip(spec.effective_offsets, spec.size, strict=True)]
-    rests = [
-        size - ((length - 1) * s - 2 * pad + k)
-        for size, length, s, pad, k in zip(
-            problem.result_size, problem.source_shape[1:3], strides, pads, spec.size, strict=True
-        )
-    ]
-    if outs or spec.neuron or spec.groups > 1 or min(pads) < 0:
+    found = keywords(problem)
+    if outs or spec.neuron or spec.groups > 1 or found is None:
         return None
-    if any(not 0 <= rest < s for rest, s in zip(rests, strides, strict=True)):
-        return None
-    arguments = [strides, pads, [1, 1], True, rests, 1]
+    arguments = [list(found["stride"]), list(found["padding"]), [1, 1], True, list(found["output_padding"]), 1]
     if problem.method != "forward":
         return _backward(torch, problem, inputs, arguments, _transposed)
     x, _, bias = _forward_inputs(torch, inputs)
