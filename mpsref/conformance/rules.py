@@ -209,6 +209,7 @@ RULES: Mapping[str, Rule] = {
         "A mean is rounded relative to itself: a constant differs from its mean.",
         _of(GROUPS, "forward", "gradient"),
         _rounded_means,
+        frozenset({"instance_is_group"}),  # each may have statistics of its own
     ),
     "plain sums": Rule(
         "The pixels of a batch are added one after the other in float32, not relative to one of them.",
@@ -220,7 +221,6 @@ RULES: Mapping[str, Rule] = {
         "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",
         _of([GroupNormalization], "forward", "gradient"),
         _squares,
-        frozenset({"instance_is_group"}),
     ),
     "NaN by another formula": Rule(
         "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "

@@ -40,6 +40,14 @@ def test_operation(operation: Operation) -> None:
     assert str(operation) not in ("Convolution.forward", "PoolingMax.gradient") or row.refused < row.cases / 2
 
 
+@pytest.mark.parametrize(
+    "name", ["InstanceNormalization.forward", "PoolingAverage.gradient", "Convolution.gradient_data"]
+)
+def test_channels_last_operation(name: str) -> None:
+    (row,) = check_operation(operation_named(name), [mpsref_torch.channels_last], 30)
+    assert row.status == "passed", row.failures
+
+
 def test_operations_that_pytorch_lacks_are_unsupported_with_a_reason() -> None:
     (row,) = check_operation(operation_named("Dropout.mask"), [mpsref_torch.backend], 3)
     assert row.status == "unsupported"
