@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from mpsref.arguments import arrays
 from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.layouts import LAYOUTS
-from mpsref.arguments.parameters import choice
+from mpsref.arguments.parameters import choice, flag
 from mpsref.arguments.text import shown
 from mpsref.operations import Operation, OperationKey, Problem, Spec, operations
 
@@ -75,6 +75,9 @@ class Backend:
     distinct_problems : int, optional
         For a backend that compiles each problem: how many layers, and how many different random problems, a check of
         an operation has. Its other cases are these problems with other data, without the properties.
+    isolated : bool, optional
+        Whether a check runs the cases in a process of their own, because they may crash, or never end. The process is
+        forked from the one that checks, in which the backend should not have computed before.
 
     Raises
     ------
@@ -94,6 +97,7 @@ class Backend:
     rules: tuple[str, ...] = ()
     named_only: bool = False
     distinct_problems: int | None = None
+    isolated: bool = False
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -108,6 +112,7 @@ class Backend:
                 raise TypeError(f"{field_name} is {shown(getattr(self, field_name))}; it must be a tuple of names")
         for name in self.layouts:
             choice("layouts", name, LAYOUTS)
+        flag("isolated", self.isolated)
         if not isinstance(self.implementations, Mapping):
             raise TypeError(f"implementations is of type {type(self.implementations).__name__}; it must be a mapping")
         if isinstance(self.implementations, dict):

@@ -21,6 +21,7 @@ from mpsref.conformance import CASES
 
 if TYPE_CHECKING:
     from mpsref.conformance.golden import Status, SummaryRow
+    from mpsref.conformance.isolation import Limits
     from mpsref.conformance.report import Report
 
 __all__ = ["app", "main"]
@@ -53,6 +54,16 @@ BackendOption = Annotated[
 KernelOption = Annotated[
     list[str] | None,
     typer.Option("--kernel", "-k", help="A kernel (PoolingAverage) or one operation (PoolingAverage.gradient)."),
+]
+IsolateOption = Annotated[
+    bool | None,
+    typer.Option(help="Run cases in a process of their own, which may crash; by default if the backend declares it."),
+]
+TimeLimitOption = Annotated[
+    float | None, typer.Option(help="Seconds of an isolated case, by default 60.", show_default=False)
+]
+MemoryLimitOption = Annotated[
+    float | None, typer.Option(help="GiB of the process of isolated cases, by default 4.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; its form is stable.")]
 
@@ -128,6 +139,9 @@ def check(
         typer.Option(envvar="MPSREF_KNOWN", help="The folder of failures of earlier checks; by default the user's."),
     ] = None,
     only_known: Annotated[bool, typer.Option("--only-known", help="Run only failures of earlier checks.")] = False,
+    isolate: IsolateOption = None,
+    time_limit: TimeLimitOption = None,
+    memory_limit: MemoryLimitOption = None,
     golden: Annotated[bool, typer.Option("--golden", help="Compare with golden results of Apple hardware.")] = False,
     json: JsonOption = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
@@ -147,6 +161,9 @@ def check(
             "--workers": workers,
             "--scheduler": scheduler,
             "--only-known": only_known,
+            "--isolate": isolate is not None,
+            "--time-limit": time_limit,
+            "--memory-limit": memory_limit,
             "--junit": junit,
             "--html": html,
             "--record": record,
@@ -173,9 +190,16 @@ def check(
             task = progress.add_task(title, total=total)
             return lambda: progress.advance(task)
 
-        number = 0 if only_known else cases
         report = checker.check(
-            backend, _operations(kernel), number, seed, begin, jobs or cores(), failures=database, cluster=cluster
+            backend,
+            _operations(kernel),
+            0 if only_known else cases,
+            seed,
+            begin,
+            jobs or cores(),
+            failures=database,
+            cluster=cluster,
+            isolate=_isolation(isolate, time_limit, memory_limit),
         )
     nothing_known = only_known and not report.rows
     if json:
@@ -191,6 +215,18 @@ def check(
     if record:
         _record(report, record)
     raise typer.Exit(0 if report.ok or nothing_known else 1)
+
+
+def _isolation(isolate: bool | None, seconds: float | None, gib: float | None) -> bool | Limits | None:
+    """Return what the options of isolation say; a limit includes ``--isolate``."""
+    given = {name: value for name, value in {"seconds": seconds, "gib": gib}.items() if value is not None}
+    if not given:
+        return isolate
+    if isolate is False:
+        raise ValueError("--time-limit and --memory-limit are limits of isolated cases; leave --no-isolate out")
+    from mpsref.conformance.isolation import Limits
+
+    return Limits(**given)
 
 
 def _record(report: Report, file: Path) -> None:
@@ -235,7 +271,7 @@ def _print_report(report: Report, console: Console) -> None:
         table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
     console.print(table)
     for failure in report.failures:
-        console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}", markup=False)
+        console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}", markup=False)
         console.print(f"  {failure.message}", markup=False)
         console.print(f"  {failure.replay}", markup=False)
     for row in report.rows:
@@ -295,18 +331,21 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
 def replay(
     case: Annotated[str, typer.Argument(help="A case string, as a failure prints it.")],
     backend: Annotated[str, typer.Option("--backend", "-b", help="The backend to run it on.")],
+    isolate: IsolateOption = None,
+    time_limit: TimeLimitOption = None,
+    memory_limit: MemoryLimitOption = None,
 ) -> None:
     """Run one case again, and print the difference from the reference."""
-    from mpsref.conformance import families
     from mpsref.conformance.case import Case
-    from mpsref.conformance.runner import run_case
+    from mpsref.conformance.checker import outcome_of
 
     parsed = Case.parse(case)
     chosen = registry.get_backend(backend)
-    outcome = run_case(parsed, chosen, families.properties(parsed.problem.operation))
+    outcome = outcome_of(parsed, chosen, _isolation(isolate, time_limit, memory_limit))
     runtime = chosen.device() if chosen.unavailable() is None else "not available"
     console = _console()
-    console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}", markup=False, highlight=False)
+    kind = f", {outcome.kind}" if outcome.kind else ""
+    console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}{kind}", markup=False, highlight=False)
     if outcome.message:
         console.print(outcome.message, markup=False, highlight=False)
     elif outcome.status == "mistrusted":

@@ -166,6 +166,20 @@ def test_replay():
     assert CASE in out
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_isolation():
+    faulty = FAULTY.replace("result * 1.001", "__import__('os').abort()")
+    command = [sys.executable, "-c", faulty]
+    arguments = ["check", "-b", "spoilt", "-k", "PoolingAverage.gradient", "--cases", "1", "--time-limit", "50"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    case = next(line for line in done.stdout.splitlines() if line.startswith("  mpsref replay")).split("'")[1]
+    assert f"FAILED {case}" in done.stdout
+    assert " on spoilt: crashed SIGABRT" in done.stdout
+    again = [*command, "replay", case, "-b", "spoilt", "--isolate"]
+    assert "failed, crashed SIGABRT" in subprocess.run(again, capture_output=True, text=True, timeout=300).stdout
+
+
 def test_explain():
     status, out, _ = run("explain", CASE)
     assert status == 0
@@ -182,6 +196,8 @@ def test_explain():
         (["explain", "PoolingAverage.forward:n1h1w1c1,k0x1"], "kernel_size[0] is 0; it must be an integer >= 1"),
         (["check", "-k", "Nope"], "unknown kernel 'Nope'; known: Adam.step"),
         (["check", "-b", "nope"], "unknown backend 'nope'"),
+        (["check", "--no-isolate", "--time-limit", "9"], "leave --no-isolate out"),
+        (["replay", CASE, "-b", "cpu", "--time-limit", "0"], "seconds is 0.0; it must be a number >= 0.001"),
     ],
 )
 def test_errors_are_one_line_and_status_2(arguments, words):

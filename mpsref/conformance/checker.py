@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Self, TypeAlias
 
 import hypothesis
 from hypothesis import strategies as st
@@ -20,9 +22,10 @@ from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
 from mpsref.conformance.cluster import Cluster
 from mpsref.conformance.failure_database import FailureDatabase
+from mpsref.conformance.isolation import IsolatedRunner, Limits
 from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
-from mpsref.conformance.runner import Outcome, run_case
+from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome, run_case
 from mpsref.registry import Backend, Operation
 
 DTYPES = ("float32", "float16", "float64")
@@ -30,6 +33,15 @@ DTYPES = ("float32", "float16", "float64")
 
 ROUND = 8
 """Random cases of a round, in addition to the simplest: from the tenth on, Hypothesis copies parts of others."""
+
+Isolate: TypeAlias = bool | Limits | None
+"""Whether cases run in isolation; ``None``: those of backends that declare it."""
+
+DEATHS = (CRASHED, TIME, MEMORY)
+"""Kinds of failures that end a process."""
+
+SLOW_FAILURES = 3
+"""A block ends after so many cases that took too much time or memory."""
 
 SHRINK_SECONDS = 10.0
 """Time limit for shrinking a failure; the smallest case up to then is reported."""
@@ -156,7 +168,7 @@ def search(
         for case, turn in _drawn(operation, backend, block):
             outcome = outcome_of(case)
             if outcome.status == "failed":
-                failure = Failure(str(case), backend.name, outcome.message)
+                failure = Failure(str(case), backend.name, outcome.message, kind=outcome.kind)
                 return _shrunk(failure, operation, backend, block.seed, turn, outcome_of)
     return None
 
@@ -173,7 +185,10 @@ def _shrunk(
     turn: int,
     outcome_of: Callable[[Case], Outcome],
 ) -> Failure:
-    """Repeat the round of a failure, which Hypothesis continues with simpler cases; return the simplest failure."""
+    """Repeat the round of a failure, which Hypothesis continues with simpler cases.
+
+    Return the simplest failure of the same kind.
+    """
     stop = float("inf")
     nonfinite = Case.parse(smallest.case).family == "nonfinite"
 
@@ -181,9 +196,9 @@ def _shrunk(
         nonlocal smallest, stop
         case = replace(case, family="nonfinite") if nonfinite else case
         outcome = outcome_of(case)
-        if outcome.status == "failed":
+        if outcome.status == "failed" and outcome.kind == smallest.kind:
             # Hypothesis continues only from failures that are simpler, and ends with the simplest.
-            smallest = Failure(str(case), backend.name, outcome.message)
+            smallest = replace(smallest, case=str(case), message=outcome.message)
             stop = min(stop, time.monotonic() + SHRINK_SECONDS)
             if time.monotonic() > stop:
                 raise _TimeOver
@@ -201,30 +216,44 @@ class _Progress:
 
     operation: Operation
     backend: Backend
-    step: Callable[[], None]
-    before: Callable[[Case], None]
+    limits: Limits | None
+    """Those of a case in isolation; ``None`` without isolation."""
+    step: Callable[[], None] = lambda: None
+    before: Callable[[Case], None] = lambda case: None
     passed: int = 0
     zeros: int = 0
     worst: float = 0.0
     refused: int = 0
     reason: str = ""
     failures: list[Failure] = field(default_factory=list)
-    turn: int | None = None
-    """The round of the random case that failed; the others are left out."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """The rounds of the random cases that failed, by kind of failure."""
+    is_over: bool = False
+    """Whether further random cases are left out."""
+    isolated: IsolatedRunner | None = None
 
-    def outcome_of(self, case: Case, layer: str = "") -> Outcome:
+    def __enter__(self) -> Self:
+        self.isolated = None if self.limits is None else IsolatedRunner(self._run, self.limits)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.isolated is not None:
+            self.isolated.close()
+
+    def outcome_of(self, case: Case, of_layer: bool = False) -> Outcome:
         """Run a case; the case of a layer without the properties."""
         self.before(case)
+        return (self.isolated or self._run)(case, of_layer)
+
+    def _run(self, case: Case, of_layer: bool) -> Outcome:
         compiles = self.backend.distinct_problems is not None
-        return run_case(case, self.backend, () if layer or compiles else families.properties(self.operation))
+        return run_case(case, self.backend, () if of_layer or compiles else families.properties(self.operation))
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
         self.step()
         if outcome.status == "failed":
-            is_known = not layer and turn is None
-            self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer, is_known))
-            self.turn = turn
+            self._fail(case, outcome, layer, turn)
             return
         self.passed += outcome.status == "passed"
         self.zeros += outcome.status == "mistrusted"
@@ -232,6 +261,42 @@ class _Progress:
         if outcome.status == "unsupported":
             self.refused += 1
             self.reason = self.reason or outcome.message
+
+    def _fail(self, case: Case, outcome: Outcome, layer: str, turn: int | None) -> None:
+        """Add a failure. After a death further random cases run, up to the second of its kind."""
+        if outcome.kind in self.turns and turn is not None:
+            self.is_over = True
+            return
+        is_known = not layer and turn is None
+        self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer, is_known, outcome.kind))
+        if turn is not None:
+            self.turns[outcome.kind] = turn
+            self.is_over |= outcome.kind.partition(" ")[0] not in DEATHS
+        self.is_over |= sum(failure.kind in (TIME, MEMORY) for failure in self.failures) == SLOW_FAILURES
+
+    def shrink(self, seed: int) -> None:
+        """Replace the random failures by smaller ones."""
+        self.failures = [
+            failure
+            if not failure.is_random
+            else self._shrunk_in_time(failure, seed)
+            if failure.kind == TIME
+            else self._shrunk(failure, seed)
+            for failure in self.failures
+        ]
+
+    def _shrunk(self, failure: Failure, seed: int) -> Failure:
+        return _shrunk(failure, self.operation, self.backend, seed, self.turns[failure.kind], self.outcome_of)
+
+    def _shrunk_in_time(self, failure: Failure, seed: int) -> Failure:
+        """Shrink a case that takes too long with a lower time limit, and confirm it."""
+        assert self.isolated is not None
+        assert self.limits is not None
+        self.isolated.seconds = min(self.limits.seconds, max(SHRINK_SECONDS / 20, 10 * self.isolated.slowest))
+        smaller = self._shrunk(failure, seed)
+        self.isolated.seconds = self.limits.seconds
+        confirmed = smaller.case != failure.case and self.outcome_of(Case.parse(smaller.case)).kind == TIME
+        return replace(smaller, message=failure.message) if confirmed else failure
 
     def row(self) -> Row:
         """Return the row of the report."""
@@ -257,6 +322,7 @@ def check_operation(
     steps: Sequence[Callable[[], None]] = (),
     before: Callable[[Case], None] = lambda case: None,
     known: KnownCases | None = None,
+    isolate: Isolate = None,
 ) -> list[Row]:
     """Check one operation on several backends, block by block.
 
@@ -274,6 +340,8 @@ def check_operation(
         Called with each case before it runs.
     known
         By backend, the cases that are tried first.
+    isolate
+        As in :func:`check`.
 
     Returns
     -------
@@ -284,7 +352,7 @@ def check_operation(
     found: list[list[Row]] = [[] for _ in backends]
     for block in blocks(number, seed, known):
         left = [k for k, rows in enumerate(found) if not any(row.is_last for row in rows)]
-        rows = check_block(operation, [backends[k] for k in left], block, [steps[k] for k in left], before)
+        rows = check_block(operation, [backends[k] for k in left], block, [steps[k] for k in left], before, isolate)
         for k, row in zip(left, rows, strict=True):
             found[k].append(row)
     return [Row.merged(rows) for rows in found]
@@ -296,38 +364,56 @@ def check_block(
     block: Block,
     steps: Sequence[Callable[[], None]] = (),
     before: Callable[[Case], None] = lambda case: None,
+    isolate: Isolate = None,
 ) -> list[Row]:
     """Check one operation on several backends with the cases of one block; parameters as in ``check_operation``."""
     running = [
-        _Progress(operation, backend, step, before)
+        _Progress(operation, backend, _limits(backend, isolate), step, before)
         for backend, step in zip(backends, steps or [lambda: None] * len(backends), strict=True)
     ]
     for one in running:
         one.reason = one.backend.lacks(operation) or ""
-    able = [one for one in running if not one.reason]
+    with contextlib.ExitStack() as stack:
+        _run_block(operation, [stack.enter_context(one) for one in running if not one.reason], block)
+    return [one.row() for one in running]
+
+
+def _limits(backend: Backend, isolate: Isolate) -> Limits | None:
+    if isinstance(isolate, Limits):
+        return isolate
+    return Limits() if (backend.isolated if isolate is None else isolate) else None
+
+
+def _run_block(operation: Operation, able: list[_Progress], block: Block) -> None:
+    """Run the known cases, the layers and the random cases of a block, then shrink the random failures."""
     for one in able:
         for case in map(Case.parse, block.known.get(one.backend.name, ())):
             one.count(case, one.outcome_of(case))
     for number, (layer, case) in enumerate(layer_cases(operation) if block.layers else ()):
         for one in able:
             limit = one.backend.distinct_problems
-            if case.dtype in one.backend.dtypes and (limit is None or number < limit):
+            if case.dtype in one.backend.dtypes and (limit is None or number < limit) and not one.is_over:
                 arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
-                one.count(arranged, one.outcome_of(arranged, layer), layer)
+                one.count(arranged, one.outcome_of(arranged, of_layer=True), layer)
     lists = [_drawn(operation, one.backend, block) for one in able]
     for row in itertools.zip_longest(*lists, fillvalue=(None, None)):
         for one, (drawn, turn) in zip(able, row, strict=True):
-            if drawn is not None and one.turn is None:
+            if drawn is not None and not one.is_over:
                 one.count(drawn, one.outcome_of(drawn), turn=turn)
     for one in able:
-        if one.turn is not None:
-            one.failures[-1] = _shrunk(one.failures[-1], operation, one.backend, block.seed, one.turn, one.outcome_of)
-    return [one.row() for one in running]
+        one.shrink(block.seed)
 
 
-def check_by_name(task: Task, before: Callable[[Case], None]) -> list[Row]:
+def outcome_of(case: Case, backend: Backend, isolate: Isolate = None) -> Outcome:
+    """Run a case with the properties of its operation, in isolation as in :func:`check`."""
+    with _Progress(case.problem.operation, backend, _limits(backend, isolate)) as one:
+        return one.outcome_of(case)
+
+
+def check_by_name(task: Task, before: Callable[[Case], None], isolate: Isolate = None) -> list[Row]:
     """Check a block in another process, which finds the operation and installed backends by name."""
-    return check_block(operation_named(task.operation), registry.get_backends(task.backends), task.block, before=before)
+    backends = registry.get_backends(task.backends)
+    return check_block(operation_named(task.operation), backends, task.block, before=before, isolate=isolate)
 
 
 def check(
@@ -339,6 +425,7 @@ def check(
     jobs: int = 1,
     failures: FailureDatabase | None = None,
     cluster: Cluster | None = None,
+    isolate: Isolate = None,
 ) -> Report:
     """Check backends against the reference, on layers of published networks and on random cases.
 
@@ -360,6 +447,10 @@ def check(
         The failures of earlier checks, which are tried first; those of this check are added.
     cluster
         The Dask cluster that runs the blocks, in place of ``jobs``. Backends and families must be installed on it.
+    isolate
+        Whether the cases of a backend run in a process that is forked from this one, so that a crash, an endless loop
+        or a leak costs one case, which is a failure: yes, no, or yes with given limits. By default the backends with
+        ``isolated=True``.
 
     Returns
     -------
@@ -394,10 +485,11 @@ def check(
         names = list(dict.fromkeys(one.name for one in chosen))
         schedule = Schedule(wanted, names, number, seed, known)
         step = progress("random cases", schedule.size)
+        task = functools.partial(check_by_name, isolate=isolate)
         if cluster is not None:
-            cluster.run(check_by_name, schedule, step)
+            cluster.run(task, schedule, step)
         else:
-            check_in_processes(check_by_name, schedule, step, jobs)
+            check_in_processes(task, schedule, step, jobs)
         rows = schedule.rows()
     else:
         rows = []
@@ -405,7 +497,7 @@ def check(
             total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
             total += sum(1 for _ in layer_cases(operation))
             steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
-            rows += check_operation(operation, chosen, number, seed, steps, known=known.get(operation))
+            rows += check_operation(operation, chosen, number, seed, steps, known=known.get(operation), isolate=isolate)
     report = Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
     if failures is not None:
         failures.add(report.failures)

@@ -18,6 +18,7 @@ from mpsref.conformance import families
 from mpsref.conformance.blocks import CheckTask, Schedule, Task
 from mpsref.conformance.case import Case
 from mpsref.conformance.report import Failure, Row
+from mpsref.conformance.runner import CRASHED
 from mpsref.registry import Operation
 
 
@@ -136,4 +137,6 @@ def _alone(check: CheckTask, task: Task) -> Row:
 def rows_of_dead(task: Task, case: str) -> list[Row]:
     """Return the rows of a block whose process died while it ran ``case``."""
     message = "the process that ran it died"
-    return [Row(task.operation, name, "", failures=(Failure(case, name, message),)) for name in task.backends]
+    return [
+        Row(task.operation, name, "", failures=(Failure(case, name, message, kind=CRASHED),)) for name in task.backends
+    ]

@@ -1,6 +1,7 @@
-"""The suite in pytest: :func:`conformance_test` and two options.
+"""The suite in pytest: :func:`conformance_test` and three options.
 
-``--mpsref-cases N`` is the number of random cases for each operation, ``--mpsref-seed N`` their seed.
+``--mpsref-cases N`` is the number of random cases for each operation, ``--mpsref-seed N`` their seed;
+``--mpsref-isolate`` runs them in a process of their own.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
     from mpsref.conformance.report import Row
     from mpsref.registry import Backend, Operation
 
-NUMBER, SEED = "--mpsref-cases", "--mpsref-seed"
+NUMBER, SEED, ISOLATE = "--mpsref-cases", "--mpsref-seed", "--mpsref-isolate"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the two options."""
+    """Add the options."""
     group = parser.getgroup("mpsref", "conformance of backends")
     group.addoption(NUMBER, type=int, default=CASES, help="random cases for each operation of a conformance test")
     group.addoption(SEED, type=int, default=0, help="seed of the random cases of a conformance test")
+    group.addoption(ISOLATE, action="store_true", help="run the cases of a conformance test in a process of their own")
 
 
 def conformance_test(backend: str | Backend) -> Callable[..., None]:
@@ -38,8 +40,7 @@ def conformance_test(backend: str | Backend) -> Callable[..., None]:
     -------
     callable
         The test function. Operations of which the backend runs no case, or less than a quarter, are skipped with the
-        reason. A failing test shows all
-        failing cases, random ones shrunk.
+        reason. A failing test shows all failing cases, random ones shrunk.
     """
     from mpsref.conformance.case import operations
     from mpsref.registry import get_backend
@@ -50,7 +51,8 @@ def conformance_test(backend: str | Backend) -> Callable[..., None]:
         from mpsref.conformance.checker import check_operation
 
         cases, seed = pytestconfig.getoption(NUMBER), pytestconfig.getoption(SEED)
-        (row,) = check_operation(operation, [get_backend(backend)], cases, seed)
+        isolate = pytestconfig.getoption(ISOLATE) or None
+        (row,) = check_operation(operation, [get_backend(backend)], cases, seed, isolate=isolate)
         if row.status in ("unsupported", "partial"):
             pytest.skip(row.why_not_passed)
         if row.status != "passed":

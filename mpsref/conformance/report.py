@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree
 
+from mpsref.conformance.runner import WRONG
+
 FORMAT = 1
 """Version of the JSON form; it increases when programs for the old form would misread the new one."""
 
@@ -31,6 +33,8 @@ class Failure:
     """The layer of a published network that the case is, or empty."""
     known: bool = False
     """Whether the case is one that failed in an earlier check."""
+    kind: str = WRONG
+    """"wrong" or "raised TypeError"; of a backend in isolation also "crashed SIGSEGV", "time" or "memory"."""
 
     @property
     def is_random(self) -> bool:
@@ -210,7 +214,7 @@ class Report:
                 if row.status == "mistrusted":
                     ElementTree.SubElement(case, "failure", message="nothing but zeros was compared")
                 for failure in row.failures:
-                    element = ElementTree.SubElement(case, "failure", message=failure.message)
+                    element = ElementTree.SubElement(case, "failure", message=failure.message, type=failure.kind)
                     element.text = f"{failure.case}{failure.origin}\n{failure.replay}"
         ElementTree.indent(suites)
         return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
@@ -224,8 +228,8 @@ class Report:
         ]
         table = "".join(f"<tr class='{row[3]}'>{_cells('td', row)}</tr>" for row in lines)
         failures = "".join(
-            f"<li><code>{html.escape(f.case)}</code>{html.escape(f.origin)} on {html.escape(f.backend)}"
-            f"<p>{html.escape(f.message)}</p>"
+            f"<li><code>{html.escape(f.case)}</code>{html.escape(f.origin)} on {html.escape(f.backend)}: "
+            f"{html.escape(f.kind)}<p>{html.escape(f.message)}</p>"
             f"<pre>{html.escape(f.replay)}</pre></li>"
             for f in self.failures
         )

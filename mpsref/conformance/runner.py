@@ -28,6 +28,10 @@ Property: TypeAlias = Callable[[Case, Backend], None]
 :class:`InapplicableError`, if it does not apply."""
 
 
+WRONG, CRASHED, TIME, MEMORY = "wrong", "crashed", "time", "memory"
+"""Kinds of failures. A crash is followed by its signal: "crashed SIGSEGV". A fifth kind is "raised TypeError"."""
+
+
 class InapplicableError(Exception):
     """Raised by a property that makes no statement about a case."""
 
@@ -39,6 +43,8 @@ class Outcome:
     status: Status
     fraction: float = 0.0
     message: str = ""
+    kind: str = ""
+    """Of a failure: "wrong" or "raised TypeError"; in isolation also "crashed SIGSEGV", "time" or "memory"."""
 
 
 def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
@@ -84,9 +90,10 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     except UnsupportedError as error:
         return Outcome("unsupported", message=str(error))
     except Mismatch as mismatch:
-        return Outcome("failed", message=str(mismatch))
-    except Exception as error:  # an exception on a legal problem is a failure
-        return Outcome("failed", message=f"raised {type(error).__name__}: {error}")
+        return Outcome("failed", message=str(mismatch), kind=WRONG)
+    except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
+        kind = f"raised {type(error).__name__}"
+        return Outcome("failed", message=f"{kind}: {error}", kind=kind)
     informative = any(np.any(reference) for reference, _ in expected(case))
     return Outcome("passed" if informative else "mistrusted", fraction)
 

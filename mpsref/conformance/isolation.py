@@ -1,0 +1,188 @@
+"""Isolation: cases run in a forked child process, so that a crash, an endless loop or a leak costs one case."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from mpsref.arguments.parameters import real
+from mpsref.conformance.case import Case
+from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome
+
+GIB = 1 << 30
+
+INTERVAL = 0.1
+"""Seconds between two looks at the memory of the child."""
+
+ORPHAN_SECONDS = 5
+"""A child ends so long after the time limit if this process could not end it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an isolated case may take.
+
+    Parameters
+    ----------
+    seconds : float
+        Time of a case. Backends that compile need some of it in their first case.
+    gib : float
+        Memory in GiB by which the process of the cases may grow in all.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a limit is not a number, or less than 0.001.
+    """
+
+    seconds: float = 60.0
+    gib: float = 4.0
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        real("seconds", self.seconds, low=0.001)
+        real("gib", self.gib, low=0.001)
+
+
+_pipes: set[Connection] = set()
+"""The ends of this process, which children close: a child ends when nothing else holds the end of its own pipe."""
+
+
+class IsolatedRunner:
+    """Runs cases in a child process, which is forked again after each death.
+
+    The child is forked at the first case, from the process as it is then: nothing needs to be installed or pickled.
+
+    Parameters
+    ----------
+    run
+        ``run(case, of_layer)`` runs a case; it is called in the child.
+    limits
+        What a case may take.
+
+    Raises
+    ------
+    ValueError
+        If this system has no ``fork``.
+    """
+
+    def __init__(self, run: Callable[[Case, bool], Outcome], limits: Limits) -> None:
+        """Check that there is ``fork``; start nothing."""
+        if not hasattr(os, "fork"):
+            raise ValueError(f"isolation needs fork, which {platform.system()} does not have; check with isolate=False")
+        self._run, self._limits = run, limits
+        self.seconds = limits.seconds
+        """The time limit of the next case."""
+        self.slowest = 0.0
+        """Seconds of the slowest case that ended by itself."""
+        self._child = 0
+        self._count = 0
+        self._pipe: Connection | None = None
+
+    def __call__(self, case: Case, of_layer: bool) -> Outcome:
+        """Return the outcome of a case; "crashed", "time" and "memory" are kinds of failures."""
+        pipe = self._pipe or self._fork()
+        self._count += 1
+        begin = time.monotonic()
+        try:
+            pipe.send((str(case), of_layer, self.seconds))
+            while not pipe.poll(INTERVAL):
+                if time.monotonic() > begin + self.seconds:
+                    self.close()
+                    return Outcome("failed", kind=TIME, message=f"no result after {self.seconds:g} s")
+                if _anonymous_memory(self._child) > self._before + self._limits.gib * GIB:
+                    count = self._count
+                    self.close()
+                    message = f"the process grew by more than {self._limits.gib:g} GiB, in its case number {count}"
+                    return Outcome("failed", kind=MEMORY, message=message)
+            outcome: Outcome | Exception = pipe.recv()
+        except (EOFError, ConnectionError):
+            return _died(self.close())
+        self.slowest = max(self.slowest, time.monotonic() - begin)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def close(self) -> int:
+        """End the child, if there is one; return its exit status, which is negative for a signal."""
+        if self._pipe is None:
+            return 0
+        _pipes.discard(self._pipe)
+        self._pipe.close()
+        self._pipe = None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)  # without effect on the status of one that is dead
+        return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+
+    def _fork(self) -> Connection:
+        ours, theirs = multiprocessing.Pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads: backends with isolation have not run in this process
+            self._child = os.fork()
+        if self._child == 0:
+            status = 1
+            try:
+                for pipe in (*_pipes, ours):
+                    pipe.close()
+                self._serve(theirs)
+                status = 0
+            finally:
+                os._exit(status)
+        theirs.close()
+        _pipes.add(ours)
+        self._pipe, self._count, self._before = ours, 0, _anonymous_memory(self._child)
+        return ours
+
+    def _serve(self, pipe: Connection) -> None:
+        """Run cases in the child until the pipe is closed."""
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        faulthandler.disable()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        while True:
+            try:
+                text, of_layer, seconds = pipe.recv()
+            except (EOFError, ConnectionError):
+                return
+            signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
+            try:
+                outcome: Outcome | Exception = self._run(Case.parse(text), of_layer)
+            except Exception as error:
+                outcome = error
+            signal.alarm(0)
+            sys.stdout.flush()
+            pipe.send(outcome)
+
+
+def _died(status: int) -> Outcome:
+    how = signal.Signals(-status).name if status < 0 else f"status {status}"
+    hint = "; a system that is out of memory ends processes by SIGKILL" if status == -signal.SIGKILL else ""
+    return Outcome("failed", kind=f"{CRASHED} {how}", message=f"the process that ran it ended by {how}{hint}")
+
+
+def _anonymous_memory(process: int) -> int:
+    """Return the bytes of memory of a process, without those of files where the system counts them."""
+    counts = Path(f"/proc/{process}/statm")
+    if counts.exists():
+        _, resident, shared, *_ = map(int, counts.read_text().split())
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    found = subprocess.run(["ps", "-o", "rss=", "-p", str(process)], capture_output=True, text=True, check=False)
+    return int(found.stdout or 0) * 1024

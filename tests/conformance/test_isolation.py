@@ -1,0 +1,263 @@
+"""Isolation: what ends a process, or never ends, costs one case."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from mpsref import registry
+from mpsref.conformance import check, checker, isolation, mutants
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.isolation import IsolatedRunner, Limits
+from mpsref.conformance.runner import Outcome
+from mpsref.registry import Backend
+
+FORWARD = operation_named("PoolingAverage.forward")
+SOFTMAX = operation_named("SoftMax.forward")
+LAYERS = sum(1 for _ in checker.layer_cases(FORWARD))
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def segfault():
+    ctypes.string_at(0)
+
+
+def endless():
+    while True:
+        time.sleep(0.01)
+
+
+def growing():
+    held = []
+    while True:
+        held.append(np.ones(4 << 20, np.uint8))
+
+
+def leaving():
+    sys.exit("no")
+
+
+def fails(how, when=lambda problem: problem.source_shape[3] > 5, otherwise=lambda out, problem: None):
+    """Return a backend that fails for some problems, and computes the others right except for ``otherwise``."""
+
+    def run(problem, *inputs, out):
+        if when(problem):
+            how()
+        out[...] = mutants.correct(problem, *inputs)
+        otherwise(out, problem)
+
+    return Backend("odd", {FORWARD: run, SOFTMAX: run})
+
+
+def random_failures(row):
+    return [failure for failure in row.failures if not failure.layer]
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        (segfault, "crashed SIGSEGV", "the process that ran it ended by SIGSEGV"),
+        (os.abort, "crashed SIGABRT", "the process that ran it ended by SIGABRT"),
+        (lambda: os._exit(7), "crashed status 7", "the process that ran it ended by status 7"),
+        (leaving, "raised SystemExit", "raised SystemExit: no"),
+    ],
+)
+def test_a_crash_costs_one_case_and_shrinks(how, kind, message):
+    report = check([fails(how)], [FORWARD, SOFTMAX], number=10, isolate=True)
+    row, other = report.rows
+    (failure,) = random_failures(row)
+    assert (failure.kind, failure.message) == (kind, message)
+    assert Case.parse(failure.case).problem.source_shape == (1, 1, 1, 6)
+    assert other.failures, "the run goes on"
+    assert row.passed > 0
+    assert json.loads(report.json())["rows"][0]["failures"][-1]["kind"] == kind
+    root = ElementTree.fromstring(report.junit())
+    assert root.findall("testsuite/testcase/failure")[0].attrib["type"] == kind
+    assert f"odd: {kind}<p>" in report.html()
+
+
+def test_cases_after_a_crash_run():
+    """All of them, also those of which some are wrong."""
+
+    def spoil(out, problem):
+        if problem.source_shape[0] == 2:
+            out[...] += 1
+
+    rare = next(iter(checker.random_cases(FORWARD, ("float16", "float32"), 60, 0))).problem.source_shape
+    only_crash, both = (
+        check([fails(segfault, lambda p: p.source_shape == rare, change)], [FORWARD], isolate=True).rows[0]
+        for change in (lambda out, problem: None, spoil)
+    )
+    assert [failure.kind for failure in random_failures(only_crash)] == ["crashed SIGSEGV"]
+    assert only_crash.passed > LAYERS
+    assert [failure.kind for failure in random_failures(both)] == ["crashed SIGSEGV", "wrong"]
+
+
+def test_the_outcomes_are_those_without_isolation():
+    backend = fails(lambda: None, otherwise=lambda out, problem: out.__imul__(1 + (problem.source_shape[3] == 4)))
+    here, isolated = (check([backend], [FORWARD], number=30, isolate=isolate) for isolate in (False, True))
+    assert here.rows == isolated.rows
+    assert random_failures(here.rows[0])[0].kind == "wrong"
+
+
+def test_an_endless_loop_ends_at_the_time_limit_and_shrinks():
+    (row,) = check([fails(endless, when=lambda p: p.source_shape[3] > 6)], [FORWARD], isolate=Limits(seconds=2)).rows
+    (failure,) = random_failures(row)
+    assert (failure.kind, failure.message) == ("time", "no result after 2 s")
+    assert Case.parse(failure.case).problem.source_shape[3] > 6
+    assert Case.parse(failure.case) not in checker.random_cases(FORWARD, ("float16", "float32"), 60, 0), "not shrunk"
+    assert row.passed > LAYERS
+
+
+def test_a_case_that_is_only_slow_is_not_reported_as_endless():
+    """Shrinking has a lower time limit; what it finds is confirmed with the whole one."""
+    drawn = next(iter(checker.random_cases(FORWARD, ("float16", "float32"), 1, 0)))
+
+    def run(problem, *inputs, out):
+        time.sleep(4 if problem == drawn.problem else 0.7)
+        out[...] = mutants.correct(problem, *inputs)
+
+    progress = checker._Progress(FORWARD, Backend("slow", {FORWARD: run}), Limits(seconds=3))
+    with progress:
+        progress.count(drawn, progress.outcome_of(drawn), turn=0)
+        progress.shrink(0)
+    (failure,) = progress.failures
+    assert (failure.kind, failure.case) == ("time", str(drawn))
+
+
+def test_a_block_ends_after_a_few_endless_layers():
+    (row,) = check([fails(endless, when=lambda problem: True)], [FORWARD], isolate=Limits(seconds=0.2)).rows
+    assert [failure.kind for failure in row.failures] == ["time"] * checker.SLOW_FAILURES
+    assert row.cases == checker.SLOW_FAILURES
+
+
+def test_memory_that_grows_costs_one_case():
+    (row,) = check([fails(growing)], [FORWARD], number=15, isolate=Limits(gib=0.3)).rows
+    (failure,) = random_failures(row)
+    assert failure.kind == "memory"
+    assert "grew by more than 0.3 GiB" in failure.message
+    assert row.passed > 0
+
+
+def test_a_leak_over_many_cases_is_found():
+    held = []
+    backend = fails(lambda: held.append(np.ones(16 << 20, np.uint8)), when=lambda problem: True)
+    (row,) = check([backend], [FORWARD], number=10, isolate=Limits(gib=0.2)).rows
+    assert {failure.kind for failure in row.failures} == {"memory"}
+    assert any("in its case number 1" in failure.message for failure in row.failures)
+
+
+def test_a_wrong_value_does_not_shrink_into_an_exception():
+    """Nor an exception into another one."""
+
+    def run(problem, *inputs, out):
+        _, height, width, channels = problem.source_shape
+        if height * width == 1:
+            raise ValueError("one pixel")
+        if channels == 1:
+            raise TypeError("one channel")
+        out[...] = mutants.correct(problem, *inputs) + 1
+
+    for seed in range(2):
+        (failure,) = random_failures(check([Backend("odd", {FORWARD: run})], [FORWARD], 10, seed).rows[0])
+        again = checker.outcome_of(Case.parse(failure.case), Backend("odd", {FORWARD: run}))
+        assert again.kind == failure.kind
+        drawn = checker.random_cases(FORWARD, ("float16", "float32"), 10, seed)
+        first = next(o for o in (checker.outcome_of(case, Backend("odd", {FORWARD: run})) for case in drawn) if o.kind)
+        assert failure.kind == first.kind
+
+
+def test_a_backend_declares_isolation():
+    backend = replace(fails(segfault), isolated=True)
+    case = Case.parse("PoolingAverage.forward:n1h1w1c6,k1x1")
+    assert checker.outcome_of(case, backend).kind == "crashed SIGSEGV"
+    (row,) = check([backend], [FORWARD], number=5).rows
+    assert row.failures[-1].kind == "crashed SIGSEGV"
+    with pytest.raises(TypeError, match="isolated is 1"):
+        replace(backend, isolated=1)
+
+
+def test_several_backends_in_isolation_next_to_others():
+    good = Backend("good", {FORWARD: registry.get_backend("cpu").implementations[FORWARD]})
+    rows = check([fails(segfault), good, fails(os.abort)], [FORWARD], number=10, isolate=True).rows
+    assert [row.status for row in rows] == ["failed", "passed", "failed"]
+    assert [row.failures[-1].kind for row in rows if row.failures] == ["crashed SIGSEGV", "crashed SIGABRT"]
+
+
+def test_no_process_is_left(monkeypatch):
+    children = []
+    fork = os.fork
+
+    def noted():
+        children.append(fork())
+        return children[-1]
+
+    monkeypatch.setattr(os, "fork", noted)
+    check([fails(segfault)], [FORWARD], number=20, isolate=True)
+
+    def interrupt(case):
+        raise KeyboardInterrupt
+
+    runner = IsolatedRunner(lambda case, of_layer: Outcome("passed"), Limits())
+    assert runner(Case.parse("SoftMax.forward:n1h1w1c2"), False).status == "passed"
+    assert runner.close() == -signal.SIGKILL
+    assert not isolation._pipes
+    for child in children:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child, os.WNOHANG)
+
+
+def test_a_child_ends_with_its_parent():
+    """Also if another child was forked after it, which inherits open files, and while a case runs."""
+    ours, theirs = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            os.close(ours)
+            runners = [IsolatedRunner(lambda case, of_layer: Outcome("passed"), Limits()) for _ in range(2)]
+            for runner in runners:
+                runner(Case.parse("SoftMax.forward:n1h1w1c2"), False)
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    os.close(theirs)
+    os.waitpid(parent, 0)
+    assert os.read(ours, 1) == b"", "end of file: all children have closed it"
+    os.close(ours)
+
+
+def test_an_error_of_the_suite_is_raised_as_without_isolation():
+    def run(case, of_layer):
+        raise ZeroDivisionError("in the suite")
+
+    runner = IsolatedRunner(run, Limits())
+    with pytest.raises(ZeroDivisionError, match="in the suite"):
+        runner(Case.parse("SoftMax.forward:n1h1w1c2"), False)
+    runner.close()
+
+
+def test_a_system_without_fork(monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(ValueError, match=r"isolation needs fork, which .* does not have; check with isolate=False"):
+        check([fails(segfault)], [FORWARD], number=1, isolate=True)
+
+
+@pytest.mark.parametrize(("limits", "error"), [({"seconds": 0}, ValueError), ({"gib": "4"}, TypeError)])
+def test_limits_are_checked(limits, error):
+    with pytest.raises(error, match=next(iter(limits))):
+        Limits(**limits)
+
+
+def test_memory_without_proc(monkeypatch, tmp_path):
+    """Where the system has no /proc, ps counts."""
+    monkeypatch.setattr(isolation, "Path", lambda path: tmp_path / "none")
+    assert isolation._anonymous_memory(os.getpid()) > 1 << 20
+    assert isolation._anonymous_memory(2**22 + 1) == 0
