@@ -294,8 +294,8 @@ def _elu_slope(a, x):
 
 @inlined
 def _gelu_slope(x):
-    share, density = normal(x)
-    return real(share + x * density)
+    distribution, density = normal(x)
+    return real(distribution + x * density)
 
 
 RAISED: Mapping[type, Callable[..., Any]] = {

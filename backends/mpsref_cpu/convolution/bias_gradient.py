@@ -10,7 +10,7 @@ from mpsref_cpu.simd.half import load
 from mpsref_cpu.threads import for_rows
 
 CHUNKS = 16
-"""TapGroups that are summed on their own, at most."""
+"""Chunks with sums of their own, at most."""
 
 SUMMED = 256
 """Pixels added up in sequence."""

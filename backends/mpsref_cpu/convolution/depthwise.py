@@ -150,8 +150,8 @@ def reduce_depthwise(begin, end, lanes, rows, source, gradient, sizes, y, x, ker
 
 @inlined
 def _reduce_depthwise_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
-    begin, end, part, slice_ = reduction_chunk(rows, chunk)
-    at, step = part * sums.shape[1], rows.step
+    begin, end, split, slice_ = reduction_chunk(rows, chunk)
+    at, step = split * sums.shape[1], rows.step
     width = len(lanes)
     zeros = empty(TAPS, lanes)
     runs = np.empty((step * sizes.width + 1, 4), np.int64)

@@ -62,15 +62,15 @@ class ListChunks(NamedTuple):
 class ReductionChunks(NamedTuple):
     """Chunks of work on weights, for the rows ``begin`` to ``end`` of all images.
 
-    ``all_rows`` are cut into ``parts`` with sums of their own, and the sums of each into ``slices``.
+    ``all_rows`` are cut into ``splits`` with sums of their own, and the sums of each into ``slices``.
     """
 
     begin: int
     end: int
     step: int
-    """ReductionChunks that are added up at a time."""
+    """Rows that are added up at a time."""
     all_rows: int
-    parts: int
+    splits: int
     slices: int
     source_row: int
     """The first row of the source in memory."""
@@ -80,10 +80,10 @@ class ReductionChunks(NamedTuple):
 
 @inlined
 def reduction_chunk(rows, chunk):
-    """Return the first row of a chunk, the one after its last, its part and its slice."""
-    part, slice_ = divmod(chunk, rows.slices)
-    first, last = rows.all_rows * part // rows.parts, rows.all_rows * (part + 1) // rows.parts
-    return max(first, rows.begin), min(last, rows.end), part, slice_
+    """Return the first row of a chunk, the one after its last, its split and its slice."""
+    split, slice_ = divmod(chunk, rows.slices)
+    first, last = rows.all_rows * split // rows.splits, rows.all_rows * (split + 1) // rows.splits
+    return max(first, rows.begin), min(last, rows.end), split, slice_
 
 
 @inlined
@@ -95,11 +95,11 @@ def rows_of_chunk(chunks, chunk):
 
 
 @inlined
-def most_taps(parts):
+def most_taps(groups):
     """Return the most taps of any group of an axis."""
     most = 0
-    for k in range(parts.tap_start.size - 1):
-        most = max(most, parts.tap_start[k + 1] - parts.tap_start[k])
+    for k in range(groups.tap_start.size - 1):
+        most = max(most, groups.tap_start[k + 1] - groups.tap_start[k])
     return most
 
 

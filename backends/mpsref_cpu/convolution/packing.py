@@ -42,6 +42,6 @@ def unpack(begin, end, blocks, lanes, steps, counts, flipped, sums, weights):
                 to, of = np.uintp(tap + lane * lane_step), np.uintp(at + t * terms * lanes + lane)
                 for k in range(np.uintp(terms)):
                     total = np.float32(0)
-                    for part in range(sums.shape[0]):
-                        total += sums[part, of + k * np.uintp(lanes)]
+                    for split in range(sums.shape[0]):
+                        total += sums[split, of + k * np.uintp(lanes)]
                     weights[to + k * np.uintp(term_step)] = total

@@ -1,7 +1,7 @@
 """The gradients of weights and biases of convolution and transposed convolution.
 
-Rows are cut into parts with sums of their own, and the sums of each part into slices; both depend on the problem alone.
-At the end the parts are added up. Workspace: the sums, and some rows for each thread. Large groups are computed one
+Rows are cut into splits with sums of their own, and the sums of each into slices; both depend on the problem alone. At
+the end the splits are added up. Workspace: the sums, and some rows for each thread. Large groups are computed one
 after the other, from copies of their channels.
 """
 
@@ -58,7 +58,7 @@ class WeightGradientPlan:
     all_rows: int
     rows: int
     """ReductionChunks that are added up at a time."""
-    parts: int
+    splits: int
     slices: int
     copies: bool
     """Whether the source is copied too."""
@@ -87,9 +87,9 @@ def plan(problem: GradientWeights) -> WeightGradientPlan:
     products = pixels * problem.weights_shape[0] * math.prod(problem.weights_shape[1:])
     operand = max(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
     chunks = min(CHUNKS, max(1, products // CHUNK_PRODUCTS))
-    parts = max(1, min(chunks, operand // packing.size, all_rows // rows))
-    parts = max(parts, -(-all_rows // (rows * SEQUENCE)))
-    slices = min(-(-chunks // parts), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
+    splits = max(1, min(chunks, operand // packing.size, all_rows // rows))
+    splits = max(splits, -(-all_rows // (rows * SEQUENCE)))
+    slices = min(-(-chunks // splits), len(blocks) if depthwise else -(-packing.counts[1] // ROWS))
     return WeightGradientPlan(
         depthwise,
         exchanged,
@@ -103,7 +103,7 @@ def plan(problem: GradientWeights) -> WeightGradientPlan:
         packing,
         all_rows,
         rows,
-        parts,
+        splits,
         slices,
         cut is by_tap and problem.spec.groups == 1 and channels >= MANY_OUTPUTS,
         products,
@@ -118,8 +118,8 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
         _weights(plan(problem), g, x, dw)
         return
     p = plan(_of_a_group(problem))  # in place, the pixels of a group would evict each other from caches
-    parts = [np.split(array, problem.spec.groups, axis) for array, axis in ((g, 3), (x, 3), (dw, 0))]
-    for of_g, of_x, of_weights in zip(*parts, strict=True):
+    grouped = [np.split(array, problem.spec.groups, axis) for array, axis in ((g, 3), (x, 3), (dw, 0))]
+    for of_g, of_x, of_weights in zip(*grouped, strict=True):
         _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
 
 
@@ -141,7 +141,7 @@ def _weights(p: WeightGradientPlan, g: Array, x: Array, dw: Array) -> None:
     stored, gradients = as_storage(source), as_storage(gradient)
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
     in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
-    sums = np.zeros((p.parts, p.packing.size), np.float32)
+    sums = np.zeros((p.splits, p.packing.size), np.float32)
     add = reduce_depthwise if p.depthwise else reduce_dense
     nbytes = g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE
     pitch = p.sizes.width * p.sizes.pitch
@@ -151,10 +151,10 @@ def _weights(p: WeightGradientPlan, g: Array, x: Array, dw: Array) -> None:
             values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], first, last)
             slopes = widened(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
             first_row = first
-        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.parts, p.slices, first_source, first_row)
+        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row)
         for lanes, blocks in p.blocks:
             tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
-            for_rows(add, p.parts * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
+            for_rows(add, p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
     weights = dw.reshape(-1)
     packing = p.packing
     for lanes, blocks in packing.blocks:

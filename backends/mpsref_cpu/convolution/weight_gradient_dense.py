@@ -31,7 +31,7 @@ SHARED, SHORT = 8, 32
 
 @compiled
 def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
-    """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (parts, packed weights).
+    """Add the products of the chunks ``begin`` to ``end`` of ``rows`` to ``sums`` (splits, packed weights).
 
     ``kernel`` is (taps of a row, channels of a tap). ``lanes`` has as many elements as a block has lanes; a row of
     ``blocks`` is a :class:`mpsref_cpu.convolution.index_lists.Block`.
@@ -42,8 +42,8 @@ def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel,
 
 @inlined
 def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
-    begin, end, part, slice_ = reduction_chunk(rows, chunk)
-    at, step = part * sums.shape[1], rows.step
+    begin, end, split, slice_ = reduction_chunk(rows, chunk)
+    at, step = split * sums.shape[1], rows.step
     width = len(lanes)
     zeros = empty(ROWS, lanes)
     rows_of_copy = offsets(zeros, np.arange(ROWS), 0)

@@ -21,10 +21,15 @@ CHUNKS = 5040
 
 def copy(source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` in their order, in equal chunks."""
-    parts = math.gcd(out.size, CHUNKS)
-    long = out.size // parts
+    chunks = math.gcd(out.size, CHUNKS)
+    long = out.size // chunks
     for_rows(
-        copy_channels, parts, as_storage(source), as_storage(out), (long, 0, long, 0, long, long), nbytes=2 * out.nbytes
+        copy_channels,
+        chunks,
+        as_storage(source),
+        as_storage(out),
+        (long, 0, long, 0, long, long),
+        nbytes=2 * out.nbytes,
     )
 
 

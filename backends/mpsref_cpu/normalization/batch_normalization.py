@@ -153,9 +153,9 @@ def _completed(given, rows, strip, epsilon, n):
 
 
 @compiled
-def _statistics(begin, end, x, block, strip, parts):
+def _statistics(begin, end, x, block, strip, sums):
     """Set mean and m2 of the blocks ``begin`` to ``end``."""
-    channels = parts.shape[2]
+    channels = sums.shape[2]
     shift, first, second = np.empty(strip, np.float32), np.empty(strip, np.float32), np.empty(strip, np.float32)
     for k in range(begin, end):
         start = k * block * channels
@@ -164,7 +164,7 @@ def _statistics(begin, end, x, block, strip, parts):
             shift[c] = load(x[start + c])
         repeat(shift[:channels], shift)
         add_up(x, start, stop, shift, first, second)
-        mean, m2 = parts[k, 0], parts[k, 1]
+        mean, m2 = sums[k, 0], sums[k, 1]
         if _centre((stop - start) // channels, shift, first, second, mean, m2):
             repeat(mean, shift)
             add_up(x, start, stop, shift, first, second)
@@ -174,12 +174,12 @@ def _statistics(begin, end, x, block, strip, parts):
 @inlined
 def _centre(n, shift, first, second, mean, m2):
     """Set ``mean`` and ``m2`` from the sums of a block of n pixels; return whether a shift was far from a mean."""
-    far, share = np.int64(0), 1 / np.float64(n)
+    far, fraction = np.int64(0), 1 / np.float64(n)
     over_strip(first, mean)
     over_strip(second, m2)
     for c in range(np.uintp(mean.size)):
         total = mean[c]
-        distance = total * share
+        distance = total * fraction
         rest = m2[c] - total * distance
         far += np.int64(total * distance > FAR * rest)
         mean[c] = shift[c] + distance
@@ -188,13 +188,13 @@ def _centre(n, shift, first, second, mean, m2):
 
 
 @compiled
-def _merge(parts, block, pixels, count, before, to_mean, to_m2):
+def _merge(sums, block, pixels, count, before, to_mean, to_m2):
     """Merge mean and m2 of all blocks, one after the other, and those of ``count`` pixels ``before``."""
-    mean, m2 = parts[0, 0], parts[0, 1]
+    mean, m2 = sums[0, 0], sums[0, 1]
     n = np.float64(min(block, pixels))
-    for k in range(1, parts.shape[0]):
+    for k in range(1, sums.shape[0]):
         b = np.float64(min(block, pixels - k * block))
-        _merge_one(n, mean, m2, b, parts[k, 0], parts[k, 1])
+        _merge_one(n, mean, m2, b, sums[k, 0], sums[k, 1])
         n += b
     if count > 0:
         _merge_one(n, mean, m2, np.float64(count), before[0], before[1])
@@ -220,21 +220,21 @@ def _add(vector, to):
 @inlined
 def _merge_one(n, mean, m2, b, mean_b, m2_b):
     """Add b pixels to the mean and m2 of n pixels."""
-    share = b / (n + b)
-    weight = n * share
+    fraction = b / (n + b)
+    weight = n * fraction
     for c in range(np.uintp(mean.size)):
         delta = mean_b[c] - mean[c]
-        mean[c] += delta * share
+        mean[c] += delta * fraction
         m2[c] += m2_b[c] + delta * delta * weight
 
 
 @compiled
-def _total(parts, count, before, to_dbeta, to_dgamma):
+def _total(sums, count, before, to_dbeta, to_dgamma):
     """Add up the sums of all blocks, one after the other, and those of ``count`` pixels ``before``."""
-    dbeta, dgamma = parts[0, 0], parts[0, 1]
-    for k in range(1, parts.shape[0]):
-        _add(parts[k, 0], dbeta)
-        _add(parts[k, 1], dgamma)
+    dbeta, dgamma = sums[0, 0], sums[0, 1]
+    for k in range(1, sums.shape[0]):
+        _add(sums[k, 0], dbeta)
+        _add(sums[k, 1], dgamma)
     if count > 0:
         _add(before[0], dbeta)
         _add(before[1], dgamma)
@@ -257,18 +257,18 @@ def _forward(begin, end, x, vectors, neuron, y):
 
 
 @compiled
-def _statistics_gradient(begin, end, g, x, vectors, neuron, block, parts):
+def _statistics_gradient(begin, end, g, x, vectors, neuron, block, sums):
     """Set the sums of g' and of g' * xhat of the blocks ``begin`` to ``end``."""
-    channels, strip = parts.shape[2], np.uintp(vectors.shape[1])
+    channels, strip = sums.shape[2], np.uintp(vectors.shape[1])
     mean, root, gamma, beta = vectors[MEAN], vectors[ROOT], vectors[GAMMA], vectors[BETA]
     first, second = np.empty(strip, np.float32), np.empty(strip, np.float32)
     for k in range(begin, end):
         start, stop = k * block * channels, min((k + 1) * block * channels, x.size)
         add_up_products(neuron, g, x, start, stop, mean, root, gamma, beta, first, second)
-        over_strip(first, parts[k, 0])
-        over_strip(second, parts[k, 1])
+        over_strip(first, sums[k, 0])
+        over_strip(second, sums[k, 1])
         for channel in range(np.uintp(channels)):
-            parts[k, 1, channel] *= root[channel]
+            sums[k, 1, channel] *= root[channel]
 
 
 @compiled

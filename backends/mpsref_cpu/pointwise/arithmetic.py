@@ -196,20 +196,20 @@ def _gradient_of(
     images = [as_storage(image) for image in (g, *sources)]
     nbytes = g.nbytes + out.nbytes + sum(sources[k].nbytes for k in problem.reads)
     formula, strides = _formula(spec), operand.strides
-    parts = np.empty(0) if whole else plan.partial_results(n)
-    flat, target = parts.reshape(-1), as_storage(out)
+    partial = np.empty(0) if whole else plan.partial_results(n)
+    flat, target = partial.reshape(-1), as_storage(out)
     fixed: Any = (formula, spec.clamps, slope, *images, target, flat, whole, sizes, *walks, strides)
     for_rows(_terms, n * plan.chunks, *fixed, nbytes=nbytes)
     if not whole:
         if operand.part(out).size < out.size:
             out.fill(0)
-        reduced = parts if strides[0] else parts.sum(axis=1, keepdims=True)
+        reduced = partial if strides[0] else partial.sum(axis=1, keepdims=True)
         with np.errstate(over="ignore"):
             operand.part(out)[...] = reduced
 
 
 @compiled
-def _terms(begin, end, formula, masked, slope, g, x, y, out, parts, whole, sizes, walk_x, walk_y, strides):
+def _terms(begin, end, formula, masked, slope, g, x, y, out, partial, whole, sizes, walk_x, walk_y, strides):
     """Write the terms of each element of the result, or reduce those of each chunk of rows."""
     height, width, channels, pixels, rows, chunks = sizes
     a, b = np.empty(pixels * channels, x.dtype), np.empty(pixels * channels, y.dtype)
@@ -219,7 +219,7 @@ def _terms(begin, end, formula, masked, slope, g, x, y, out, parts, whole, sizes
     for chunk in range(begin, end):
         n, first = chunk // chunks, chunk % chunks * rows
         if not whole:
-            parts[chunk * length : (chunk + 1) * length] = 0.0
+            partial[chunk * length : (chunk + 1) * length] = 0.0
         for i in range(first, min(first + rows, height)):
             for column in range(0, width, pixels):
                 count = min(pixels, width - column)
@@ -230,7 +230,7 @@ def _terms(begin, end, formula, masked, slope, g, x, y, out, parts, whole, sizes
                 else:
                     _terms_of_line(operands, place, a, b, line, 0)
                     run = Line(0, column, count, channels)
-                    reduce_line(Total(0.0), line, run, parts, chunk * length, strides)
+                    reduce_line(Total(0.0), line, run, partial, chunk * length, strides)
 
 
 class Operands(NamedTuple):

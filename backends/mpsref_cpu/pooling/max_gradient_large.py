@@ -122,14 +122,14 @@ def _chunks(begin, end, g, x, results, in_place, dx, sizes, tables, workspace):
     chunks = -(-channels // chunk_channels)
     windows = tables.columns.end - tables.columns.begin
     wide, slots, window_slots = windows * chunk_channels, held.size, chosen.size
-    unit = -1
+    plane = -1
     for row in range(begin, end):
         j = row % height
-        if row // height != unit:
-            unit = row // height
+        if row // height != plane:
+            plane = row // height
             held[:] = -1
             chosen[:] = -1
-        image, c = unit // chunks, unit % chunks * chunk_channels
+        image, c = plane // chunks, plane % chunks * chunk_channels
         n = min(chunk_channels, channels - c)
         source = image * height * width * channels + c
         pixel, first, count = tables.rows.pixel[j], tables.rows.first[j], tables.rows.count[j]

@@ -160,14 +160,14 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
         workspace
     )
     columns = -(-channels // chunk_channels)
-    unit, following, clear = -1, 0, 0
+    plane, following, clear = -1, 0, 0
     for row in range(begin, end):
         j = row % height
-        if row // height != unit:
-            unit, following, clear = row // height, 0, j
+        if row // height != plane:
+            plane, following, clear = row // height, 0, j
             nan_rows[:] = UNKNOWN
-        last = min(end - unit * height, height)
-        image, c = unit // columns, unit % columns * chunk_channels
+        last = min(end - plane * height, height)
+        image, c = plane // columns, plane % columns * chunk_channels
         n = min(chunk_channels, channels - c)
         pitch = channels if in_place else n
         slots = height if in_place else tables.extent
@@ -185,7 +185,7 @@ def _chunks(begin, end, g, x, sums, in_place, dx, sizes, tables, workspace):
                         nan_rows[reads[k]] = _has_nan(x, x_rows[k], width, channels, n)
                     found_nan |= nan_rows[reads[k]] != 0
                     target = tables.row_targets[reads[k]]
-                    if max(0, begin - unit * height) <= target < last:
+                    if max(0, begin - plane * height) <= target < last:
                         sum_rows[k] = sum_image + target % slots * width * pitch
                         row_sets[k] = tables.dense and tables.rows.first[target] == a
                         for r in range(clear, target + 1):

@@ -190,8 +190,8 @@ def normal(x):
     below = ONE + size * (M1 + size * (M2 + size * (M3 + size * (M4 + size * M5))))
     bell = _bell(size)
     tail = real(quotient(real(above), real(below)) * bell)
-    share = tail if x < ZERO else real(ONE - tail)
-    return share, real(bell * INVERSE_ROOT_TWO_PI)
+    distribution = tail if x < ZERO else real(ONE - tail)
+    return distribution, real(bell * INVERSE_ROOT_TWO_PI)
 
 
 @inlined

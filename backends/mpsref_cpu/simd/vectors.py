@@ -194,13 +194,13 @@ def any_nan(typing, lanes):
         (value,) = arguments
         while value.type.count > REGISTER:  # a NaN survives in sums of halves: one register is tested
             half = value.type.count // 2
-            parts = [
+            halves = [
                 builder.shuffle_vector(
                     value, value, ir.Constant(ir.VectorType(INT, half), list(range(start, start + half)))
                 )
                 for start in (0, half)
             ]
-            value = builder.fadd(*parts)
+            value = builder.fadd(*halves)
         bits = builder.bitcast(builder.fcmp_unordered("uno", value, value), ir.IntType(value.type.count))
         return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 

@@ -87,9 +87,9 @@ def _mask(begin, end, groups, first, words, bits):
         np.empty(GROUP, word),
     )
     for group in range(begin, end):
-        image, part = divmod(group, groups)
-        block, number = word(part * GROUP), word(first + image)
-        line, at = bits[image], part * GROUP * BLOCK
+        image, chunk = divmod(group, groups)
+        block, number = word(chunk * GROUP), word(first + image)
+        line, at = bits[image], chunk * GROUP * BLOCK
         for i in range(np.uintp(min(GROUP, -(-(size - at) // BLOCK)))):
             c0, c1, c2, c3 = _philox(word(block + word(i)), number, low, high, k0, k1)
             first_word[i], second_word[i], third_word[i], fourth_word[i] = c0, c1, c2, c3
