@@ -56,6 +56,14 @@ TREE = ("mpsref", "backends", "tests", "pyproject.toml")
 TIME_LIMIT = 300.0
 """Seconds for the tests of one mutant; one that takes longer is noticed, since its tests end without a mutation."""
 
+ALSO = {
+    "mpsref/kernels/": ("tests/test_error_bounds.py",),
+    "mpsref_cpu/simd/": ("tests/test_neuron.py", "tests/backends/test_cpu_neuron.py"),
+    "mpsref_cpu/normalization/": ("tests/backends/test_cpu_windowed_normalization.py",),
+    "mpsref_metal/": ("tests/backends/test_metal_launch.py",),
+}
+"""Test files for all files of a folder, in addition to those of their names."""
+
 OPERATIONS = 8
 """Most operations that are checked for a file of other operations' code, evenly among those that depend on it."""
 
@@ -306,6 +314,7 @@ def test_files(file: Path) -> list[str]:
     else:
         found = [path for name in names for path in (ROOT / "tests").glob(f"test_{name}*.py")]
     chosen = {path.relative_to(ROOT).as_posix() for path in found if not path.stem.endswith("_frameworks")}
+    chosen |= {name for folder, names in ALSO.items() if folder in file.as_posix() for name in names}
     return sorted(chosen, key=lambda name: ("test_cpu_backend" in name or "threads" in name, name))
 
 
@@ -473,7 +482,7 @@ def run(
             state = f"noticed by {result.by}" if result.noticed else "survived"
             console.print(f"{len(found)} of {len(chosen)}: {result.mutation} {state}", markup=False, highlight=False)
             output.write_text(json.dumps([asdict(one) for one in found], indent=1), "utf-8")
-    show(output)
+    show([output])
 
 
 def _all(function: Callable[[Any], Any], arguments: Iterable[Any], jobs: int, stop: float) -> Iterator[Any]:
@@ -501,11 +510,11 @@ def _read(file: Path) -> list[Result]:
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(help="The file of a run.")],
+    files: Annotated[list[Path], typer.Argument(help="The files of runs.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
 ) -> None:
     """Print the score and every survivor."""
-    results = _read(file)
+    results = list({one.mutation: one for file in files for one in _read(file)}.values())
     equivalent = Counter(one.mutation.group for one in results if reason_of(one.mutation))
     counted = [one for one in results if not reason_of(one.mutation)]
     total, noticed = (

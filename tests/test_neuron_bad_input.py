@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import ShapeError
+from mpsref import BatchNormalization, ShapeError
 from mpsref.kernels.neuron import TYPES, Neuron
 
 X = np.ones((2, 3, 4, 3), np.float32)
@@ -154,3 +154,8 @@ def test_images_that_do_not_fit(backend: str) -> None:
     if backend != "reference":
         with pytest.raises(TypeError, match="takes float16, float32"):
             neuron.forward(X.astype(np.float64), backend=backend)
+
+
+def test_a_kernel_takes_no_neuron_by_name() -> None:
+    with pytest.raises(TypeError, match=r"neuron is .relu. of type str; it must be None or an mpsref\.Neuron"):
+        BatchNormalization(neuron="relu")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window
-from mpsref.tables import Runs, divisors, gather_runs, reads, reciprocals, tap_runs, touching
+from mpsref.tables import Runs, _range, divisors, gather_runs, reads, reciprocals, tap_runs, touching
 from tests import oracle
 from tests.oracle import HUGE, huge_integers, huge_naturals, placed_windows, small_naturals, thorough, windows
 
@@ -321,3 +322,32 @@ def test_a_window_beyond_the_image_and_its_ring_divides_by_nothing() -> None:
 def test_one_reciprocal_of_a_huge_divisor_is_exact_to_a_rounding() -> None:
     assert reciprocals(Window(HUGE), 0, 1, 5, "zero").tolist() == [2.0**-62]
     assert reciprocals(Window(2**53 + 1), 0, 1, 5, "zero")[0] == pytest.approx(1 / (2**53 + 1), rel=2**-52, abs=0)
+
+
+def test_integers_of_64_bits_suffice_up_to_a_limit() -> None:
+    """Python integers take fifty times as long, and only huge numbers need them."""
+    assert _range(3, 5, None, -(2**30) + 1).dtype == np.int64
+    assert _range(3, 5, 2**30).dtype == _range(3, -(2**30)).dtype == object
+
+
+def test_a_window_that_reads_nothing_begins_at_pixel_0() -> None:
+    table = reads(Window(kernel=2, offset=9), 0, 2, length=3, edge_mode="zero")
+    assert (table.first.tolist(), table.count.tolist()) == ([0, 0], [0, 0])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        tap_runs(Window(kernel=2), 2, 3),
+        reads(Window(kernel=2), 0, 2, 3, "zero"),
+        touching(Window(kernel=2), 3, 3, edge_mode="zero"),
+    ],
+    ids=lambda table: type(table).__name__,
+)
+def test_tables_are_shared_and_cannot_be_changed(table: Any) -> None:
+    with pytest.raises(FrozenInstanceError):
+        table.first = table.count
+    with pytest.raises(ValueError, match="read-only"):
+        table.first[0] = 1
+    assert table != replace(table), "they are compared by identity, as keys of caches are"
+    assert not hasattr(table, "__dict__")
