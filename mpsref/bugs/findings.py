@@ -68,6 +68,13 @@ FINDINGS = (
         "The gradient of InstanceNorm2d is wrong if the batch is 1 and the source gradient is channels_last.",
     ),
     Finding(
+        "torch_batch_norm_strided",
+        "torch",
+        ("2.13.0",),
+        "The gradient of batch_norm in evaluation mode reads running statistics with strides as if they were "
+        "contiguous, if the image is channels_last.",
+    ),
+    Finding(
         "torch_conv2d_one_channel",
         "torch",
         ("2.13.0", "2.15.0"),

@@ -10,4 +10,4 @@ error, largest = (y - z).abs().max().item(), z.abs().max().item()
 if torch.backends.cpu.get_cpu_capability() != "AVX512":
     print("not affected: only with AVX-512")
 else:
-    print(f"{'wrong' if error > 1e-3 else 'fixed'}: float32 and float64 differ by {error:.3g} of {largest:.3g}")
+    print(f"{'fixed' if error < 1e-3 else 'wrong'}: float32 and float64 differ by {error:.3g} of {largest:.3g}")

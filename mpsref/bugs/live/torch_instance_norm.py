@@ -16,4 +16,4 @@ def dx(g: torch.Tensor) -> torch.Tensor:
 
 
 error = (dx(g) - dx(g.contiguous(memory_format=torch.channels_last))).abs().max().item()
-print(f"{'wrong' if error > 1e-9 else 'fixed'}: both layouts differ by {error:.3g} of {dx(g).abs().max().item():.3g}")
+print(f"{'fixed' if error < 1e-9 else 'wrong'}: both layouts differ by {error:.3g} of {dx(g).abs().max().item():.3g}")
