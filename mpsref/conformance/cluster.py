@@ -138,7 +138,7 @@ class Cluster:
                 threads_per_worker=1,
                 processes=True,
                 memory_limit=None,
-                dashboard_address=None,
+                dashboard_address=":0",
                 silence_logs=logging.CRITICAL,
             )
         with cluster, Client(cluster, set_as_default=False) as client:
