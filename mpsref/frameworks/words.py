@@ -199,8 +199,9 @@ def tensorflow(problem: Problem) -> Words:
         try:
             placement = _placed(padding.tensorflow, sliding, padding=name)
             size = _enough(f'padding "{name}" of TensorFlow', sliding, placement)
-            _check_value("TensorFlow", sliding, problem)
-            if isinstance(spec, PoolingAverage) and not _same_divisors(problem, sliding, "clamp", (0, 0)):
+            if not isinstance(spec, PoolingAverage):
+                _check_value("TensorFlow", sliding, problem)
+            elif not _same_divisors(problem, sliding, "clamp", (0, 0)):
                 raise UnsupportedError("average pooling of TensorFlow counts the pixels inside the image alone")
             return Words(keywords | {"padding": name}, size, sliding.outputs)
         except UnsupportedError as error:

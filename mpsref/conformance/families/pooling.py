@@ -25,7 +25,7 @@ from mpsref.conformance.layer import Layer
 from mpsref.conformance.mutants import MutantTable, computed, correct, of_input, of_problem, of_result, of_spec
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.strategies import often, pairs, seldom
+from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
 from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, keywords, nchw
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
@@ -54,20 +54,47 @@ def specs(spec_type: type[Pooling]) -> st.SearchStrategy[Pooling]:
 
 
 def problems(spec_type: type[Pooling], method: str) -> st.SearchStrategy[Problem]:
-    """Draw problems of one operation of a pooling kernel."""
-    shapes = st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12), st.integers(1, 9))
-    sizes = pairs(1, 9)
+    """Draw problems of one operation of a pooling kernel, one third of them by the arguments of frameworks."""
+    return thirds(placed_problems(spec_type, method), framework_problems(spec_type, method))
+
+
+def placed_problems(spec_type: type[Pooling], method: str) -> st.SearchStrategy[Problem]:
+    """Draw problems with windows anywhere."""
+    shapes = st.tuples(st.integers(1, 3), st.integers(1, 12), st.integers(1, 12), channels(9))
     if method == "forward":
-        call: dict[str, st.SearchStrategy[object]] = {"output_size": sizes}
+        call: dict[str, st.SearchStrategy[object]] = {"output_size": sizes(9)}
     else:
         call = {
-            "gradient_size": sizes,
+            "gradient_size": sizes(9),
             "primary_offset": seldom((0, 0), pairs(-2, 3)),
             "source_size": often(None, pairs(1, 9) | pairs(0, 9)),
             "kernel_offset": seldom(None, pairs(-3, 3)),
             "clip": seldom(None, st.tuples(pairs(0, 4), pairs(1, 13) | pairs(0, 13))),
         }
     return st.builds(spec_type.problems[method], specs(spec_type), shapes, **call)
+
+
+_EDGE_MODES: Mapping[type[Pooling], EdgeMode] = {PoolingMax: "clamp", PoolingL2Norm: "zero"}
+"""How kernels other than average pooling read the padding of frameworks: never the maximum, or zeros."""
+
+
+@st.composite
+def framework_problems(draw: st.DrawFn, spec_type: type[Pooling], method: str) -> Problem:
+    """Draw problems as users of PyTorch, TensorFlow and ONNX write them."""
+    names = [field.name for field in fields(spec_type)]
+    windows = draw(framework_windows(pooling=True, dilated="dilations" in names))
+    placement = windows.placement
+    own = {"zero_pad_size": placement.zero_pad_size, "dilations": windows.dilations}
+    spec = spec_type(
+        windows.kernel_size,
+        windows.strides,
+        offset=placement.offset,
+        edge_mode=_EDGE_MODES.get(spec_type, placement.edge_mode),
+        **{name: value for name, value in own.items() if name in names},
+    )
+    shape = (draw(st.integers(1, 3)), *windows.input_size, draw(channels(9)))
+    problem: Problem = spec.problems[method](spec, shape, placement.output_size)
+    return problem
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

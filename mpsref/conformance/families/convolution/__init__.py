@@ -30,7 +30,7 @@ from mpsref.conformance.families.convolution.torch_equivalents import TORCH_EQUI
 from mpsref.conformance.family import Family, KernelTests
 from mpsref.conformance.layer import Layer
 from mpsref.conformance.properties import one_image_at_a_time, repeatable
-from mpsref.conformance.strategies import often, pairs, seldom, sizes
+from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
 from mpsref.geometry import EDGE_MODES, Window, ceil_div
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected, Neuron
 from mpsref.kernels.convolution import WeightedSpec
@@ -78,6 +78,36 @@ def _transposes(method: str, groups: int) -> st.SearchStrategy[ConvolutionTransp
     )
 
 
+@st.composite
+def _framework_convolutions(draw: st.DrawFn, groups: int) -> tuple[Convolution, Pair, Pair]:
+    """Draw a convolution, the size of its source, and that of its result."""
+    windows = draw(framework_windows(pooling=False, dilated=True))
+    offset, result = windows.placement.offset, windows.placement.output_size
+    spec = Convolution(windows.kernel_size, windows.strides, windows.dilations, offset, groups)
+    return spec, windows.input_size, result
+
+
+@st.composite
+def _framework_transposes(draw: st.DrawFn, groups: int) -> tuple[ConvolutionTranspose, Pair, Pair]:
+    """Draw a transposed convolution with padding and output_padding, as above."""
+    kernel, strides = draw(pairs(1, 3) | pairs(1, 6)), draw(pairs(1, 3) | pairs(1, 6))
+    pads, more = (draw(st.tuples(*(st.integers(0, high - 1) for high in highs))) for highs in (kernel, strides))
+    size = draw(sizes(6))
+    offset_y, offset_x = (k // 2 - k + 1 + p for k, p in zip(kernel, pads, strict=True))
+    height, width = (
+        max(1, (length - 1) * s - 2 * p + k + m)
+        for length, s, p, k, m in zip(size, strides, pads, kernel, more, strict=True)
+    )
+    spec = ConvolutionTranspose(kernel, strides, kernel_offset=(offset_y, offset_x), groups=groups)
+    return spec, size, (height, width)
+
+
+_STRATEGIES = {
+    Convolution: (_convolutions, _framework_convolutions),
+    ConvolutionTranspose: (_transposes, _framework_transposes),
+}
+
+
 def _neurons(channels: int) -> st.SearchStrategy[Neuron | None]:
     """Draw no neuron every second time."""
     slopes = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 1.5]), min_size=channels, max_size=channels)
@@ -87,23 +117,28 @@ def _neurons(channels: int) -> st.SearchStrategy[Neuron | None]:
 
 @st.composite
 def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Problem:
-    """Draw problems of one operation: few channels and pixels, in one or more groups, often depthwise."""
+    """Draw problems of one operation: few channels and pixels, in one or more groups, often depthwise.
+
+    One third of them have windows by the arguments of frameworks.
+    """
     groups = 1 if spec_type is FullyConnected else draw(st.integers(1, 3) | st.just(1))
     depthwise = groups > 1 and draw(st.booleans())
-    inputs = groups * (1 if depthwise else draw(st.integers(1, 4)))
-    outputs = groups * draw(st.integers(1, 5))
-    n, height, width = draw(st.integers(1, 3)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    inputs = groups * (1 if depthwise else draw(channels(4)))
+    outputs = groups * draw(channels(5))
+    n = draw(st.integers(1, 3))
     call: dict[str, Pair | bool] = {}
     if spec_type is FullyConnected:
-        height, width = draw(pairs(1, 4))
-        spec: WeightedSpec = FullyConnected((height, width))
+        size = draw(pairs(1, 4))
+        spec: WeightedSpec = FullyConnected(size)
     else:
-        spec = draw({Convolution: _convolutions, ConvolutionTranspose: _transposes}[spec_type](method, groups))
-        call["output_size" if method == "forward" else "gradient_size"] = draw(sizes(8))
+        placed, by_framework = _STRATEGIES[spec_type]
+        drawn = st.tuples(placed(method, groups), pairs(1, 9), sizes(8))
+        spec, size, result = draw(thirds(drawn, by_framework(groups)))
+        call["output_size" if method == "forward" else "gradient_size"] = result
     if method == "forward":
         call["biased"] = draw(st.booleans())
         spec = replace(cast(Convolution, spec), neuron=draw(_neurons(outputs)))
-    problem: Problem = spec.problems[method](spec, (n, height, width, inputs), outputs, **call)
+    problem: Problem = spec.problems[method](spec, (n, *size, inputs), outputs, **call)
     return problem
 
 
