@@ -97,7 +97,7 @@ class Torch:
         if not self.compiles:
             return function
         # Compiled functions are kept by their code; after a few closures of one code PyTorch would run them eagerly.
-        key = (_identity(function), *((array.shape, array.strides, array.dtype.str) for array in arrays))
+        key = (identity(function), *((array.shape, array.strides, array.dtype.str) for array in arrays))
         if key not in self._compiled:
             self.torch.compiler.reset()
             self._compiled.clear()
@@ -115,11 +115,11 @@ class Torch:
             raise UnsupportedError(f"PyTorch: {str(error).splitlines()[0]}") from error
 
 
-def _identity(value: object) -> object:
+def identity(value: object) -> object:
     """Return what two equal closures, with equal parameters, have in common."""
     closure = getattr(value, "__closure__", None)
     if hasattr(value, "__code__"):
-        return value.__code__, tuple(_identity(cell.cell_contents) for cell in closure or ())
+        return value.__code__, tuple(identity(cell.cell_contents) for cell in closure or ())
     return value if callable(value) else repr(value)
 
 
