@@ -25,6 +25,7 @@ from mpsref.kernels import (
     GroupNormalization,
     InstanceNormalization,
     Neuron,
+    PoolingL2Norm,
     PoolingMax,
 )
 from mpsref.kernels import arithmetic as arithmetic_formulas
@@ -225,7 +226,8 @@ RULES: Mapping[str, Rule] = {
     "NaN by another formula": Rule(
         "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "
         "the maximum.",
-        _of([Neuron], "forward", "gradient", "parameter_gradient") | _of([Arithmetic, PoolingMax, Dropout], "gradient"),
+        _of([Neuron], "forward", "gradient", "parameter_gradient")
+        | _of([Arithmetic, PoolingMax, PoolingL2Norm, Dropout], "gradient"),
         without=frozenset({"nonfinite"}),
     ),
     "zeros by products": Rule(
