@@ -103,28 +103,33 @@ class IsolatedRunner:
                 if time.monotonic() > begin + self.seconds:
                     self.close()
                     return Outcome("failed", kind=TIME, message=f"no result after {self.seconds:g} s")
-                if _anonymous_memory(self._child) > self._before + self._limits.gib * GIB:
-                    count = self._count
-                    self.close()
-                    message = f"the process grew by more than {self._limits.gib:g} GiB, in its case number {count}"
-                    return Outcome("failed", kind=MEMORY, message=message)
+                if self._has_grown():
+                    return self._out_of_memory()
             outcome: Outcome | Exception = pipe.recv()
         except (EOFError, ConnectionError):
             return _died(self.close())
         self.slowest = max(self.slowest, time.monotonic() - begin)
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome
+        return self._out_of_memory() if self._has_grown() else outcome
+
+    def _has_grown(self) -> bool:
+        return _anonymous_memory(self._child) > self._before + self._limits.gib * GIB
+
+    def _out_of_memory(self) -> Outcome:
+        message = f"the process grew by more than {self._limits.gib:g} GiB, in its case number {self._count}"
+        self.close()
+        return Outcome("failed", kind=MEMORY, message=message)
 
     def close(self) -> int:
         """End the child, if there is one; return its exit status, which is negative for a signal."""
         if self._pipe is None:
             return 0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._child, signal.SIGKILL)  # without effect on the status of one that is dead
         _pipes.discard(self._pipe)
         self._pipe.close()
         self._pipe = None
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)  # without effect on the status of one that is dead
         return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
 
     def _fork(self) -> Connection:
