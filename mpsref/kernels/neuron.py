@@ -411,8 +411,9 @@ class NeuronForward(ImageProblem, method="forward", inputs={"x": "n h w c"}, res
         return drawn | {"x": folded(self.spec, drawn["x"])}
 
     def legal_nonfinite(self, drawn: dict[str, Array]) -> dict[str, Array]:
-        """Leave no infinity where it is multiplied by a = 0 or by a slope that may round to 0: the product is NaN."""
-        finite = {"g"} | ({"x"} if self.spec.a == 0 else set())
+        """Leave no infinity where it is multiplied by a slope that may round to 0, or in a*x + b with a = 0."""
+        constant = ACTIVATIONS[self.spec.type].affine and self.spec.a == 0
+        finite = {"g", "x"} if constant else {"g"}
         return {name: np.where(np.isinf(array), 1, array) if name in finite else array for name, array in drawn.items()}
 
 
