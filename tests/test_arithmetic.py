@@ -301,3 +301,12 @@ def test_the_same_array_twice_prepares_no_wrong_call(backend: str) -> None:
         dx, dy = spec.gradient(np.ones_like(x), a, b, backend=backend)
         np.testing.assert_array_equal(dx, b)
         np.testing.assert_array_equal(dy, a)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 200_000, 3), (1, 1, 5_000, 600)])
+def test_long_rows_are_summed_in_several_lines(shape: tuple[int, ...]) -> None:
+    """Of an operand with one channel: a line begins at another pixel than the row."""
+    g, x = (np.random.default_rng(k).standard_normal(shape).astype(np.float32) for k in range(2))
+    spec = Arithmetic("multiply", secondary_strides=(1, 1, 0))
+    _, dy = spec.gradient(g, x, np.ones((*shape[:3], 1), np.float32), backend="cpu")
+    np.testing.assert_allclose(dy, (g.astype(np.float64) * x).sum(axis=3, keepdims=True), rtol=1e-4, atol=1e-3)

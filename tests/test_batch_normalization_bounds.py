@@ -150,3 +150,14 @@ def test_gradient(count: int, gamma: bool) -> None:
     if count:
         size = size + abs(given.dbeta) / count + abs(given.xhat * given.dgamma) / count
     np.testing.assert_allclose(found, growth(40) * abs(given.gamma) * given.r * size, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("x", "kept"), [(-1e-6, 0.0), (0.0, 0.0), (1e-6, 0.0), (-0.1, 1.0), (0.1, 1.0)])
+def test_gradients_are_0_on_both_sides_of_a_kink(x: float, kept: float) -> None:
+    """One side of the kink of ReLU within the rounding error is enough."""
+    norm = BatchNormalization(0.0, Neuron("relu"))
+    problem = norm.problems["gradient"](norm, (1, 1, 1, 1))
+    one = np.ones(1, np.float32)
+    drawn = {"g": one.reshape(1, 1, 1, 1), "x": np.full((1, 1, 1, 1), x, np.float32), "mean": 0 * one, "variance": one}
+    drawn |= {name: one for name in problem.input_shapes if name in ("dbeta", "dgamma")}
+    assert problem.legal(drawn)["g"].item() == kept

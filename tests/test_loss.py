@@ -392,3 +392,13 @@ def test_mixed_dtypes(backend: str) -> None:
     dy = loss.gradient(row(1, 1, 2), y, t, row(1, 3, 1).astype(np.float16), backend=backend)
     assert dy.dtype == F32
     assert dy.ravel().tolist() == [0, 12, -8]
+
+
+@pytest.mark.parametrize(("y", "exact"), [(15.0, True), (16.0, False)])
+def test_a_gradient_is_exact_below_2048(y: float, exact: bool) -> None:
+    """The weight is a factor of the magnitude: 64 * 2 * 15 = 1920."""
+    loss = Loss("meansquarederror", "none", weight=64.0)
+    problem = loss.problems["gradient"](loss, (1, 1, 1, 1), label_channels=1)
+    image = np.full((1, 1, 1, 1), y)
+    bound = problem.operation.error_bound(problem, image, np.zeros_like(image))
+    assert bool(np.all(bound.exact)) is exact
