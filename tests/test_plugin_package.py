@@ -106,7 +106,7 @@ def test_it_is_listed_next_to_the_others(installed: Path) -> None:
     status, rows = command(installed, "backends")
     assert status == 0
     known = {row["name"]: row for row in rows}
-    assert set(known) == {info.name for info in mpsref.backends()} | {"theirs", "broken", "deadly"}
+    assert {*known} >= {"reference", "cpu", "metal", "metal:clang", "theirs", "broken", "deadly"}
     assert known["theirs"] == {"name": "theirs", "available": True, "device": "their device", "reason": ""}
     assert not known["broken"]["available"]
     assert "cannot be loaded: ModuleNotFoundError" in known["broken"]["reason"]

@@ -339,7 +339,12 @@ def test_kernels_know_no_conformance() -> None:
 def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
-    assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
+    assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "mpsref.conformance", "tests") == {}
+    metal = offenders(BACKENDS / "mpsref_torch", "mpsref_metal")
+    assert [Path(file).name for file in metal] == ["inductor.py"], (
+        "torch:metal runs kernels in a runtime of the Metal backend"
+    )
+    assert all(name.startswith("mpsref_metal.runtimes") for names in metal.values() for name in names)
     (names,) = offenders(BACKENDS / "mpsref_metal" / "runtimes", "mpsref").values()
     assert all(name.startswith("mpsref.disk_cache") for name in names), "the runtimes need nothing of the definition"
 

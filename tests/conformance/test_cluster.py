@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -92,7 +93,7 @@ def test_the_report_is_that_of_one_process(faulty):
     assert several == alone
     (failure,) = [failure for row in several["rows"] for failure in row["failures"] if not failure["layer"]]
     assert failure["backend"] == "rarely wrong"
-    assert failure["case"].startswith("PoolingAverage.forward:n2h1w1c1,"), "not shrunk"
+    assert np.prod(Case.parse(failure["case"]).problem.source_shape) <= 32, "not shrunk"
     assert {row["backend"]: row["status"] for row in several["rows"]} == {"rarely wrong": "failed", "cpu": "passed"}
 
 
@@ -144,7 +145,8 @@ def test_ctrl_c_leaves_no_process(faulty):
         workers = sum(child.is_running() and child.num_threads() > 3 for child in everything)
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (130, "mpsref: interrupted\n")
+    assert process.returncode == 130
+    assert err.endswith("mpsref: interrupted\n")
     psutil.wait_procs(everything, timeout=10)
     assert not [child for child in everything if child.is_running()]
 

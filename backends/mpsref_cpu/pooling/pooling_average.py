@@ -30,6 +30,9 @@ from mpsref_cpu.threads import for_rows
 
 MOST_FLOAT32_TERMS = 1024
 
+MOST_FLOAT32_RUN = 64
+"""The same for windows of whole rows, whose terms are added one after the other."""
+
 BLOCK = 4096
 """About how many elements of a row are processed at once: 16 KB, half of a usual L1 cache."""
 
@@ -81,14 +84,17 @@ def _tables(problem: AverageForward | AverageGradient) -> tuple[Rows, Columns]:
     """Return the two axes of a problem, as compiled code reads them."""
     y, x = problem.runs()
     most = int(y.count.max()) * int(x.count.max())
-    dtype = np.float32 if most <= MOST_FLOAT32_TERMS else np.float64
+    whole = (
+        isinstance(problem, AverageForward) and problem.output_size[1] == 1 and x.count[0] == problem.source_shape[2]
+    )
+    dtype = np.float32 if most <= (MOST_FLOAT32_RUN if whole else MOST_FLOAT32_TERMS) else np.float64
     inverse_y, inverse_x = (inverse.astype(dtype) for inverse in problem.reciprocals())
     _, height, width, channels = problem.result_shapes[0]
     (_, source_height, source_width, _), *_ = problem.input_shapes.values()
     stride = problem.spec.windows[1].stride
     first, terms = y.first.astype(np.int64), y.count.astype(np.int64)
     if isinstance(problem, AverageForward):
-        if width == 1 and x.count[0] == source_width:  # windows of whole rows: each pixel is a row of its own
+        if whole:  # windows of whole rows: each pixel is a row of its own
             first, terms, x = first * source_width, terms * source_width, replace(x, count=np.ones_like(x.count))
             source_height, source_width = source_height * source_width, 1
         rows = Rows(first, terms, weight=np.ones(source_height, dtype), scale=inverse_y)

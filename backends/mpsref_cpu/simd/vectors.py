@@ -77,6 +77,19 @@ def zeros_like(typing, array, width):
     return Vector(width.literal_value, array.dtype)(array, width), generate
 
 
+@intrinsic(prefer_literal=True)
+def negative_zeros_like(typing, array, width):
+    """Return ``width`` negative zeros, to which any number is added without a change, -0.0 included."""
+    if not isinstance(width, types.IntegerLiteral):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(signature.return_type)
+        return ir.Constant(kind, [ir.Constant(kind.element, -0.0)] * width.literal_value)
+
+    return Vector(width.literal_value, array.dtype)(array, width), generate
+
+
 def splat(builder: Any, value: Any, vector: ir.VectorType) -> Any:
     """Generate a vector with ``value`` in all lanes."""
     one = builder.insert_element(ir.Constant(vector, None), value, ir.Constant(INT, 0))

@@ -1,6 +1,6 @@
 """Weighted sums of vectors, term after term: how pooling adds up windows.
 
-An element of the result is ``0 + f[0] * x[0] + f[1] * x[1] + ...``, from left to right, with fused multiply-adds where
+An element of the result is ``-0 + f[0] * x[0] + f[1] * x[1] + ...``, from left to right, with fused multiply-adds where
 the machine has them. Four terms at a time are added up in registers: hardware prefetches few streams. All functions are
 for compiled code.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpsref_cpu.compiling import generic, inlined
-from mpsref_cpu.simd.vectors import load_vector, multiply_add, store_vector, zeros_like
+from mpsref_cpu.simd.vectors import load_vector, multiply_add, negative_zeros_like, store_vector
 
 WIDE, NARROW = 32, 8
 """Elements that are added up at once; where neither fits, elements are added up one by one."""
@@ -100,18 +100,18 @@ def weighted_sum(into, at, source, terms, count, blocks):
 
 @inlined
 def _add_terms(into, at, source, x, f, first, number, blocks):
-    """Add ``number`` terms that begin at ``x``, times the factors ``f``, to blocks; the first ones to zeros."""
+    """Add ``number`` terms that begin at ``x``, times the factors ``f``, to blocks; the first to negative zeros."""
     n, q = np.uintp(blocks.size), np.uintp(at)
     for _ in range(blocks.number):
         i = np.uintp(0)
         while i + np.uintp(WIDE) <= n:
-            _add_vector(into, q, source, x, f, i, first, number, zeros_like(into, WIDE))
+            _add_vector(into, q, source, x, f, i, first, number, negative_zeros_like(into, WIDE))
             i += np.uintp(WIDE)
         while i + np.uintp(NARROW) <= n:
-            _add_vector(into, q, source, x, f, i, first, number, zeros_like(into, NARROW))
+            _add_vector(into, q, source, x, f, i, first, number, negative_zeros_like(into, NARROW))
             i += np.uintp(NARROW)
         while i < n:
-            _add_vector(into, q, source, x, f, i, first, number, zeros_like(into, 1))
+            _add_vector(into, q, source, x, f, i, first, number, negative_zeros_like(into, 1))
             i += np.uintp(1)
         q += np.uintp(blocks.step)
         moved = np.uintp(blocks.advance)
@@ -120,7 +120,7 @@ def _add_terms(into, at, source, x, f, first, number, blocks):
 
 @inlined
 def _add_vector(into, q, source, x, f, i, first, number, none):
-    """Add as many elements as ``none`` has, which are zeros."""
+    """Add as many elements as ``none`` has, which are negative zeros."""
     total = none if first else load_vector(into, q + i, none)
     total = multiply_add(total, f[0], load_vector(source, x[0] + i, none))
     if len(number) > 1:
