@@ -36,24 +36,16 @@ FORMATS = ("float16", "float32", "float64")
 
 
 class StepError(NamedTuple):
-    """The difference between a backend and the reference in one step, with the same inputs.
-
-    Attributes
-    ----------
-    label : str
-        The label of the step.
-    backend : str
-        The name of the backend.
-    absolute : float
-        The largest difference.
-    relative : float
-        The largest difference divided by the largest magnitude in the result of the reference.
-    """
+    """The difference between a backend and the reference in one step, with the same inputs."""
 
     label: str
+    """The label of the step."""
     backend: str
+    """The name of the backend."""
     absolute: float
+    """The largest difference."""
     relative: float
+    """The largest difference divided by the largest magnitude in the result of the reference."""
 
 
 class MPSNNGraph:
