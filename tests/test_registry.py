@@ -467,3 +467,13 @@ def test_a_repeated_gradient_crosses_few_functions(kernel: str) -> None:
         sys.setprofile(None)
     assert called[0] == "gradient"
     assert len(called) <= 8, called
+
+
+def test_specs_that_differ_in_the_sign_of_zero_do_not_share_calls() -> None:
+    """They are equal, but their results are not."""
+    x = np.ones((1, 1, 1, 1), np.float32)
+    specs = [mpsref.Pad((0, 0, 0), (0, 1, 0), "constant", fill_value=fill) for fill in (0.0, -0.0, 0.0)]
+    assert specs[0] == specs[1]
+    filled = [spec.forward(x, backend="reference")[0, 0, 1, 0] for spec in specs]
+    assert [bool(np.signbit(value)) for value in filled] == [False, True, False]
+    assert specs[0].__dict__["_calls"] is specs[2].__dict__["_calls"] is not specs[1].__dict__["_calls"]
