@@ -101,10 +101,7 @@ def _add_up(begin, end, source, sums, sizes):
     size = sizes.row * sizes.channels
     shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
     for chunk in range(begin, end):
-        start, stop = _begin(source, chunk, shift, sizes)
-        add_up(source, start, stop, shift, first, second)
-        over_strip(first, sums[chunk, 0])
-        over_strip(second, sums[chunk, 1])
+        _add_up_chunk(source, chunk, shift, first, second, sums[chunk], sizes)
 
 
 @compiled
@@ -113,13 +110,20 @@ def _add_up_both(begin, end, gradients, source, sums, sizes):
     size = sizes.row * sizes.channels
     shift, first, second = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
     for chunk in range(begin, end):
-        start, stop = _begin(source, chunk, shift, sizes)
-        add_up(source, start, stop, shift, first, second)
-        over_strip(first, sums[chunk, 0])
-        over_strip(second, sums[chunk, 1])
+        start, stop = _add_up_chunk(source, chunk, shift, first, second, sums[chunk], sizes)
         add_up_products(Identity(), gradients, source, start, stop, shift, shift, shift, shift, first, second)
         over_strip(first, sums[chunk, 2])
         over_strip(second, sums[chunk, 3])
+
+
+@inlined
+def _add_up_chunk(source, chunk, shift, first, second, sums, sizes):
+    """Set ``shift``, and the sums of d and d**2 of a chunk; return where the chunk begins and ends."""
+    start, stop = _begin(source, chunk, shift, sizes)
+    add_up(source, start, stop, shift, first, second)
+    over_strip(first, sums[0])
+    over_strip(second, sums[1])
+    return start, stop
 
 
 @inlined
