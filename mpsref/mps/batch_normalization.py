@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, DType
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import PairLike, pair
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
@@ -47,7 +47,15 @@ from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, I
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
+from mpsref.mps.core.state import (
+    ForwardRecord,
+    MPSNNGradientState,
+    MPSState,
+    RecordedState,
+    StateLike,
+    one_state,
+    state_of_batch,
+)
 from mpsref.mps.core.whole_image import require_defaults
 from mpsref.mps.neuron import MPSNNNeuronDescriptor, neuron_descriptor
 from mpsref.mps.normalization import NormalizationKernel
@@ -397,6 +405,13 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
             self, "encode", "it makes no image; use encode_batch(source_images, batch_normalization_state)"
         )
 
+    def _infer_destination(self, *_: object) -> NoReturn:
+        raise unavailable(
+            self,
+            "destination_image_descriptor_for_source_images",
+            "it makes no image; use encode_batch(source_images, batch_normalization_state)",
+        )
+
     def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
         self,
         source_images: ImageLike,
@@ -570,6 +585,13 @@ class MPSCNNBatchNormalization(NormalizationKernel):
 
     encode_batch = encode
 
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        (source,) = sources
+        if state is not None:
+            checked_state("source_states", state, source.array.shape[0])
+        check_channels([source], self.number_of_feature_channels)
+        return source.array.shape, self._destination_dtype(source, None, None)
+
     def _destination_dtype(
         self, source: ImageArgument, destination_image: ImageLike | None, destination_size: PairLike | None
     ) -> DType:
@@ -603,15 +625,14 @@ class MPSCNNBatchNormalization(NormalizationKernel):
     def result_state_for_source_image(
         self,
         source_image: ImageLike,
-        source_states: Sequence[MPSState] | None = None,
+        source_states: Sequence[MPSState] | MPSState | None = None,
         destination_image: ImageLike | None = None,
     ) -> MPSCNNBatchNormalizationState:
         """Return a new state for a batch, of which ``source_image`` may be any chunk.
 
         ``source_states`` must be empty or ``None``. Raises ``ValueError`` or ``TypeError`` for images that do not fit.
         """
-        if source_states is not None and len(source_states):
-            raise ValueError(f"source_states has {len(source_states)} states; {type(self).__name__} takes none")
+        self._check_no_states(state_of_batch("source_states", source_states, 1))
         chunks = chunks_of("source_image", source_image)
         if not chunks:
             raise ValueError("source_image is an empty list; pass one chunk of the batch at least")

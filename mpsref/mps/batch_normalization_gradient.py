@@ -31,7 +31,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import OrderError
 from mpsref.kernels import BatchNormalization
 from mpsref.kernels.batch_normalization import BatchGradientSums, not_negative
@@ -52,7 +52,7 @@ from mpsref.mps.batch_normalization import (
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import StateLike
@@ -115,6 +115,12 @@ class _BatchGradientKernel(MPSCNNGradientKernel):
             )
         return gradients, sources, state
 
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        g, x = sources
+        self._arguments(g.value, x.value, state)
+        require_defaults(self, *WHOLE)
+        return x.array.shape, g.array.dtype.newbyteorder("=")
+
     def _vectors(self, state: MPSCNNBatchNormalizationState) -> tuple[Array, Array, Array, Array]:
         """Return mean, variance, gamma and beta."""
         return *state.current_statistics(), *state.batch_normalization.scale
@@ -138,6 +144,10 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     def encode(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
         raise unavailable(self, "encode", f"it makes no image; use {BATCH_FORM}")
+
+    def _infer_destination(self, *_: object) -> NoReturn:
+        name = "destination_image_descriptor_for_source_images"
+        raise unavailable(self, name, f"it makes no image; use {BATCH_FORM}")
 
     def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
         self,

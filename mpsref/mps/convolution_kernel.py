@@ -43,13 +43,11 @@ from mpsref.mps.convolution_descriptor import (
     gradient_option,
     precision,
 )
-from mpsref.mps.core import image_arguments, types
-from mpsref.mps.core.clip_regions import Region, count, destination_region
+from mpsref.mps.core.clip_regions import Region, count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image import MPSImageDescriptor
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult, SourcePair
-from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel
+from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
@@ -410,56 +408,6 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
         return super()._checked_state(state, images)
 
-    def result_state_for_source_image(
-        self,
-        source_image: ImageLike,
-        source_states: Sequence[MPSCNNConvolutionGradientState] = (),
-        destination_image: ImageLike | None = None,
-    ) -> MPSCNNConvolutionGradientState:
-        """Return the state that an encode of ``source_image`` into ``destination_image`` would return.
-
-        Parameters
-        ----------
-        source_image : array_like (N, H, W, C), MPSImage or batch of images
-            The source of the encode.
-        source_states : sequence of MPSState
-            The states that the encode reads; none for a convolution.
-        destination_image : ndarray, MPSImage or batch of images
-            The destination of the encode.
-
-        Returns
-        -------
-        MPSCNNConvolutionGradientState
-            A state that records the current properties of the kernel.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As the encode.
-        """
-        if list(source_states):
-            raise ValueError(f"source_states has {len(list(source_states))} states; {type(self).__name__} takes none")
-        return self._result_state(source_image, destination_image)
-
-    def result_state_batch_for_source_image(
-        self,
-        source_image: ImageLike,
-        source_states: Sequence[MPSCNNConvolutionGradientState] = (),
-        destination_image: ImageLike | None = None,
-    ) -> MPSCNNConvolutionGradientState:
-        """Return :meth:`result_state_for_source_image`: there is one state for all images of a batch."""
-        return self.result_state_for_source_image(source_image, source_states, destination_image)
-
-    def _result_state(
-        self, source_image: ImageLike, destination_image: ImageLike | None
-    ) -> MPSCNNConvolutionGradientState:
-        source = image_arguments.source("source_image", source_image)
-        given = image_arguments.destination(self.destination_name, destination_image, (source,))
-        first, written = self.destination_feature_channel_offset, self._channels_written(self._channels((source,)))
-        shape = given.array.shape
-        region = destination_region(self.destination_name, shape, self.clip_rect, first, written)
-        return self.state_class(self._record((source,), shape, region))
-
     def export_weights_and_biases(
         self, result_state_can_be_temporary: bool = False, command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNConvolutionWeightsAndBiasesState:
@@ -640,29 +588,3 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
             return
         whole = function.gradient_data(g, self._functional_weights, shape, backend=self.backend)
         target[...] = whole[:, region.rows, region.columns]
-
-    def destination_image_descriptor_for_source_images(
-        self, source_images: Sequence[ImageLike], source_states: Sequence[MPSCNNConvolutionGradientState]
-    ) -> MPSImageDescriptor:
-        """Configure the kernel from a state, as an encode without destination.
-
-        Parameters
-        ----------
-        source_images : sequence of images
-            The source gradient and the source image.
-        source_states : sequence of MPSState
-            The state of the forward pass, once or for each image.
-
-        Returns
-        -------
-        MPSImageDescriptor
-            The descriptor of the result.
-        """
-        g, x = map(image_arguments.source, ("source_gradient", "source_image"), source_images)
-        state = one_state("source_states", list(source_states), len(source_states))
-        self._check_state(state)
-        with Encoding(self, None):
-            self._configure(state, g, x)
-        n, height, width, channels = state.record.source_shapes[0]
-        dtype = g.array.dtype.newbyteorder("=").name
-        return MPSImageDescriptor(types.channel_format("dtype", dtype), width, height, channels, n)

@@ -42,7 +42,7 @@ from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, S
 from mpsref.mps.core.kernel import Destination, Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import ForwardRecord, RecordedState, one_state
+from mpsref.mps.core.state import ForwardRecord, MPSState, RecordedState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
 
@@ -179,20 +179,17 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
 
     encode_batch = encode
 
-    def result_state_for_source_image(
+    def _result_state(
         self,
-        source_image: ImageLike,
-        source_states: Sequence[MPSCNNConvolutionGradientState] = (),
-        destination_image: ImageLike | None = None,
+        sources: Sequence[ImageArgument],
+        source_states: Sequence[MPSState] | MPSState | None,
+        destination_image: ImageLike | None,
     ) -> MPSCNNConvolutionTransposeGradientState:
-        """Return the state that an encode would return; ``source_states`` may contain the state of a convolution."""
-        if not isinstance(source_states, (list, tuple)):
-            raise TypeError(f"source_states is of type {type(source_states).__name__}; it must be a list of states")
-        paired = one_state("source_states", list(source_states) or None, 1)
+        """Return the state; ``source_states`` may contain the state of a convolution."""
+        paired = state_of_batch("source_states", source_states, sources[0].array.shape[0])
         if paired is not None:
             self._check_pair(paired)
-        state = self._result_state(source_image, destination_image)
-        assert isinstance(state, MPSCNNConvolutionTransposeGradientState)
+        state: MPSCNNConvolutionTransposeGradientState = super()._result_state(sources, None, destination_image)
         state.pair(paired)
         return state
 
@@ -219,6 +216,12 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
             kernel_offset_y=y.kernel_offset(),
         )
         return state.source_height, state.source_width
+
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        if state is None:
+            return self._infer_padding(sources)
+        size = self._configure_from(state)
+        return self._destination_shape(sources, size), sources[0].array.dtype.newbyteorder("=")
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         properties = self._source_properties(0)
@@ -283,7 +286,7 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
                     f"{self.destination_name} has height and width {shape[1:3]}; they must be {expected}, as those of "
                     "the forward source"
                 )
-            sources = self._configure(state, *sources)
+            sources = self._configured(state, *sources)
         return super()._run_with_state(state, sources, destination)
 
     def _weights_function(self) -> ConvolutionTranspose:

@@ -30,19 +30,19 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import choice, integer, number
 from mpsref.arguments.text import shown
-from mpsref.errors import ShapeError
+from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Concatenation, Pad, Reshape, Slice
 from mpsref.kernels.pad import EDGES
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import Encoded, ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix, optional
-from mpsref.mps.core.state import MPSNNGradientState, RecordedState
+from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
@@ -274,6 +274,26 @@ class MPSNNReshape(WholeImageKernel):
         return sized._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
+
+    def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
+        if not hasattr(self, "_size"):
+            raise UnsupportedError(
+                "the size of a reshaped image is an argument of MPSNNReshape.encode: pass reshaped_width, "
+                "reshaped_height and reshaped_feature_channels there"
+            )
+        return super()._infer_padding(sources)
+
+    def _result_state(
+        self,
+        sources: Sequence[ImageArgument],
+        source_states: Sequence[MPSState] | MPSState | None,
+        destination_image: ImageLike | None,
+    ) -> Any:
+        sized = self.copy()
+        if destination_image is not None:
+            given = image_arguments.destination(self.destination_name, destination_image, sources)
+            sized._size = given.array.shape[1:]
+        return super(MPSNNReshape, sized)._result_state(sources, source_states, destination_image)
 
     def _function(self) -> Reshape:
         return Reshape(self._size, choice("element_order", self.element_order, ORDERS))  # type: ignore[arg-type]

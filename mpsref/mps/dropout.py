@@ -19,13 +19,14 @@ documents none [choice].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import word_of
+from mpsref.errors import UnsupportedError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count
@@ -201,6 +202,12 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
             return result
 
     encode_batch = encode  # type: ignore[assignment]  # as above
+
+    def _result_state(self, *_: object) -> NoReturn:
+        raise UnsupportedError(
+            "the state of a dropout has the mask of an encode: call encode(..., return_state=True) in place of "
+            "result_state_for_source_image"
+        )
 
     def _extras(self) -> Mapping[str, object]:
         return {**super()._extras(), "mask": self._mask}

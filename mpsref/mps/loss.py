@@ -24,16 +24,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, ImageShape, Shape, as_array, as_shape
+from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape
 from mpsref.arguments.parameters import Pair, flag, integer, number
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
-from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
-from mpsref.mps.core.properties import Property, PropertyHolder, fix, initialize, properties_of
+from mpsref.mps.core.properties import Closed, Property, PropertyHolder, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
@@ -177,7 +177,7 @@ def _copied(name: str, value: object) -> MPSCNNLossDescriptor:
     return value.copy()
 
 
-class MPSCNNLossDataDescriptor:
+class MPSCNNLossDataDescriptor(Closed):
     """Labels or weights in memory, of one image or several.
 
     ``array`` is a copy of them as (N, H, W, C). Source: ``MPSCNNLossDataDescriptor`` [doc], without its strides, which
@@ -612,17 +612,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         for prefix in self.prefixes:
             require_defaults(self, *(prefix + name for name in SOURCE))
         state = one_state("gradient_state", gradient_state, sources[1].array.shape[0])
-        if state is not None and not (
-            isinstance(state, MPSNNGradientState) and issubclass(state.record.kernel_class, MPSNNForwardLoss)
-        ):
-            raise TypeError(
-                f"gradient_state is {state!r}; it must be the state that MPSNNForwardLoss.encode(..., "
-                "return_state=True) returns"
-            )
         with Encoding(self, command_buffer):
-            if state is not None:
-                for name in NUMBERS:
-                    setattr(self, name, state.record.extras[name])
+            self._configure(state)
             self._targets = _targets(labels, weights, validate)
             like = self._targets.labels if self.compute_label_gradients else sources[1].array
             given, shape = None, like.shape
@@ -636,6 +627,28 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
+
+    @property
+    def _number_of_sources(self) -> int:
+        return 3
+
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        g, x, labels = sources
+        self._configure(state)
+        result = labels if self.compute_label_gradients else x
+        return result.array.shape, g.array.dtype.newbyteorder("=")
+
+    def _configure(self, state: Any) -> None:
+        """Set the numbers that a state has recorded."""
+        if state is None:
+            return
+        if not (isinstance(state, MPSNNGradientState) and issubclass(state.record.kernel_class, MPSNNForwardLoss)):
+            raise TypeError(
+                f"gradient_state is {state!r}; it must be the state that MPSNNForwardLoss.encode(..., "
+                "return_state=True) returns"
+            )
+        for name in NUMBERS:
+            setattr(self, name, state.record.extras[name])
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         return self._targets.labels.shape[3] if self.compute_label_gradients else super()._channels_written(read[1:])

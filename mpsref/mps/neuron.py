@@ -26,7 +26,7 @@ from mpsref.arguments.parameters import choice
 from mpsref.kernels.neuron import TYPES, Neuron
 from mpsref.mps.core.kernel import ImageKernel, saved
 from mpsref.mps.core.pixelwise import Pixelwise, PixelwiseGradient
-from mpsref.mps.core.properties import Property, fix
+from mpsref.mps.core.properties import Property, fix, refusal
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.types import Enumeration, member
 from mpsref.mps.graph.nodes import (
@@ -153,7 +153,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
         return self.neuron
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{name} cannot be set: an MPSNNNeuronDescriptor is immutable; make another one")
+        raise refusal(self, name)
 
     def __eq__(self, other: object) -> bool:
         return self.neuron == other.neuron if isinstance(other, MPSNNNeuronDescriptor) else NotImplemented

@@ -189,9 +189,27 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     """Base class of the pooling gradients, from g (N, OH, OW, C) and the source (N, H, W, C) to (N, H, W, C).
 
     ``source_size`` is the size of the region of the source gradient that is read, from ``primary_offset`` on; ``None``
-    is the rest of it. With a ``kernel_offset_x`` or ``_y`` of ``None``, the first pixel of the clip rectangle is the
-    first pixel of the first window that lies inside the source [doc], with an integer another one [choice]. The
-    parameters are those of the forward kernel.
+    is the rest of it. The parameters are those of the forward kernel.
+
+    Notes
+    -----
+    With kernel offsets of 0, the default, the first pixel of the clip rectangle is that of the gradient for the first
+    source pixel of the first window: pixel ``max(0, o - c)`` for a window of ``c = floor(K / 2)`` pixels before its
+    center at ``o = secondary_offset`` [doc: ``MPSCNNPooling.h``]. Another kernel offset is added to that position
+    [choice; the formula of ``MPSCNNGradientKernel`` with no exception for pooling has ``ko + o - ev`` in place of
+    ``ko + max(0, o - c)``, with ``ev = 1`` for an even window]. A state sets them so that destination pixel and source
+    pixel are the same: ``clip origin - max(0, o - c)``, which is 0 in a pass without clip whose first window starts at
+    or before pixel 0.
+
+    Examples
+    --------
+    The windows {-1, 0} and {1, 2}; with the formula of other gradient kernels the result would be [0, 0.5, 5, 5].
+
+    >>> import numpy as np
+    >>> gradient = MPSCNNPoolingAverageGradient(2, 1, 2, 1, kernel_offset_x=0)
+    >>> g, x = np.array([1, 10], np.float32).reshape(1, 1, 2, 1), np.zeros((1, 1, 4, 1), np.float32)
+    >>> gradient.encode(g, x, None, np.zeros_like(x)).ravel().tolist()
+    [0.5, 5.0, 5.0, 0.0]
     """
 
     has_source_size = True
@@ -201,8 +219,8 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
         None,
         "Size of the region of the source gradient that is read, MTLSize, without its depth. ``None``: the rest.",
     )
-    kernel_offset_x = Property(optional(integer), None, "As in every gradient kernel; ``None``: see the class.")
-    kernel_offset_y = Property(optional(integer), None, "As in every gradient kernel; ``None``: see the class.")
+    kernel_offset_x = Property(integer, 0, "Shift of the destination in x; see the notes of the class.")
+    kernel_offset_y = Property(integer, 0, "Shift of the destination in y; see the notes of the class.")
     kernel_width = Alias("secondary_kernel_width", "Width of the forward window.")
     kernel_height = Alias("secondary_kernel_height", "Height of the forward window.")
     stride_in_pixels_x = Alias("secondary_stride_in_pixels_x", "Distance of two forward windows in x.")
@@ -210,6 +228,9 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
 
     def _family_configuration(self, state: MPSNNGradientState) -> Mapping[str, object]:
         return {"source_size": state.record.clip_rect.size, **state.record.extras}
+
+    def _kernel_offset(self, window: Window, offset: int) -> int:
+        return offset - window.pooling_kernel_offset()
 
     def _source_size(self) -> Pair | None:
         return None if self.source_size is None else (self.source_size.height, self.source_size.width)
@@ -247,10 +268,9 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
 
 
 @functools.lru_cache(maxsize=4096)
-def _source_pixels(window: Window, kernel_offset: int | None, n: int, length: int) -> tuple[int, int, int]:
+def _source_pixels(window: Window, kernel_offset: int, n: int, length: int) -> tuple[int, int, int]:
     """Return J(0), and the source pixels [begin, end) that the n pixels of the clip represent."""
-    offset = window.pooling_kernel_offset() if kernel_offset is None else kernel_offset
-    first = window.represented_pixel(0, offset)
+    first = window.represented_pixel(0, window.pooling_kernel_offset() + kernel_offset)
     begin = max(0, first)
     return first, begin, max(begin, min(first + n, length))
 

@@ -93,9 +93,9 @@ class _SoftMaxGradient(PixelwiseGradient):
                 )
         return super()._run_with_state(state, sources, destination)
 
-    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
-        """Set the properties that the state determines; crop the result to the forward clip rectangle."""
-        g, y = super()._configure(state, g, x)
+    def _cropped(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
+        """Crop the result to the forward clip rectangle, too."""
+        g, y = super()._cropped(state, g, x)
         (column, row, _), (width, height, _) = state.record.clip_rect
         return g, y._replace(array=y.array[:, row : row + height, column : column + width])
 

@@ -61,8 +61,8 @@ def test_a_state_sets_every_property_and_they_stay_set() -> None:
         "secondary_source_feature_channel_offset": 4,
         "secondary_source_feature_channel_max_count": 3,
         "destination_feature_channel_offset": 4,
-        "kernel_offset_x": 1 - 1,
-        "kernel_offset_y": 0 - 2,
+        "kernel_offset_x": 0,
+        "kernel_offset_y": 1 - 2,
         "zero_pad_size_x": 1,
         "zero_pad_size_y": 2,
     }
@@ -98,7 +98,7 @@ def test_the_own_clip_rectangle_selects_a_part_of_the_same_gradient() -> None:
     gradient.clip_rect = ((2, 1, 0), (4, 3, 3))
     part = gradient.encode(g, X, state)
     assert gradient.clip_rect == ((2, 1, 1), (4, 3, 1))
-    assert (gradient.kernel_offset_x, gradient.kernel_offset_y) == (1 - 1 + 2, 0 - 2 + 1)
+    assert (gradient.kernel_offset_x, gradient.kernel_offset_y) == (2, 1 + 1 - 2)  # c = 1 and o = 1 in x, 2 in y
     expected = np.zeros_like(whole)
     expected[:, 1:4, 2:6] = whole[:, 1:4, 2:6]
     assert np.count_nonzero(expected)
@@ -240,7 +240,7 @@ def test_without_state_and_destination_the_inverse_policy_undoes_stride_one(meth
     dx = gradient.encode(g, X)
     np.testing.assert_array_equal(dx, MPSCNNPoolingAverageGradient(size, size).encode(g, X, state))
     assert gradient.primary_offset == (0, 0, 0)
-    assert gradient.kernel_offset_x == (1 - size % 2) - pool.offset.x
+    assert gradient.kernel_offset_x == min(0, size // 2 - pool.offset.x)
 
 
 def test_without_state_the_policy_sizes_the_destination_from_the_gradient() -> None:

@@ -21,6 +21,7 @@ from mpsref.mps import (
     graph,
 )
 from mpsref.mps.core.properties import properties_of
+from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph import MPSNNFilterNode, MPSNNImageNode, training_graph
 from tests.mps.graph_checks import Trained
 from tests.mps.residual import X, labels, network
@@ -68,13 +69,14 @@ def test_states_come_from_filter_nodes(name: str) -> None:
 
 def test_defaults_of_an_image() -> None:
     x = MPSNNImageNode()
-    assert (x.handle, x.format, x.image_allocator, x.export_from_graph) == (None, "none", None, False)
+    assert (x.handle, x.image_allocator, x.export_from_graph) == (None, None, False)
+    assert x.format is MPSImageFeatureChannelFormat.None_
     assert (x.synchronize_resource, x.stop_gradient, x.producer, x.name) == (False, False, None, "input")
     exported = MPSNNImageNode.exported_node_with_handle("kept")
     assert exported.export_from_graph
     assert exported.name == "kept"
     x.format = "float16"
-    assert graph.MPSCNNNeuronReLUNode(x, a=0).result_image.format == "float16"
+    assert graph.MPSCNNNeuronReLUNode(x, a=0).result_image.format is MPSImageFeatureChannelFormat.Float16
 
 
 def test_defaults_of_filters() -> None:

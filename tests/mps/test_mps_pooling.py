@@ -84,12 +84,9 @@ def test_source_size_and_kernel_offset() -> None:
         with pytest.raises(error, match="source_size"):
             kernel.source_size = bad
     for name in ("kernel_offset_x", "kernel_offset_y"):
-        assert getattr(kernel, name) is None
-        for legal in (-3, 0, 2**40, None):
+        for legal in (-3, 0, 2**40):
             setattr(kernel, name, legal)
             assert getattr(kernel, name) == legal
-        with pytest.raises(TypeError, match=name):
-            setattr(kernel, name, 1.5)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -187,7 +184,7 @@ def given(length: int, **properties: Any) -> list[float]:
     )
 
 
-def test_an_unset_kernel_offset_aligns_the_clip_with_the_first_window() -> None:
+def test_a_kernel_offset_of_0_aligns_the_clip_with_the_first_window() -> None:
     assert given(9, clip_rect=((1, 0, 0), (8, 1, 1))) == [-1, 1, 1, 1, 0, 10, 10, 10, 0]
     assert given(9) == [1, 1, 1, 0, 10, 10, 10, 0, 0]
     assert given(4) == [1, 1, 1, 0]
@@ -195,17 +192,17 @@ def test_an_unset_kernel_offset_aligns_the_clip_with_the_first_window() -> None:
     assert given(12, clip_rect=((3, 0, 0), (4, 1, 1))) == [-1, -1, -1, 1, 1, 1, 0, -1, -1, -1, -1, -1]
 
 
-def test_a_kernel_offset_that_is_set_moves_the_gradient() -> None:
-    assert given(9, kernel_offset_x=-2, kernel_offset_y=0) == [0, 1, 1, 1, 0, 10, 10, 10, 0]
-    assert given(9, kernel_offset_x=0, kernel_offset_y=0) == [1, 1, 0, 10, 10, 10, 0, 0, 0]
-    assert given(9, kernel_offset_x=-4, kernel_offset_y=0) == [0, 0, 0, 1, 1, 1, 0, 10, 10]
+def test_a_kernel_offset_moves_the_gradient() -> None:
+    assert given(9, kernel_offset_x=-1) == [0, 1, 1, 1, 0, 10, 10, 10, 0]
+    assert given(9, kernel_offset_x=1) == [1, 1, 0, 10, 10, 10, 0, 0, 0]
+    assert given(9, kernel_offset_x=-3) == [0, 0, 0, 1, 1, 1, 0, 10, 10]
     for far in (-(2**40), 2**40, -12, 12):
-        assert given(9, kernel_offset_x=far, kernel_offset_y=0) == [0] * 9
-    assert given(9, kernel_offset_x=-2, kernel_offset_y=1) == [0] * 9
+        assert given(9, kernel_offset_x=far) == [0] * 9
+    assert given(9, kernel_offset_x=-1, kernel_offset_y=1) == [0] * 9
 
 
 def test_primary_offset_and_source_size_select_gradient_pixels() -> None:
-    whole = {"kernel_offset_x": -2, "kernel_offset_y": 0}
+    whole = {"kernel_offset_x": -1}
     assert given(9, primary_offset=(1, 0), **whole) == [0, 10, 10, 10, 0, 0, 0, 0, 0]
     assert given(9, primary_offset=(-1, 0), **whole) == [0, 0, 0, 0, 0, 1, 1, 1, 0]
     assert given(9, source_size=(1, 1, 0), **whole) == [0, 1, 1, 1, 0, 0, 0, 0, 0]
@@ -213,17 +210,40 @@ def test_primary_offset_and_source_size_select_gradient_pixels() -> None:
     assert given(9, primary_offset=(5, 0), **whole) == [0] * 9
 
 
+@pytest.mark.parametrize("kind", [kind for _, kind in PAIRS], ids=lambda kind: kind.__name__)
+def test_the_default_kernel_offset_is_0(kind: Any) -> None:
+    kernel = kind(*range(2, 2 + len(arguments(kind))))
+    assert (kernel.kernel_offset_x, kernel.kernel_offset_y) == (0, 0)
+    assert kernel == kind(*range(2, 2 + len(arguments(kind))), kernel_offset_x=0, kernel_offset_y=0)
+    for bad in (None, 1.0):
+        with pytest.raises(TypeError, match="kernel_offset_x"):
+            kernel.kernel_offset_x = bad
+
+
+def test_of_an_even_window_the_first_pixel_inside_is_the_first_of_the_clip() -> None:
+    """The windows {-1, 0} and {1, 2}; the formula of other gradient kernels gives [0, .5, 5, 5] in place of this."""
+    for properties in ({}, {"kernel_offset_x": 0}):
+        gradient = mps.MPSCNNPoolingAverageGradient(2, 1, 2, 1, **properties)
+        assert gradient.encode(row(1, 10), row(0, 0, 0, 0), None, row(7, 7, 7, 7)).ravel().tolist() == [0.5, 5, 5, 0]
+
+
 @pytest.mark.parametrize("offset", range(-3, 6))
-def test_the_rule_for_an_unset_kernel_offset_is_the_larger_of_two(offset: int) -> None:
-    for size in (1, 2, 3, 4):
-        even, center = 1 - size % 2, size // 2
-        x, g = row(*range(1, 10)), row(1, 2, 4)
-        unset = mps.MPSCNNPoolingAverageGradient(size, 1, 2, secondary_offset=(offset, 0, 0))
-        by_hand = unset.copy()
-        by_hand.kernel_offset_x, by_hand.kernel_offset_y = max(even - offset, even - center), 0
-        results = [kernel.encode(g, x, None, np.full_like(x, -1)) for kernel in (unset, by_hand)]
-        np.testing.assert_array_equal(*results)
-        assert unset.kernel_offset_x is None
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_state_sets_the_kernel_offset_for_source_pixel_equal_to_destination_pixel(offset: int, size: int) -> None:
+    x, g = row(*range(1, 10)), row(1, 2, 4)
+    _, state = mps.MPSCNNPoolingAverage(size, 1, 2, offset=(offset, 0)).encode(
+        x, destination_size=(1, 3), return_state=True
+    )
+    gradient = mps.MPSCNNPoolingAverageGradient(size, 1, 2)
+    dx = gradient.encode(g, x, state)
+    first = max(0, offset - size // 2)
+    assert (gradient.kernel_offset_x, gradient.kernel_offset_y) == (-first, 0)
+    gradient.kernel_offset_x = 0
+    into = np.zeros_like(x)
+    gradient.clip_rect = (first, 0, 0), (9, 1, 1)
+    gradient.encode(g, x, None, into)
+    np.testing.assert_array_equal(into, dx)
+    assert np.count_nonzero(dx)
 
 
 def test_an_empty_clip_writes_nothing() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mpsref import mps
+from mpsref.errors import UnsupportedError
 from mpsref.mps import MPSNNGradientState, MPSOffset
 from tests.mps.fakes import Difference, Shift
 
@@ -99,3 +100,46 @@ def test_an_error_leaves_the_state_as_it_was() -> None:
     assert state.record is old
     assert isinstance(state, MPSNNGradientState)
     assert isinstance(state, mps.MPSState)
+
+
+WEIGHTS = mps.ArrayConvolutionDataSource(
+    mps.MPSCNNConvolutionDescriptor(1, 1, 12, 2), np.ones((2, 1, 1, 12), np.float32)
+)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [Shift(offset=(1, 0, 0)), mps.MPSCNNPoolingMax(2, 2, 2, 2), mps.MPSCNNConvolution(WEIGHTS), mps.MPSCNNSoftMax(),
+     mps.MPSCNNConvolutionTranspose(WEIGHTS), mps.MPSCNNUpsamplingNearest(2, 2),
+     mps.MPSCNNInstanceNormalization(mps.InstanceNormalizationDataSource(12))],
+    ids=lambda kernel: type(kernel).__name__,
+)  # fmt: skip
+def test_a_state_is_made_before_the_encode(kernel: Any) -> None:
+    was = kernel.copy()
+    for states in (None, (), []):
+        made = kernel.result_state_for_source_image(X, states)
+        assert kernel == was
+        result, returned = kernel.copy().encode(X, return_state=True)
+        assert type(made) is type(returned)
+        if "Transpose" not in type(kernel).__name__:
+            assert made.record.sources == returned.record.sources
+        assert made.record.destination_shape == returned.record.destination_shape
+    into = np.zeros_like(result)
+    made = kernel.result_state_batch_for_source_image(X, None, into)
+    _, returned = kernel.encode(X, into, return_state=True)
+    assert made.record.sources == returned.record.sources
+    assert kernel.encode(X, into, destination_state=made) is into
+    with pytest.raises(TypeError, match=r"source_states\[0\] is of type int"):
+        kernel.result_state_for_source_image(X, [1])
+    _, other = Shift().encode(X, return_state=True)
+    with pytest.raises((ValueError, TypeError), match="state"):
+        kernel.result_state_for_source_image(X, [other])
+
+
+def test_states_that_an_encode_completes_are_not_made_before_it() -> None:
+    with pytest.raises(UnsupportedError, match="return_state=True"):
+        mps.MPSCNNDropout(0.5, 1, (1, 1, 1)).result_state_for_source_image(X)
+    with pytest.raises(UnsupportedError, match="reshaped_width"):
+        mps.MPSNNReshape().result_state_for_source_image(X)
+    made = mps.MPSNNReshape().result_state_for_source_image(X, None, np.zeros((3, 12, 42, 1), np.float32))
+    assert made.record.destination_shape == (3, 12, 42, 1)

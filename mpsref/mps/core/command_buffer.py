@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from mpsref.errors import NotSynchronizedError, OrderError
+from mpsref.mps.core.properties import Closed
 from mpsref.mps.core.types import Enumeration
 
 
@@ -35,7 +36,7 @@ class MTLCommandBufferStatus(Enumeration):
     Error = 5
 
 
-class MPSCommandBuffer:
+class MPSCommandBuffer(Closed):
     """A sequence of encoded kernels: open, then committed, then completed; used once.
 
     Notes

@@ -7,11 +7,12 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
+from mpsref.geometry import Window
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import count
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
@@ -19,7 +20,7 @@ from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResul
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import MPSNNGradientState, StateLike, one_state
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, StateLike, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -34,6 +35,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     on the source gradient. Pixels outside the source gradient are 0, so its edge mode is ``Zero``.
     """
 
+    __slots__ = ("_configured_by",)
+    _configured_by: ForwardRecord | None
+    """The record of the last state that has configured the kernel."""
+
     destination_name = "destination_gradient"
     state_class = MPSNNGradientState
     forward_class: ClassVar[type[ImageKernel]]
@@ -42,13 +47,15 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
     """Whether the kernel has a ``source_size``, which excludes gradient pixels outside the forward clip rectangle."""
 
     primary_edge_mode = Property(_zero_edge_mode, MPSImageEdgeMode.Zero, "The edge mode of the source gradient: Zero.")
-    kernel_offset_x: Property[Any] = Property(
-        integer, 0, "x of the rotated kernel on the zero-inserted source gradient."
-    )
-    kernel_offset_y: Property[Any] = Property(
-        integer, 0, "y of the rotated kernel on the zero-inserted source gradient."
-    )
+    kernel_offset_x = Property(integer, 0, "x of the rotated kernel on the zero-inserted source gradient.")
+    kernel_offset_y = Property(integer, 0, "y of the rotated kernel on the zero-inserted source gradient.")
     is_backwards = Property(lambda _, value: bool(value), True, "Whether it is a gradient kernel.", read_only=True)
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Raise ``TypeError`` for an abstract class."""
+        made = super().__new__(cls, *args, **kwargs)
+        made._configured_by = None
+        return made
 
     def encode(  # type: ignore[override]  # as in MPS, the selectors of gradient kernels differ from those of the parent
         self,
@@ -122,8 +129,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             if destination_gradient is not None:
                 given = image_arguments.destination(self.destination_name, destination_gradient, sources)
                 shape = given.array.shape
+                if state is not None and self._is_configured_by(state, g):
+                    sources = self._cropped(state, g, x)
             elif state is not None:
-                sources = self._configure(state, g, x)
+                sources = self._configured(state, g, x)
                 shape = state.record.source_shapes[0]
             else:
                 shape, dtype = self._infer_reverse_padding(g, x)
@@ -132,6 +141,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 self._prepare(key, before, sources, shape, state.record)
             if given is not None:
                 return image_arguments.written(given)
+            if state is not None:
+                self._configured_by = state.record
             return None if array is None else image_arguments.like(source_gradient, array)
 
     encode_batch = encode  # type: ignore[assignment]  # as above
@@ -161,6 +172,46 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"{self.forward_class.__name__}"
             )
 
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        g, x = sources
+        self._check_both_sides()
+        if state is None:
+            return self._infer_reverse_padding(g, x)
+        self._check_state(state)
+        self._configured(state, g, x)
+        shape = self._shape_for_state(state, g, x)
+        self._configured_by = state.record
+        return shape, g.array.dtype.newbyteorder("=")
+
+    def _shape_for_state(self, state: Any, g: ImageArgument, x: ImageArgument) -> Shape:
+        """Return the shape of the result, for the state that has configured the kernel."""
+        shape: Shape = state.record.source_shapes[0]
+        return shape
+
+    def _configured(self, state: Any, g: ImageArgument, x: ImageArgument) -> SourcePair:
+        """Set the properties that a state determines; return the images to read."""
+        self._configure(state, g, x)
+        return self._cropped(state, g, x)
+
+    def _is_configured_by(self, state: Any, g: ImageArgument) -> bool:
+        """Return whether the state has configured the kernel last, for a source gradient of this size."""
+        record = self._configured_by
+        if record is None or record is not state.record:
+            return False
+        (_, height, width, _), (_, clip) = record.destination_shape, record.clip_rect
+        return g.array.shape[1] in (height, clip.height) and g.array.shape[2] in (width, clip.width)
+
+    def _cropped(self, state: Any, g: ImageArgument, x: ImageArgument) -> SourcePair:
+        """Return the images to read: without ``source_size``, only the forward clip rectangle of the source gradient.
+
+        A kernel without this property reads every pixel of its source gradient.
+        """
+        if self.has_source_size:
+            return g, x
+        (column, row, _), _ = state.primary_origin(g.array.shape)
+        width, height, _ = state.record.clip_rect.size
+        return g._replace(array=g.array[:, row : row + height, column : column + width]), x
+
     def _check_both_sides(self) -> None:
         """Raise ``ValueError`` unless both sources have the geometry of the forward kernel, and so are equal [doc]."""
         primary, secondary = self._source_properties(0), self._source_properties(1)
@@ -170,8 +221,8 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 f"{secondary.geometry} for the secondary image; both must be those of the forward kernel"
             )
 
-    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
-        """Set the properties that a state with one source determines; return the images to read.
+    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> None:
+        """Set the properties that a state with one source determines.
 
         Source: secondary properties, and the kernel offset for a clip origin of 0 [doc]. The others follow from the
         adjoint [math], or are chosen so that destination and source pixels coincide [choice].
@@ -186,11 +237,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         self._check_secondary(state, x.array.shape)
         primary_offset, primary_channel = state.primary_origin(g.array.shape)
         if not self.has_source_size:
-            # The kernel reads every pixel of the source gradient, so pass those of the forward clip rectangle only.
-            column, row, z = primary_offset
-            width, height, _ = record.clip_rect.size
-            g = g._replace(array=g.array[:, row : row + height, column : column + width])
-            primary_offset = MPSOffset(0, 0, z)
+            primary_offset = MPSOffset(0, 0, primary_offset.z)  # from the first pixel of _cropped
         clip_rect = self._clip_of_images(forward.offset.z, record.clip_rect.size.depth, record.source_shapes[0][0])
         corner = MTLOrigin(0, 0, 0) if clip_rect is None else clip_rect.origin
         y_window, x_window = forward.windows
@@ -204,11 +251,14 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             secondary_source_feature_channel_max_count=forward.source_feature_channel_max_count,
             destination_feature_channel_offset=forward.source_feature_channel_offset,
             clip_rect=clip_rect,
-            kernel_offset_x=x_window.kernel_offset(corner.x),
-            kernel_offset_y=y_window.kernel_offset(corner.y),
+            kernel_offset_x=self._kernel_offset(x_window, x_window.kernel_offset(corner.x)),
+            kernel_offset_y=self._kernel_offset(y_window, y_window.kernel_offset(corner.y)),
         )
         self._assign(**self._family_configuration(state))
-        return g, x
+
+    def _kernel_offset(self, window: Window, offset: int) -> int:
+        """Return the value of the property for a position of the rotated kernel on the zero-inserted gradient."""
+        return offset
 
     def _check_secondary(self, state: MPSNNGradientState, shape: Shape) -> None:
         """Raise ``ShapeError`` unless the secondary image has the shape of the forward source."""
@@ -237,7 +287,12 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         """Set the offsets by the padding policy; return shape and dtype of the destination."""
         primary = self._source_properties(0)
         size, (y, column) = reverse_placement(g.array.shape[1:3], primary.windows, suggested_method(self.padding))
-        self._assign(primary_offset=MPSOffset(0, 0, primary.offset.z), kernel_offset_x=column, kernel_offset_y=y)
+        y_window, x_window = self._source_properties(1).windows
+        self._assign(
+            primary_offset=MPSOffset(0, 0, primary.offset.z),
+            kernel_offset_x=self._kernel_offset(x_window, column),
+            kernel_offset_y=self._kernel_offset(y_window, y),
+        )
         if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
             self.secondary_edge_mode = self.padding.edge_mode
         return self._described((g, x), self._destination_shape((g, x), size))

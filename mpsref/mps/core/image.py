@@ -29,6 +29,7 @@ from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
+from mpsref.mps.core.properties import Closed, PropertyError, refusal
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
 CHANNELS_PER_SLICE = 4
@@ -89,8 +90,9 @@ class MPSImageDescriptor:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self._converters:
-            raise AttributeError(
-                f"an MPSImageDescriptor has no {shown(name)} to set, only {', '.join(self._converters)}"
+            raise PropertyError(
+                f"MPSImageDescriptor has no property {shown(name)}; those that can be set are: "
+                f"{', '.join(self._converters)}"
             )
         object.__setattr__(self, name, self._converters[name](name, value))
 
@@ -117,7 +119,7 @@ class MPSImageDescriptor:
         return self.number_of_images, self.height, self.width, self.feature_channels
 
 
-class MPSImage:
+class MPSImage(Closed):
     """A batch of images, float32 or float16.
 
     Parameters
@@ -408,6 +410,9 @@ class MPSImageBatch(tuple[MPSImage, ...]):
     -----
     ``MPSImageBatch`` in ``MPSImage.h`` [doc].
     """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise refusal(self, name)
 
     def __new__(cls, members: Iterable[MPSImage]) -> Self:
         """Check the images."""

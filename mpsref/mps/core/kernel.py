@@ -49,8 +49,10 @@ from mpsref.mps.core.state import (
     MPSNNBinaryGradientState,
     MPSNNGradientState,
     MPSNNMultiaryGradientState,
+    MPSState,
     RecordedState,
     SourceProperties,
+    state_of_batch,
 )
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.registry import Backend, Problem
@@ -380,6 +382,98 @@ class ImageKernel(MPSKernel):
         sources = [ImageArgument(f"source_images[{k}]", image, image) for k, image in enumerate(images)]
         return self._infer_padding(sources)[0]
 
+    def destination_image_descriptor_for_source_images(
+        self, source_images: Sequence[ImageLike], source_states: Sequence[MPSState] | MPSState | None = None
+    ) -> MPSImageDescriptor:
+        """Configure the kernel as an encode without a destination, and return the descriptor of that destination.
+
+        An encode into a destination with this descriptor then gives the result of an encode without destination.
+
+        Parameters
+        ----------
+        source_images : sequence of images
+            The source images of the encode, in its order: one for most kernels; the source gradient and the source
+            image for a gradient kernel.
+        source_states : sequence of MPSState, optional
+            The state of the encode, once or for each image of the batch; empty or ``None`` for none. A gradient kernel
+            is configured by its state, and without one by ``padding``.
+
+        Returns
+        -------
+        MPSImageDescriptor
+            Format, size, channels and number of images of the destination.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an argument is not legal. No property changes.
+
+        Notes
+        -----
+        ``destinationImageDescriptorForSourceImages:sourceStates:`` in ``MPSCNNKernel.h`` [doc].
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mpsref import mps
+        >>> x = np.ones((1, 4, 6, 2), np.float32)
+        >>> y, state = mps.MPSCNNPoolingMax(2, 2, 2, 2, offset=(1, 1, 0)).encode(
+        ...     x, destination_size=(2, 3), return_state=True
+        ... )
+        >>> gradient = mps.MPSCNNPoolingMaxGradient(2, 2, 2, 2)
+        >>> made = gradient.destination_image_descriptor_for_source_images([y, x], [state])
+        >>> made.shape, gradient.secondary_offset
+        ((1, 4, 6, 2), MPSOffset(x=1, y=1, z=0))
+        >>> dx = np.zeros(made.shape, made.dtype)
+        >>> gradient.encode(y, x, state, dx) is dx
+        True
+        """
+        if not isinstance(source_images, (list, tuple)) or len(source_images) != self._number_of_sources:
+            found = len(source_images) if isinstance(source_images, (list, tuple)) else type(source_images).__name__
+            raise (ValueError if isinstance(found, int) else TypeError)(
+                f"source_images is {'of type ' if isinstance(found, str) else 'a list of '}{found}; it must be a list "
+                f"of {self._number_of_sources}, one entry for each source of {type(self).__name__}: put an array "
+                "(N, H, W, C) into a list"
+            )
+        sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
+        state = state_of_batch("source_states", source_states, sources[0].array.shape[0])
+        with Encoding(self, None):
+            (n, height, width, channels), dtype = self._infer_destination(sources, state)
+            return MPSImageDescriptor(types.channel_format("dtype", dtype.name), width, height, channels, n)
+
+    @property
+    def _number_of_sources(self) -> int:
+        return len(self.prefixes)
+
+    def _result_state(
+        self,
+        sources: Sequence[ImageArgument],
+        source_states: Sequence[MPSState] | MPSState | None,
+        destination_image: ImageLike | None,
+    ) -> Any:
+        """Return the state that an encode would return; no property changes."""
+        self._check_no_states(state_of_batch("source_states", source_states, sources[0].array.shape[0]))
+        before = dict(vars(self))
+        try:
+            if destination_image is None:
+                shape, _ = self._infer_padding(sources)
+            else:
+                shape = image_arguments.destination(self.destination_name, destination_image, sources).array.shape
+            return self.state_class(self._record(sources, shape, self._indices(sources, shape)[1]))
+        finally:
+            vars(self).update(before)
+
+    def _check_no_states(self, state: MPSState | None) -> None:
+        if state is not None:
+            raise ValueError(
+                f"source_states has a state of type {type(state).__name__}; {type(self).__name__} reads none: pass None"
+            )
+
+    def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
+        """Configure the kernel as an encode without destination does; return shape and dtype of the destination."""
+        self._check_no_states(state)
+        return self._infer_padding(sources)
+
     def _described(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[Shape, DType]:
         """Return shape and dtype of the destination; a custom policy may change both, and the kernel."""
         dtype = sources[0].array.dtype.newbyteorder("=")
@@ -555,6 +649,52 @@ class MPSCNNKernel(ImageKernel):
         )
 
     encode_batch = encode
+
+    def result_state_for_source_image(
+        self,
+        source_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return the state that an encode of ``source_image`` into ``destination_image`` would return.
+
+        Parameters
+        ----------
+        source_image : array_like (N, H, W, C), MPSImage or batch of images
+            The source of the encode.
+        source_states : sequence of MPSState, optional
+            The states that the encode reads; most kernels read none.
+        destination_image : ndarray, MPSImage or batch of images, optional
+            The destination of the encode; without one, ``padding`` decides as in an encode.
+
+        Returns
+        -------
+        MPSState
+            A state that records the properties of the kernel, for ``destination_state`` of an encode. No property
+            changes.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As the encode.
+        UnsupportedError
+            For a kernel whose state is complete only after an encode, such as dropout.
+
+        Notes
+        -----
+        ``resultStateForSourceImage:sourceStates:destinationImage:`` in ``MPSCNNKernel.h`` [doc].
+        """
+        source = image_arguments.source("source_image", source_image)
+        return self._result_state((source,), source_states, destination_image)
+
+    def result_state_batch_for_source_image(
+        self,
+        source_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_for_source_image`: there is one state for all images of a batch [choice]."""
+        return self.result_state_for_source_image(source_image, source_states, destination_image)
 
 
 class MPSCNNBinaryKernel(ImageKernel):
@@ -750,6 +890,10 @@ class MPSCNNMultiaryKernel(ImageKernel):
         )
 
     encode_batch = encode
+
+    @property
+    def _number_of_sources(self) -> int:
+        return self.source_count
 
     def _index(self, index: int) -> int:
         number = integer("index", index, low=0)

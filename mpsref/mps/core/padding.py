@@ -24,6 +24,7 @@ from mpsref.arguments.text import shown
 from mpsref.errors import UnsupportedError
 from mpsref.geometry import Window
 from mpsref.mps.core.image import MPSImage, MPSImageDescriptor
+from mpsref.mps.core.properties import closed
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSNNPaddingMethod, edge_mode
@@ -95,6 +96,7 @@ class MPSNNPadding:
 
 
 @secure_coding(version=1, arguments=("padding_method", "edge_mode"))
+@closed
 @dataclass(frozen=True, repr=False)
 class MPSNNDefaultPadding(MPSNNPadding, SecureCoding):
     """A policy described by bits.

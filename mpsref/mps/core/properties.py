@@ -169,18 +169,53 @@ def initialize(instance: object, values: Mapping[str, object]) -> None:
 
 
 def _settable(instance: object) -> str:
-    return ", ".join(name for name, prop in properties_of(type(instance)).items() if not prop.read_only)
+    """Return the names of the properties that can be set, for messages."""
+    kind = type(instance)
+    names = [name for name, prop in properties_of(kind).items() if not prop.read_only]
+    others = dict.fromkeys(name for base in reversed(kind.__mro__) for name, own in vars(base).items() if _sets(own))
+    return ", ".join([*names, *(name for name in others if not name.startswith("_"))]) or "none"
 
 
-class PropertyHolder:
-    """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
+def _sets(attribute: object) -> bool:
+    return isinstance(attribute, property) and attribute.fset is not None
+
+
+class Closed:
+    """Base class of objects on which no public attribute but a property can be set."""
+
+    __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> None:
-        if not name.startswith("_") and not hasattr(getattr(type(self), name, None), "__set__"):
-            raise PropertyError(
-                f"{type(self).__name__} has no property {shown(name)}; those that can be set are: {_settable(self)}"
-            )
+        if not name.startswith("_"):
+            own = getattr(type(self), name, None)
+            if not hasattr(own, "__set__") or (isinstance(own, property) and own.fset is None):
+                raise refusal(self, name)
         super().__setattr__(name, value)
+
+
+def refusal(instance: object, name: str) -> PropertyError:
+    """Return the error of an attempt to set an attribute that is no property, or one that is read-only."""
+    kind = type(instance).__name__
+    known = hasattr(type(instance), name) or name in getattr(instance, "__dict__", ())
+    what = f"{name} of {kind} is read-only" if known else f"{kind} has no property {shown(name)}"
+    settable = _settable(instance)
+    if settable == "none":
+        return PropertyError(f"{what}; a {kind} cannot be changed: make another one")
+    return PropertyError(f"{what}; those that can be set are: {settable}")
+
+
+def closed(kind: type[T]) -> type[T]:
+    """Decorate a frozen dataclass: its error for an attempt to set an attribute is ``PropertyError``."""
+
+    def refuse(self: object, name: str, value: object) -> None:
+        raise refusal(self, name)
+
+    kind.__setattr__ = refuse  # type: ignore[method-assign]
+    return kind
+
+
+class PropertyHolder(Closed):
+    """Base class of objects with properties: no other public attribute can be set, and equality compares values."""
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same class and equal properties."""

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from mpsref.arguments.arrays import Shape
 from mpsref.errors import ShapeError
 from mpsref.geometry import Window
+from mpsref.mps.core.properties import Closed
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 
@@ -85,7 +86,7 @@ class ForwardRecord:
         object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
 
 
-class MPSState:
+class MPSState(Closed):
     """Base class of states: results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
     __slots__ = ()
@@ -227,3 +228,15 @@ def one_state(name: str, value: _State | Sequence[_State], images: int) -> _Stat
         )
     state: _State = value[0]
     return state
+
+
+def state_of_batch(name: str, value: Sequence[MPSState] | MPSState | None, images: int) -> Any:
+    """Return the one state of a list that is empty, or contains it once, or once for each image; or ``value``.
+
+    Raises ``TypeError`` or ``ValueError`` for anything else.
+    """
+    states: Sequence[Any] = () if value is None else value if isinstance(value, (list, tuple)) else (value,)
+    for k, state in enumerate(states):
+        if not isinstance(state, MPSState):
+            raise TypeError(f"{name}[{k}] is of type {type(state).__name__}; it must be a state, an MPSState")
+    return one_state(name, states, images if len(states) > 1 else 1) if states else None

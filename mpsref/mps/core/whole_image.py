@@ -144,8 +144,14 @@ class WholeImageGradient(MPSCNNGradientKernel):
     def _check_both_sides(self) -> None:
         """Check nothing: a kernel on whole images has no windows."""
 
-    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> SourcePair:
+    def _configure(self, state: MPSNNGradientState, g: ImageArgument, x: ImageArgument) -> None:
+        """Set nothing: :meth:`_problem` sets what a state determines."""
+
+    def _cropped(self, state: Any, g: ImageArgument, x: ImageArgument) -> SourcePair:
         return g, x
+
+    def _shape_for_state(self, state: Any, g: ImageArgument, x: ImageArgument) -> Shape:
+        return self._checked_problem(g.array.shape, x.array.shape, state).result_shapes[0]
 
     def _infer_reverse_padding(self, g: ImageArgument, x: ImageArgument) -> tuple[Shape, DType]:
         return x.array.shape, g.array.dtype
@@ -153,11 +159,8 @@ class WholeImageGradient(MPSCNNGradientKernel):
     def _run_with_state(self, state: Any, sources: SourcePair, destination: Destination) -> Array:
         g, x = (source.array for source in sources)
         given = destination.given
-        problem = self._problem(g.shape, x.shape, state)
+        problem = self._checked_problem(g.shape, x.shape, state)
         require_defaults(self, *self.fixed)
-        expected = problem.input_shapes["g"]
-        if g.shape != expected:
-            raise ShapeError(f"source_gradient has shape {g.shape}; the result of the forward pass has {expected}")
         if given is not None:
             require_whole(self, self.destination_name, whole(destination.shape), problem.result_shapes[0])
         result = self._gradient(problem, g, x, state)
@@ -165,6 +168,13 @@ class WholeImageGradient(MPSCNNGradientKernel):
             with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
                 given.array[...] = result
         return result
+
+    def _checked_problem(self, g: Shape, source: Shape, state: Any) -> Problem:
+        problem = self._problem(g, source, state)
+        expected = problem.input_shapes["g"]
+        if g != expected:
+            raise ShapeError(f"source_gradient has shape {g}; the result of the forward pass has {expected}")
+        return problem
 
     def _problem(self, g: Shape, source: Shape, state: Any) -> Problem:
         """Return the problem to run: by default the gradient of ``_function``, for the shape of the source image."""

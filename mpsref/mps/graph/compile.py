@@ -31,15 +31,18 @@ from mpsref.errors import (
     UnknownSourceError,
     UnsupportedError,
 )
+from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph.nodes import (
     Bound,
     BoundState,
+    Format,
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
     MPSNNTrainingStyle,
     Step,
+    dtype_of,
 )
 from mpsref.mps.graph.trainable import NodeParameters, TrainableGradientNode, WeightedNode
 from mpsref.registry import Backend
@@ -320,17 +323,32 @@ def infer_shapes(
 class CompiledProgram:
     """A program with the backend of each step, the storage format of each image, and the current parameters."""
 
-    def __init__(self, program: Program, backend: Backend, format: str) -> None:
+    def __init__(self, program: Program, backend: Backend, format: Format) -> None:
         """Choose backends and read the data sources."""
-        self.program, self.backend, self.format = program, backend, format
-        results = (step.node.result_image for step in program.steps)
-        self.dtypes = {image: self._dtype_of(image) for image in (*program.source_images, *results)}
-        self.wide = self._mixed()
-        self.backends = {step.node: self._backend_of(step) for step in program.steps}
+        self.program, self.backend = program, backend
+        self._store(format)
         self.parameters = self._load()
         self.arrays = self._in_force()
         self.lock = threading.RLock()
         self._shapes: dict[tuple[Shape, ...], Shapes] = {}
+
+    def _store(self, format: Format) -> None:
+        """Set the storage of images, and the backends that support it."""
+        self.format, program = format, self.program
+        results = (step.node.result_image for step in program.steps)
+        self.dtypes = {image: self._dtype_of(image) for image in (*program.source_images, *results)}
+        self.wide = self._mixed()
+        self.backends = {step.node: self._backend_of(step) for step in program.steps}
+
+    def change_format(self, format: Format) -> None:
+        """Set the storage of images without a format of their own, for later runs; nothing changes after an error."""
+        with self.lock:
+            before = self.format
+            try:
+                self._store(format)
+            except Exception:
+                self._store(before)
+                raise
 
     def _backend_of(self, step: Step) -> Backend:
         node = step.node
@@ -372,7 +390,7 @@ class CompiledProgram:
         return found
 
     def _dtype_of(self, image: MPSNNImageNode) -> DType:
-        return np.dtype(self.format if image.format == "none" else image.format)
+        return dtype_of(self.format if image.format is MPSImageFeatureChannelFormat.None_ else image.format)
 
     def _mixed(self) -> dict[MPSNNFilterNode, DType]:
         """Return the widest dtype of each step whose images differ in dtype."""

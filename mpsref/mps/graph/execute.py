@@ -13,6 +13,7 @@ from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core.properties import closed
 from mpsref.mps.core.state import MPSState
 from mpsref.mps.graph.compile import CompiledProgram, source_shapes
 from mpsref.mps.graph.nodes import (
@@ -31,6 +32,7 @@ Watch: TypeAlias = Callable[[str, list[Array], Callable[[Backend], list[Array]]]
 """``watch(label, arrays, again)`` is called after each step; ``again(backend)`` repeats the step on ``backend``."""
 
 
+@closed
 @dataclass(frozen=True, eq=False)
 class RunResult:
     """The results of a run.

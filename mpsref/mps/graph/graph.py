@@ -8,31 +8,42 @@
 >>> compiled.run([np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)]).image.ravel().tolist()
 [5.0, 7.0, 13.0, 15.0]
 
-Source: ``MPSNNGraph.h`` [doc]. There are no command buffers: a run returns when it has completed. Images are stored as
+Source: ``MPSNNGraph.h`` [doc]. A run returns when it has completed. Images are stored as
 float32 by default, where MPS stores float16 [choice].
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.parameters import choice, flag, integer
+from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import GraphError
-from mpsref.mps.core.image_arguments import ImageLike
+from mpsref.mps.core import image_arguments
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.image_arguments import ImageLike, ImageResult
+from mpsref.mps.core.properties import Property, PropertyHolder, initialize
+from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph import inspection
 from mpsref.mps.graph.compile import CompiledProgram, Program, Sources, match_sources, source_shapes
 from mpsref.mps.graph.execute import Execution, RunResult
-from mpsref.mps.graph.nodes import Allocator, MPSNNFilterNode, MPSNNImageNode, MPSNNStateNode, allocator, image_node
+from mpsref.mps.graph.nodes import (
+    Allocator,
+    Format,
+    MPSNNFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    allocator,
+    image_format,
+    image_node,
+)
 from mpsref.registry import Backend
 
 Item = TypeVar("Item")
-
-FORMATS = ("float16", "float32", "float64")
 
 
 class StepError(NamedTuple):
@@ -48,7 +59,16 @@ class StepError(NamedTuple):
     """The largest difference divided by the largest magnitude in the result of the reference."""
 
 
-class MPSNNGraph:
+class _Storage(Property[Format]):
+    """The format of a graph, which applies to later runs."""
+
+    def __set__(self, instance: object, value: object) -> None:
+        assert isinstance(instance, MPSNNGraph)
+        instance._compiled.change_format(self.accepted(instance, value))
+        super().__set__(instance, value)
+
+
+class MPSNNGraph(PropertyHolder):
     """A graph compiled for some results.
 
     The constructor reads all data sources.
@@ -60,14 +80,13 @@ class MPSNNGraph:
     results_are_needed : bool or sequence of bool, optional
         For each result, whether a run returns it; by default all. A result that is not needed is computed only as far
         as its gradients of parameters and its exports require.
+    result_image, result_image_is_needed : optional
+        The same for one result, in place of ``result_images`` and ``results_are_needed``.
     backend : str or Backend, optional
         The backend of nodes without a backend.
-    format : {"float32", "float16", "float64"}
-        Storage of images whose node has no ``format``.
-    destination_image_allocator : callable, optional
-        ``(shape, dtype) -> array`` for the results.
-    output_state_is_temporary : bool
-        No effect.
+    **properties
+        Initial values of properties, by name: ``format``, ``destination_image_allocator``,
+        ``output_state_is_temporary``.
 
     Raises
     ------
@@ -97,29 +116,53 @@ class MPSNNGraph:
     exports: -
     """
 
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    format: Property[Format] = _Storage(
+        image_format,
+        MPSImageFeatureChannelFormat.Float32,
+        'Storage of images whose node has no format: MPSImageFeatureChannelFormat, or ``"float64"`` [choice].',
+    )
+    destination_image_allocator: Property[Allocator | None] = Property(
+        allocator, None, "``(shape, dtype) -> array`` for the results."
+    )
+    output_state_is_temporary = Property(flag, False, "No effect.")
+
     def __init__(
         self,
-        result_images: MPSNNImageNode | Sequence[MPSNNImageNode],
+        result_images: MPSNNImageNode | Sequence[MPSNNImageNode] | None = None,
         results_are_needed: bool | Sequence[bool] | None = None,
         *,
+        result_image: MPSNNImageNode | None = None,
+        result_image_is_needed: bool | None = None,
         backend: str | Backend | None = None,
-        format: str = "float32",
-        destination_image_allocator: Allocator | None = None,
-        output_state_is_temporary: bool = False,
+        **properties: Any,
     ) -> None:
+        if result_image is not None or result_image_is_needed is not None:
+            if result_images is not None or results_are_needed is not None:
+                raise TypeError("result_image and result_images are both given; pass one of them")
+            result_images, results_are_needed = result_image, result_image_is_needed
         if isinstance(result_images, Sequence):
             wanted = [image_node(f"result_images[{k}]", image) for k, image in enumerate(result_images)]
         else:
             wanted = [image_node("result_images", result_images)]
         if not wanted:
             raise GraphError("result_images is empty; pass the result_image of at least one node")
-        self.backend = registry.get_backend(backend)
-        self.format = choice("format", format, FORMATS)
-        self.destination_image_allocator = allocator("destination_image_allocator", destination_image_allocator)
-        self.output_state_is_temporary = flag("output_state_is_temporary", output_state_is_temporary)
-        self.program = Program(wanted, _needed(results_are_needed, len(wanted)))
-        self._compiled = CompiledProgram(self.program, self.backend, self.format)
+        initialize(self, properties)
+        self._program = Program(wanted, _needed(results_are_needed, len(wanted)))
+        self._compiled = CompiledProgram(self._program, registry.get_backend(backend), self.format)
         self._runs = 0
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of nodes without a backend."""
+        return self._compiled.backend
+
+    @property
+    def program(self) -> Program:
+        """The steps in their order."""
+        return self._program
 
     # --- inputs and results ------------------------------------------------------------------------------------------
 
@@ -257,8 +300,7 @@ class MPSNNGraph:
 
         Notes
         -----
-        ``encodeToCommandBuffer:sourceImages:sourceStates:intermediateImages:destinationStates:`` in ``MPSNNGraph.h``
-        [doc].
+        There is no such method in MPS: :meth:`encode` has the form of Apple's.
         """
         images = match_sources("source_images", self.source_images, source_images)
         states = match_sources("source_states", self.source_states, source_states)
@@ -279,7 +321,103 @@ class MPSNNGraph:
                 self._runs += 1
         return result
 
-    execute_async = run
+    def encode(
+        self,
+        source_images: Sources[ImageLike],
+        source_states: Sources[object] | None = None,
+        intermediate_images: list[ImageResult] | None = None,
+        destination_states: list[Any] | None = None,
+        *,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> ImageResult:
+        """Run the graph on a batch, and return the first result.
+
+        Parameters
+        ----------
+        source_images, source_states : sequence or mapping
+            Inputs as in :meth:`run`; a source may be a list of images.
+        intermediate_images : list, optional
+            The exported images are appended to it, in the order of :attr:`intermediate_images`.
+        destination_states : list, optional
+            The exported states are appended to it, in the order of :attr:`result_states`.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
+
+        Returns
+        -------
+        ndarray, MPSImage, MPSImageBatch or None
+            The first result, of the kind of the first source; ``None`` if it is not needed.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`run`.
+        OrderError
+            If the command buffer was committed.
+
+        Notes
+        -----
+        ``encodeToCommandBuffer:sourceImages:sourceStates:intermediateImages:destinationStates:`` and
+        ``encodeBatchToCommandBuffer:sourceImages:sourceStates:`` in ``MPSNNGraph.h`` [doc].
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mpsref import mps
+        >>> from mpsref.mps import graph
+        >>> pooled = graph.MPSCNNPoolingMaxNode(graph.MPSNNImageNode("x"), filter_size=2)
+        >>> batch = [mps.MPSImage(np.full((1, 2, 2, 1), k, np.float32)) for k in range(3)]
+        >>> MPSNNGraph(pooled.result_image).encode_batch([batch])[2].array.tolist()
+        [[[[2.0]]]]
+        """
+        check_encodable(command_buffer)
+        for name, given in (("intermediate_images", intermediate_images), ("destination_states", destination_states)):
+            if given is not None and not isinstance(given, list):
+                raise TypeError(f"{name} is of type {type(given).__name__}; it must be a list, which is appended to")
+        images = match_sources("source_images", self.source_images, source_images)
+        like = next(iter(images.values()), None)
+        result = self.run(images, source_states)
+        if intermediate_images is not None:
+            intermediate_images += [_of_kind(like, image) for image in result.intermediate_images.values()]
+        if destination_states is not None:
+            destination_states += result.result_states.values()
+        return _of_kind(like, result.image)
+
+    encode_batch = encode
+
+    def execute_async(
+        self,
+        source_images: Sources[ImageLike],
+        completion_handler: Callable[[ImageResult, Exception | None], object] | None = None,
+    ) -> ImageResult:
+        """Run the graph on a batch, call the handler, and return the first result.
+
+        Parameters
+        ----------
+        source_images : sequence or mapping
+            Images as in :meth:`encode`.
+        completion_handler : callable, optional
+            ``handler(result, error)`` is called before this method returns [choice]; ``error`` is ``None``, since
+            errors are raised.
+
+        Returns
+        -------
+        ndarray, MPSImage, MPSImageBatch or None
+            The first result, as of :meth:`encode`.
+
+        Notes
+        -----
+        ``executeAsyncWithSourceImages:completionHandler:`` in ``MPSNNGraph.h`` [doc].
+        """
+        if completion_handler is not None and not callable(completion_handler):
+            raise TypeError(
+                f"completion_handler is of type {type(completion_handler).__name__}; it must be a function "
+                "(result, error), or None"
+            )
+        result = self.encode(source_images)
+        if completion_handler is not None:
+            completion_handler(result, None)
+        return result
 
     def compare(
         self,
@@ -376,6 +514,13 @@ class MPSNNGraph:
         return self.table()
 
     __str__ = table
+
+
+def _of_kind(like: ImageLike | None, array: Array | None) -> ImageResult:
+    """Return an image of a run as an object of the kind of ``like``, a source; images of float64 as arrays."""
+    if array is None or like is None or array.dtype.itemsize > 4:
+        return array
+    return image_arguments.like(like, array)
 
 
 def _item(name: str, items: Sequence[Item], index: int) -> Item:

@@ -13,18 +13,32 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+import numpy as np
 
 from mpsref.arguments.arrays import Array, DType, Shape
-from mpsref.arguments.parameters import choice, flag
+from mpsref.arguments.parameters import flag
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, initialize, optional
-from mpsref.mps.core.types import Enumeration, member
+from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
-FORMATS = ("none", "float16", "float32", "float64")
+Format: TypeAlias = MPSImageFeatureChannelFormat | Literal["float64"]
+"""Storage of an image; ``"float64"`` is for checks on the reference, and not in MPS [choice]."""
+
+
+def image_format(name: str, value: object) -> Format:
+    """Check a storage format: a member, its number, its name in lower case, or ``"float64"``."""
+    return "float64" if isinstance(value, str) and value == "float64" else channel_format(name, value)
+
+
+def dtype_of(format: Format) -> DType:
+    """Return the dtype of images in a format."""
+    return np.dtype(np.float64) if isinstance(format, str) else format.dtype
+
 
 Allocator: TypeAlias = Callable[[Shape, DType], Array]
 """``allocator(shape, dtype)`` returns a writable array."""
@@ -113,11 +127,13 @@ class MPSNNImageNode(Symbol):
     --------
     >>> x = MPSNNImageNode("pixels")
     >>> x.name, x.producer, x.format
-    ('pixels', None, 'none')
+    ('pixels', None, MPSImageFeatureChannelFormat.None_)
     """
 
-    format: Property[str] = Property(
-        lambda name, value: choice(name, value, FORMATS), "none", 'Storage format; "none": that of the graph.'
+    format: Property[Format] = Property(
+        image_format,
+        MPSImageFeatureChannelFormat.None_,
+        'Storage, MPSImageFeatureChannelFormat or ``"float64"``; ``None_``: that of the graph.',
     )
     image_allocator = Property(
         allocator, None, "``(shape, dtype) -> array``; results use the allocator of the graph [doc]."

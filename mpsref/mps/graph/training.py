@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 
 from mpsref.errors import NoGradientError, TrainingGraphWarning
 from mpsref.mps import graph
+from mpsref.mps.core.properties import closed
 from mpsref.mps.graph.compile import label, post_order
 from mpsref.mps.graph.inspection import columns
 from mpsref.mps.graph.nodes import MPSNNFilterNode, MPSNNImageNode, NodeHandler, image_node
 
 
-@dataclass
+@closed
+@dataclass(frozen=True)
 class TrainingGraph:
     """The result of :func:`training_graph`."""
 
