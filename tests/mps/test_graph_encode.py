@@ -113,7 +113,7 @@ def test_one_result_or_several() -> None:
     compiled, _ = network()
     (pooled,) = compiled.program.result_images
     assert graph.MPSNNGraph(result_image=pooled).result_image_is_needed
-    assert not graph.MPSNNGraph(pooled, results_are_needed=[True]).format.value == 3
+    assert not graph.MPSNNGraph(result_image=pooled, result_image_is_needed=False).result_image_is_needed
     with pytest.raises(TypeError, match="result_image and result_images are both given"):
         graph.MPSNNGraph(pooled, result_image=pooled)
     with pytest.raises(TypeError, match="result_images is of type NoneType"):

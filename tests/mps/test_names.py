@@ -81,5 +81,5 @@ def test_a_read_only_attribute_raises(name: str, attribute: str) -> None:
 def test_a_label_is_a_property_of_an_object_with_a_setter() -> None:
     image = mps.MPSTemporaryImage(np.ones((1, 1, 1, 1), np.float32))
     image.read_count = 3
-    with pytest.raises(PropertyError, match="those that can be set are: .*read_count"):
+    with pytest.raises(PropertyError, match=r"those that can be set are: .*read_count"):
         image.wieght = 1  # type: ignore[attr-defined]
