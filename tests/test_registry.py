@@ -340,6 +340,8 @@ def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "mpsref.conformance", "tests") == {}
+    for name in ("mpsref_jax", "mpsref_onnxruntime"):
+        assert offenders(BACKENDS / name, "mpsref_cpu", "mpsref_metal", "mpsref_torch", "mpsref.conformance") == {}
     metal = offenders(BACKENDS / "mpsref_torch", "mpsref_metal")
     assert [Path(file).name for file in metal] == ["inductor.py"], (
         "torch:metal runs kernels in a runtime of the Metal backend"

@@ -106,5 +106,35 @@ FINDINGS = (
         ("1.20.1",),
         "AveragePool of opset 18 with ceil_mode and count_include_pad counts cells after the padding.",
     ),
+    Finding(
+        "onnxruntime_group_normalization",
+        "onnxruntime",
+        ("1.31.1",),
+        "GroupNormalization of a constant image is NaN: the variance is a difference of rounded numbers, below 0.",
+    ),
+    Finding(
+        "onnxruntime_resize_box",
+        "onnxruntime",
+        ("1.31.1",),
+        'Resize with "tf_crop_and_resize" returns the image itself if the result has its size, whatever the box.',
+    ),
+    Finding(
+        "onnxruntime_max_pool_infinity",
+        "onnxruntime",
+        ("1.31.1",),
+        "MaxPool of a window of minus infinities is -3.4e38, with padding, or if the window is the image.",
+    ),
+    Finding(
+        "onnxruntime_reduce_max_nan",
+        "onnxruntime",
+        ("1.31.1",),
+        "ReduceMax and ReduceMin of values with a NaN are NaN or not, depending on its place.",
+    ),
+    Finding(
+        "jax_conv_negative_padding",
+        "jax",
+        ("0.10.2",),
+        "A float32 convolution with negative padding before a row and zeros behind it reads the next row (CPU).",
+    ),
 )
 """The catalogue of live defects."""

@@ -21,19 +21,28 @@ from mpsref.arguments.parameters import choice
 from mpsref.kernels import (
     Arithmetic,
     BatchNormalization,
+    CropAndResizeBilinear,
+    CrossChannelNormalization,
     Dropout,
     GroupNormalization,
     InstanceNormalization,
+    Loss,
     Neuron,
     PoolingL2Norm,
     PoolingMax,
+    ResizeBilinear,
+    UpsamplingBilinear,
 )
 from mpsref.kernels import arithmetic as arithmetic_formulas
 from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normalized, scaled
+from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, bases
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
+from mpsref.kernels.loss import LossGradient, weighted
 from mpsref.kernels.neuron import slope, value
-from mpsref.kernels.normalization import chain
+from mpsref.kernels.normalization import chain, over_power
 from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.resize import ResizeProblem
+from mpsref.kernels.upsampling import UpsamplingProblem
 from mpsref.operations import Operation, OperationKey, Problem
 
 Extra: TypeAlias = tuple[Array, ...]
@@ -81,12 +90,38 @@ def _clamp_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     )
 
 
+def _loss_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the slope 1 or -1 of an absolute error where it is 0; the slope that the reference has there is 0."""
+    assert isinstance(problem, LossGradient)
+    g, y, t, weights = problem.named_inputs(inputs)
+    at_kink = (y == t[..., : y.shape[3]]) & (problem.spec.type == "meanabsoluteerror")
+    upstream = 1 if g is None else problem.source_gradient(g)
+    extra = np.zeros(problem.result_shapes[0])
+    extra[..., : y.shape[3]] = abs(weighted(problem, at_kink.astype(y.dtype), weights) * upstream)
+    return (extra,)
+
+
+def _positions(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow a rounding of each position relative to itself, which moves so much of the weight to a neighbour."""
+    assert isinstance(problem, UpsamplingProblem | ResizeProblem)
+    moved = sum(gamma(8) * axis.length for axis in problem.axes)
+    largest = abs(inputs[0]).max(axis=(1, 2), keepdims=True)
+    readers = 2 if problem.method == "forward" else math.prod(int(a.gradient().number.max()) + 2 for a in problem.axes)
+    return (np.broadcast_to(readers * moved * largest, problem.result_shapes[0]),)
+
+
 def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of 1 - y in y (1 - y), and of 1 - y**2."""
     assert isinstance(problem.spec, Neuron)
     neuron, (g, x) = problem.spec, inputs
     factor = {"sigmoid": 1.0, "tanh": abs(neuron.a * neuron.b)}.get(neuron.type, 0.0)
     return (abs(g) * np.where(np.isfinite(x), gamma(4) * factor, 0),)
+
+
+def _sigmoid_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow a rounding relative to 1."""
+    assert isinstance(problem.spec, Neuron)
+    return (np.full(problem.result_shapes[0], gamma(4) if problem.spec.type == "sigmoid" else 0.0),)
 
 
 def _folded(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -137,6 +172,14 @@ def _rounded_means(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return _through_moments(problem, inputs, of_mean, of_mean**2 + 2 * of_mean * np.sqrt(variance))
 
 
+def _plain_means(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow a rounding of each partial sum of a group, relative to the absolute values."""
+    assert isinstance(problem, GroupsProblem)
+    mean, variance = _moments(problem, tuple(map(abs, inputs)))
+    of_mean = gamma(problem.count + 6) * mean
+    return _through_moments(problem, inputs, of_mean, of_mean**2 + (2 * of_mean + gamma(problem.count)) * variance)
+
+
 def _squares(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of both terms of a mean of squares minus the squared mean."""
     assert isinstance(problem, GroupsProblem)
@@ -172,6 +215,15 @@ def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean:
     return (of_dx / deviation).reshape(shape), of_dgamma, np.zeros_like(of_dgamma)
 
 
+def _running_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow roundings of the sum of squares of each window relative to that of all channels."""
+    assert isinstance(problem, CrossChannelProblem)
+    spec, (x,) = problem.spec, inputs
+    base = bases(problem, x)
+    of_base = gamma(2 * x.shape[3] + 8) * spec.alpha / spec.kernel_size * (x**2).sum(axis=3, keepdims=True)
+    return (abs(x * over_power(base, spec.beta + 1) * spec.beta) * of_base * 2,)
+
+
 def _plain_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding of each partial sum of the pixels, relative to their absolute values."""
     assert isinstance(problem, Reduction)
@@ -195,10 +247,25 @@ RULES: Mapping[str, Rule] = {
         _of([Neuron, Arithmetic], "gradient"),
         _kink,
     ),
+    "slope of a loss at a kink": Rule(
+        "The slope of an absolute error at 0 is that of either side.",
+        _of([Loss], "gradient", "gradient_labels"),
+        _loss_kink,
+    ),
+    "rounded positions": Rule(
+        "Positions of interpolation are rounded relative to themselves, which is an error of the weights.",
+        _of([UpsamplingBilinear], "forward", "gradient") | _of([ResizeBilinear, CropAndResizeBilinear], "forward"),
+        _positions,
+    ),
     "slope from the result": Rule(
         "The slopes of sigmoid and tanh are y (1 - y) and 1 - y**2 of the rounded result.",
         _of([Neuron], "gradient"),
         _from_result,
+    ),
+    "sigmoid relative to 1": Rule(
+        "Sigmoid is 1/2 plus an odd function: its error is relative to 1, not to the result.",
+        _of([Neuron], "forward"),
+        _sigmoid_of_one,
     ),
     "folded scale and shift": Rule(
         "A normalization is computed as a x + b, and the gradient of group normalization as a g + b x + c: what "
@@ -217,6 +284,16 @@ RULES: Mapping[str, Rule] = {
         _of([BatchNormalization], "statistics"),
         _plain_sums,
         frozenset({"constant_channels"}),
+    ),
+    "plain means": Rule(
+        "The values of a group are added one after the other in float32, not relative to one of them.",
+        _of(GROUPS, "forward", "gradient"),
+        _plain_means,
+    ),
+    "running sums": Rule(
+        "The sum of a window is that of the window before, plus one square, minus another.",
+        _of([CrossChannelNormalization], "forward"),
+        _running_sums,
     ),
     "variance from squares": Rule(
         "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",

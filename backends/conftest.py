@@ -1,0 +1,7 @@
+"""Which modules of the backends are collected for their doctests: not those whose framework is not installed."""
+
+from importlib.util import find_spec
+
+NEEDS = {"mpsref_jax": "jax", "mpsref_onnxruntime": "onnx"}
+
+collect_ignore_glob = [f"{package}/*" for package, framework in NEEDS.items() if find_spec(framework) is None]

@@ -1,0 +1,38 @@
+"""JAX as a backend: its public functions, compiled by ``jax.jit``, and their gradients by ``jax.vjp``.
+
+An entry of a table is a function of a problem that returns a function of JAX arrays (N, H, W, C). Its arguments are the
+inputs of the problem, in their order; the arguments of JAX's functions are those of :mod:`mpsref.frameworks`.
+"""
+
+from __future__ import annotations
+
+from mpsref import Backend
+from mpsref.backend import LazyImplementations
+from mpsref_jax import run
+
+__all__ = ["backend"]
+
+DISTINCT = 4
+"""Problems of an operation that are compiled in a check: each takes tenths of a second."""
+
+RULES = (
+    "slope at a kink",
+    "slope from the result",
+    "slope of a loss at a kink",
+    "rounded means",
+    "plain means",
+    "plain sums",
+    "rounded positions",
+    "NaN by another formula",  # the CPU compiler takes maxima without a test for NaN
+)
+
+backend = Backend(
+    "jax",
+    LazyImplementations(__name__, run.implementation),
+    unavailable=run.unavailable,
+    device=run.described,
+    named_only=True,
+    distinct_problems=DISTINCT,
+    dtypes=("float32",),  # in float16 JAX rounds intermediate results
+    rules=RULES,
+)

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from typing import Any
+
+from mpsref import PoolingMax
+from mpsref.arguments.arrays import Array
+from mpsref_onnxruntime.windows import pooled
+
+
+def forward(problem: Any, x: Array, out: Array) -> None:
+    pooled("MaxPool", problem, x, out)
+
+
+IMPLEMENTATIONS = {(PoolingMax, "forward"): forward}

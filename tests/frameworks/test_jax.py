@@ -1,0 +1,109 @@
+"""JAX as a backend: it agrees with the reference, but for a defect of its CPU compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+
+import pytest
+
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.checker import check_operation
+from mpsref.conformance.runner import run_case
+from mpsref.registry import Operation, operations
+
+pytest.importorskip("jax", reason="JAX is not installed (the extra `jax`)")
+
+import jax
+import jax.numpy as jnp
+
+import mpsref_jax
+from mpsref_jax import run
+
+FEW = replace(mpsref_jax.backend, distinct_problems=1)
+
+SUPPORTED = [operation for operation in operations() if operation in FEW.implementations]
+
+REFUSED = {"Adam", "RMSProp", "StochasticGradientDescent"}
+
+
+@pytest.mark.parametrize("operation", SUPPORTED, ids=str)
+def test_operation(operation: Operation) -> None:
+    (row,) = check_operation(operation, [FEW], 4)
+    refused = operation.spec_type.__name__ in REFUSED or str(operation) == "Dropout.mask"
+    assert row.status in (("unsupported",) if refused else ("passed", "partial")), row.failures
+    assert row.status == "passed" or row.reason
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "PoolingMax.gradient:n1h4w4c1,k2x2,s1x1,o1x1,g3x3,float32,hard,seed=7",
+        "PoolingMax.gradient:n2h5w4c3,k2x3,s2x1,o-1x3,g4x3,float32,seed=3",  # taps outside read as 0: a grown image
+        "PoolingAverage.gradient:n2h5w5c2,k3x2,s2x2,clamp,zp1x0,g3x3,p0x-1,ko1x0,float32,seed=1",
+        "PoolingL2Norm.gradient:n1h4w4c2,k3x3,clamp,float32,exact,seed=0",
+        "Convolution.gradient_weights:n2h7w6c4,k3x2,s2x1,d1x2,groups2,co6,float32,seed=5",
+        "ConvolutionTranspose.gradient_data:n1h3w4c2,k3x3,s2x3,co3,g7x11,float32,seed=4",
+        "Loss.gradient:n2h2w3c2,huber,mean,across,chained,float32,seed=6",
+    ],
+)
+def test_case(case: str) -> None:
+    outcome = run_case(Case.parse(case), mpsref_jax.backend)
+    assert outcome.status == "passed", outcome.message
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("UpsamplingBilinear.forward:n1h2w2c1,s2x2,float32,seed=1", "shifts the positions by half a pixel"),
+        ("PoolingMax.gradient:n1h5w6c2,k2x2,d2x2,g3x4,float32,seed=2", "VJP not implemented for select_and_gather"),
+    ],
+)
+def test_refusals_have_a_reason(case: str, reason: str) -> None:
+    outcome = run_case(Case.parse(case), mpsref_jax.backend)
+    assert outcome.status == "unsupported"
+    assert reason in outcome.message
+
+
+NEGATIVE = "ConvolutionTranspose.forward:n2h7w8c15,k1x2,ko0x2,co1,out1x7,biased,float32,exact,seed=0"
+
+
+@pytest.mark.skipif(jax.__version__ != "0.10.2", reason="seen in JAX 0.10.2")
+def test_negative_padding_of_a_convolution_is_wrong() -> None:
+    """The scripts of the live findings say so as soon as a version is right."""
+    outcome = run_case(Case.parse(NEGATIVE), mpsref_jax.backend)
+    assert outcome.status == "failed"
+    assert "elements are wrong" in outcome.message
+
+
+def test_a_problem_is_compiled_once() -> None:
+    traced: list[object] = []
+
+    def make(problem: object) -> object:
+        return lambda x: (traced.append(problem), 2 * x)[1]
+
+    key = operation_named("Reshape.forward")
+    backend = replace(mpsref_jax.backend, implementations={key: run.implementation(make)})
+    case = Case.parse("Reshape.forward:n1h2w2c2,size2x2x2,HWC,float32,seed=1")
+    for seed in (1, 2, 3):
+        run_case(replace(case, seed=seed), backend)
+    assert len(traced) == 1
+
+
+def test_a_wrong_function_fails() -> None:
+    key = operation_named("SoftMax.forward")
+    wrong = {key: run.implementation(lambda problem: lambda x: jax.nn.softmax(x, axis=2))}
+    outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), replace(FEW, implementations=wrong))
+    assert outcome.status == "failed"
+    broken = {key: run.implementation(lambda problem: lambda x: jnp.reshape(x, (7, 7)))}
+    outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), replace(FEW, implementations=broken))
+    assert outcome.kind == "raised TypeError"
+
+
+def test_without_jax_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert mpsref_jax.backend.unavailable() == 'JAX is not installed: pip install "mpsref[jax]"'
+
+
+def test_the_device_is_named() -> None:
+    assert mpsref_jax.backend.device() == f"{jax.default_backend().upper()}, JAX {jax.__version__}"

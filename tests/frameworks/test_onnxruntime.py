@@ -1,0 +1,96 @@
+"""ONNX Runtime as a backend: forward passes agree with the reference, but for defects that the check finds."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import Backend
+from mpsref.conformance import check
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.checker import check_operation
+from mpsref.conformance.runner import run_case
+from mpsref.errors import UnsupportedError
+from mpsref.registry import Operation, operations
+
+pytest.importorskip("onnx", reason="ONNX is not installed (the extra `onnxruntime`)")
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed (the extra `onnxruntime`)")
+
+import onnxruntime
+
+import mpsref_onnxruntime
+from mpsref_onnxruntime.run import evaluate
+
+DEFECTS = {
+    "CropAndResizeBilinear.forward": "n1h1w2c1,size1x2,box0.0_0.0_0.0_0.0,float32,exact,seed=0",
+    "GroupNormalization.forward": "n1h1w3c1,eps1e-05,float32,hard,seed=1734",
+    "PoolingMax.forward": "n1h1w1c1,k1x1,clamp,float32,nonfinite,seed=16",
+    "Reduce.forward": "n1h2w3c3,max,featurechannels,float32,nonfinite,seed=2",
+}
+"""Operations that ONNX Runtime 1.31.1 computes wrongly, each with a case that its default check finds."""
+
+SUPPORTED = [operation for operation in operations() if operation in mpsref_onnxruntime.backend.implementations]
+
+
+@pytest.mark.parametrize("operation", [one for one in SUPPORTED if str(one) not in DEFECTS], ids=str)
+def test_operation(operation: Operation) -> None:
+    (row,) = check_operation(operation, [mpsref_onnxruntime.backend], 12)
+    assert row.status == "passed", (row.reason, row.failures)
+
+
+@pytest.mark.skipif(onnxruntime.__version__ != "1.31.1", reason="seen in ONNX Runtime 1.31.1")
+@pytest.mark.parametrize("name", DEFECTS)
+def test_defect(name: str) -> None:
+    """A version that is right makes this test fail, and those of the scripts of the live findings."""
+    outcome = run_case(Case.parse(f"{name}:{DEFECTS[name]}"), mpsref_onnxruntime.backend)
+    assert outcome.status == "failed"
+    assert outcome.kind == "wrong"
+
+
+@pytest.mark.skipif(onnxruntime.__version__ != "1.31.1", reason="seen in ONNX Runtime 1.31.1")
+def test_the_default_check_finds_a_defect() -> None:
+    (row,) = check([mpsref_onnxruntime.backend], [operation_named("CropAndResizeBilinear.forward")]).rows
+    assert row.status == "failed"
+
+
+def test_there_are_forward_passes_alone() -> None:
+    assert len(SUPPORTED) >= 25
+    assert {operation.method for operation in SUPPORTED} == {"forward", "statistics"}
+    (row,) = check_operation(operation_named("PoolingMax.gradient"), [mpsref_onnxruntime.backend], 1)
+    assert row.status == "unsupported"
+
+
+def test_attributes_of_onnx_pool() -> None:
+    """Both ways: an overhanging last window by attributes, a window outside of the image on a grown image."""
+    x = np.random.default_rng(0).standard_normal((2, 7, 6, 3)).astype(np.float32)
+    for pool, size in ((mpsref.PoolingMax(3, 2, edge_mode="clamp"), (4, 3)), (mpsref.PoolingMax(2, offset=-3), (4, 4))):
+        expected = pool.forward(x, size, backend="reference")
+        assert np.array_equal(pool.forward(x, size, backend=mpsref_onnxruntime.backend), expected)
+
+
+def test_refusals_name_the_reason() -> None:
+    x = np.ones((1, 2, 2, 4), np.float32)
+    with pytest.raises(UnsupportedError, match="LRN of ONNX Runtime takes an odd one"):
+        mpsref.CrossChannelNormalization(4).forward(x, backend=mpsref_onnxruntime.backend)
+    with pytest.raises(UnsupportedError, match="alpha_ > 0"):
+        mpsref.CrossChannelNormalization(3, alpha=0).forward(x, backend=mpsref_onnxruntime.backend)
+
+
+def test_errors_of_onnxruntime_are_failures() -> None:
+    def broken(problem: mpsref.operations.Problem, x: np.ndarray, out: np.ndarray) -> None:
+        out[...] = evaluate(problem, lambda graph, x: graph("Softmax", x, axis=7), x)
+
+    backend = Backend("broken", {operation_named("SoftMax.forward"): broken})
+    outcome = run_case(Case.parse("SoftMax.forward:n1h2w2c3,float32,seed=1"), backend)
+    assert outcome.status == "failed"
+    assert "axis" in outcome.message
+
+
+@pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])
+def test_without_its_packages_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else name)
+    reason = mpsref_onnxruntime.backend.unavailable()
+    assert reason == f'{missing} is not installed: pip install "mpsref[onnxruntime]"'
