@@ -328,7 +328,8 @@ def offenders(folder: Path, *forbidden: str) -> dict[str, set[str]]:
 
 def test_the_definition_knows_no_backend() -> None:
     assert len(list(PACKAGE.rglob("*.py"))) > 10
-    assert offenders(PACKAGE, "mpsref_cpu", "mpsref_metal", "mpsref_torch", "numba", "metalcompute", "tests") == {}
+    backends = "mpsref_cpu", "mpsref_metal", "mpsref_mps", "mpsref_torch"
+    assert offenders(PACKAGE, *backends, "numba", "metalcompute", "tests") == {}
 
 
 def test_kernels_know_no_conformance() -> None:
@@ -340,7 +341,7 @@ def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "mpsref.conformance", "tests") == {}
-    for name in ("mpsref_jax", "mpsref_onnxruntime"):
+    for name in ("mpsref_jax", "mpsref_mps", "mpsref_onnxruntime"):
         assert offenders(BACKENDS / name, "mpsref_cpu", "mpsref_metal", "mpsref_torch", "mpsref.conformance") == {}
     metal = offenders(BACKENDS / "mpsref_torch", "mpsref_metal")
     assert [Path(file).name for file in metal] == ["inductor.py"], (

@@ -1,0 +1,49 @@
+"""Apple's kernels as a backend: the classes of Metal Performance Shaders, called through PyObjC.
+
+It has never run on a Mac so far. What can be tested without one is tested over a fake of the Objective-C runtime,
+:mod:`mpsref_mps.fake`, which refuses every selector, argument and enumeration that Apple's headers do not have.
+
+A function is called as ``(runtime, problem, *inputs, out)``; ``runtime`` is a :class:`mpsref_mps.runtime.Runtime`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpsref import Backend
+from mpsref.backend import Implementation
+from mpsref.operations import Problem
+from mpsref_mps import normalization, pointwise, training, weighted, windows
+from mpsref_mps.runtime import described, in_use, unavailable
+
+__all__ = ["backend"]
+
+FAMILIES = (windows, weighted, pointwise, normalization, training)
+REFUSALS: dict[type[Any], Callable[[Any], str | None]] = {}
+for family in FAMILIES:
+    REFUSALS |= getattr(family, "REFUSALS", {})
+
+
+def _on_the_runtime(function: Callable[..., None]) -> Implementation:
+    def implementation(problem: Problem, *inputs: Any, out: Any) -> None:
+        function(in_use(), problem, *inputs, out=out)
+
+    return implementation
+
+
+def _refuses(problem: Problem) -> str | None:
+    refuses = REFUSALS.get(type(problem.spec))
+    return refuses(problem) if refuses else None
+
+
+backend = Backend(
+    "mps",
+    {key: _on_the_runtime(function) for family in FAMILIES for key, function in family.IMPLEMENTATIONS.items()},
+    unavailable=unavailable,
+    device=described,
+    dtypes=("float32",),
+    fast_math=True,
+    refuses=_refuses,
+    named_only=True,
+)
