@@ -10,7 +10,7 @@ import pytest
 
 from mpsref import bugs
 from mpsref.bugs import BUGS, FINDINGS, Bug, Finding
-from mpsref.conformance import families
+from mpsref.conformance import CASES, checker, families
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 
@@ -18,20 +18,31 @@ ROOT = Path(__file__).parents[1]
 RECORDED = {row["issue"]: row for row in json.loads((ROOT / "docs/bugs.json").read_text("utf-8"))["bugs"]}
 
 
+def fails(bug: Bug, case: Case) -> bool:
+    return run_case(case, bug.backend, families.properties(bug.operation)).status == "failed"
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.issue)
 def test_the_default_check_detects_it(bug: Bug) -> None:
-    found = bugs.run(bug)
-    assert found.detected
-    assert found.case.startswith(f"{bug.operation}:")
-    assert found.message
+    """Without the search for the smallest case."""
+    random = checker.checked_cases(bug.operation, bug.backend.dtypes, CASES, 0)
+    layers = [case for _, case in checker.layer_cases(bug.operation)]
+    assert any(fails(bug, case) for case in [*random, *layers])
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.issue)
 def test_the_smallest_case_of_the_documentation_shows_it(bug: Bug) -> None:
     case = Case.parse(RECORDED[bug.issue]["case"])
     assert case.problem.operation == bug.operation
-    outcome = run_case(case, bug.backend, families.properties(bug.operation))
-    assert outcome.status == "failed"
+    assert fails(bug, case)
+
+
+def test_run_reports_the_smallest_case() -> None:
+    bug = next(bug for bug in BUGS if bug.issue == "tenstorrent/tt-metal#56202")
+    found = bugs.run(bug)
+    assert found.detected
+    assert found.case == RECORDED[bug.issue]["case"]
+    assert found.message
 
 
 def test_the_catalogue() -> None:

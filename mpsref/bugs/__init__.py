@@ -17,9 +17,10 @@ from typing import NamedTuple
 from mpsref.bugs import convolution, normalization, pooling, upsampling
 from mpsref.bugs.bug import Bug
 from mpsref.bugs.findings import FINDINGS, Finding
+from mpsref.bugs.known import Confirmation, confirm, without_defects
 from mpsref.conformance import CASES, check
 
-__all__ = ["BUGS", "FINDINGS", "Bug", "Finding", "Found", "run"]
+__all__ = ["BUGS", "FINDINGS", "Bug", "Confirmation", "Finding", "Found", "confirm", "run", "without_defects"]
 
 BUGS: tuple[Bug, ...] = (*pooling.BUGS, *convolution.BUGS, *normalization.BUGS, *upsampling.BUGS)
 """The catalogue, by kernel."""

@@ -6,13 +6,53 @@ import importlib.metadata
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+from mpsref import frameworks
+from mpsref.arguments.arrays import Array
+from mpsref.errors import UnsupportedError
 
 LIVE = Path(__file__).with_name("live")
 
 SECONDS = 300.0
 """Time limit of a script; the first call of ``torch.compile`` runs a C++ compiler."""
+
+
+Concerns: TypeAlias = Callable[[Any, tuple[Array, ...]], bool]
+"""``concerns(problem, inputs)`` returns whether a call may show a defect; the inputs have the strides of the call."""
+
+
+def _instance_norm(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Of any batch: adapters compute gradients of parameters from one image at a time."""
+    return not inputs[0].transpose(0, 3, 1, 2).flags.c_contiguous
+
+
+def _strided_statistics(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    given = problem.named(inputs)
+    return not (given.mean.flags.c_contiguous and given.variance.flags.c_contiguous)
+
+
+def _one_channel(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Also where the result is wider than a pixel: an adapter may crop a result."""
+    channels = problem.output_channels if problem.operation.method == "gradient_data" else problem.source_shape[3]
+    return bool(channels == 1 and problem.spec.strides[1] > 1)
+
+
+def _dilated_column(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    return any(window.kernel == 1 and window.dilation > 1 for window in problem.spec.windows)
+
+
+def _ceil_mode(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    simple = frameworks.canonical(problem)
+    try:
+        return simple is not None and bool(frameworks.pytorch(simple).keywords["ceil_mode"])
+    except UnsupportedError:
+        return False
+
+
+EAGER = ("torch", "torch:channels_last")
 
 
 class Finding(NamedTuple):
@@ -26,6 +66,14 @@ class Finding(NamedTuple):
     """The versions in which the script showed the defect."""
     text: str
     """The defect, in a sentence."""
+    case: str = ""
+    """A case that fails on each of :attr:`backends`."""
+    backends: tuple[str, ...] = ()
+    """Names of the backends that have the defect; empty if there is no such backend."""
+    operations: tuple[str, ...] = ()
+    """The operations with the defect, such as "PoolingAverage.gradient"."""
+    concerns: Concerns = lambda problem, inputs: True
+    """Whether a call of these operations may show it."""
 
     @property
     def path(self) -> Path:
@@ -66,6 +114,10 @@ FINDINGS = (
         "torch",
         ("2.13.0", "2.15.0"),
         "The gradient of InstanceNorm2d is wrong if the batch is 1 and the source gradient is channels_last.",
+        "InstanceNormalization.gradient:n1h1w2c2,eps1e-05,float32,exact,memory=nhwc+nchw+nchw,seed=0",
+        EAGER,
+        ("InstanceNormalization.gradient",),
+        _instance_norm,
     ),
     Finding(
         "torch_batch_norm_strided",
@@ -73,6 +125,10 @@ FINDINGS = (
         ("2.13.0",),
         "The gradient of batch_norm in evaluation mode reads running statistics with strides as if they were "
         "contiguous, if the image is channels_last.",
+        "BatchNormalization.gradient:n1h1w1c2,eps0.001,float32,exact,memory=nhwc-gap+nhwc-gap+nhwc-gap+nhwc-gap,seed=0",
+        EAGER,
+        ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient"),
+        _strided_statistics,
     ),
     Finding(
         "torch_conv2d_one_channel",
@@ -80,6 +136,10 @@ FINDINGS = (
         ("2.13.0", "2.15.0"),
         "float32 conv2d of one channel with NHWC strides puts results in wrong places if the output is one pixel wide "
         "and the horizontal stride is above 1 (oneDNN on AVX-512).",
+        "Convolution.forward:n2h1w1c1,k2x5,s1x2,o1x1,co1,out2x1,float32,exact,seed=0",
+        EAGER,
+        ("Convolution.forward", "ConvolutionTranspose.gradient_data"),
+        _one_channel,
     ),
     Finding(
         "torch_conv2d_crash",
@@ -87,12 +147,20 @@ FINDINGS = (
         ("2.13.0",),
         "conv2d with a bias on channels_last images ends the process if windows lie in the padding and a kernel of "
         "one column has a dilation (oneDNN on AVX-512).",
+        "Convolution.forward:n2h2w1c5,k1x1,s1x2,d1x2,o-2x-5,co1,out6x6,biased,float32,seed=0",
+        EAGER,
+        ("Convolution.forward", "Convolution.gradient_data", "Convolution.gradient_weights"),
+        _dilated_column,
     ),
     Finding(
         "torch_compile_avg_pool2d",
         "torch",
         ("2.13.0", "2.15.0"),
         "The compiled gradient of avg_pool2d with ceil_mode divides the last windows by the full kernel size.",
+        "PoolingAverage.gradient:n1h7w7c1,k2x2,s2x2,o1x1,clamp,g4x4,float32,seed=0",
+        ("torch:compile", "torch:metal"),
+        ("PoolingAverage.gradient", "PoolingL2Norm.gradient"),
+        _ceil_mode,
     ),
     Finding(
         "mlx_conv_transpose2d",

@@ -392,7 +392,8 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
     for number, (layer, case) in enumerate(layer_cases(operation) if block.layers else ()):
         for one in able:
             limit = one.backend.distinct_problems
-            if case.dtype in one.backend.dtypes and (limit is None or number < limit) and not one.is_over:
+            few = limit is None or number < min(limit, block.number)
+            if case.dtype in one.backend.dtypes and few and not one.is_over:
                 arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
                 one.count(arranged, one.outcome_of(arranged, of_layer=True), layer)
     lists = [_drawn(operation, one.backend, block) for one in able]

@@ -19,7 +19,7 @@ from mpsref.conformance.isolation import IsolatedRunner, Limits
 from mpsref.conformance.runner import Outcome
 from mpsref.registry import Backend
 
-FORWARD = operation_named("PoolingAverage.forward")
+FORWARD = operation_named("PoolingL2Norm.forward")
 SOFTMAX = operation_named("SoftMax.forward")
 LAYERS = sum(1 for _ in checker.layer_cases(FORWARD))
 
@@ -186,7 +186,7 @@ def test_a_wrong_value_does_not_shrink_into_an_exception():
 
 def test_a_backend_declares_isolation():
     backend = replace(fails(segfault), isolated=True)
-    case = Case.parse("PoolingAverage.forward:n1h1w1c6,k1x1")
+    case = Case.parse("PoolingL2Norm.forward:n1h1w1c6,k1x1")
     assert checker.outcome_of(case, backend).kind == "crashed SIGSEGV"
     (row,) = check([backend], [FORWARD], number=5).rows
     assert row.failures[-1].kind == "crashed SIGSEGV"

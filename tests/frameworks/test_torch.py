@@ -18,7 +18,6 @@ from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.conformance.runner import run_case
 from mpsref.errors import UnsupportedError
-from mpsref.registry import Operation, operations
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
 
@@ -27,17 +26,20 @@ VERSION = str(torch.__version__).partition("+")[0]
 INSTANCE = "InstanceNormalization.gradient"
 BATCH = ("BatchNormalization.gradient", "BatchNormalization.statistics_gradient")
 
-SUPPORTED = [operation for operation in operations() if operation in mpsref_torch.backend.implementations]
+# Of each way to call PyTorch one; .ci/frameworks checks all operations.
+SOME = """
+    Adam.step BatchNormalization.statistics Convolution.gradient_weights ConvolutionTranspose.forward Loss.gradient
+    Neuron.parameter_gradient PoolingMax.gradient SoftMax.gradient
+""".split()  # noqa: SIM905
 
 
-@pytest.mark.parametrize("operation", SUPPORTED, ids=str)
-def test_operation(operation: Operation) -> None:
-    """On contiguous tensors every operation agrees; a row of which little ran is not failed."""
+@pytest.mark.parametrize("name", SOME)
+def test_operation(name: str) -> None:
+    """On contiguous tensors every operation agrees."""
     backend = replace(mpsref_torch.backend, layouts=("nchw",))
-    (row,) = check_operation(operation, [backend], 12)
-    assert row.status in ("passed", "partial", "unsupported"), row.failures[-1]
-    assert row.status == "passed" or row.reason
-    assert str(operation) not in ("Convolution.forward", "PoolingMax.gradient") or row.refused < row.cases / 2
+    (row,) = check_operation(operation_named(name), [backend], 12)
+    assert row.status == "passed", row.failures[-1:] or row.reason
+    assert name not in ("Convolution.gradient_weights", "PoolingMax.gradient") or row.refused < row.cases / 2
 
 
 @pytest.mark.parametrize(

@@ -20,16 +20,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra
 
 compiles = pytest.mark.skipif(inductor.unavailable() is not None, reason=str(inductor.unavailable()))
 
-PASSING = """
-    Arithmetic.forward Arithmetic.gradient BatchNormalization.forward BatchNormalization.statistics_gradient
-    Compare.forward Concatenation.forward Concatenation.gradient CrossChannelNormalization.forward
-    CrossChannelNormalization.gradient Dropout.gradient GroupNormalization.forward GroupNormalization.gradient
-    InstanceNormalization.forward InstanceNormalization.gradient LogSoftMax.forward LogSoftMax.gradient Loss.forward
-    Loss.gradient Loss.gradient_labels Neuron.forward Neuron.gradient Neuron.parameter_gradient Pad.forward Pad.gradient
-    PoolingAverage.forward PoolingL2Norm.forward PoolingMax.forward PoolingMax.gradient Reduce.forward Reduce.gradient
-    Reshape.forward Reshape.gradient Slice.forward Slice.gradient SoftMax.forward SoftMax.gradient
-    UpsamplingBilinear.forward UpsamplingBilinear.gradient UpsamplingNearest.forward UpsamplingNearest.gradient
-""".split()  # noqa: SIM905
+# Each with another feature of MSL; .ci/frameworks checks all operations.
+PASSING = [
+    "BatchNormalization.statistics_gradient",
+    "GroupNormalization.gradient",
+    "PoolingMax.gradient",
+    "Slice.forward",
+]
 
 UNSUPPORTED = {
     "Convolution.forward": "calls convolution",

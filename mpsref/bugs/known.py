@@ -1,0 +1,103 @@
+"""Checks of frameworks without the defects that their installed versions are known to have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from mpsref.arguments.arrays import Array
+from mpsref.bugs.findings import FINDINGS, Finding
+from mpsref.conformance.case import Case, operation_named
+from mpsref.conformance.isolation import IsolatedRunner, Limits
+from mpsref.conformance.runner import run_case
+from mpsref.errors import UnsupportedError
+from mpsref.registry import Backend, Operation
+
+
+class Confirmation(NamedTuple):
+    """The result of the case of a finding on a backend."""
+
+    finding: Finding
+    backend: str
+    expected: bool
+    """Whether the case failed on a version with the defect, or passed on another one."""
+    text: str
+    """What happened; if it was not expected, with the next step."""
+
+
+def without_defects(backend: Backend) -> Backend:
+    """Return a backend that refuses the calls that may show a defect of the installed version of its framework.
+
+    Parameters
+    ----------
+    backend : Backend
+        A backend that :data:`mpsref.bugs.FINDINGS` may name.
+
+    Returns
+    -------
+    Backend
+        The same backend, if none of its defects is known.
+    """
+    live = [one for one in FINDINGS if backend.name in one.backends and one.version() in one.versions]
+    if not live:
+        return backend
+    implementations = dict(backend.implementations)
+    for name in {operation for finding in live for operation in finding.operations}:
+        concerned = [finding for finding in live if name in finding.operations]
+        implementations[operation_named(name)] = _Refusing(implementations[operation_named(name)], concerned)
+    return replace(backend, implementations=implementations)
+
+
+class _Refusing:
+    """An implementation that raises ``UnsupportedError`` for the calls that a finding concerns."""
+
+    def __init__(self, run: Any, findings: Sequence[Finding]) -> None:
+        self._run, self._findings = run, findings
+
+    def __call__(self, problem: Any, *inputs: Array, out: Any) -> None:
+        for finding in self._findings:
+            if finding.concerns(problem, inputs):
+                raise UnsupportedError(f"{finding.package} {finding.version()} has the defect {finding.script}")
+        self._run(problem, *inputs, out=out)
+
+
+def confirm(backends: Sequence[Backend], operations: Collection[Operation] | None = None) -> Iterator[Confirmation]:
+    """Run the case of each finding on the backends that it names, in a process of its own.
+
+    Parameters
+    ----------
+    backends : sequence of Backend
+        The backends; those that are not available are left out.
+    operations : collection of Operation, optional
+        Only cases of these; default: all.
+
+    Yields
+    ------
+    Confirmation
+        For each finding and backend, except where the defect needs another machine.
+    """
+    for backend in backends:
+        named = [(one, Case.parse(one.case)) for one in FINDINGS if backend.name in one.backends]
+        if backend.unavailable() is not None:
+            continue
+        with contextlib.closing(_runner(backend)) as runner:
+            for finding, case in named:
+                if operations is not None and case.problem.operation not in operations:
+                    continue
+                outcome = runner(case, False)
+                is_listed, fails = finding.version() in finding.versions, outcome.status == "failed"
+                if is_listed and not fails and finding.show().startswith("not affected"):
+                    continue
+                text = f"{finding.script}: {case} on {backend.name} {outcome.status}"
+                if is_listed == fails:
+                    text += ", as expected"
+                else:
+                    step = f"take {finding.version()} from" if is_listed else f"add {finding.version()} to"
+                    text += f"; {step} its versions in mpsref/bugs/findings.py. {outcome.message}".rstrip()
+                yield Confirmation(finding, backend.name, is_listed == fails, text)
+
+
+def _runner(backend: Backend) -> IsolatedRunner:
+    return IsolatedRunner(lambda case, of_layer: run_case(case, backend), Limits())
