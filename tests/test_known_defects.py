@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mpsref.conformance.case import Case, operation_named
 from mpsref.registry import Backend
 
 ROOT = Path(__file__).parents[1]
+BACKENDS = {*tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]["mpsref.backends"]}
 
 SOFTMAX = operation_named("SoftMax.forward")
 INSTALLED = importlib.metadata.version("numpy")
@@ -135,8 +137,8 @@ def test_a_finding_concerns_its_own_case(finding: Finding) -> None:
     assert str(case) == finding.case
     assert str(case.problem.operation) in finding.operations
     assert finding.concerns(case.problem, case.inputs())
-    for backend in map(registry.get_backend, finding.backends):
-        assert {operation_named(name) for name in finding.operations} <= {*backend.implementations}
+    assert {*finding.backends} <= BACKENDS
+    assert all(map(operation_named, finding.operations))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +170,7 @@ def test_strided_statistics_are_seen_in_memory() -> None:
 def test_the_script_of_ci_names_backends_of_frameworks() -> None:
     script = ROOT / ".ci/frameworks"
     listed = [line.split("]=")[0].strip(" [") for line in script.read_text("utf-8").splitlines() if "]=" in line]
-    assert {*listed} <= {*registry.named_only()}
+    assert listed
+    assert {*listed} <= BACKENDS
     unknown = subprocess.run(["bash", str(script), "no-such-framework"], capture_output=True, text=True, check=False)
     assert unknown.returncode != 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import operator
 import signal
 import subprocess
 import sys
@@ -10,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from mpsref import frameworks
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
+from mpsref.kernels.group_normalization import ALL_VALUES
 
 LIVE = Path(__file__).with_name("live")
 
@@ -48,6 +52,23 @@ def _ceil_mode(problem: Any, inputs: tuple[Array, ...]) -> bool:
     simple = frameworks.canonical(problem)
     try:
         return simple is not None and bool(frameworks.pytorch(simple).keywords["ceil_mode"])
+    except UnsupportedError:
+        return False
+
+
+def _nearly_constant(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    groups = inputs[0].reshape(problem.grouped_shape).astype(np.float64)
+    return bool((groups.var(ALL_VALUES) <= 1e-5 * groups.mean(ALL_VALUES) ** 2).any())
+
+
+def _same_size(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Of rows or of columns: these are then those of the image."""
+    return any(map(operator.eq, problem.result_shapes[0][1:3], problem.source_shape[1:3]))
+
+
+def _negative_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    try:
+        return any(before < 0 for before, _ in frameworks.jax(problem).keywords["padding"])
     except UnsupportedError:
         return False
 
@@ -179,30 +200,50 @@ FINDINGS = (
         "onnxruntime",
         ("1.31.1",),
         "GroupNormalization of a constant image is NaN: the variance is a difference of rounded numbers, below 0.",
+        "GroupNormalization.forward:n1h1w3c1,eps1e-05,float32,hard,seed=1734",
+        ("onnxruntime",),
+        ("GroupNormalization.forward",),
+        _nearly_constant,
     ),
     Finding(
         "onnxruntime_resize_box",
         "onnxruntime",
         ("1.31.1",),
         'Resize with "tf_crop_and_resize" returns the image itself if the result has its size, whatever the box.',
+        "CropAndResizeBilinear.forward:n1h1w2c1,size1x2,box0.0_0.0_0.0_0.0,float32,exact,seed=0",
+        ("onnxruntime",),
+        ("CropAndResizeBilinear.forward",),
+        _same_size,
     ),
     Finding(
         "onnxruntime_max_pool_infinity",
         "onnxruntime",
         ("1.31.1",),
         "MaxPool of a window of minus infinities is -3.4e38, with padding, or if the window is the image.",
+        "PoolingMax.forward:n1h1w1c1,k1x1,clamp,float32,nonfinite,seed=16",
+        ("onnxruntime",),
+        ("PoolingMax.forward",),
+        lambda problem, inputs: bool(np.isneginf(inputs[0]).any()),
     ),
     Finding(
         "onnxruntime_reduce_max_nan",
         "onnxruntime",
         ("1.31.1",),
         "ReduceMax and ReduceMin of values with a NaN are NaN or not, depending on its place.",
+        "Reduce.forward:n1h2w3c3,max,featurechannels,float32,nonfinite,seed=2",
+        ("onnxruntime",),
+        ("Reduce.forward",),
+        lambda problem, inputs: bool(np.isnan(inputs[0]).any()),
     ),
     Finding(
         "jax_conv_negative_padding",
         "jax",
         ("0.10.2",),
         "A float32 convolution with negative padding before a row and zeros behind it reads the next row (CPU).",
+        "ConvolutionTranspose.forward:n2h7w8c15,k1x2,ko0x2,co1,out1x7,biased,float32,exact,seed=0",
+        ("jax",),
+        ("ConvolutionTranspose.forward",),
+        _negative_padding,
     ),
 )
 """The catalogue of live defects."""
