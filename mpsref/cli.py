@@ -1,4 +1,4 @@
-"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench | bugs | train``."""
+"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench | bugs | audit | train``."""
 
 from __future__ import annotations
 
@@ -515,6 +515,53 @@ def bugs(
         console.print(table)
         console.print(f"{sum(one.detected for one in found)} of {len(found)} defects were detected")
     raise typer.Exit(0 if all(one.detected for one in found) else 1)
+
+
+@app.command()
+def audit(
+    model: Annotated[
+        str, typer.Argument(metavar="PACKAGE.MODULE:NAME", help="A torch.nn.Module, or a function that makes one.")
+    ],
+    shape: Annotated[
+        str | None, typer.Option("--input", metavar="N,C,H,W", help="The shape of a random input, such as 1,3,256,256.")
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PACKAGE.MODULE:NAME", help="In place of --input: an input, or a tuple (input, *targets)."
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(metavar="PACKAGE.MODULE:NAME", help="loss(output, *targets); default: a sum with random weights."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="A device of PyTorch: cpu, cuda, mps and so on.")] = "cpu",
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Model and input in channels_last.")] = False,
+    compiles: Annotated[bool, typer.Option("--compile", help="Run each layer through torch.compile.")] = False,
+    evaluates: Annotated[bool, typer.Option("--eval", help="The model in evaluation mode; default: training.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, input, and the parts that are compared.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Run a step of training of a PyTorch model, and compare what each layer returned with the reference.
+
+    The exit status is 1 if a layer is wrong, or nothing was compared.
+    """
+    from importlib import import_module
+
+    command = import_module("mpsref_torch.auditing.command")  # a backend, which mpsref does not import otherwise
+    report = command.run(
+        model,
+        shape,
+        batch,
+        loss,
+        device,
+        channels_last=channels_last,
+        compiles=compiles,
+        evaluates=evaluates,
+        seed=seed,
+    )
+    typer.echo(report.json() if json else str(report))
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()

@@ -340,7 +340,9 @@ def test_kernels_know_no_conformance() -> None:
 def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_cpu", "mpsref_metal", "mpsref.conformance", "tests") == {}
     assert offenders(BACKENDS / "mpsref_metal", "mpsref_cpu", "mpsref.conformance", "tests") == {}
-    assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "mpsref.conformance", "tests") == {}
+    assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "tests") == {}
+    audits = {Path(file).parent.name for file in offenders(BACKENDS / "mpsref_torch", "mpsref.conformance")}
+    assert audits == {"auditing"}, "an audit compares as the conformance suite does"
     for name in ("mpsref_jax", "mpsref_mps", "mpsref_onnxruntime"):
         assert offenders(BACKENDS / name, "mpsref_cpu", "mpsref_metal", "mpsref_torch", "mpsref.conformance") == {}
     metal = offenders(BACKENDS / "mpsref_torch", "mpsref_metal")

@@ -52,8 +52,7 @@ class Torch:
         """The module."""
         import torch
 
-        module: ModuleType = torch
-        return module
+        return torch
 
     @property
     def functional(self) -> Any:

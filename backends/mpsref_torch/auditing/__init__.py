@@ -1,0 +1,168 @@
+"""Audit of a model: what its layers returned in one step of training, compared with the reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpsref_torch.run import Tensor
+
+if TYPE_CHECKING:
+    from mpsref.conformance.audit import Audit, Row
+    from mpsref_torch.auditing.watch import Seen
+
+__all__ = ["audit"]
+
+
+def audit(
+    model: Any,
+    loss: Callable[..., Tensor] | None,
+    batch: Any,
+    *,
+    seed: int = 0,
+    compiles: bool = False,
+    shrinks: bool = True,
+) -> Audit:
+    """Run a forward and a backward pass of a model, and compare every layer with the reference.
+
+    What each layer returned, its result, the gradient for its input and the gradients for its parameters, is compared
+    with the reference in float64 on the numbers and memory layouts that occurred, within the derived bounds. Large
+    layers are compared in part.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, in the mode, on the device and in the memory format in which it is trained.
+    loss : callable or None
+        ``loss(output, *targets)`` returns a tensor of one element. ``None``: the sum of all outputs, each times a
+        number that is drawn, so that every output has a gradient of its own.
+    batch : Tensor or tuple
+        What the model gets; of a tuple the first element, and the others are the targets.
+    seed : int, optional
+        Of the parts of large layers, of random numbers of the model such as dropout, and of the default loss.
+    compiles : bool, optional
+        Whether layers run through ``torch.compile``, each by itself.
+    shrinks : bool, optional
+        Whether to search for a small case of each wrong layer.
+
+    Returns
+    -------
+    Audit
+        A row for each call of a layer; ``ok`` if nothing is wrong. ``print`` shows the table.
+
+    Raises
+    ------
+    TypeError
+        If ``model`` is not a module, or the loss no tensor of one element.
+
+    Notes
+    -----
+    The gradients of the parameters and the buffers of the model, such as running means, are afterwards what they were.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    >>> report = audit(model, None, torch.randn(2, 3, 16, 16))
+    >>> report.ok, [row.function for row in report.rows]
+    (True, ['conv2d', 'batch_norm', 'relu'])
+    """
+    import torch
+
+    from mpsref.conformance.audit import Audit
+    from mpsref_torch.auditing.layer import RULES
+    from mpsref_torch.auditing.sampled import Draw
+    from mpsref_torch.auditing.watch import Watch
+
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
+    start = time.perf_counter()
+    x, *targets = batch if isinstance(batch, (tuple, list)) else (batch,)
+    parameters, buffers = list(model.parameters()), list(model.buffers())
+    kept = [(parameter, parameter.grad) for parameter in parameters]
+    before = [(buffer, buffer.detach().clone()) for buffer in buffers]
+    for parameter in parameters:
+        parameter.grad = None
+    watch = Watch(model, Draw(seed), compiles=compiles)
+    watch.watch_modules()
+    devices = [x.device] if isinstance(x, torch.Tensor) and x.is_cuda else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            with watch:
+                output = _called(model, x)
+                value = None if loss is None else loss(output, *targets)
+            if loss is None:
+                value = _weighted_sum(output)
+            if not isinstance(value, torch.Tensor) or value.numel() != 1:
+                shown = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+                raise TypeError(f"the loss is {shown}; it must be a tensor of one element")
+            if value.requires_grad:
+                torch.autograd.backward(value)
+    finally:
+        watch.remove()
+        for parameter, grad in kept:
+            parameter.grad = grad
+        with torch.no_grad():
+            for buffer, values in before:
+                buffer.copy_(values)
+    runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"
+    cases: dict[object, tuple[str, str]] = {}
+    rows = tuple(_row(seen, str(value.device.type), compiles, cases if shrinks else None) for seen in watch.seen)
+    others = tuple((layer, name, calls) for (layer, name), calls in watch.others.items())
+    return Audit(rows, others, runtime, seed, RULES, time.perf_counter() - start)
+
+
+def _called(model: Any, x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return model(**x)
+    return model(*x) if isinstance(x, (tuple, list)) else model(x)
+
+
+def _weighted_sum(output: Any) -> Tensor:
+    """Return the sum of all outputs, each times a number from a normal distribution."""
+    import torch
+
+    terms = [(one * torch.randn_like(one)).sum() for one in _tensors(output) if one.is_floating_point()]
+    if not terms:
+        raise TypeError(f"the model returned {type(output).__name__} without a tensor of numbers; pass a loss")
+    return torch.stack(terms).sum()
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    """Yield the tensors of what a model returned."""
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for one in output.values():
+            yield from _tensors(one)
+    elif isinstance(output, Sequence) and not isinstance(output, str):
+        for one in output:
+            yield from _tensors(one)
+
+
+def _row(seen: Seen, device: str, compiles: bool, cases: dict[object, tuple[str, str]] | None) -> Row:
+    """Return the row of a call; ``cases`` has the small cases of layers of the same kind."""
+    from mpsref.conformance.audit import Row
+
+    worst: dict[str, float] = {}
+    for one in seen.compared:
+        worst[one.what] = max(worst.get(one.what, 0.0), one.fraction)
+    wrong = [one for one in seen.compared if one.message]
+    message, case, replay, reasons = "", "", "", tuple(seen.reasons)
+    if wrong:
+        message = f"{wrong[0].what}: {wrong[0].message}"
+        if cases is not None and wrong[0].method:
+            from mpsref_torch.auditing.again import small_case
+
+            key = seen.key(wrong[0].method)
+            if key not in cases:
+                cases[key] = small_case(seen, wrong[0].method, seen.dtype, device, compiles=compiles)
+            case, replay = cases[key]
+            if not case:
+                reasons += ("no small case was found in which it is wrong",)
+    layouts = tuple((name, one) for name, one in seen.layouts.items() if one)
+    return Row(seen.place, seen.function, seen.shape, tuple(worst.items()), message, case, reasons, replay, layouts)

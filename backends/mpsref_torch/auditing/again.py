@@ -1,0 +1,128 @@
+"""Run a layer again on other images, as a backend, to search for a small case in which it is wrong, too."""
+
+from __future__ import annotations
+
+import copy
+import types
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from mpsref.backend import Backend, LazyImplementations
+from mpsref.conformance.audit import smallest
+from mpsref_torch.auditing.layer import RULES
+from mpsref_torch.auditing.normalizing import Grouped, LayerNormalization
+from mpsref_torch.auditing.watch import Seen
+from mpsref_torch.run import Function, Tensor, Torch
+
+
+@dataclass(eq=False)
+class Again(Torch):
+    """PyTorch with other functions in place of some of ``torch.nn.functional``."""
+
+    own: dict[str, Function] = field(default_factory=dict)
+
+    @property
+    def functional(self) -> Any:
+        """The functions."""
+        return types.SimpleNamespace(**{**vars(F), **self.own})
+
+
+def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bool) -> tuple[str, str]:
+    """Return the string of a small case in which a layer is wrong, and the command that runs it again.
+
+    Both are empty if no small case is wrong; the command is empty if no installed backend runs the layer.
+    """
+    layer = seen.layer
+    problem = None if layer is None else layer.whole(method)
+    own = _functions(seen)
+    if problem is None or own is None:
+        return "", ""
+    run = Again(device, compiles, own=own)
+    implementations = LazyImplementations("mpsref_torch", lambda function: partial(function, run))
+    backend = Backend("audited layer", implementations, dtypes=(dtype,), rules=RULES)
+    tensors = {"weights": "weight"}
+    layouts = tuple(seen.layouts.get(tensors.get(name, name), "") or "nhwc" for name in problem.input_shapes)
+    case = smallest(problem, backend, dtype, layouts)
+    if case is None:
+        return "", ""
+    named = {"cpu": "torch:compile" if compiles else "torch", "cuda": "torch:cuda", "mps": "torch:mps"}.get(device)
+    replay = f"mpsref replay '{case}' --backend {named}" if named and not own else ""
+    return str(case), replay
+
+
+def _functions(seen: Seen) -> dict[str, Function] | None:
+    """Return what runs instead of functions of PyTorch, or ``None`` for a module that cannot run on other images."""
+    layer, kind, module = seen.layer, seen.kind, seen.module
+    if module is None:
+        if isinstance(layer, LayerNormalization):
+            return {"group_norm": _layer_norm}
+        if isinstance(layer, Grouped) and layer.joins_images:
+            return {"instance_norm": _training_batch_norm}
+        if kind == "adaptive_avg_pool2d":
+            return {"avg_pool2d": partial(_adaptive, F.adaptive_avg_pool2d)}
+        if kind == "adaptive_max_pool2d":
+            return {"max_pool2d": partial(_adaptive, F.adaptive_max_pool2d)}
+        return {}
+    names = MODULE_FUNCTIONS.get(kind)
+    if names is None or isinstance(layer, LayerNormalization):
+        return None
+    name = "instance_norm" if isinstance(layer, Grouped) and layer.joins_images else names[0]
+    return {name: partial(_module, module, names[1])}
+
+
+MODULE_FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "conv2d": ("conv2d", ("weight", "bias")),
+    "conv_transpose2d": ("conv_transpose2d", ("weight", "bias")),
+    "linear": ("linear", ("weight", "bias")),
+    "avg_pool2d": ("avg_pool2d", ()),
+    "adaptive_avg_pool2d": ("avg_pool2d", ()),
+    "max_pool2d": ("max_pool2d", ()),
+    "lp_pool2d": ("lp_pool2d", ()),
+    "interpolate": ("interpolate", ()),
+    "instance_norm": ("instance_norm", ()),
+    "group_norm": ("group_norm", ("num_groups", "weight", "bias", "eps")),
+    "batch_norm": ("batch_norm", ("running_mean", "running_var", "weight", "bias")),
+    "local_response_norm": ("local_response_norm", ("size", "alpha", "beta", "k")),
+    "relu": ("relu", ()),
+    "leaky_relu": ("leaky_relu", ("negative_slope",)),
+    "hardtanh": ("hardtanh", ("min_val", "max_val")),
+    "elu": ("elu", ("alpha",)),
+    "gelu": ("gelu", ()),
+    "softplus": ("softplus", ()),
+}
+"""By the function of a module: that of the backend which it replaces, and the names of its arguments after x."""
+
+
+def _module(module: torch.nn.Module, names: tuple[str, ...], x: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """Run a copy of a module with other tensors and attributes."""
+    given = {**dict(zip(names, args, strict=False)), **keywords}
+    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    clone = copy.copy(module)
+    for name, value in given.items():
+        if name not in tensors and hasattr(clone, name) and not isinstance(getattr(clone, name), torch.Tensor):
+            setattr(clone, name, value)
+    own = clone.__dict__.get("forward")
+    if isinstance(own, types.MethodType) and own.__self__ is module:
+        clone.__dict__["forward"] = types.MethodType(own.__func__, clone)
+    expected = {*dict(clone.named_parameters()), *dict(clone.named_buffers())}
+    if "bias" in expected and "bias" not in tensors and "weight" in tensors:
+        tensors["bias"] = x.new_zeros(len(tensors["weight"]))
+    used = {name: value for name, value in tensors.items() if name in expected}
+    return torch.func.functional_call(clone, used, (x,))
+
+
+def _layer_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    rows = x.permute(0, 2, 3, 1)
+    return F.layer_norm(rows, rows.shape[-1:], weight, bias, eps).permute(0, 3, 1, 2)
+
+
+def _training_batch_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    return F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+
+
+def _adaptive(function: Function, x: Tensor, kernel_size: tuple[int, int], **keywords: Any) -> Tensor:
+    return function(x, (x.shape[2] // kernel_size[0], x.shape[3] // kernel_size[1]))

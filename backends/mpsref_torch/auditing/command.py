@@ -1,0 +1,119 @@
+"""What ``mpsref audit`` runs: a model by its name in a module, on an input of a shape or a batch by its name."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from mpsref.conformance.audit import Audit
+from mpsref_torch.auditing import audit
+from mpsref_torch.run import Tensor
+
+
+def run(
+    model: str,
+    shape: str | None,
+    batch: str | None,
+    loss: str | None,
+    device: str,
+    *,
+    channels_last: bool,
+    compiles: bool,
+    evaluates: bool,
+    seed: int,
+) -> Audit:
+    """Make model and batch, and audit the model.
+
+    Parameters
+    ----------
+    model, batch, loss : str
+        ``package.module:name``: a module or what makes one; a batch or what makes one; a function.
+    shape : str or None
+        The shape of a random input, ``1,3,256,256``.
+    device : str
+        A device of PyTorch.
+    channels_last, compiles, evaluates : bool
+        Memory format of the model and of inputs with four axes, compilation, and mode.
+    seed : int
+        Of weights, input and audit.
+
+    Raises
+    ------
+    ValueError
+        If a name or a shape cannot be used, the device is missing, or the model does not take the input.
+    """
+    if (shape is None) == (batch is None):
+        raise ValueError("pass --input 1,3,256,256, the shape of a random input, or --batch package.module:name")
+    if importlib.util.find_spec("torch") is None:
+        raise ValueError('PyTorch is not installed: pip install "mpsref[torch]"')
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, AttributeError) as error:
+        raise ValueError(f"PyTorch {torch.__version__} has no device {device!r} here: {error}") from error
+    torch.manual_seed(seed)
+    network = _made(model)
+    if not isinstance(network, torch.nn.Module):
+        raise ValueError(
+            f"{model} gives {type(network).__name__}; it must be a torch.nn.Module or a function that makes one"
+        )
+    given = torch.randn(_shape(shape)) if batch is None else _made(str(batch))
+    network = network.to(device).train(not evaluates)
+    given = _moved(given, device, channels_last)
+    if channels_last:
+        network = cast(Any, network).to(memory_format=torch.channels_last)
+    try:
+        return audit(network, None if loss is None else _named(loss), given, seed=seed, compiles=compiles)
+    except RuntimeError as error:
+        what = f"an input of shape {shape}" if batch is None else f"the batch {batch}"
+        raise ValueError(f"{model} failed with {what}: {error}") from error
+
+
+def _shape(text: Any) -> tuple[int, ...]:
+    sizes = str(text).split(",")
+    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+        raise ValueError(f"--input is {text!r}; it must be positive integers with commas, such as 1,3,256,256")
+    return tuple(int(size) for size in sizes)
+
+
+def _named(text: str) -> Any:
+    """Return the object ``package.module:name``; modules of the current folder are found."""
+    module, colon, name = text.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"{text!r} names no object; write package.module:name")
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    except AttributeError:
+        raise ValueError(f"{text!r}: the module {module!r} has no {name!r}") from None
+    return found
+
+
+def _made(text: str) -> Any:
+    """Return the named object, or what it returns if it is a function or a class."""
+    import torch
+
+    found = _named(text)
+    return found if isinstance(found, (torch.nn.Module, torch.Tensor)) or not callable(found) else found()
+
+
+def _moved(given: Any, device: str, channels_last: bool) -> Any:
+    import torch
+
+    if isinstance(given, dict):
+        return {name: _moved(one, device, channels_last) for name, one in given.items()}
+    if isinstance(given, (tuple, list)):
+        return type(given)(_moved(one, device, channels_last) for one in given)
+    if not isinstance(given, torch.Tensor):
+        return given
+    moved: Tensor = given.to(device)
+    return moved.contiguous(memory_format=torch.channels_last) if channels_last and moved.dim() == 4 else moved

@@ -1,0 +1,330 @@
+"""The functions and modules of PyTorch that an audit compares, each with the problems of mpsref that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mpsref import LogSoftMax, Loss, Neuron, SoftMax
+from mpsref.errors import UnsupportedError
+from mpsref_torch.auditing import normalizing, pointwise, sliding
+from mpsref_torch.auditing.layer import Layer, Translate
+from mpsref_torch.auditing.pointwise import Activation, CrossEntropy, ElementLoss, Masked, OverChannels, TwoOperands
+from mpsref_torch.run import Tensor
+
+
+def _neuron(make: Callable[..., Neuron], *, in_place: bool = False) -> Translate:
+    """Return the translation of a function of x and the parameters of ``make``."""
+
+    def translate(input: Tensor, *args: Any, inplace: bool = False, **keywords: Any) -> Layer:
+        return Activation(input, make(*args, **keywords), works_in_place=inplace or in_place)
+
+    return translate
+
+
+def _relu(inplace: bool = False) -> Neuron:
+    return Neuron("relu")
+
+
+def _clamped(min_val: float = -1.0, max_val: float = 1.0) -> Neuron:
+    if min_val != 0:
+        raise UnsupportedError(f"min_val is {min_val}; ReLUN of MPS is 0 there")
+    return Neuron("relun", a=0.0, b=max_val)
+
+
+def _softplus(beta: float = 1.0, threshold: float = 20.0) -> Neuron:
+    if threshold < 20:
+        raise UnsupportedError(f"threshold is {threshold}; a line from there on differs from softplus of MPS")
+    return Neuron("softplus", a=1 / beta, b=beta)
+
+
+def _gelu(approximate: str = "none") -> Neuron:
+    if approximate != "none":
+        raise UnsupportedError(f"approximate is {approximate!r}; GeLU of MPS is not approximated")
+    return Neuron("gelu")
+
+
+def _loss(kind: str) -> Translate:
+    """Return the translation of a loss of elements."""
+
+    def translate(
+        input: Tensor,
+        target: Tensor,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+        weight: Any = None,
+    ) -> Layer:
+        if weight is not None or size_average is not None or reduce is not None:
+            raise UnsupportedError("weights of elements, or the arguments size_average and reduce")
+        return ElementLoss(input, target, Loss(kind), reduction)
+
+    return translate
+
+
+def _huber(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Any = None) -> Layer:
+    if weight is not None:
+        raise UnsupportedError("weights of elements")
+    return ElementLoss(input, target, Loss("huber", delta=delta), reduction)
+
+
+def _smooth_l1(
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Layer:
+    if beta <= 0:
+        return ElementLoss(input, target, Loss("meanabsoluteerror"), reduction)
+    return ElementLoss(input, target, Loss("huber", delta=beta, weight=1 / beta), reduction)
+
+
+def _divergence(
+    input: Tensor,
+    target: Tensor,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Layer:
+    if log_target or reduction == "batchmean":
+        raise UnsupportedError("log_target, or the reduction 'batchmean'")
+    return ElementLoss(input, target, Loss("kullbackleiblerdivergence"), reduction)
+
+
+def _logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Layer:
+    if weight is not None or pos_weight is not None:
+        raise UnsupportedError("weights of elements")
+    return ElementLoss(input, target, Loss("sigmoidcrossentropy"), reduction)
+
+
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    of_logits: bool = True,
+) -> Layer:
+    return CrossEntropy(input, target, weight, ignore_index, reduction, label_smoothing, of_logits=of_logits)
+
+
+def _softmax(spec: SoftMax | LogSoftMax) -> Translate:
+    def translate(input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Layer:
+        if dtype is not None and dtype != input.dtype:
+            raise UnsupportedError(f"a result of another dtype, {dtype}")
+        return OverChannels(input, dim, spec)
+
+    return translate
+
+
+def _dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, channels: bool = False
+) -> Layer:
+    return Masked(input, p, training, channels=channels, works_in_place=inplace)
+
+
+def _operands(name: str, *, in_place: bool = False) -> Translate:
+    def translate(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Layer:
+        if not isinstance(input, torch.Tensor) or out is not None:
+            raise UnsupportedError("operands of two shapes, or a number")
+        return TwoOperands(input, other, name, alpha, works_in_place=in_place)
+
+    return translate
+
+
+def _builtin_batch_norm(
+    input: Tensor,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Layer:
+    return normalizing.batch(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def _builtin_group_norm(
+    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
+) -> Layer:
+    return normalizing.group(input, num_groups, weight, bias, eps)
+
+
+_T = torch.Tensor
+
+TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
+    ("conv2d", sliding.ConvolutionLayer, (F.conv2d, F.conv1d)),
+    ("conv_transpose2d", sliding.TransposedLayer, (F.conv_transpose2d, F.conv_transpose1d)),
+    ("linear", sliding.LinearLayer, (F.linear,)),
+    ("avg_pool2d", sliding.average, (F.avg_pool2d,)),
+    ("avg_pool1d", partial(sliding.average, rank=1), (F.avg_pool1d,)),
+    ("max_pool2d", sliding.largest, (F.max_pool2d, F.max_pool2d_with_indices, torch.max_pool2d)),
+    ("max_pool1d", partial(sliding.largest, rank=1), (F.max_pool1d, F.max_pool1d_with_indices, torch.max_pool1d)),
+    ("lp_pool2d", sliding.norm, (F.lp_pool2d,)),
+    ("lp_pool1d", partial(sliding.norm, rank=1), (F.lp_pool1d,)),
+    ("adaptive_avg_pool2d", partial(sliding.adaptive, largest=False), (F.adaptive_avg_pool2d,)),
+    (
+        "adaptive_avg_pool1d",
+        partial(sliding.adaptive, largest=False, rank=1),
+        (F.adaptive_avg_pool1d, torch.adaptive_avg_pool1d),
+    ),
+    (
+        "adaptive_max_pool2d",
+        partial(sliding.adaptive, largest=True),
+        (F.adaptive_max_pool2d, F.adaptive_max_pool2d_with_indices),
+    ),
+    (
+        "adaptive_max_pool1d",
+        partial(sliding.adaptive, largest=True, rank=1),
+        (F.adaptive_max_pool1d, F.adaptive_max_pool1d_with_indices),
+    ),
+    ("interpolate", sliding.UpsamplingLayer, (F.interpolate,)),
+    ("batch_norm", normalizing.batch, (F.batch_norm,)),
+    ("batch_norm", _builtin_batch_norm, (torch.batch_norm,)),
+    ("instance_norm", normalizing.instance, (F.instance_norm,)),
+    ("group_norm", normalizing.group, (F.group_norm,)),
+    ("group_norm", _builtin_group_norm, (torch.group_norm,)),
+    ("layer_norm", normalizing.LayerNormalization, (F.layer_norm, torch.layer_norm)),
+    ("local_response_norm", normalizing.AcrossChannels, (F.local_response_norm,)),
+    ("relu", _neuron(_relu), (F.relu, torch.relu, _T.relu)),
+    ("relu", _neuron(_relu, in_place=True), (torch.relu_, _T.relu_)),
+    ("leaky_relu", _neuron(lambda negative_slope=0.01: Neuron("relu", a=negative_slope)), (F.leaky_relu,)),
+    ("hardtanh", _neuron(_clamped), (F.hardtanh,)),
+    ("hardtanh", _neuron(lambda: Neuron("relun", a=0.0, b=6.0)), (F.relu6,)),
+    ("sigmoid", _neuron(lambda: Neuron("sigmoid")), (F.sigmoid, torch.sigmoid, _T.sigmoid)),
+    ("sigmoid", _neuron(lambda: Neuron("sigmoid"), in_place=True), (torch.sigmoid_, _T.sigmoid_)),
+    ("hardsigmoid", _neuron(lambda: Neuron("hardsigmoid", a=1 / 6, b=0.5)), (F.hardsigmoid,)),
+    ("tanh", _neuron(lambda: Neuron("tanh")), (F.tanh, torch.tanh, _T.tanh)),
+    ("tanh", _neuron(lambda: Neuron("tanh"), in_place=True), (torch.tanh_, _T.tanh_)),
+    ("softplus", _neuron(_softplus), (F.softplus,)),
+    ("softsign", _neuron(lambda: Neuron("softsign")), (F.softsign,)),
+    ("elu", _neuron(lambda alpha=1.0: Neuron("elu", a=alpha)), (F.elu,)),
+    ("gelu", _neuron(_gelu), (F.gelu,)),
+    ("abs", _neuron(lambda: Neuron("absolute")), (torch.abs, _T.abs, _T.__abs__)),
+    ("prelu", pointwise.Slopes, (F.prelu, torch.prelu, _T.prelu)),
+    ("softmax", _softmax(SoftMax()), (F.softmax, torch.softmax, _T.softmax)),
+    ("log_softmax", _softmax(LogSoftMax()), (F.log_softmax, torch.log_softmax, _T.log_softmax)),
+    ("dropout", _dropout, (F.dropout, torch.dropout)),
+    ("dropout2d", partial(_dropout, channels=True), (F.dropout1d, F.dropout2d, F.dropout3d)),
+    ("add", _operands("add"), (torch.add, _T.add, _T.__add__)),
+    ("add", _operands("add", in_place=True), (_T.add_, _T.__iadd__)),
+    ("sub", _operands("subtract"), (torch.sub, _T.sub, _T.__sub__)),
+    ("mul", _operands("multiply"), (torch.mul, _T.mul, _T.__mul__)),
+    ("l1_loss", _loss("meanabsoluteerror"), (F.l1_loss,)),
+    ("mse_loss", _loss("meansquarederror"), (F.mse_loss,)),
+    ("huber_loss", _huber, (F.huber_loss,)),
+    ("smooth_l1_loss", _smooth_l1, (F.smooth_l1_loss,)),
+    ("kl_div", _divergence, (F.kl_div,)),
+    ("binary_cross_entropy_with_logits", _logits, (F.binary_cross_entropy_with_logits,)),
+    ("cross_entropy", _cross_entropy, (F.cross_entropy,)),
+    ("nll_loss", partial(_cross_entropy, of_logits=False), (F.nll_loss,)),
+)
+
+KNOWN: Mapping[Any, tuple[str, Translate]] = {
+    function: (name, translate) for name, translate, functions in TABLE for function in functions
+}
+"""By function of PyTorch: its name in ``torch.nn.functional``, and its translation."""
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+_SAME = ("kernel_size", "stride", "padding")
+
+
+def _attributes(*names: str) -> Callable[[Any], Arguments]:
+    """Return what reads attributes of a module as positional arguments."""
+    return lambda module: (tuple(getattr(module, name) for name in names), {})
+
+
+def _convolution(module: Any) -> Arguments:
+    if module.padding_mode != "zeros":
+        raise UnsupportedError(f"padding_mode is {module.padding_mode!r}; its padding is a function of its own")
+    return _attributes("weight", "bias", "stride", "padding", "dilation", "groups")(module)
+
+
+def _batch(module: Any) -> Arguments:
+    training = module.training or module.running_mean is None
+    return (module.running_mean, module.running_var, module.weight, module.bias, training, 0.0, module.eps), {}
+
+
+def _instance(module: Any) -> Arguments:
+    own = module.training or not module.track_running_stats
+    return (module.running_mean, module.running_var, module.weight, module.bias, own, 0.0, module.eps), {}
+
+
+MODULES: tuple[tuple[type[nn.Module], Any, Callable[[Any], Arguments]], ...] = (
+    (nn.Conv1d, F.conv1d, _convolution),
+    (nn.Conv2d, F.conv2d, _convolution),
+    (
+        nn.ConvTranspose1d,
+        F.conv_transpose1d,
+        _attributes("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
+    ),
+    (
+        nn.ConvTranspose2d,
+        F.conv_transpose2d,
+        _attributes("weight", "bias", "stride", "padding", "output_padding", "groups", "dilation"),
+    ),
+    (nn.Linear, F.linear, _attributes("weight", "bias")),
+    (
+        nn.AvgPool2d,
+        F.avg_pool2d,
+        _attributes(*_SAME, "ceil_mode", "count_include_pad", "divisor_override"),
+    ),
+    (nn.AvgPool1d, F.avg_pool1d, _attributes(*_SAME, "ceil_mode", "count_include_pad")),
+    (nn.MaxPool2d, F.max_pool2d, _attributes(*_SAME, "dilation", "ceil_mode")),
+    (nn.MaxPool1d, F.max_pool1d, _attributes(*_SAME, "dilation", "ceil_mode")),
+    (nn.LPPool2d, F.lp_pool2d, _attributes("norm_type", "kernel_size", "stride", "ceil_mode")),
+    (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d, _attributes("output_size")),
+    (nn.AdaptiveAvgPool1d, F.adaptive_avg_pool1d, _attributes("output_size")),
+    (nn.AdaptiveMaxPool2d, F.adaptive_max_pool2d, _attributes("output_size")),
+    (nn.Upsample, F.interpolate, _attributes("size", "scale_factor", "mode", "align_corners")),
+    (nn.modules.batchnorm._BatchNorm, F.batch_norm, _batch),
+    (nn.modules.instancenorm._InstanceNorm, F.instance_norm, _instance),
+    (nn.GroupNorm, F.group_norm, _attributes("num_groups", "weight", "bias", "eps")),
+    (nn.LayerNorm, F.layer_norm, _attributes("normalized_shape", "weight", "bias", "eps")),
+    (nn.LocalResponseNorm, F.local_response_norm, _attributes("size", "alpha", "beta", "k")),
+    (nn.ReLU6, F.relu6, lambda module: ((), {"inplace": module.inplace})),
+    (nn.ReLU, F.relu, lambda module: ((), {"inplace": module.inplace})),
+    (nn.LeakyReLU, F.leaky_relu, lambda module: ((module.negative_slope,), {"inplace": module.inplace})),
+    (nn.Hardtanh, F.hardtanh, lambda module: ((module.min_val, module.max_val), {"inplace": module.inplace})),
+    (nn.Sigmoid, F.sigmoid, _attributes()),
+    (nn.Hardsigmoid, F.hardsigmoid, lambda module: ((), {"inplace": module.inplace})),
+    (nn.Tanh, F.tanh, _attributes()),
+    (nn.Softplus, F.softplus, _attributes("beta", "threshold")),
+    (nn.Softsign, F.softsign, _attributes()),
+    (nn.ELU, F.elu, lambda module: ((module.alpha,), {"inplace": module.inplace})),
+    (nn.GELU, F.gelu, lambda module: ((), {"approximate": module.approximate})),
+    (nn.PReLU, F.prelu, _attributes("weight")),
+    (nn.Softmax, F.softmax, _attributes("dim")),
+    (nn.LogSoftmax, F.log_softmax, _attributes("dim")),
+    (nn.Dropout, F.dropout, _attributes("p", "training", "inplace")),
+    (nn.Dropout2d, F.dropout2d, _attributes("p", "training", "inplace")),
+)
+"""Modules whose function is compared with what the module returned, if the module calls no known function itself."""
+
+
+def of_module(module: nn.Module) -> tuple[Any, Callable[[Any], Arguments]] | None:
+    """Return the function of a module and what reads its arguments, or ``None``."""
+    return next(((function, read) for kind, function, read in MODULES if isinstance(module, kind)), None)

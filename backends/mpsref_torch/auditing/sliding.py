@@ -1,0 +1,538 @@
+"""Layers with windows or weights: convolutions, linear layers, pooling and upsampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mpsref import (
+    Convolution,
+    ConvolutionTranspose,
+    FullyConnected,
+    PoolingAverage,
+    PoolingL2Norm,
+    PoolingMax,
+    UpsamplingBilinear,
+    UpsamplingNearest,
+    frameworks,
+)
+from mpsref.arguments.arrays import Array
+from mpsref.conformance.audit import Check
+from mpsref.errors import UnsupportedError
+from mpsref.geometry import Window
+from mpsref.kernels.pooling import Pooling
+from mpsref.operations import Problem
+from mpsref_torch.auditing import sampled
+from mpsref_torch.auditing.layer import Layer, image_shape
+from mpsref_torch.auditing.sampled import WINDOWS, WORK, Block, Draw, Range, array, image
+from mpsref_torch.run import Tensor
+
+Pair = tuple[int, int]
+
+SMALLEST = -(2.0**127)
+"""What max pooling reads outside of the image, if it is no pixel of the image."""
+
+
+def pair(value: Any, rank: int = 2) -> Pair:
+    """Return an argument of PyTorch for each axis; a one-dimensional layer has a height of 1."""
+    values = tuple(value) if isinstance(value, (Sequence, tuple)) else (value,) * rank
+    if len(values) == 1 and rank == 2:
+        values *= 2
+    return (int(values[-2]), int(values[-1])) if rank == 2 else (0, int(values[-1]))
+
+
+def as_images(tensor: Tensor, rank: int) -> Tensor:
+    """Return a tensor (N, C, H, W) from one with a batch or without, of ``rank`` spatial axes."""
+    found = tensor.unsqueeze(0) if tensor.dim() == rank + 1 else tensor
+    return found.unsqueeze(2) if rank == 1 else found
+
+
+class Weighted(Layer):
+    """A convolution or a transposed convolution, of one or two axes."""
+
+    transposed = False
+
+    def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> None:
+        self.rank = weight.dim() - 2
+        if self.rank not in (1, 2):
+            raise UnsupportedError(f"a convolution of {self.rank} axes; mpsref has those of one and two")
+        self.inputs = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+        self.bias, self.groups = bias, int(groups)
+        self.weight = weight.detach().unsqueeze(2) if self.rank == 1 else weight.detach()
+        self.x_shape = tuple(as_images(x, self.rank).shape)
+        self.y_shape: tuple[int, ...] = ()
+        self.size: Pair = (self.weight.shape[2], self.weight.shape[3])
+        self.kept: Array | None = None
+        self.in_group = self.x_shape[1] // self.groups
+        self.out_group = (self.weight.shape[1] if self.transposed else self.weight.shape[0] // self.groups) or 1
+
+    # What differs between both kinds
+
+    def spec(self, offsets: Pair, groups: int) -> Any:
+        """Return the spec with other offsets and groups."""
+        raise NotImplementedError
+
+    def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        """Return source, windows and offset that give these pixels of the result."""
+        raise NotImplementedError
+
+    def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        """Return windows and offset that give the gradient of these pixels of the source."""
+        raise NotImplementedError
+
+    # What is common
+
+    def channels(self, groups: list[int], members: list[int], size: int) -> list[int]:
+        """Return the channels that are ``members`` of the groups."""
+        return [group * size + member for group in groups for member in members]
+
+    def weights(self, tensor: Tensor, groups: list[int], outputs: list[int], inputs: list[int]) -> Array:
+        """Return the weights OHWI of some members of some groups."""
+        if self.transposed:  # (in, out / groups, kH, kW)
+            rows, columns = self.channels(groups, inputs, self.in_group), outputs
+        else:
+            rows, columns = self.channels(groups, outputs, self.out_group), inputs
+        return frameworks.weights_from(
+            image(tensor, rows, columns).transpose(0, 3, 1, 2), "OIHW", len(groups), self.transposed
+        )
+
+    def _products(self) -> int:
+        return self.size[0] * self.size[1]
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        y, x = as_images(y, self.rank), as_images(self.inputs["x"], self.rank)
+        self.y_shape = tuple(y.shape)
+        groups, members = draw.some(self.groups, 8), draw.some(self.out_group, 8 if self.groups == 1 else 2)
+        inputs = list(range(self.in_group))
+        images = draw.some(len(x), 2)
+        each = len(groups) * len(members) * len(inputs) * self._products() * len(images)
+        w = self.weights(self.weight, groups, members, inputs)
+        outputs = self.channels(groups, members, self.out_group)
+        found = []
+        for block in draw.blocks(self.y_shape[2:], WORK // each):
+            crops = [self.forward_crop(axis, pixels) for axis, pixels in enumerate(block)]
+            part = image(x, images, self.channels(groups, inputs, self.in_group), crops[0].source, crops[1].source)
+            spec = self.spec((crops[0].offset, crops[1].offset), len(groups))
+            size = tuple(stop - start for start, stop in block)
+            problem = spec.problems["forward"](spec, part.shape, len(outputs), size, self.bias is not None)
+            biases = () if self.bias is None else (array(self.bias)[outputs],)
+            actual = {"result": image(y, images, outputs, *block)}
+            found.append(Check(problem, (part, w, *biases), actual))
+        if {"weight", "bias"} & wanted:
+            # All pixels of all images: as few channels as the number of products allows.
+            pairs = max(1, WORK // (math.prod(self.y_shape[::2]) * self.y_shape[3] * self._products()))
+            side = max(1, math.isqrt(pairs))
+            self.groups_of_weights = draw.some(self.groups, 1 if self.groups == 1 else min(8, max(2, pairs)))
+            self.outputs_of_weights = draw.some(self.out_group, min(8, max(2, side)))
+            self.inputs_of_weights = draw.some(self.in_group, min(8, max(2, side)))
+            channels = self.channels(self.groups_of_weights, self.inputs_of_weights, self.in_group)
+            self.kept = image(x, list(range(len(x))), channels)
+        return found
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        g = as_images(g, self.rank)
+        checks = list(self._data(g, as_images(found["x"], self.rank), draw)) if "x" in found else []
+        if self.kept is not None:
+            checks.append(self._weights(g, found))
+        return checks
+
+    def _data(self, g: Tensor, dx: Tensor, draw: Draw) -> Iterator[Check]:
+        groups, members = draw.some(self.groups, 8), draw.some(self.in_group, 8 if self.groups == 1 else 2)
+        outputs = list(range(self.out_group))
+        images = draw.some(len(dx), 2)
+        each = len(groups) * len(members) * len(outputs) * self._products() * len(images)
+        w = self.weights(self.weight, groups, outputs, members)
+        inputs = self.channels(groups, members, self.in_group)
+        for block in draw.blocks(self.x_shape[2:], WORK // each):
+            crops = [self.backward_crop(axis, pixels) for axis, pixels in enumerate(block)]
+            part = image(g, images, self.channels(groups, outputs, self.out_group), crops[0].windows, crops[1].windows)
+            spec = self.spec((crops[0].offset, crops[1].offset), len(groups))
+            size = tuple(stop - start for start, stop in block)
+            source = (len(images), *size, len(inputs))
+            problem = spec.problems["gradient_data"](spec, source, part.shape[3], part.shape[1:3])
+            yield Check(problem, (part, w), {"gradient for x": image(dx, images, inputs, *block)})
+
+    def _weights(self, g: Tensor, found: dict[str, Tensor]) -> Check:
+        assert self.kept is not None
+        groups, members = self.groups_of_weights, self.inputs_of_weights
+        outputs = self.channels(groups, self.outputs_of_weights, self.out_group)
+        part, source = image(g, list(range(len(g))), outputs), self.kept
+        spec = self.spec(self.offsets, len(groups))
+        problem = spec.problems["gradient_weights"](spec, source.shape, len(outputs), part.shape[1:3])
+        actual, of = {}, []
+        if "weight" in found:
+            dw = found["weight"].unsqueeze(2) if self.rank == 1 else found["weight"]
+            actual["gradient for weight"] = self.weights(dw, groups, self.outputs_of_weights, members)
+            of.append(0)
+        if "bias" in found:
+            actual["gradient for bias"] = array(found["bias"])[outputs]
+            of.append(1)
+        self.kept = None
+        return Check(problem, (part, source), actual, tuple(of))
+
+    offsets: Pair
+
+    def whole(self, method: str) -> Problem | None:
+        n, inputs, *source = self.x_shape
+        spec, outputs = self.spec(self.offsets, self.groups), self.y_shape[1]
+        options = (self.bias is not None,) if method == "forward" else ()
+        problem: Problem = spec.problems[method](spec, (n, *source, inputs), outputs, self.y_shape[2:], *options)
+        return problem
+
+
+class ConvolutionLayer(Weighted):
+    """``conv1d`` and ``conv2d``."""
+
+    def __init__(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> None:
+        super().__init__(input, weight, bias, groups)
+        s, d = pair(stride, self.rank), pair(dilation, self.rank)
+        self.strides, self.dilations = (max(1, s[0]), s[1]), (max(1, d[0]), d[1])
+        extents = [(k - 1) * step + 1 for k, step in zip(self.size, self.dilations, strict=True)]
+        if padding == "same":
+            pads = [(extent - 1) // 2 for extent in extents]
+        else:
+            pads = list((0, 0) if padding == "valid" else pair(padding, self.rank))
+        self.offsets = (extents[0] // 2 - pads[0], extents[1] // 2 - pads[1])
+
+    def spec(self, offsets: Pair, groups: int) -> Convolution:
+        return Convolution(self.size, self.strides, self.dilations, offsets, groups)
+
+    def _window(self, axis: int) -> Window:
+        return Window(self.size[axis], self.strides[axis], self.dilations[axis], self.offsets[axis])
+
+    def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        return sampled.forward(self._window(axis), self.x_shape[2 + axis], pixels)
+
+    def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        return sampled.backward(self._window(axis), self.y_shape[2 + axis], pixels)
+
+
+class TransposedLayer(Weighted):
+    """``conv_transpose1d`` and ``conv_transpose2d``; ``output_padding`` shows in the size of the result."""
+
+    transposed = True
+
+    def __init__(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> None:
+        super().__init__(input, weight, bias, groups)
+        if max(pair(dilation, self.rank)) > 1:
+            raise UnsupportedError(f"dilation is {dilation}; transposed convolutions of mpsref have none")
+        s, pads = pair(stride, self.rank), pair(padding, self.rank)
+        self.strides = (max(1, s[0]), s[1])
+        # The first pixel of the result is number `pad` of all that a tap reaches.
+        self.offsets = (
+            pads[0] + self.size[0] // 2 - self.size[0] + 1,
+            pads[1] + self.size[1] // 2 - self.size[1] + 1,
+        )
+
+    def spec(self, offsets: Pair, groups: int) -> ConvolutionTranspose:
+        return ConvolutionTranspose(self.size, self.strides, kernel_offset=offsets, groups=groups)
+
+    def _first(self, axis: int) -> int:
+        """Return the result pixel of source pixel 0 and the last tap."""
+        return -self.offsets[axis] + self.size[axis] // 2 - self.size[axis] + 1
+
+    def forward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        stride, first, length = self.strides[axis], self._first(axis), self.x_shape[2 + axis]
+        low = min(length - 1, max(0, -((first + self.size[axis] - 1 - pixels[0]) // stride)))
+        high = min(length, max(low + 1, (pixels[1] - 1 - first) // stride + 1))
+        return sampled.Crop((low, high), pixels, self.offsets[axis] - low * stride + pixels[0])
+
+    def backward_crop(self, axis: int, pixels: Range) -> sampled.Crop:
+        stride, first, outputs = self.strides[axis], self._first(axis), self.y_shape[2 + axis]
+        low = min(outputs - 1, max(0, pixels[0] * stride + first))
+        high = min(outputs, max(low + 1, (pixels[1] - 1) * stride + first + self.size[axis]))
+        return sampled.Crop(pixels, (low, high), self.offsets[axis] - pixels[0] * stride + low)
+
+
+class LinearLayer(Layer):
+    """``linear``: a fully connected layer on images of one pixel; all leading axes are the batch."""
+
+    def __init__(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.inputs = {"x": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+        self.bias, self.weight = bias, weight.detach()
+        if weight.dim() != 2:
+            raise UnsupportedError("weights of one axis, a product with a vector")
+        self.outputs: int = weight.shape[0]
+        self.features: int = weight.shape[1]
+        self.lead = tuple(input.shape[:-1])
+        self.rows = math.prod(self.lead)
+        self.kept: Array | None = None
+
+    def _part(self, tensor: Tensor, rows: list[int], columns: list[int]) -> Array:
+        """Return some rows and columns as an image (rows, 1, 1, columns)."""
+        flat = tensor.detach().reshape(self.rows, tensor.shape[-1])
+        index = flat.new_tensor(rows).long()[:, None], flat.new_tensor(columns).long()[None]
+        return array(flat[index])[:, None, None]
+
+    def _matrix(self, tensor: Tensor, rows: list[int], columns: list[int]) -> Array:
+        index = tensor.new_tensor(rows).long()[:, None], tensor.new_tensor(columns).long()[None]
+        return array(tensor[index])[:, None, None]
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        x, features = self.inputs["x"], list(range(self.features))
+        outputs = draw.some(self.outputs, 32)
+        rows = draw.some(self.rows, max(2, min(64, WORK // (self.features * len(outputs)))))
+        problem = self._problem("forward", len(rows), self.features, len(outputs), self.bias is not None)
+        biases = () if self.bias is None else (array(self.bias)[outputs],)
+        inputs = self._part(x, rows, features), self._matrix(self.weight, outputs, features), *biases
+        if {"weight", "bias"} & wanted:
+            side = max(2, math.isqrt(WORK // self.rows or 1))
+            self.some = draw.some(self.outputs, min(64, side)), draw.some(self.features, min(64, side))
+            self.kept = self._part(x, list(range(self.rows)), self.some[1])
+        return [Check(problem, inputs, {"result": self._part(y, rows, outputs)})]
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        every, checks = list(range(self.outputs)), []
+        if "x" in found:
+            features = draw.some(self.features, 32)
+            rows = draw.some(self.rows, max(2, min(64, WORK // (self.outputs * len(features)))))
+            problem = self._problem("gradient_data", len(rows), len(features), self.outputs)
+            inputs = self._part(g, rows, every), self._matrix(self.weight, every, features)
+            checks.append(Check(problem, inputs, {"gradient for x": self._part(found["x"], rows, features)}))
+        if self.kept is not None:
+            outputs, features = self.some
+            part = self._part(g, list(range(self.rows)), outputs)
+            problem = self._problem("gradient_weights", self.rows, len(features), len(outputs))
+            actual, of = {}, []
+            if "weight" in found:
+                actual["gradient for weight"] = self._matrix(found["weight"], outputs, features)
+                of.append(0)
+            if "bias" in found:
+                actual["gradient for bias"] = array(found["bias"])[outputs]
+                of.append(1)
+            checks.append(Check(problem, (part, self.kept), actual, tuple(of)))
+            self.kept = None
+        return checks
+
+    @staticmethod
+    def _problem(method: str, rows: int, features: int, outputs: int, *options: bool) -> Problem:
+        spec = FullyConnected(1)
+        problem: Problem = spec.problems[method](spec, (rows, 1, 1, features), outputs, (1, 1), *options)
+        return problem
+
+    def whole(self, method: str) -> Problem:
+        options = (self.bias is not None,) if method == "forward" else ()
+        return self._problem(method, self.rows, self.features, self.outputs, *options)
+
+
+class PoolingLayer(Layer):
+    """Pooling with windows of one size; max pooling pads with the smallest number, as a clamped edge does."""
+
+    def __init__(self, input: Tensor, spec: Pooling, rank: int = 2, grown: Pair = (0, 0)) -> None:
+        self.inputs, self.rank, self.layer, self.grown = {"x": input}, rank, spec, grown
+        n, c, height, width = as_images(input, rank).shape
+        self.x_shape = (n, c, height + 2 * grown[0], width + 2 * grown[1])
+        self.y_shape: tuple[int, ...] = ()
+
+    def _source(self, tensor: Tensor, fill: float) -> Tensor:
+        """Return a source image, or its gradient, with ``fill`` in the rows and columns of the padding."""
+        image = as_images(tensor, self.rank)
+        if not any(self.grown):
+            return image
+        (y, x), (_, _, height, width) = self.grown, image.shape
+        found = image.new_full(self.x_shape, fill)
+        found[:, :, y : y + height, x : x + width] = image.detach()
+        return found
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        y, x = as_images(y, self.rank), self._source(self.inputs["x"], SMALLEST)
+        self.y_shape = tuple(y.shape)
+        images, channels, checks = draw.some(len(x), 2), draw.some(x.shape[1], 16), []
+        for block in draw.blocks(self.y_shape[2:], WINDOWS):
+            crops = [self._forward(axis, pixels) for axis, pixels in enumerate(block)]
+            part = image(x, images, channels, crops[0].source, crops[1].source)
+            spec = replace(self.layer, offset=(crops[0].offset, crops[1].offset))
+            problem = spec.problems["forward"](spec, part.shape, tuple(stop - start for start, stop in block))
+            checks.append(Check(problem, (part,), {"result": image(y, images, channels, *block)}))
+        if "x" in wanted:
+            self.images, self.channels = images, channels
+            self.pixels = draw.blocks(
+                self.x_shape[2:], WINDOWS * math.prod(window.stride for window in self.layer.windows)
+            )
+            self.kept = [
+                image(x, images, channels, *(crop.source for crop in self._both(block)))
+                if self.layer.reads_source
+                else None
+                for block in self.pixels
+            ]
+        return checks
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        g, dx, checks = as_images(g, self.rank), self._source(found["x"], 0.0), []
+        images, channels = self.images, self.channels
+        for block, kept in zip(self.pixels, self.kept, strict=True):
+            crops = self._both(block)
+            part = image(g, images, channels, crops[0].windows, crops[1].windows)
+            spec = replace(self.layer, offset=(crops[0].offset, crops[1].offset))
+            size = tuple(crop.source[1] - crop.source[0] for crop in crops)
+            problem = spec.problems["gradient"](spec, (len(images), *size, len(channels)), part.shape[1:3])
+            rows, columns = (
+                slice(pixels[0] - crop.source[0], pixels[1] - crop.source[0])
+                for pixels, crop in zip(block, crops, strict=True)
+            )
+            inputs = (part,) if kept is None else (part, kept)
+            actual = {"gradient for x": image(dx, images, channels, *block)}
+            checks.append(Check(problem, inputs, actual, region=(slice(None), rows, columns)))
+        self.kept = []
+        return checks
+
+    def _forward(self, axis: int, pixels: Range) -> sampled.Crop:
+        return sampled.forward(self.layer.windows[axis], self.x_shape[2 + axis], pixels)
+
+    def _both(self, block: Block) -> list[sampled.Crop]:
+        return [
+            sampled.both(self.layer.windows[axis], self.y_shape[2 + axis], self.x_shape[2 + axis], pixels)
+            for axis, pixels in enumerate(block)
+        ]
+
+    def whole(self, method: str) -> Problem:
+        n, channels, height, width = self.x_shape
+        (y, x), spec = self.grown, self.layer
+        if any(self.grown):
+            (a, b) = (window.offset for window in spec.windows)
+            spec = replace(spec, offset=(a - y, b - x), edge_mode="clamp")
+        source = (n, height - 2 * y, width - 2 * x, channels)
+        problem: Problem = spec.problems[method](spec, source, self.y_shape[2:])
+        return problem
+
+
+def _windows(kernel: Any, stride: Any, padding: Any, dilation: Any, rank: int) -> tuple[Pair, Pair, Pair, Pair]:
+    """Return kernel, strides, pads and dilations of both axes."""
+    k, d, pads = pair(kernel, rank), pair(dilation, rank), pair(padding, rank)
+    s = k if stride is None or (isinstance(stride, (list, tuple)) and not stride) else pair(stride, rank)
+    if rank == 1:
+        k, s, d = (1, k[1]), (1, s[1]), (1, d[1])
+    return k, s, pads, d
+
+
+def average(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    rank: int = 2,
+) -> Layer:
+    """Translate ``avg_pool1d`` and ``avg_pool2d``."""
+    k, s, pads, _ = _windows(kernel_size, stride, padding, 1, rank)
+    offset = (k[0] // 2 - pads[0], k[1] // 2 - pads[1])
+    if divisor_override is not None:
+        if divisor_override != math.prod(k):
+            raise UnsupportedError(f"divisor_override is {divisor_override}; MPS divides by the size of the window")
+        return PoolingLayer(input, PoolingAverage(k, s, offset), rank)
+    zero_pad = pads if count_include_pad else (0, 0)
+    return PoolingLayer(input, PoolingAverage(k, s, offset, "clamp", zero_pad), rank)
+
+
+def largest(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    rank: int = 2,
+) -> Layer:
+    """Translate ``max_pool1d`` and ``max_pool2d``."""
+    k, s, pads, d = _windows(kernel_size, stride, padding, dilation, rank)
+    extents = [(size - 1) * step + 1 for size, step in zip(k, d, strict=True)]
+    if max(pads) and max(d) > 1:  # a clamped edge would read pixels that are in no window
+        return PoolingLayer(input, PoolingMax(k, s, (extents[0] // 2, extents[1] // 2), "zero", d), rank, pads)
+    offset = (extents[0] // 2 - pads[0], extents[1] // 2 - pads[1])
+    return PoolingLayer(input, PoolingMax(k, s, offset, "clamp", d), rank)
+
+
+def norm(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False, *, rank: int = 2
+) -> Layer:
+    """Translate ``lp_pool1d`` and ``lp_pool2d``."""
+    if norm_type != 2:
+        raise UnsupportedError(f"norm_type is {norm_type}; MPS has the L2 norm")
+    k, s, _, _ = _windows(kernel_size, stride, 0, 1, rank)
+    return PoolingLayer(input, PoolingL2Norm(k, s, (k[0] // 2, k[1] // 2)), rank)
+
+
+def adaptive(input: Tensor, output_size: Any, return_indices: bool = False, *, largest: bool, rank: int = 2) -> Layer:
+    """Translate adaptive pooling whose windows all have one size."""
+    lengths = tuple(as_images(input, rank).shape[2:])
+    wanted = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
+    sizes = [length if size is None else int(size) for length, size in zip(lengths[-rank:], wanted, strict=True)]
+    sizes = [1] * (2 - rank) + sizes
+    if any(not size or length % size for length, size in zip(lengths, sizes, strict=True)):
+        raise UnsupportedError(f"windows of several sizes: {lengths} pixels in {tuple(sizes)} windows")
+    k = (lengths[0] // sizes[0], lengths[1] // sizes[1])
+    kind = PoolingMax if largest else PoolingAverage
+    return PoolingLayer(input, kind(k, k, (k[0] // 2, k[1] // 2)), rank)
+
+
+class UpsamplingLayer(Layer):
+    """``interpolate`` by integer factors; some images and channels, all of their pixels."""
+
+    def __init__(
+        self,
+        input: Tensor,
+        size: Any = None,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+        antialias: bool = False,
+    ) -> None:
+        if input.dim() != 4 or mode not in ("nearest", "nearest-exact", "bilinear"):
+            raise UnsupportedError(f"mode {mode!r} of images of {input.dim() - 2} axes")
+        if mode == "bilinear" and not align_corners:
+            raise UnsupportedError("without aligned corners PyTorch shifts the positions by half a pixel; MPS does not")
+        lengths = tuple(input.shape[2:])
+        if size is not None:
+            sizes = pair(size)
+        else:
+            factors = scale_factor if isinstance(scale_factor, (list, tuple)) else (scale_factor,) * 2
+            sizes = (math.floor(lengths[0] * factors[0]), math.floor(lengths[1] * factors[1]))
+        if any(not n or n % length for n, length in zip(sizes, lengths, strict=True)) or antialias:
+            raise UnsupportedError(f"from {lengths} to {sizes} pixels; MPS has integer factors")
+        scale = (sizes[0] // lengths[0], sizes[1] // lengths[1])
+        self.inputs = {"x": input}
+        self.layer = UpsamplingBilinear(scale, align_corners=True) if mode == "bilinear" else UpsamplingNearest(scale)
+        self.shape = image_shape(input)
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        pixels = max(1, math.prod(y.shape[2:]))
+        self.some = draw.some(len(y), 2), draw.some(y.shape[1], min(16, max(1, sampled.VALUES // pixels)))
+        part = image(self.inputs["x"], *self.some)
+        problem = self.layer.problems["forward"](self.layer, part.shape)
+        return [Check(problem, (part,), {"result": image(y, *self.some)})]
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        actual = image(found["x"], *self.some)
+        problem = self.layer.problems["gradient"](self.layer, actual.shape)
+        return [Check(problem, (image(g, *self.some),), {"gradient for x": actual})]
+
+    def whole(self, method: str) -> Problem:
+        problem: Problem = self.layer.problems[method](self.layer, self.shape)
+        return problem

@@ -1,0 +1,482 @@
+"""Audits of models: results that a framework returned for the layers of a model, compared with the reference.
+
+An audit of a framework records calls of layers as :class:`Check` objects: a problem, the numbers that occurred, and
+what the layer returned. :func:`compare` compares them within the derived bounds; :func:`smallest` searches for a small
+case in which a backend that runs the layer is wrong, too; an :class:`Audit` is the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.backend import Backend
+from mpsref.conformance import comparator, rules
+from mpsref.conformance.case import Case
+from mpsref.conformance.comparator import Mismatch
+from mpsref.conformance.runner import WRONG, run_case
+from mpsref.errors import UnsupportedError
+from mpsref.kernels import ConvolutionTranspose
+from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.operations import Problem
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """Results of a problem, and what the layer returned for them.
+
+    Parameters
+    ----------
+    problem : Problem
+        A problem of mpsref, the whole layer or a part of it.
+    inputs : tuple of ndarray
+        Its inputs: numbers that occurred.
+    actual : dict of str to ndarray
+        By what they are, the arrays that the layer returned; one of shape (C,) for a result (N, C) is its sum.
+    of : tuple of int, optional
+        The results of the problem that they are; default: the first ones.
+    region : tuple of slice, optional
+        The part of these results that is complete in a part of a layer.
+    """
+
+    problem: Problem
+    inputs: tuple[Array, ...]
+    actual: dict[str, Array]
+    of: tuple[int, ...] = (0, 1, 2)
+    region: tuple[slice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One comparison of a layer.
+
+    Parameters
+    ----------
+    what : str
+        "result", "gradient for x", "gradient for weight" and so on.
+    fraction : float
+        The worst error as a fraction of its bound; above 1 it is wrong.
+    message : str
+        The first wrong element; empty if all are right.
+    method : str
+        The method of the operation of mpsref that was computed.
+    """
+
+    what: str
+    fraction: float
+    message: str = ""
+    method: str = ""
+
+
+def compare(check: Check, names: Sequence[str] = ()) -> list[Compared]:
+    """Compare the results of a check with the reference in float64.
+
+    Parameters
+    ----------
+    check : Check
+        What a layer returned.
+    names : sequence of str
+        The rules under which bounds are wider, see :mod:`mpsref.conformance.rules`.
+
+    Returns
+    -------
+    list of Compared
+        One for each array of ``check.actual``.
+
+    Raises
+    ------
+    UnsupportedError
+        If an input has NaN or infinities: every number of a diverged model would be wrong.
+    """
+    inputs = tuple(one.astype(np.float64) for one in check.inputs)
+    if not all(np.isfinite(one).all() for one in inputs):
+        raise UnsupportedError(f"{', '.join(check.actual)}: NaN or infinities in what it is computed from")
+    problem, operation = check.problem, check.problem.operation
+    with np.errstate(all="ignore"), rules.applied(tuple(names)):
+        references = _tuple(operation.formula(problem, *inputs))
+        bounds = rules.widened(problem, inputs, _tuple(operation.error_bound(problem, *inputs)))
+        found = []
+        for (what, actual), k in zip(check.actual.items(), check.of, strict=False):
+            reference, terms = references[k], bounds[k]
+            if actual.ndim < reference.ndim:
+                reference, terms = _over_images(reference, terms)
+            elif check.region and reference.ndim == 4:
+                reference, terms = _part(reference, terms, check.region)
+            found.append(_compared(what, actual, reference, terms, problem))
+    return found
+
+
+def _tuple(found: Any) -> tuple[Any, ...]:
+    return (found,) if isinstance(found, (np.ndarray, ErrorBound)) else tuple(found)
+
+
+def _part(reference: Array, terms: ErrorBound, region: tuple[slice, ...]) -> tuple[Array, ErrorBound]:
+    magnitude, m, exact = (np.broadcast_to(one, reference.shape)[region] for one in terms)
+    return reference[region], ErrorBound(magnitude, m, exact)
+
+
+def _over_images(reference: Array, terms: ErrorBound) -> tuple[Array, ErrorBound]:
+    """Return the sum over the images: the errors of its terms, and those of the additions."""
+    n = len(reference)
+    error = np.where(np.asarray(terms.m) > 0, gamma(terms.m) * terms.magnitude, 0)
+    total = np.broadcast_to(error, reference.shape).sum(axis=0) + gamma(n) * abs(reference).sum(axis=0)
+    return reference.sum(axis=0), ErrorBound.of_error(total)
+
+
+def _compared(what: str, actual: Array, reference: Array, terms: ErrorBound, problem: Problem) -> Compared:
+    try:
+        fraction = comparator.check(actual, reference, terms, actual.dtype.name, where=problem.where)
+        return Compared(what, fraction, method=problem.method)
+    except Mismatch as mismatch:
+        return Compared(what, _excess(actual, reference, terms), str(mismatch), problem.method)
+
+
+def _excess(actual: Array, reference: Array, terms: ErrorBound) -> float:
+    """Return the worst error of wrong results as a fraction of its bound."""
+    if actual.shape != reference.shape:
+        return np.inf
+    limit = np.broadcast_to(comparator.bound(actual, reference, terms), reference.shape)
+    error = abs(actual.astype(np.float64) - reference)
+    worst = np.divide(error, limit, out=np.where(error > 0, np.inf, 0.0), where=limit > 0)
+    return float(np.nan_to_num(worst, nan=np.inf).max(initial=0.0))
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+FORMAT = 1
+"""Version of the JSON form; it increases when programs for the old form would misread the new one."""
+
+RowStatus: TypeAlias = Literal["right", "wrong", "not compared"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One call of a layer.
+
+    Parameters
+    ----------
+    layer : str
+        The module by its path in the model; for a function, the file and line that call it.
+    function : str
+        The function of the framework, or the class of a module that was compared as a whole.
+    shape : tuple of int
+        Shape of the input.
+    compared : tuple of (str, float)
+        What was compared, and the worst error of each as a fraction of its bound.
+    message : str
+        The first wrong element of a wrong layer.
+    case : str
+        The case string of a small case in which the layer is wrong, too.
+    reasons : tuple of str
+        Why something was not compared.
+    replay : str
+        The command that runs the case again, where a backend shows it.
+    layouts : tuple of (str, str)
+        The layout in memory of each tensor of four axes.
+    """
+
+    layer: str
+    function: str
+    shape: tuple[int, ...]
+    compared: tuple[tuple[str, float], ...] = ()
+    message: str = ""
+    case: str = ""
+    reasons: tuple[str, ...] = ()
+    replay: str = ""
+    layouts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def status(self) -> RowStatus:
+        """Whether all that was compared is right."""
+        if self.message:
+            return "wrong"
+        return "right" if self.compared else "not compared"
+
+    @property
+    def worst(self) -> float:
+        """The worst error as a fraction of its bound."""
+        return max((fraction for _, fraction in self.compared), default=0.0)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The outcome of an audit.
+
+    Parameters
+    ----------
+    rows : tuple of Row
+        The calls of layers, in their order.
+    others : tuple of (str, str, int)
+        Functions that mpsref does not have: module, function, and number of calls.
+    runtime : str
+        The framework with its version, and the device.
+    seed : int
+        Of the parts that were compared.
+    rules : tuple of str
+        The documented differences of the framework that bounds allow, see :mod:`mpsref.conformance.rules`.
+    seconds : float
+        Time of the audit.
+    """
+
+    rows: tuple[Row, ...]
+    others: tuple[tuple[str, str, int], ...]
+    runtime: str
+    seed: int
+    rules: tuple[str, ...]
+    seconds: float
+
+    @property
+    def wrong(self) -> tuple[Row, ...]:
+        """The layers that are wrong."""
+        return tuple(row for row in self.rows if row.status == "wrong")
+
+    @property
+    def ok(self) -> bool:
+        """Whether something was compared, and nothing is wrong."""
+        return not self.wrong and any(row.compared for row in self.rows)
+
+    def json(self) -> str:
+        """Return the audit as JSON; its names and their meaning are stable within one ``format``."""
+        rows = [
+            {
+                "layer": row.layer,
+                "function": row.function,
+                "shape": list(row.shape),
+                "status": row.status,
+                "compared": [{"what": what, "fraction": _finite(fraction)} for what, fraction in row.compared],
+                "message": row.message,
+                "case": row.case,
+                "replay": row.replay,
+                "layouts": dict(row.layouts),
+                "reasons": list(row.reasons),
+            }
+            for row in self.rows
+        ]
+        others = [{"layer": layer, "function": function, "calls": calls} for layer, function, calls in self.others]
+        whole = {
+            "format": FORMAT,
+            "ok": self.ok,
+            "runtime": self.runtime,
+            "seed": self.seed,
+            "rules": list(self.rules),
+            "seconds": round(self.seconds, 2),
+            "rows": rows,
+            "others": others,
+        }
+        return json.dumps(whole, indent=2)
+
+    def __str__(self) -> str:
+        head = ("layer", "function", "input", "compared: worst error / bound", "")
+        lines = [
+            (
+                row.layer,
+                row.function,
+                "x".join(map(str, row.shape)),
+                ", ".join(f"{SHORT.get(what, what)} {_shown(fraction)}" for what, fraction in row.compared) or "-",
+                "" if row.status == "right" else row.status.upper() if row.status == "wrong" else row.status,
+            )
+            for row in self.rows
+        ]
+        widths = [max(len(line[k]) for line in (head, *lines)) for k in range(len(head))]
+        text = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in (head, *lines)
+        ]
+        for row in self.wrong:
+            text += ["", f"WRONG {row.layer}: {row.message}"]
+            text += [f"  case {row.case}"] if row.case else []
+            text += [f"  {row.replay}"] if row.replay else []
+        listed = [f"  {row.layer} ({row.function}): {reason}" for row in self.rows for reason in row.reasons]
+        text += ["", "not compared:", *listed] if listed else []
+        if self.others:
+            text += ["", "functions that mpsref does not have, or that only move elements:"]
+            for function in dict.fromkeys(name for _, name, _ in self.others):
+                places = [(layer, calls) for layer, name, calls in self.others if name == function]
+                more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+                total = sum(calls for _, calls in places)
+                text.append(f"  {function}: {total} in {places[0][0] or 'the model or the loss'}{more}")
+        counts = Counter(row.status for row in self.rows)
+        text += ["", f"{counts['right']} right, {counts['wrong']} wrong, {counts['not compared']} not compared"]
+        text += [f"{self.runtime}, seed {self.seed}, {self.seconds:.1f} s; rules: {', '.join(self.rules)}"]
+        return "\n".join(text)
+
+
+SHORT = {
+    "result": "y",
+    "gradient for x": "dx",
+    "gradient for y": "dy",
+    "gradient for weight": "dw",
+    "gradient for bias": "db",
+}
+
+
+def _shown(fraction: float) -> str:
+    return f"{fraction:.2f}" if fraction < 100 else f"{fraction:.3g}"
+
+
+def _finite(fraction: float) -> float | str:
+    return fraction if math.isfinite(fraction) else "inf"
+
+
+# --- small cases ------------------------------------------------------------------------------------------------------
+
+SECONDS = 4.0
+"""Time limit of the search for one layer."""
+
+LARGEST = 2**16
+"""Elements of the source of a case."""
+
+
+def smallest(problem: Problem, backend: Backend, dtype: str, layouts: tuple[str, ...] = ()) -> Case | None:
+    """Search for a small case of the kind of a problem in which a backend is wrong.
+
+    Parameters
+    ----------
+    problem : Problem
+        A problem of the shapes of a layer.
+    backend : Backend
+        What runs the layer.
+    dtype : str
+        Of the images.
+    layouts : tuple of str, optional
+        Layouts of the inputs, see :mod:`mpsref.arguments.layouts`.
+
+    Returns
+    -------
+    Case or None
+        The smallest wrong case that was found within ``SECONDS``.
+    """
+    stop = time.monotonic() + SECONDS
+
+    def wrong(problem: Problem) -> Case | None:
+        for family, seed in (("exact", 0), ("exact", 1), ("real", 1)):
+            case = Case(problem, dtype, family, seed, layouts)  # type: ignore[arg-type]
+            outcome = run_case(case, backend)
+            if outcome.status == "failed" and outcome.kind == WRONG:
+                return case
+        return None
+
+    found = next(filter(None, map(wrong, _begin(problem, stop))), None)
+    while found is not None and time.monotonic() < stop:
+        smaller = next(filter(None, map(wrong, _until(_smaller(found.problem), stop))), None)
+        if smaller is None:
+            break
+        found = smaller
+    return found
+
+
+def _until(problems: Iterator[Problem], stop: float) -> Iterator[Problem]:
+    return itertools.takewhile(lambda _: time.monotonic() < stop, problems)
+
+
+def _begin(problem: Problem, stop: float) -> Iterator[Problem]:
+    """Yield the problem with few images, windows and channels, then with more of them."""
+    for images, windows, channels in ((2, 6, 6), (4, 16, 24), (2**62,) * 3):
+        candidate: Problem | None = problem
+        for change, limit in ((_images, images), (_rows, windows), (_columns, windows), (_channels, channels)):
+            candidate = None if candidate is None else change(candidate, limit)
+        if candidate is not None and math.prod(_shape(candidate)) <= LARGEST and time.monotonic() < stop:
+            yield candidate
+
+
+def _smaller(problem: Problem) -> Iterator[Problem]:
+    """Yield problems that are one step simpler, the simplest first."""
+    n, _, _, c = _shape(problem)
+    rows, columns = _results(problem)
+    sizes: tuple[tuple[Callable[[Problem, int], Problem | None], int], ...] = (
+        (_images, n),
+        (_rows, rows),
+        (_columns, columns),
+        (_channels, c),
+        (_outputs, getattr(problem, "output_channels", 1)),
+    )
+    for change, size in sizes:
+        for limit in dict.fromkeys((1, 2, size // 2, size - 2, size - 1)):
+            if 1 <= limit < size and (candidate := change(problem, limit)) is not None and candidate != problem:
+                yield candidate
+
+
+def _shape(problem: Any) -> tuple[int, int, int, int]:
+    found: tuple[int, int, int, int] = problem.source_shape
+    return found
+
+
+def _results(problem: Any) -> tuple[int, int]:
+    """Return the number of windows, or rows and columns where there are none."""
+    found = getattr(problem, "output_size", None) or getattr(problem, "gradient_size", None) or _shape(problem)[1:3]
+    return found[0], found[1]
+
+
+def _changed(problem: Problem, **changes: Any) -> Problem | None:
+    try:
+        return replace(problem, **changes)
+    except (TypeError, ValueError):
+        return None
+
+
+def _images(problem: Problem, limit: int) -> Problem | None:
+    n, *rest = _shape(problem)
+    return _changed(problem, source_shape=(min(n, limit), *rest))
+
+
+def _rows(problem: Problem, limit: int) -> Problem | None:
+    return _windows(problem, 0, limit)
+
+
+def _columns(problem: Problem, limit: int) -> Problem | None:
+    return _windows(problem, 1, limit)
+
+
+def _windows(problem: Problem, axis: int, limit: int) -> Problem | None:
+    """Take windows from the end, and the pixels that are between them."""
+    results, shape = list(_results(problem)), list(_shape(problem))
+    fewer = results[axis] - min(results[axis], limit)
+    spec: Any = problem.spec
+    stride = spec.strides[axis] if hasattr(spec, "strides") else 1
+    if isinstance(spec, ConvolutionTranspose):
+        fewer -= fewer % stride
+        shape[1 + axis] -= fewer // stride
+    else:
+        shape[1 + axis] -= fewer * stride
+    results[axis] -= fewer
+    size = next((name for name in ("output_size", "gradient_size") if hasattr(problem, name)), None)
+    if min(shape) < 1:
+        return None
+    return _changed(problem, source_shape=tuple(shape), **({size: tuple(results)} if size else {}))
+
+
+def _channels(problem: Problem, limit: int) -> Problem | None:
+    """Take channels away, of grouped kernels groups or channels of each group."""
+    *rest, c = _shape(problem)
+    spec: Any = problem.spec
+    own = getattr(type(spec), "__dataclass_fields__", {})
+    groups = spec.groups if "groups" in own else 1
+    fewer = max(1, min(groups, limit))
+    each = max(1, min(c // groups, limit // fewer))
+    changes: dict[str, Any] = {"source_shape": (*rest, fewer * each)}
+    if groups > 1:
+        changes["spec"] = replace(spec, groups=fewer)
+    if hasattr(problem, "output_channels"):
+        of_group = problem.output_channels // groups
+        changes["output_channels"] = fewer * max(1, min(of_group, limit // fewer))
+    if getattr(spec, "data", None):
+        changes["spec"] = replace(spec, data=spec.data[: fewer * each])
+    return _changed(problem, **changes)
+
+
+def _outputs(problem: Any, limit: int) -> Problem | None:
+    if not hasattr(problem, "output_channels"):
+        return None
+    groups = problem.spec.groups
+    return _changed(problem, output_channels=max(groups, limit // groups * groups))

@@ -1,0 +1,547 @@
+"""The audit of a PyTorch model: it is silent about right layers and names wrong ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import mpsref_torch
+from mpsref import BatchNormalization, frameworks
+from mpsref.bugs import BUGS, Bug
+from mpsref.cli import app
+from mpsref.conformance.case import Case
+from mpsref.conformance.runner import run_case
+from mpsref_torch import audit
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `torch`)")
+
+nn, F = torch.nn, torch.nn.functional
+VERSION = str(torch.__version__).partition("+")[0]
+LAYOUTS = (torch.contiguous_format, torch.channels_last)
+layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=["contiguous", "channels_last"])
+
+
+def images(*shape: int, layout: Any = torch.contiguous_format) -> Any:
+    torch.manual_seed(0)
+    return torch.randn(shape).contiguous(memory_format=layout)
+
+
+def names(report: Any) -> list[str]:
+    return [row.function for row in report.rows]
+
+
+def compared(row: Any) -> list[str]:
+    return [what for what, _ in row.compared]
+
+
+# --- right layers -----------------------------------------------------------------------------------------------------
+
+
+def every_layer() -> Any:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, stride=2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1, ceil_mode=True),
+        nn.ConvTranspose2d(8, 6, (3, 2), 2, 1, 1),
+        nn.InstanceNorm2d(6, affine=True),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Upsample(scale_factor=2),
+        nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+        nn.GroupNorm(2, 6),
+        nn.Conv2d(6, 12, 3, groups=3, dilation=2, padding="same", bias=False),
+        nn.PReLU(12),
+        nn.LocalResponseNorm(3),
+        nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+        nn.MaxPool2d(2, 2, dilation=2, padding=1),
+        nn.LPPool2d(2, 2),
+        nn.Softmax(1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(12, 5),
+        nn.Dropout(0.3),
+        nn.Softplus(),
+        nn.LayerNorm(5),
+        nn.Hardsigmoid(),
+    )
+
+
+@layouts
+@pytest.mark.parametrize("training", [True, False])
+def test_right_layers_are_right(layout: Any, training: bool) -> None:
+    model = every_layer().to(memory_format=layout).train(training)
+    x, target = images(2, 3, 33, 29, layout=layout), torch.tensor([1, 2])
+    report = audit(model, F.cross_entropy, (x, target))
+    assert report.ok, str(report)
+    assert [row.layer for row in report.rows[:-1]] == [str(k) for k in range(24) if k != 18]
+    assert report.rows[-1].function == "cross_entropy"
+    assert not [row for row in report.rows if row.reasons]
+    assert compared(report.rows[0]) == ["result", "gradient for weight", "gradient for bias"]  # x needs no gradient
+    assert compared(report.rows[4]) == ["result", "gradient for x", "gradient for weight", "gradient for bias"]
+    assert all(
+        compared(row)[:2] == ["result", "gradient for x"] for row in report.rows[1:] if row.layer != "20" or training
+    )
+    assert [name for _, name, _ in report.others] == ["flatten"]
+
+
+class Functional(nn.Module):  # type: ignore[misc]
+    """Functions, a module that is used twice, shared parameters, a frozen one, a detached branch, operands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.tied = nn.Conv2d(4, 4, 3, padding=1)
+        self.tied.weight = self.conv.weight
+        self.frozen = nn.BatchNorm2d(4).requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(self.conv(x))
+        x = torch.relu(x) + F.relu(self.tied(x))
+        x = x * self.frozen(x).sigmoid()
+        aside = F.max_pool2d(x.detach(), 2)
+        x = F.interpolate(F.avg_pool2d(x, 2), scale_factor=2, mode="nearest")
+        with torch.no_grad():
+            aside = torch.tanh(aside)
+        return F.conv2d(x, self.conv.weight), F.silu(x), aside
+
+
+def test_functions_repeated_uses_and_frozen_parameters() -> None:
+    report = audit(Functional(), None, images(2, 4, 12, 10))
+    assert report.ok, str(report)
+    found = [(row.layer.split()[0], row.function) for row in report.rows]
+    assert found.count(("conv", "conv2d")) == 2
+    assert [row.reasons for row in report.rows if row.function in ("max_pool2d", "tanh")] == [
+        ("no gradient: the result does not require one",)
+    ] * 2
+    (batch,) = [row for row in report.rows if row.layer == "frozen"]
+    assert compared(batch) == ["result", "gradient for x"]
+    assert all("test_audit.py:" in row.layer for row in report.rows if row.function in ("avg_pool2d", "add", "mul"))
+    assert {name for _, name, _ in report.others} == {"silu"}
+
+
+def test_gradients_and_buffers_of_the_model_are_kept() -> None:
+    model = every_layer()
+    model[0].weight.grad = kept = torch.ones_like(model[0].weight)
+    x, mean, state = images(2, 3, 33, 29), model[1].running_mean.clone(), torch.random.get_rng_state()
+    audit(model, None, x)
+    assert model[0].weight.grad is kept
+    assert model[4].weight.grad is None
+    assert torch.equal(model[1].running_mean, mean)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not model[0]._forward_hooks
+
+
+LOSSES: dict[str, tuple[Callable[..., Any], Any]] = {
+    "mse": (F.mse_loss, torch.randn(4, 5)),
+    "l1 sum": (lambda y, t: F.l1_loss(y, t, reduction="sum"), torch.randn(4, 5)),
+    "huber": (lambda y, t: F.huber_loss(y, t, delta=0.5), torch.randn(4, 5)),
+    "smooth l1": (lambda y, t: F.smooth_l1_loss(y, t, beta=0.5), torch.randn(4, 5)),
+    "none": (lambda y, t: F.mse_loss(y, t, reduction="none").mean(), torch.randn(4, 5)),
+    "logits": (F.binary_cross_entropy_with_logits, torch.rand(4, 5)),
+    "labels": (F.cross_entropy, torch.tensor([0, 4, 2, 2])),
+    "ignored": (lambda y, t: F.cross_entropy(y, t, ignore_index=2), torch.tensor([0, 4, 2, 2])),
+    "weights": (lambda y, t: F.cross_entropy(y, t, weight=torch.arange(1.0, 6)), torch.tensor([0, 4, 2, 2])),
+    "smoothed": (lambda y, t: F.cross_entropy(y, t, label_smoothing=0.1), torch.tensor([0, 4, 2, 2])),
+    "probabilities": (F.cross_entropy, torch.softmax(torch.randn(4, 5), 1)),
+    "nll": (lambda y, t: F.nll_loss(F.log_softmax(y, 1), t), torch.tensor([0, 4, 2, 2])),
+    "kl": (lambda y, t: F.kl_div(F.log_softmax(y, 1), t, reduction="sum"), torch.softmax(torch.randn(4, 5), 1)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name: str) -> None:
+    loss, target = LOSSES[name]
+    report = audit(nn.Linear(7, 5), loss, (images(4, 7), target))
+    assert report.ok, str(report)
+    assert not [row.reasons for row in report.rows if row.reasons]
+    assert report.rows[-1].function.endswith(("_loss", "cross_entropy", "_div", "_with_logits"))
+    assert compared(report.rows[-1]) == ["result", "gradient for x"]
+
+
+def test_large_layers_are_compared_in_part() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 40, 5, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2), nn.BatchNorm2d(40))
+    report = audit(model, None, images(3, 3, 150, 130))
+    assert report.ok, str(report)
+
+
+def test_what_is_not_compared_is_listed() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d(3), nn.SiLU(), nn.Conv3d(3, 2, 1))
+    report = audit(model[:3], None, images(2, 2, 9, 9))
+    assert report.ok
+    assert report.rows[1].status == "not compared"
+    assert "windows of several sizes: (7, 7) pixels in (3, 3) windows" in report.rows[1].reasons[0]
+    assert ("2", "silu", 1) in report.others
+    text = str(report)
+    assert "1 (adaptive_avg_pool2d): windows of several sizes" in text
+    assert "silu: 1 in 2" in text
+    half = audit(nn.Conv2d(2, 3, 3).half(), None, images(2, 2, 9, 9).half())
+    assert not half.ok  # nothing was compared
+    assert "float16" in half.rows[0].reasons[0]
+
+
+def test_infinities_are_no_wrong_results() -> None:
+    x = images(2, 2, 9, 9)
+    x[0, 0, 4, 4] = torch.inf
+    report = audit(nn.Sequential(nn.ReLU(), nn.Conv2d(2, 3, 3)), None, x)
+    assert not report.wrong
+    assert "NaN or infinities" in str(report)
+
+
+# --- wrong layers: PyTorch itself -------------------------------------------------------------------------------------
+
+
+class Residual(nn.Module):  # type: ignore[misc]
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        c = channels
+        first = nn.ReflectionPad2d(1), nn.Conv2d(c, c, 3), nn.InstanceNorm2d(c), nn.ReLU(True)
+        self.body = nn.Sequential(*first, nn.ReflectionPad2d(1), nn.Conv2d(c, c, 3), nn.InstanceNorm2d(c))
+
+    def forward(self, x: Any) -> Any:
+        return x + self.body(x)
+
+
+def generator(width: int = 8, blocks: int = 2) -> Any:
+    """A generator like that of CycleGAN."""
+    w = width
+    down = [nn.Conv2d(w, 2 * w, 3, 2, 1), nn.InstanceNorm2d(2 * w), nn.ReLU(True)]
+    up = [nn.ConvTranspose2d(2 * w, w, 3, 2, 1, 1), nn.InstanceNorm2d(w), nn.ReLU(True)]
+    first = [nn.ReflectionPad2d(3), nn.Conv2d(3, w, 7), nn.InstanceNorm2d(w), nn.ReLU(True)]
+    last = [nn.ReflectionPad2d(3), nn.Conv2d(w, 3, 7), nn.Tanh()]
+    return nn.Sequential(*first, *down, *(Residual(2 * w) for _ in range(blocks)), *up, *last)
+
+
+@pytest.mark.skipif(VERSION != "2.13.0", reason="seen in PyTorch 2.13.0")
+def test_instance_normalization_of_one_channels_last_image_is_named() -> None:
+    model, x = generator().to(memory_format=torch.channels_last), images(1, 3, 32, 32, layout=torch.channels_last)
+    report = audit(model, None, x)
+    assert [(row.layer, row.function) for row in report.wrong] == [
+        ("7.body.6", "instance_norm"),
+        ("8.body.6", "instance_norm"),
+    ]
+    for row in report.wrong:
+        assert dict(row.layouts)["g"] == "nhwc"
+        assert row.replay == f"mpsref replay '{row.case}' --backend torch"
+        case = Case.parse(row.case)
+        assert case.problem.source_shape == (1, 1, 2, 2)  # type: ignore[attr-defined]
+        assert run_case(case, mpsref_torch.backend).status == "failed"
+    assert report.wrong[0].case in str(report)
+    contiguous = audit(generator(), None, images(1, 3, 32, 32))
+    assert contiguous.ok, str(contiguous)
+
+
+# --- wrong layers: the plants of the bug bench ------------------------------------------------------------------------
+
+
+def nhwc(tensor: Any) -> Any:
+    return tensor.detach().permute(0, 2, 3, 1).contiguous().numpy()
+
+
+def nchw(array: Any) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(array.transpose(0, 3, 1, 2)))
+
+
+class Planted(torch.autograd.Function):  # type: ignore[misc]
+    """Runs the operations of a layer on the reference, and one of them with a defect."""
+
+    @staticmethod
+    def forward(ctx: Any, bug: Bug, module: Any, layer: Any, forward: Any, x: Any, *parameters: Any) -> Any:
+        ctx.given = bug, module, layer
+        ctx.save_for_backward(x, *parameters)
+        with torch.no_grad():
+            y = forward(x)
+        if hasattr(layer, "y_shape"):
+            layer.y_shape = tuple(y.shape)
+        if bug.operation.method != "forward":
+            return y
+        weights = [weights_of(module, parameters), parameters[1].detach().numpy()] if parameters else []
+        return nchw(run(bug, layer.whole("forward"), nhwc(x), *weights)[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        (bug, module, layer), (x, *parameters) = ctx.given, ctx.saved_tensors
+        found = gradients(bug, module, layer, nhwc(grad_outputs[0]), nhwc(x), parameters)
+        return (None, None, None, None, *found)
+
+
+def run(bug: Bug, problem: Any, *inputs: Any) -> tuple[Any, ...]:
+    """Run a problem, with the defect if it is in this operation; what is not written is 1."""
+    out = tuple(np.ones(shape, np.float32) for shape in problem.result_shapes)
+    if problem.operation == bug.operation:
+        bug.run(problem, *inputs, out=out if len(out) > 1 else out[0])
+        return out
+    found = problem.operation.formula(problem, *(one.astype(np.float64) for one in inputs))
+    return tuple(one.astype(np.float32) for one in (found if isinstance(found, tuple) else (found,)))
+
+
+def weights_of(module: Any, parameters: Any) -> Any:
+    transposed = isinstance(module, nn.ConvTranspose2d)
+    return frameworks.weights_from(parameters[0].detach().numpy(), "OIHW", module.groups, transposed)
+
+
+def gradients(bug: Bug, module: Any, layer: Any, g: Any, x: Any, parameters: Any) -> tuple[Any, ...]:
+    if isinstance(module, nn.modules.conv._ConvNd):
+        (dx,) = run(bug, layer.whole("gradient_data"), g, weights_of(module, parameters))
+        dw, db = run(bug, layer.whole("gradient_weights"), g, x)
+        dw = frameworks.weights_to(dw, "OIHW", module.groups, isinstance(module, nn.ConvTranspose2d))
+        return nchw(dx), torch.from_numpy(np.ascontiguousarray(dw)), torch.from_numpy(db)
+    if isinstance(module, nn.BatchNorm2d):
+        spec, gamma = BatchNormalization(module.eps), parameters[0].detach().numpy()
+        n, *_ = seen = spec.statistics(x, backend="reference")
+        given = g, x, seen.mean, seen.variance
+        dbeta, dgamma = run(bug, spec.problems["statistics_gradient"](spec, x.shape), *given)
+        problem = spec.problems["gradient"](spec, x.shape, count=n, gamma=True)
+        (dx,) = run(bug, problem, *given, gamma, dbeta, dgamma)
+        return nchw(dx), torch.from_numpy(dgamma), torch.from_numpy(dbeta)
+    if isinstance(module, (nn.InstanceNorm2d, nn.GroupNorm)):
+        dx, dgamma, dbeta = run(bug, layer.whole("gradient"), g, x, parameters[0].detach().numpy())
+        return nchw(dx), torch.from_numpy(dgamma.sum(0)), torch.from_numpy(dbeta.sum(0))
+    problem = layer.whole("gradient")
+    return (nchw(run(bug, problem, *((g, x) if "x" in problem.input_shapes else (g,)))[0]),)
+
+
+def plant(bug: Bug, module: Any) -> Any:
+    """Return the module with the defect in its forward or backward pass."""
+    from mpsref_torch.auditing.functions import KNOWN, of_module
+
+    function, read = of_module(module)
+    own = type(module).forward
+
+    def forward(self: Any, x: Any) -> Any:
+        args, keywords = read(self)
+        layer = KNOWN[function][1](x, *args, **keywords)
+        return Planted.apply(bug, self, layer, lambda x: own(self, x), x, *self.parameters())
+
+    module.forward = forward.__get__(module)
+    return module
+
+
+LAYERS: dict[str, tuple[Callable[[], Any], ...]] = {
+    "PoolingAverage": (
+        lambda: nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+        lambda: nn.AvgPool2d((3, 2), 2, (1, 0), ceil_mode=True),
+        lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    ),
+    "PoolingMax": (lambda: nn.MaxPool2d(3, 2, 1), lambda: nn.MaxPool2d((1, 2), 1, dilation=(2, 1))),
+    "Convolution": (
+        lambda: nn.Conv2d(4, 8, 3, (2, 3), 1, groups=2),
+        lambda: nn.Conv2d(4, 4, (3, 2), 2, groups=4),
+        lambda: nn.Conv2d(4, 6, 1, 2),
+        lambda: nn.Conv2d(1, 4, 2, (1, 3)),
+        lambda: nn.Conv2d(4, 3, 3, 2, 1),
+    ),
+    "ConvolutionTranspose": (
+        lambda: nn.ConvTranspose2d(4, 3, 3, 2, 1),
+        lambda: nn.ConvTranspose2d(4, 3, 1, 2, 0, 1),
+    ),
+    "InstanceNormalization": (lambda: nn.InstanceNorm2d(4, affine=True),),
+    "GroupNormalization": (lambda: nn.GroupNorm(2, 4),),
+    "BatchNormalization": (lambda: nn.BatchNorm2d(4),),
+    "UpsamplingBilinear": (
+        lambda: nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+        lambda: nn.Upsample(scale_factor=12, mode="bilinear", align_corners=True),
+    ),
+}
+
+
+def seen_in_a_model(bug: Bug) -> Iterator[Any]:
+    for make in LAYERS[bug.operation.spec_type.__name__]:
+        for n, height, width in ((2, 9, 8), (1, 3, 2)):
+            torch.manual_seed(0)
+            middle = make()
+            source = getattr(middle, "in_channels", 4)
+            channels = middle(torch.zeros(n, source, height, width)).shape[1]
+            model = nn.Sequential(nn.Conv2d(3, source, 1), plant(bug, middle), nn.Conv2d(channels, 2, 1))
+            yield audit(model, None, images(n, 3, height, width))
+
+
+OUTSIDE = "microsoft/onnxruntime#29637"
+"""Its windows begin outside of the image with dilation, where a clamped edge and PyTorch differ."""
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.issue != OUTSIDE], ids=lambda bug: bug.issue)
+def test_a_defect_of_the_catalogue_is_named_in_its_layer(bug: Bug) -> None:
+    wrong = None
+    for report in seen_in_a_model(bug):
+        assert {row.layer for row in report.wrong} <= {"1"}, str(report)
+        if report.wrong:
+            wrong = report.wrong[0]
+            break
+    assert wrong is not None
+    what, fraction = max(wrong.compared, key=lambda one: one[1])
+    assert fraction > 1
+    assert what == "result" if bug.operation.method == "forward" else what.startswith("gradient for ")
+    assert wrong.message.startswith(f"{next(one for one, f in wrong.compared if f > 1)}: ")
+
+
+def test_a_dilated_window_that_continues_at_a_wrong_pixel_is_named() -> None:
+    bug = next(bug for bug in BUGS if bug.issue == OUTSIDE)
+    x = images(2, 4, 6, 7)
+    x[..., 0] = -100  # what a clamped edge reads wins in no window
+    x.requires_grad_()
+    report = audit(plant(bug, nn.MaxPool2d((1, 2), 1, (0, 1), dilation=(1, 2))), None, x)
+    assert [row.function for row in report.wrong] == ["MaxPool2d"]
+    assert audit(nn.MaxPool2d((1, 2), 1, (0, 1), dilation=(1, 2)), None, x).ok
+
+
+def test_a_module_with_a_defect_shrinks_to_a_small_case() -> None:
+    bug = next(bug for bug in BUGS if bug.issue == "tracel-ai/burn#5308")  # nothing is written where C is even
+    model = nn.Sequential(nn.Conv2d(3, 6, 1), plant(bug, nn.AvgPool2d(3, 2, 1)))
+    (row,) = audit(model, None, images(2, 3, 12, 10)).wrong
+    case = Case.parse(row.case)
+    assert case.problem.source_shape[3] == 2  # type: ignore[attr-defined]
+    assert str(case.problem.operation) == "PoolingAverage.gradient"
+    assert run_case(case, bug.backend).status == "failed"
+    assert not row.replay  # no installed backend has this module
+
+
+class Standardized(nn.Conv2d):  # type: ignore[misc]
+    """A convolution that is not that of its own weights."""
+
+    def forward(self, x: Any) -> Any:
+        w = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        return F.conv2d(x, w, self.bias, self.stride, self.padding)
+
+
+def test_a_module_that_calls_its_function_with_other_tensors_is_right() -> None:
+    conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 3, 1))
+    report = audit(nn.Sequential(Standardized(3, 4, 3), conv), None, images(2, 3, 8, 8))
+    assert report.ok, str(report)
+    assert names(report).count("conv2d") == 2
+    assert all("gradient for weight" in compared(row) for row in report.rows if row.function == "conv2d")
+
+
+def test_a_gradient_of_a_wrong_shape_is_named() -> None:
+    x = images(1, 2, 4, 4)
+
+    class Sum(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.relu()
+
+        @staticmethod
+        def backward(ctx: Any, *g: Any) -> Any:
+            return 2 * g[0]
+
+    layer = nn.ReLU()
+    layer.forward = Sum.apply
+    (row,) = audit(nn.Sequential(nn.Conv2d(2, 2, 1), layer), None, x).wrong
+    assert (row.layer, row.function) == ("1", "ReLU")
+    assert row.message.startswith("gradient for x: ")
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch about itself
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="there is no C++ compiler")
+def test_compiled_layers() -> None:
+    report = audit(nn.Sequential(nn.AvgPool2d(2)), None, images(2, 4, 6, 6).requires_grad_(), compiles=True)
+    assert report.ok, str(report)
+    assert names(report) == ["AvgPool2d"]
+    assert compared(report.rows[0]) == ["result", "gradient for x"]
+    assert "layers compiled" in report.runtime
+
+
+# --- arguments, and the command ---------------------------------------------------------------------------------------
+
+
+def test_illegal_arguments() -> None:
+    with pytest.raises(TypeError, match=r"model is of type int; it must be a torch\.nn\.Module"):
+        audit(3, None, images(1, 2))
+    with pytest.raises(TypeError, match=r"the loss is \(1, 3\); it must be a tensor of one element"):
+        audit(nn.Linear(2, 3), lambda y: y, images(1, 2))
+    with pytest.raises(TypeError, match="the model returned int without a tensor"):
+        audit(type("Constant", (nn.Module,), {"forward": lambda self, x: 3})(), None, images(1, 2))
+
+
+def test_inputs_and_outputs_in_containers() -> None:
+    class Model(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return {"sum": self.head(x + y), "more": [self.head(x)], "labels": x.argmax(1)}
+
+    x, y = images(4, 3), images(4, 3) + 1
+    for batch in (((x, y),), ({"x": x, "y": y},)):
+        report = audit(Model(), None, batch)
+        assert report.ok
+        assert names(report).count("linear") == 2
+
+
+MODELS = """
+import torch
+from torch import nn
+
+def right():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+class Relu(nn.ReLU):
+    def forward(self, x):
+        return Wrong.apply(x)
+
+wrong = nn.Sequential(nn.Conv2d(3, 4, 3), Relu())
+batch = torch.ones(2, 3, 8, 8), torch.tensor([1, 2])
+
+def loss(output, target):
+    return nn.functional.cross_entropy(output.mean((2, 3)), target)
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audited_models.py").write_text(MODELS, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_command() -> None:
+    found = CliRunner().invoke(app, ["audit", "audited_models:right", "--input", "1,3,8,8", "--channels-last"])
+    assert found.exit_code == 0, found.output
+    assert "2 right, 0 wrong, 0 not compared" in found.output
+    arguments = ["audit", "audited_models:wrong", "--batch", "audited_models:batch", "--loss", "audited_models:loss"]
+    found = CliRunner().invoke(app, [*arguments, "--eval", "--json"])
+    assert found.exit_code == 1, found.output
+    report = json.loads(found.output)
+    assert report["ok"] is False
+    assert [row["layer"] for row in report["rows"] if row["status"] == "wrong"] == ["1"]
+    assert [row["function"] for row in report["rows"]] == ["conv2d", "Relu", "cross_entropy"]
+    assert report["rows"][1]["case"].startswith("Neuron.gradient:n1h1w1c1,relu,")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["audited_models:right"], "pass --input 1,3,256,256"),
+        (["audited_models:right", "--input", "1,x"], "--input is '1,x'; it must be positive integers"),
+        (["audited_models", "--input", "1,3,8,8"], "'audited_models' names no object; write package.module:name"),
+        (["audited_models:left", "--input", "1,3,8,8"], "the module 'audited_models' has no 'left'"),
+        (["no_such_module:right", "--input", "1,3,8,8"], "No module named 'no_such_module'"),
+        (["audited_models:nothing", "--input", "1,3,8,8"], "audited_models:nothing gives int; it must be a torch.nn"),
+        (["audited_models:right", "--input", "1,2,8,8"], "audited_models:right failed with an input of shape 1,2,8,8"),
+        (["audited_models:right", "--input", "1,3,8,8", "--device", "warp"], "has no device 'warp' here"),
+    ],
+)
+def test_bad_usage(arguments: list[str], message: str) -> None:
+    found = CliRunner().invoke(app, ["audit", *arguments])
+    assert isinstance(found.exception, (ValueError, TypeError)), found.output
+    assert message in str(found.exception)
