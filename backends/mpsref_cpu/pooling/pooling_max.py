@@ -38,7 +38,8 @@ def forward(problem: PoolingForward, x: Array, out: Array) -> None:
 def gradient(problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, GH, GW, C) and x (N, H, W, C)."""
     rows, columns = problem.spec.windows
-    algorithm = max_gradient_small if rows.kernel * columns.kernel <= MOST_TAPS else max_gradient_large
+    few = rows.kernel * columns.kernel <= MOST_TAPS or not max_gradient_large.serves(problem)
+    algorithm = max_gradient_small if few else max_gradient_large
     algorithm.gradient(problem, g, x, out)
 
 
