@@ -11,7 +11,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
-from mpsref_cpu.compiling import compiled
+from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.simd.half import as_storage, load, store
 from mpsref_cpu.threads import for_rows
 
@@ -43,37 +43,54 @@ def gather(table: Gather, fills: Array, source: Array, out: Array) -> None:
 @compiled
 def _gather(begin, end, source, out, fills, sizes, rows, columns, channels):
     source_height, source_width, source_channels, height, width, depth = sizes
-    first = channels[0]
-    for c in range(depth):
-        if channels[c] != first + c:  # not contiguous
+    begin_channels, end_channels = 0, depth  # those that are copied; others are filled
+    while begin_channels < depth and channels[begin_channels] < 0:
+        begin_channels += 1
+    while end_channels > begin_channels and channels[end_channels - 1] < 0:
+        end_channels -= 1
+    copied = end_channels - begin_channels
+    first = channels[begin_channels] if copied else 0
+    for c in range(copied):
+        if channels[begin_channels + c] != first + c:  # not contiguous
             first = -1
             break
-    whole = first == 0 and depth == source_channels
+    runs = _runs(columns, copied == depth == source_channels and first == 0)
     for line in range(begin, end):
         row = rows[line % height]
         start = (line // height * source_height + row) * source_width
         k = 0
         while k < width:
-            column = columns[k]
+            column, run = columns[k], runs[k]
             to = np.uintp((line * width + k) * depth)
             if row < 0 or column < 0:
                 for c in range(np.uintp(depth)):
                     out[to + c] = fills[c]
                 k += 1
                 continue
-            run = 1
-            while whole and k + run < width and columns[k + run] == column + run:
-                run += 1
             at = np.uintp((start + column) * source_channels)
             if first >= 0:
-                at += np.uintp(first)
-                for c in range(np.uintp(run * depth)):
-                    out[to + c] = source[at + c]
+                for c in range(np.uintp(begin_channels)):
+                    out[to + c] = fills[c]
+                into, at = to + np.uintp(begin_channels), at + np.uintp(first)
+                for c in range(np.uintp(copied * run)):
+                    out[into + c] = source[at + c]
+                for c in range(np.uintp(end_channels), np.uintp(depth)):
+                    out[to + c] = fills[c]
             else:
                 for c in range(np.uintp(depth)):
                     channel = channels[c]
                     out[to + c] = fills[c] if channel < 0 else source[at + np.uintp(channel)]
             k += run
+
+
+@inlined
+def _runs(columns, together):
+    """Return how many columns from each one on are contiguous in the source, or 1 where not ``together``."""
+    runs = np.ones(columns.size, np.int64)
+    for k in range(columns.size - 2, -1, -1):
+        if together and columns[k] >= 0 and columns[k + 1] == columns[k] + 1:
+            runs[k] = runs[k + 1] + 1
+    return runs
 
 
 def gather_sums(table: tuple[Readers, Readers, Readers], source: Array, out: Array) -> None:
@@ -91,26 +108,41 @@ def _gather_sums(begin, end, source, out, sizes, starts, orders):
     single = True  # each channel is read once, and they are contiguous
     for c in range(channels):
         single &= channel_start[c + 1] - channel_start[c] == 1
-    sums = np.empty(channels)
+    only = np.full(width, -1)  # the column that reads one, if there is no other
+    for k in range(width):
+        if column_start[k + 1] - column_start[k] == 1:
+            only[k] = column_order[column_start[k]]
+    runs = _runs(only, single and source_channels == channels)
+    sums = np.empty(width * channels)
     for line in range(begin, end):
         n, j = line // height, line % height
-        for k in range(width):
-            sums[:] = 0.0
+        one_row = single and row_start[j + 1] - row_start[j] == 1
+        k = 0
+        while k < width:
+            to, size = np.uintp((line * width + k) * channels), np.uintp(runs[k] * channels)
+            if one_row and only[k] >= 0:
+                pixel = (n * source_height + row_order[row_start[j]]) * source_width + only[k]
+                at = np.uintp(pixel * source_channels + channel_order[0])
+                for c in range(size):
+                    out[to + c] = store(load(source[at + c]) + np.float32(0), out[to + c])
+                k += runs[k]
+                continue
+            sums[:size] = 0.0
             for a in range(row_start[j], row_start[j + 1]):
                 for b in range(column_start[k], column_start[k + 1]):
                     pixel = (n * source_height + row_order[a]) * source_width + column_order[b]
                     at = np.uintp(pixel * source_channels)
                     if single:
                         at += np.uintp(channel_order[0])
-                        for c in range(np.uintp(channels)):
+                        for c in range(size):
                             sums[c] += np.float64(load(source[at + c]))
                     else:
                         for c in range(channels):
                             for m in range(channel_start[c], channel_start[c + 1]):
                                 sums[c] += np.float64(load(source[at + np.uintp(channel_order[m])]))
-            to = np.uintp((line * width + k) * channels)
-            for c in range(np.uintp(channels)):
+            for c in range(size):
                 out[to + c] = store(np.float32(sums[c]), out[to + c])
+            k += runs[k]
 
 
 @compiled

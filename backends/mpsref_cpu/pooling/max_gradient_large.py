@@ -1,9 +1,10 @@
 """The gradient of max pooling with larger windows: maxima of sorted keys, then one addition for each window.
 
-A key is the value of a pixel and its place, in one int64: larger for larger values, and among equal ones for the first
-in raster order. So the maximum of the keys of a window, in any order, is the pixel that receives its gradient; NaN is
-larger than everything. Maxima of K consecutive keys are computed from those of fewer, three at a time, first along the
-rows, then along the columns: for 13 x 13 taps, 6 passes. A window then adds its ``g`` at the place in its key.
+A key (:mod:`mpsref_cpu.simd.keys`) is the value of a pixel and its place: larger for larger values, and among equal
+ones for the first in raster order. So the maximum of the keys of a window, in any order, is the pixel that receives its
+gradient; NaN is larger than everything. Maxima of K consecutive keys are computed from those of fewer, three at a time,
+first along the rows, then along the columns: for 13 x 13 taps, 6 passes. A window then adds its ``g`` at the place in
+its key.
 
 Pixels outside the image are included in the rows of keys, as zeros with a place around the image, or as repetitions.
 All of a chunk, some rows of dx for some channels, is computed at once. Every element of dx adds up its windows in
@@ -25,10 +26,8 @@ from mpsref.operations import planned
 from mpsref_cpu.compiling import compiled, inlined, uncounted
 from mpsref_cpu.pooling.windows import MOST_FLOAT32_TERMS, Indices, RowChunks, WindowPixels
 from mpsref_cpu.simd.half import load, store
+from mpsref_cpu.simd.keys import key, place_of
 from mpsref_cpu.threads import for_rows
-
-LAST_PLACE = 0xFFFFFFFF
-"""Keys have the distance from this one, which is larger for earlier places."""
 
 ROWS_OF_CHUNK = 5
 """Rows of keys of a chunk, in extents of a window; :class:`RowChunks` cuts rows accordingly."""
@@ -60,7 +59,8 @@ class Axis(NamedTuple):
         taps = min(window.kernel, int(count.max()) + 2)
         before -= np.clip(before - 1, 0, window.kernel - taps)
         start = np.where(count > 0, first - before * reads.step, np.where(before > 0, -taps * reads.step, length))
-        passes, done = [], 1
+        passes: list[tuple[int, int]] = []
+        done = 1
         while done < taps or not passes:
             following = min(3 * done, taps)
             passes.append(((following - done + 1) // 2 * reads.step, (following - done) * reads.step))
@@ -73,18 +73,18 @@ class Axis(NamedTuple):
         return cls(start, distances, span, length, zero, low, high, WindowPixels.of(touching))
 
     def bands(self, height: int) -> npt.NDArray[np.int64]:
-        """Return the windows that read bands of pixels, the positions that these read, and the pixels there."""
+        """Return the windows that read each band of pixels, the positions that they read, and the pixels there."""
         bands = []
         for j in range(0, self.pixels.pixel.size, height):
             first, count = self.pixels.first[j : j + height], self.pixels.count[j : j + height]
-            windows, positions = np.zeros(2, np.int64), np.zeros(2, np.int64)
+            windows = positions = np.zeros(2, np.int64)
             if count.any():
                 windows = np.array([first[count > 0].min(), (first + count).max()])
                 start = self.start[slice(*windows)]
                 positions = np.array([start.min(), start.max() + self.span + 1])
-            pixels = np.clip(positions - [0, 1] - self.zero, self.low, self.high) + [0, 1]
-            bands.append(np.concatenate([windows, positions, pixels]))
-        return np.array(bands)
+            first_pixel, last_pixel = np.clip(positions - np.array([0, 1]) - self.zero, self.low, self.high)
+            bands.append([*windows, *positions, first_pixel, last_pixel + 1])
+        return np.array(bands, np.int64)
 
 
 class LargeMaxPlan(NamedTuple):
@@ -177,7 +177,7 @@ def _chunk(chunk, g, x, sums, dx, sizes, axes, bands, keys, row_keys, pitch):
             at = ((image * gradient_height + a) * gradient_width + b) * channels + c
             p, q = np.uintp((rows.start[a] - begin) * pitch + columns.start[b] * n), np.uintp(at)
             for i in range(np.uintp(n)):
-                sums[np.uintp(LAST_PLACE - (keys[p + i] & LAST_PLACE))] += load(g[q + i])
+                sums[place_of(keys[p + i])] += load(g[q + i])
 
     for k in range(band * chunk_rows, min((band + 1) * chunk_rows, height)):
         for q in range(width):
@@ -202,10 +202,10 @@ def _row_of_keys(keys, at, x, start, channels, n, place, columns, width, row_key
         if start >= 0 and 0 <= pixel < width:
             source = np.uintp(start + pixel * channels)
             for i in range(np.uintp(n)):
-                first[q + i] = _key(load(x[source + i]), there + np.int64(i))
+                first[q + i] = key(load(x[source + i]), there + np.int64(i))
         else:
             for i in range(np.uintp(n)):
-                first[q + i] = _key(np.float32(0), there + np.int64(i))
+                first[q + i] = key(np.float32(0), there + np.int64(i))
     for k in range(columns.passes.shape[0] - 1):
         near, far = columns.passes[k]
         positions -= far
@@ -213,15 +213,6 @@ def _row_of_keys(keys, at, x, start, channels, n, place, columns, width, row_key
         first, second = second, first
     near, far = columns.passes[-1]
     _maxima(keys, at, first, near * n, far * n, (positions - far) * n)
-
-
-@inlined
-def _key(value, place):
-    """Return the key of a value; ``value + 0`` is 0 for a negative zero."""
-    bits = np.int32(np.float32(value + np.float32(0)).view(np.int32))
-    ordered = np.int32(bits ^ (np.int32(bits >> 31) & np.int32(0x7FFFFFFF)))
-    ordered = ordered if value == value else np.int32(0x7FFFFFFF)
-    return (np.int64(ordered) << 32) | (LAST_PLACE - place)
 
 
 @uncounted

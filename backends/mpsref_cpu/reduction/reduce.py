@@ -12,6 +12,7 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_cpu.compiling import compiled
 from mpsref_cpu.reduction.axis_reductions import Greatest, Least, Line, ReductionPlan, Total, reduce_line
 from mpsref_cpu.simd.half import load
+from mpsref_cpu.simd.keys import key, place_of
 from mpsref_cpu.threads import for_rows
 
 KINDS: dict[str, Any] = {"sum": Total(), "mean": Total(), "min": Least(), "max": Greatest()}
@@ -63,12 +64,10 @@ def _index(begin, end, source, indices, sizes, sign):
         n, i = line // height, line % height
         for k in range(width):
             at = np.uintp((((n * source_height) + top + i) * source_width + left + k) * channels)
-            found, best = 0, sign * load(source[at])
-            for c in range(1, channels):
-                value = sign * load(source[at + np.uintp(c)])
-                if best == best and not value <= best:
-                    found, best = c, value
-            indices[line * width + k] = found
+            best = key(sign * load(source[at]), 0)
+            for c in range(np.uintp(1), np.uintp(channels)):
+                best = max(best, key(sign * load(source[at + c]), np.int64(c)))
+            indices[line * width + k] = place_of(best)
 
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpsref_cpu.compiling import inlined
-from mpsref_cpu.simd.elementary import exp, log, quotient
+from mpsref_cpu.compiling import inlined, uncounted
+from mpsref_cpu.simd.elementary import exp_below, log, quotient
 from mpsref_cpu.simd.half import load
-from mpsref_cpu.training.loss_formulas import ELEMENT, LANES, SLOPE, times, total_of
-
-SHORT = 64
-"""Channels, at most, whose exponentials are added up one after the other."""
+from mpsref_cpu.simd.reductions import BEYOND, extremum, total
+from mpsref_cpu.training.loss_formulas import ELEMENT, SLOPE, times
 
 real = np.float32
-ZERO, NAN = real(0), real(np.nan)
+ZERO, ONE, NAN = map(real, (0, 1, np.nan))
 
 
 class LossPixels(NamedTuple):
@@ -41,17 +39,21 @@ def pixels_of(size, channels):
     """Return memory for a block of ``size`` elements."""
     count = size // channels
     return LossPixels(
-        np.empty(size, real), np.empty(size, real), np.empty(count, real), np.empty(count, real), np.empty(count, real)
+        np.empty(size, real),
+        np.empty(size + BEYOND, real),
+        np.empty(count, real),
+        np.empty(count, real),
+        np.empty(count, real),
     )
 
 
-@inlined
+@uncounted
 def fill_pixels(values, what, form, pixels, y, t, at, count, channels):
     """Set ``values`` to the function ``what`` of the ``count`` elements from ``at`` on."""
     _prepare(pixels, y, t, at, count, channels)
     n = np.uintp(channels)
     for p in range(np.uintp(count // channels)):
-        total, logarithm, unknown = pixels.total[p], pixels.logarithm[p], pixels.unknown[p]
+        divisor, logarithm, unknown = pixels.total[p], pixels.logarithm[p], pixels.unknown[p]
         first, last = p * n, p * n + n
         if what == ELEMENT:
             for i in range(first, last):
@@ -60,36 +62,30 @@ def fill_pixels(values, what, form, pixels, y, t, at, count, channels):
         elif what == SLOPE:
             for i in range(first, last):
                 label = form.a * load(t[at + i]) + form.b
-                values[i] = quotient(pixels.exponential[i], total) - label + unknown
+                values[i] = quotient(pixels.exponential[i], divisor) - label + unknown
         else:
             for i in range(first, last):
                 values[i] = logarithm - pixels.shifted[i] + unknown
 
 
-@inlined
+@uncounted
 def _prepare(pixels, y, t, at, count, channels):
     """Compute the intermediate values of a block."""
-    number, n = np.uintp(count // channels), np.uintp(channels)
+    number, n, size = np.uintp(count // channels), np.uintp(channels), np.uintp(count)
+    largest_label = extremum(t, np.int64(at), count, ONE)  # NaN if there is one in the block
     for p in range(number):
         start = p * n
-        most, known = load(y[at + start]), True
-        for c in range(n):
-            value, label = load(y[at + start + c]), load(t[at + start + c])
-            most = value if value > most else most
-            known &= (value == value) & (label == label)
+        most = extremum(y, np.int64(at + start), channels, ONE)
+        known = most == most
+        if largest_label != largest_label:
+            for i in range(at + start, at + start + n):
+                known &= load(t[i]) == load(t[i])
         pixels.unknown[p] = ZERO if known else NAN
         for c in range(n):
             pixels.shifted[start + c] = load(y[at + start + c]) - most
-    for i in range(np.uintp(count)):
-        pixels.exponential[i] = exp(pixels.shifted[i])
-    lanes = np.empty(LANES, real)
+    for i in range(size):
+        pixels.exponential[i] = exp_below(pixels.shifted[i])
     for p in range(number):
-        total = ZERO
-        if channels <= SHORT:
-            for c in range(n):
-                total += pixels.exponential[p * n + c]
-        else:
-            total = real(total_of(pixels.exponential, p * n, channels, lanes))
-        pixels.total[p] = total
+        pixels.total[p] = total(pixels.exponential, p * n, channels)
     for p in range(number):
         pixels.logarithm[p] = log(pixels.total[p])
