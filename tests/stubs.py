@@ -32,7 +32,7 @@ OWN = {
     "mpsref.mps": {
         "mpsref.mps.core.properties": ["PropertyError"],
         "mpsref.mps.core.serialization": ["SecureCoding", "secure_coding"],
-        "mpsref.mps.core.types": ["MPSNNPaddingMethod", "MPSRectNoClip"],
+        "mpsref.mps.core.types": ["MPSNNPaddingMethod", "MPSRectNoClip", "NSUIntegerMax"],
     },
     "mpsref.mps.graph": {
         "mpsref.mps.graph.execute": ["RunResult"],

@@ -65,6 +65,7 @@ from .core.types import MPSRegion as MPSRegion
 from .core.types import MTLOrigin as MTLOrigin
 from .core.types import MTLRegion as MTLRegion
 from .core.types import MTLSize as MTLSize
+from .core.types import NSUIntegerMax as NSUIntegerMax
 from .data_movement import MPSImageCoordinate as MPSImageCoordinate
 from .data_movement import MPSNNPad as MPSNNPad
 from .data_movement import MPSNNPadGradient as MPSNNPadGradient
@@ -76,6 +77,8 @@ from .dropout import MPSCNNDropoutGradient as MPSCNNDropoutGradient
 from .dropout import MPSCNNDropoutGradientState as MPSCNNDropoutGradientState
 from .fully_connected import MPSCNNFullyConnected as MPSCNNFullyConnected
 from .fully_connected import MPSCNNFullyConnectedGradient as MPSCNNFullyConnectedGradient
+from .gram_matrix import MPSNNGramMatrixCalculation as MPSNNGramMatrixCalculation
+from .gram_matrix import MPSNNGramMatrixCalculationGradient as MPSNNGramMatrixCalculationGradient
 from .image_normalization import MPSCNNGroupNormalization as MPSCNNGroupNormalization
 from .image_normalization import MPSCNNGroupNormalizationGradient as MPSCNNGroupNormalizationGradient
 from .image_normalization import MPSCNNGroupNormalizationGradientState as MPSCNNGroupNormalizationGradientState
@@ -88,7 +91,6 @@ from .loss import MPSCNNLossDescriptor as MPSCNNLossDescriptor
 from .loss import MPSCNNLossLabels as MPSCNNLossLabels
 from .loss import MPSCNNLossType as MPSCNNLossType
 from .loss import MPSCNNReductionType as MPSCNNReductionType
-from .loss import MPSCNNYOLOLoss as MPSCNNYOLOLoss
 from .loss import MPSNNForwardLoss as MPSNNForwardLoss
 from .loss import MPSNNInitialGradient as MPSNNInitialGradient
 from .loss import MPSNNLossGradient as MPSNNLossGradient
@@ -120,6 +122,12 @@ from .normalization_data_source import MPSCNNNormalizationGammaAndBetaState as M
 from .normalization_data_source import (
     MPSCNNNormalizationMeanAndVarianceState as MPSCNNNormalizationMeanAndVarianceState,
 )
+from .not_built import MPSCNNBinaryConvolution as MPSCNNBinaryConvolution
+from .not_built import MPSCNNBinaryFullyConnected as MPSCNNBinaryFullyConnected
+from .not_built import MPSCNNYOLOLoss as MPSCNNYOLOLoss
+from .not_built import MPSCNNYOLOLossDescriptor as MPSCNNYOLOLossDescriptor
+from .not_built import MPSNNGridSample as MPSNNGridSample
+from .not_built import MPSNNLocalCorrelation as MPSNNLocalCorrelation
 from .optimizer import MPSNNOptimizer as MPSNNOptimizer
 from .optimizer import MPSNNOptimizerAdam as MPSNNOptimizerAdam
 from .optimizer import MPSNNOptimizerDescriptor as MPSNNOptimizerDescriptor

@@ -513,8 +513,8 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
 
     Parameters
     ----------
-    left, right : MPSNNImageNode
-        The primary and the secondary image. ``left`` may also be a list of both.
+    left_source, right_source : MPSNNImageNode
+        The primary and the secondary image. ``left_source`` may also be a list of both.
     **properties
         Initial values of other properties, by name.
     """
@@ -527,16 +527,18 @@ class MPSNNBinaryArithmeticNode(_Operands, MPSNNFilterNode):
 
     def __init__(
         self,
-        left: MPSNNImageNode | Sequence[MPSNNImageNode],
-        right: MPSNNImageNode | None = None,
+        left_source: MPSNNImageNode | Sequence[MPSNNImageNode],
+        right_source: MPSNNImageNode | None = None,
         **properties: Any,
     ) -> None:
-        if right is not None:
-            sources: Sequence[MPSNNImageNode] = image_node("source_images[0]", left), right
+        if right_source is not None:
+            sources: Sequence[MPSNNImageNode] = image_node("left_source", left_source), right_source
         else:
-            sources = left if isinstance(left, Sequence) else [left]
+            sources = left_source if isinstance(left_source, Sequence) else [left_source]
         if len(sources) != 2:
-            raise ValueError(f"{type(self).__name__} has {len(sources)} sources; it must have 2: left and right")
+            raise ValueError(
+                f"{type(self).__name__} has {len(sources)} sources; it must have 2: left_source and right_source"
+            )
         super().__init__(sources, **properties)
         self._function()  # raises for illegal parameters
 

@@ -41,9 +41,9 @@ from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormaliza
 from mpsref.kernels.neuron import Neuron
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.clip_regions import destination_region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import is_batch
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.serialization import SecureCoding
@@ -53,6 +53,7 @@ from mpsref.mps.core.state import (
     MPSState,
     RecordedState,
     StateLike,
+    SynchronizedState,
     one_state,
     state_of_batch,
 )
@@ -412,7 +413,7 @@ class MPSCNNBatchNormalizationStatistics(MPSCNNKernel):
             "it makes no image; use encode_batch(source_images, batch_normalization_state)",
         )
 
-    def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
+    def encode_batch(  # as Apple's: no other encode is left
         self,
         source_images: ImageLike,
         batch_normalization_state: StateLike,
@@ -512,11 +513,6 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         """The functional form, with the present epsilon."""
         return BatchNormalization(self.epsilon, neuron_of(self.fused_neuron_descriptor))
 
-    @property
-    def is_result_state_reused_across_batch(self) -> bool:
-        """``True``: there is one state for all images of a batch. Source: [doc]."""
-        return True
-
     # --- encodes ---
 
     def encode(
@@ -581,9 +577,10 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             results = encoded(compute, (chunks,), given, dtypes)
             if state is not None and images_in(chunks):
                 state.use_statistics()
+            image_arguments.expire(chunks)
             return results if is_list_of_arrays(source_image) else results[0]
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
 
     def _infer_destination(self, sources: Sequence[ImageArgument], state: Any) -> tuple[Shape, DType]:
         (source,) = sources

@@ -52,7 +52,7 @@ from mpsref.mps.batch_normalization import (
 )
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, batch_form, expire
 from mpsref.mps.core.kernel import Encoding, saved
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import StateLike
@@ -149,7 +149,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
         name = "destination_image_descriptor_for_source_images"
         raise unavailable(self, name, f"it makes no image; use {BATCH_FORM}")
 
-    def encode_batch(  # type: ignore[override]  # as Apple's: no other encode is left
+    def encode_batch(  # as Apple's: no other encode is left
         self,
         source_gradients: ImageLike,
         source_images: ImageLike,
@@ -251,9 +251,10 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             results = encoded(compute, (gradients, sources), given, [g.array.dtype for g in gradients])
             if images_in(sources):
                 state.use_sums()
+            expire((*gradients, *sources))
             return results if is_list_of_arrays(source_gradient) else results[0]
 
-    encode_batch = encode  # type: ignore[assignment]  # as in the base class
+    encode_batch = batch_form(encode)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -286,7 +286,7 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
     ----------
     source_gradient, source_image : MPSNNImageNode
         The gradient of the forward result, and the source of the forward node.
-    gradient_state : MPSNNStateNode
+    convolution_gradient_state : MPSNNStateNode
         The ``result_state`` of the forward node.
     weights : MPSCNNConvolutionDataSource, optional
         Weights for the gradient for the source alone; updates are those of the forward node [choice]. ``None``: the
@@ -304,11 +304,11 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
         self,
         source_gradient: MPSNNImageNode,
         source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
+        convolution_gradient_state: MPSNNStateNode,
         weights: MPSCNNConvolutionDataSource | None = None,
         **properties: Any,
     ) -> None:
-        super().__init__(source_gradient, source_image, gradient_state, **properties)
+        super().__init__(source_gradient, source_image, convolution_gradient_state, **properties)
         assert isinstance(self.forward, MPSCNNConvolutionNode)
         self._weights = weights
         _check_trainable(self.data_source, type(self.forward))

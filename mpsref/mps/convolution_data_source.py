@@ -31,9 +31,9 @@ from mpsref.mps.convolution_descriptor import (
     MPSCNNConvolutionWeightsLayout,
     MPSCNNWeightsQuantizationType,
 )
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import MPSState
+from mpsref.mps.core.state import SynchronizedState
 from mpsref.mps.core.types import member
 
 
@@ -397,7 +397,7 @@ class ConvolutionBuffers(NamedTuple):
     """One for each output channel, or ``None`` where the convolution has none."""
 
 
-class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
+class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     """The weights and biases of a convolution.
 
     Kernels export and reload the state and optimizers write it, with :meth:`device_read` and :meth:`device_write`, in
@@ -405,14 +405,17 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
     Parameters
     ----------
-    weights : MPSCNNConvolutionDescriptor or array_like
-        A descriptor, which allocates zeros, or a float32 buffer, which is copied.
+    weights : array_like, optional
+        A float32 buffer, which is copied.
+    weights_offset : int, default 0
+        Where its numbers start, in bytes, a multiple of 4; with a ``cnn_convolution_descriptor``. ``(weights, biases)``
+        is also legal.
     biases : array_like, optional
-        A float32 buffer; with buffers, ``None`` makes a state without biases.
-    descriptor : MPSCNNConvolutionDescriptor, optional
-        The convolution, for buffers whose numbers start at an offset.
-    weights_offset, biases_offset : int, default 0
-        Where they start, in bytes, multiples of 4.
+        A float32 buffer; ``None`` makes a state without biases.
+    biases_offset : int, default 0
+        As ``weights_offset``.
+    cnn_convolution_descriptor : MPSCNNConvolutionDescriptor, optional
+        The convolution. Without buffers, it allocates zeros, and may be the only argument.
 
     Raises
     ------
@@ -430,38 +433,48 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
     def __init__(
         self,
-        weights: MPSCNNConvolutionDescriptor | ArrayLike,
+        weights: ArrayLike | MPSCNNConvolutionDescriptor | None = None,
+        weights_offset: int | ArrayLike | None = 0,
         biases: ArrayLike | None = None,
-        descriptor: MPSCNNConvolutionDescriptor | None = None,
-        *,
-        weights_offset: int = 0,
         biases_offset: int = 0,
+        cnn_convolution_descriptor: MPSCNNConvolutionDescriptor | None = None,
     ) -> None:
+        if weights_offset is None or np.ndim(weights_offset):
+            if biases is not None:
+                raise TypeError(f"weights_offset is {shown(weights_offset)}; it must be an integer, in bytes")
+            weights_offset, biases = 0, weights_offset
+        descriptor = cnn_convolution_descriptor
+        if weights is None:
+            weights, descriptor = descriptor, None
         self._weights_offset = _byte_offset("weights_offset", weights_offset)
         self._biases_offset = _byte_offset("biases_offset", biases_offset)
         if isinstance(weights, MPSCNNConvolutionDescriptor):
             if biases is not None or descriptor is not None:
                 raise TypeError(
-                    "a descriptor is the only argument, or it comes after two buffers: pass one or the other"
+                    "weights is a descriptor, and biases or cnn_convolution_descriptor are given; pass a descriptor "
+                    "alone, or buffers and cnn_convolution_descriptor="
                 )
             weights.check()
             channels = weights.output_feature_channels
             made = np.zeros(weights.weights_shape, np.float32), np.zeros(channels, np.float32)
             self._buffers = ConvolutionBuffers(*map(immutable, made))
             return
-        w = _buffer("weights", weights)
+        w = _buffer("weights", weights)  # type: ignore[arg-type]  # None raises there
         b = None if biases is None else _buffer("biases", biases)
         if descriptor is not None:
             if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
                 raise TypeError(
-                    f"descriptor is of type {type(descriptor).__name__}; it must be an MPSCNNConvolutionDescriptor"
+                    f"cnn_convolution_descriptor is of type {type(descriptor).__name__}; it must be an "
+                    "MPSCNNConvolutionDescriptor"
                 )
             descriptor.check()
             w = _from_offset("weights", w, self._weights_offset, descriptor.weights_shape)
             if b is not None:
                 b = _from_offset("biases", b, self._biases_offset, (descriptor.output_feature_channels,))
         elif weights_offset or biases_offset:
-            raise ValueError("weights_offset and biases_offset need a descriptor, which says how many numbers follow")
+            raise ValueError(
+                "weights_offset and biases_offset need a cnn_convolution_descriptor, which says how many numbers follow"
+            )
         self._buffers = ConvolutionBuffers(
             immutable(np.array(w, order="C")), None if b is None else immutable(np.array(b, order="C"))
         )
@@ -476,9 +489,11 @@ class MPSCNNConvolutionWeightsAndBiasesState(MPSState, SynchronizedState):
 
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, descriptor: MPSCNNConvolutionDescriptor) -> Self:
-        """Return a state of zeros for one command buffer; it does not expire."""
+        """Return a state of zeros for one command buffer, whose ``read_count`` is 1."""
         check_encodable(command_buffer)
-        return cls(descriptor)
+        state = cls(descriptor)
+        state._reads = 1
+        return state
 
     @property
     def weights(self) -> Array:

@@ -238,6 +238,13 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         fix(self, **dict(zip(ARGUMENTS, sizes, strict=True)))
         initialize(self, properties)
 
+    @classmethod
+    def cnn_convolution_descriptor_with_kernel_width_kernel_height_input_feature_channels_output_feature_channels(
+        cls, kernel_width: int, kernel_height: int, input_feature_channels: int, output_feature_channels: int
+    ) -> Self:
+        """Return a new descriptor; equivalent to the constructor."""
+        return cls(kernel_width, kernel_height, input_feature_channels, output_feature_channels)
+
     def set_neuron_to_prelu(self, parameters_a: Sequence[float] | Array) -> None:
         """Fuse a PReLU with one slope for each output channel; ``ShapeError`` for another length."""
         slopes = _vector("parameters_a", parameters_a)

@@ -44,9 +44,9 @@ from mpsref.mps.convolution_descriptor import (
     precision,
 )
 from mpsref.mps.core.clip_regions import Region, count
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import ImageLike, ImageResult, SourcePair
+from mpsref.mps.core.image_arguments import ImageLike, ImageResult, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, ImageKernel, MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.serialization import SecureCoding
@@ -56,6 +56,7 @@ from mpsref.mps.core.state import (
     RecordedState,
     SourceProperties,
     StateLike,
+    SynchronizedState,
     one_state,
 )
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
@@ -71,8 +72,8 @@ class WeightedKernel(ImageKernel):
 
     Parameters
     ----------
-    data_source : MPSCNNConvolutionDataSource
-        The source of descriptor, weights and biases.
+    weights : MPSCNNConvolutionDataSource
+        The source of descriptor, weights and biases; also as ``data_source=``, the name of the property.
     backend : str or mpsref.Backend, optional
         The backend to run on; ``None`` for the one in use.
     **properties
@@ -90,12 +91,20 @@ class WeightedKernel(ImageKernel):
     _loaded: LoadedWeights
 
     def __init__(
-        self, data_source: MPSCNNConvolutionDataSource, *, backend: str | Backend | None = None, **properties: Any
+        self,
+        weights: MPSCNNConvolutionDataSource | None = None,
+        *,
+        data_source: MPSCNNConvolutionDataSource | None = None,
+        backend: str | Backend | None = None,
+        **properties: Any,
     ) -> None:
-        loaded = load(data_source)
+        if weights is not None and data_source is not None:
+            raise TypeError("weights and data_source are both given; they are the same: pass one of them")
+        chosen: Any = data_source if weights is None else weights
+        loaded = load(chosen)
         self._check_loaded(loaded)
         self._loaded = loaded
-        fix(self, data_source=data_source)
+        fix(self, data_source=chosen)
         for prefix in self.prefixes:
             fix(self, **{prefix + name: getattr(loaded.descriptor, name) for name in GEOMETRY})
         super().__init__(backend=backend, **properties)
@@ -140,6 +149,7 @@ class WeightedKernel(ImageKernel):
         OrderError
             For a committed command buffer.
         """
+        check_not_a_command_buffer("state", state, "reload_weights_and_biases(state, command_buffer=buffer)")
         if not isinstance(state, MPSCNNConvolutionWeightsAndBiasesState):
             raise TypeError(
                 f"state is of type {type(state).__name__}; it must be an MPSCNNConvolutionWeightsAndBiasesState"
@@ -374,11 +384,6 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
         return self._loaded.descriptor.fused_neuron_descriptor
 
     @property
-    def is_result_state_reused_across_batch(self) -> bool:
-        """``True``: there is one state for all images of a batch. Source: [doc]."""
-        return True
-
-    @property
     def _neuron(self) -> Neuron | None:
         return self._loaded.descriptor.neuron
 
@@ -503,7 +508,7 @@ class WeightedGradientKernel(WeightedKernel, MPSCNNGradientKernel):
             source_gradient, source_image, gradient_state, destination_gradient, command_buffer=command_buffer
         )
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
 
     def _check_without_state(self, destination_gradient: ImageLike | None) -> None:
         if destination_gradient is None or self.gradient_option & WEIGHTS:

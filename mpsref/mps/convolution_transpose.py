@@ -38,7 +38,7 @@ from mpsref.mps.convolution_kernel import (
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
@@ -177,7 +177,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
                 state.pair(paired)
         return result
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
 
     def _result_state(
         self,
@@ -304,7 +304,17 @@ class MPSCNNConvolutionTransposeGradientStateNode(MPSCNNConvolutionGradientState
 
 
 class MPSCNNConvolutionTransposeGradientNode(MPSCNNConvolutionGradientNode):
-    """The gradient of a transposed convolution."""
+    """The gradient of a transposed convolution; the parameters are those of :class:`MPSCNNConvolutionGradientNode`."""
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        convolution_transpose_gradient_state: MPSNNStateNode,
+        weights: MPSCNNConvolutionDataSource | None = None,
+        **properties: Any,
+    ) -> None:
+        super().__init__(source_gradient, source_image, convolution_transpose_gradient_state, weights, **properties)
 
 
 class MPSCNNConvolutionTransposeNode(MPSCNNConvolutionNode):

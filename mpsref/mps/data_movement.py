@@ -39,7 +39,7 @@ from mpsref.kernels.pad import EDGES
 from mpsref.kernels.reshape import ORDERS
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.command_buffer import MPSCommandBuffer
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix, optional
 from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState
@@ -273,7 +273,7 @@ class MPSNNReshape(WholeImageKernel):
         sized._size = height, width, channels
         return sized._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
 
-    encode_batch = encode  # type: ignore[assignment]  # as above
+    encode_batch = batch_form(encode)
 
     def _infer_padding(self, sources: Sequence[ImageArgument]) -> tuple[Shape, DType]:
         if not hasattr(self, "_size"):

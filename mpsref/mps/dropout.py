@@ -30,12 +30,12 @@ from mpsref.errors import UnsupportedError
 from mpsref.kernels.dropout import Dropout, probability
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, count
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair
+from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, SynchronizedState
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -201,7 +201,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
                 self.sequence = (self.sequence + 1) % 2**64
             return result
 
-    encode_batch = encode  # type: ignore[assignment]  # as above
+    encode_batch = batch_form(encode)
 
     def _result_state(self, *_: object) -> NoReturn:
         raise UnsupportedError(

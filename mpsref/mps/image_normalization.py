@@ -43,12 +43,12 @@ from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form
 from mpsref.mps.core.image_lists import ForwardOfLists, GradientOfLists
 from mpsref.mps.core.kernel import Destination, saved
 from mpsref.mps.core.serialization import SecureCoding
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, StateLike
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, StateLike, SynchronizedState
 from mpsref.mps.core.whole_image import DESTINATION, IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import Call, StepState
 from mpsref.mps.graph.trainable import TrainableGradientNode, accumulate
@@ -270,7 +270,7 @@ class ImageNormalizationGradient(GradientOfLists):
             raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
         return super().encode(source_gradient, source_image, gradient_state, destination_gradient, **options)
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
 
     def _check_state(self, state: ImageNormalizationGradientState) -> None:
         super()._check_state(state)

@@ -26,16 +26,16 @@ from numpy.typing import ArrayLike
 
 from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape
 from mpsref.arguments.parameters import Pair, flag, integer, number
-from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Closed, Property, PropertyHolder, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState, StateLike, one_state
+from mpsref.mps.core.state import MPSNNGradientState, RecordedState, StateLike, SynchronizedState, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -48,6 +48,7 @@ from mpsref.mps.graph.nodes import (
     MPSNNImageNode,
     MPSNNStateNode,
     Step,
+    image_node,
 )
 from mpsref.mps.graph.trainable import NodeParameters
 from mpsref.registry import Backend
@@ -154,6 +155,13 @@ class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
         initialize(self, properties)
         _ = self.function  # raises for a reduction that the type does not have
 
+    @classmethod
+    def cnn_loss_descriptor_with_type_reduction_type(
+        cls, loss_type: MPSCNNLossType | int | str, reduction_type: MPSCNNReductionType | int | str
+    ) -> Self:
+        """Return a new descriptor; equivalent to the constructor."""
+        return cls(loss_type, reduction_type)
+
     @property
     def function(self) -> Loss:
         """The functional form."""
@@ -225,6 +233,13 @@ class MPSCNNLossDataDescriptor(Closed):
             images = array.reshape(-1, height, width, channels)
         self._array = np.array(images, dtype=array.dtype.newbyteorder("="), order="C")
 
+    @classmethod
+    def cnn_loss_data_descriptor_with_data_layout_size(
+        cls, data: ArrayLike, layout: MPSDataLayout | int | str, size: MTLSize | tuple[int, int, int]
+    ) -> Self:
+        """Return a new descriptor; equivalent to the constructor."""
+        return cls(data, layout, size)
+
     @property
     def array(self) -> Array:
         """The data, (N, H, W, C)."""
@@ -241,10 +256,14 @@ class MPSCNNLossDataDescriptor(Closed):
         return self._size
 
 
+ONE_PIXEL = MTLSize(1, 1, 1)
+"""The size of a loss image with one number for each image."""
+
+
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-class MPSCNNLossLabels(MPSState, SynchronizedState):
+class MPSCNNLossLabels(SynchronizedState):
     """Labels and weights (N, H, W, C) of a batch, and the loss image, (N, 1, 1, 1) or (N, H, W, C).
 
     Accessors raise ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a loss was encoded.
@@ -252,10 +271,12 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
 
     Parameters
     ----------
-    loss_image_size : tuple of int, or MPSCNNLossDataDescriptor
-        (width, height, channels) of the loss image; a descriptor alone is that of the labels, for the size (1, 1, 1).
-    labels, weights : MPSCNNLossDataDescriptor or image
+    loss_image_size : tuple of int, default (1, 1, 1)
+        (width, height, channels) of the loss image. A descriptor in this place is that of the labels.
+    labels_descriptor, weights_descriptor : MPSCNNLossDataDescriptor or image
         Data of descriptors are copied, pixels of images are read when a loss runs.
+    labels_image, weights_image : array_like (N, H, W, C), MPSImage or batch of images
+        In place of the descriptors.
 
     Raises
     ------
@@ -272,17 +293,24 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
 
     def __init__(
         self,
-        loss_image_size: MTLSize | tuple[int, int, int] | MPSCNNLossDataDescriptor,
-        labels: ImageLike | MPSCNNLossDataDescriptor | None = None,
-        weights: ImageLike | MPSCNNLossDataDescriptor | None = None,
+        loss_image_size: MTLSize | tuple[int, int, int] | MPSCNNLossDataDescriptor = ONE_PIXEL,
+        labels_descriptor: ImageLike | MPSCNNLossDataDescriptor | None = None,
+        weights_descriptor: ImageLike | MPSCNNLossDataDescriptor | None = None,
+        *,
+        labels_image: ImageLike | None = None,
+        weights_image: ImageLike | None = None,
     ) -> None:
+        labels = _one_of("labels", labels_descriptor, labels_image)
+        weights = _one_of("weights", weights_descriptor, weights_image)
         if isinstance(loss_image_size, MPSCNNLossDataDescriptor):
             if labels is not None or weights is not None:
                 raise TypeError("a labels descriptor as the first argument stands alone; pass a loss_image_size first")
-            loss_image_size, labels = MTLSize(1, 1, 1), loss_image_size
+            loss_image_size, labels = ONE_PIXEL, loss_image_size
         self._size = types.size("loss_image_size", loss_image_size)
         if labels is None:
-            raise TypeError("labels is None; it must be an MPSCNNLossDataDescriptor or an image")
+            raise TypeError(
+                "labels_descriptor and labels_image are None; pass an MPSCNNLossDataDescriptor, or an image"
+            )
         if weights is not None and isinstance(labels, MPSCNNLossDataDescriptor) != isinstance(
             weights, MPSCNNLossDataDescriptor
         ):
@@ -353,6 +381,71 @@ class MPSCNNLossLabels(MPSState, SynchronizedState):
     def __repr__(self) -> str:
         shape, weights = self.device_read()[0].shape, "" if self._weights is None else ", weights"
         return f"<{type(self).__name__}: labels {shape}{weights}, loss image {self._loss.shape}>"
+
+
+class LabelsOfImages:
+    """Labels with one object for each image, as kernels read and write those of a batch."""
+
+    def __init__(self, name: str, labels: Sequence[MPSCNNLossLabels]) -> None:
+        """Raise ``ShapeError`` unless each object has the labels of one image, and all have or lack weights."""
+        self._labels = labels
+        read = [one.device_read() for one in labels]
+        for k, (t, w) in enumerate(read):
+            if t.shape[0] != 1 or t.shape != read[0][0].shape or (w is None) != (read[0][1] is None):
+                raise ShapeError(
+                    f"{name}[{k}] is {labels[k]!r}; in a list with an object for each image it must have the labels of "
+                    f"one image, like {name}[0], {labels[0]!r}: or pass one MPSCNNLossLabels for the batch"
+                )
+
+    def device_read(self) -> tuple[Array, Array | None]:
+        """Return labels and weights (N, H, W, C) for a kernel that is encoded now."""
+        labels, weights = zip(*(one.device_read() for one in self._labels), strict=True)
+        return np.concatenate(labels), None if weights[0] is None else np.concatenate(weights)
+
+    def check_loss_shape(self, shape: ImageShape, reduction: str) -> None:
+        """Raise ``ShapeError`` unless the loss image of a kernel has the size that all objects have."""
+        for one in self._labels:
+            one.check_loss_shape((1, *shape[1:]), reduction)
+
+    def device_write(self, loss: Array) -> None:
+        """Write the loss image of each object."""
+        for k, one in enumerate(self._labels):
+            one.device_write(loss[k : k + 1].copy())
+
+    def synchronize(self) -> None:
+        """Make all objects readable by the host."""
+        for one in self._labels:
+            one.synchronize()
+
+
+def labels_of_batch(name: str, value: object, images: int | None = None) -> MPSCNNLossLabels | LabelsOfImages:
+    """Return the labels of a batch: ``value``, or those of a list with an object for each image.
+
+    Raises ``TypeError`` or ``ShapeError`` for anything else.
+    """
+    write = "write MPSCNNLossLabels((1, 1, 1), labels_image=array)"
+    if isinstance(value, MPSCNNLossLabels):
+        return value
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} is of type {type(value).__name__}; it must be MPSCNNLossLabels: {write}")
+    for k, one in enumerate(value):
+        if not isinstance(one, MPSCNNLossLabels):
+            raise TypeError(f"{name}[{k}] is of type {type(one).__name__}; it must be MPSCNNLossLabels: {write}")
+    if images is not None and len(value) != images:
+        raise ShapeError(
+            f"{name} is a list of {len(value)}; it must have one MPSCNNLossLabels for each of {images} images"
+        )
+    if len({id(one) for one in value}) == 1:
+        first: MPSCNNLossLabels = value[0]
+        return first
+    return LabelsOfImages(name, value)
+
+
+def _one_of(name: str, descriptor: Any, image: Any) -> Any:
+    """Return the descriptor or the image; ``TypeError`` for both."""
+    if descriptor is not None and image is not None:
+        raise TypeError(f"{name}_descriptor and {name}_image are both given; pass one of them")
+    return image if descriptor is None else descriptor
 
 
 def _image(name: str, value: ImageLike | MPSCNNLossDataDescriptor) -> ImageLike:
@@ -453,8 +546,8 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
         ----------
         source_image : array_like (N, H, W, C), MPSImage or batch of images
             The predictions.
-        labels : MPSCNNLossLabels, or sequence with an entry for each image
-            Labels and weights; the loss image is written.
+        labels : MPSCNNLossLabels, or sequence with an object for each image
+            Labels and weights; the loss image is written, to each object that of its image.
         destination_image : ndarray, MPSImage or batch of images, optional
             The gradient is written there.
         validate : bool, default False
@@ -477,22 +570,20 @@ class MPSCNNLoss(_LossKernel, MPSCNNKernel):
             For a committed command buffer.
         """
         source = image_arguments.source("source_image", source_image)
-        labels = one_state("labels", labels, source.array.shape[0])
-        if not isinstance(labels, MPSCNNLossLabels):
-            raise TypeError(f"labels is of type {type(labels).__name__}; it must be MPSCNNLossLabels")
+        targets = labels_of_batch("labels", labels, source.array.shape[0])
         require_defaults(self, *IMAGE)
         function, x = self.function, source.array
-        labels.check_loss_shape(function.loss_shape(x.shape), function.reduction)
+        targets.check_loss_shape(function.loss_shape(x.shape), function.reduction)
         with Encoding(self, command_buffer):
-            t, weights = labels.device_read()
+            t, weights = targets.device_read()
             loss = function.forward(x, t, weights, validate=validate, backend=self.backend)
             self._targets = _Targets(t, weights, False)
             result = self._encode((source,), destination_image, None, False, None, command_buffer)
             del self._targets
-            labels.device_write(loss)
+            targets.device_write(loss)
             return result
 
-    encode_batch = encode  # type: ignore[assignment]  # as above
+    encode_batch = batch_form(encode)
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
         (y,), (t, weights, _) = inputs, self._targets
@@ -544,7 +635,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
             del self._targets
             return result
 
-    encode_batch = encode  # type: ignore[assignment]  # as above
+    encode_batch = batch_form(encode)
 
     def _destination_shape(self, sources: Sequence[image_arguments.ImageArgument], size: Pair) -> Shape:
         n, height, width, c = sources[0].array.shape
@@ -574,7 +665,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         source_image: ImageLike,
         labels: ImageLike,
         weights: ImageLike | None = None,
-        gradient_state: StateLike | None = None,
+        source_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
         *,
         validate: bool = False,
@@ -588,7 +679,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             The gradient of the loss image.
         source_image, labels, weights : array_like (N, H, W, C), MPSImage or batch of images
             As in the forward pass.
-        gradient_state : MPSNNGradientState, optional
+        source_state : MPSNNGradientState, optional
             The state of :class:`MPSNNForwardLoss`; its numbers replace those of this kernel.
         destination_gradient : ndarray, MPSImage or batch of images, optional
             The gradient is written there.
@@ -611,7 +702,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         require_defaults(self, "clip_rect", "destination_feature_channel_offset")
         for prefix in self.prefixes:
             require_defaults(self, *(prefix + name for name in SOURCE))
-        state = one_state("gradient_state", gradient_state, sources[1].array.shape[0])
+        state = one_state("source_state", source_state, sources[1].array.shape[0])
         with Encoding(self, command_buffer):
             self._configure(state)
             self._targets = _targets(labels, weights, validate)
@@ -624,9 +715,10 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
                     raise ShapeError(f"destination_gradient has shape {shape}; the result has shape {like.shape}")
             array, _ = self._run(sources, Destination(given, shape, sources[0].array.dtype))
             del self._targets
+            image_arguments.expire(sources)
             return image_arguments.like(source_gradient, array) if given is None else image_arguments.written(given)
 
-    encode_batch = encode  # type: ignore[assignment]  # as above
+    encode_batch = batch_form(encode)
 
     @property
     def _number_of_sources(self) -> int:
@@ -644,7 +736,7 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
             return
         if not (isinstance(state, MPSNNGradientState) and issubclass(state.record.kernel_class, MPSNNForwardLoss)):
             raise TypeError(
-                f"gradient_state is {state!r}; it must be the state that MPSNNForwardLoss.encode(..., "
+                f"source_state is {state!r}; it must be the state that MPSNNForwardLoss.encode(..., "
                 "return_state=True) returns"
             )
         for name in NUMBERS:
@@ -673,27 +765,15 @@ class MPSNNInitialGradient(MPSCNNKernel):
         destination[region] = 1
 
 
-class MPSCNNYOLOLoss:
-    """Apple's loss for object detection, which is not built: its formula is not documented."""
-
-    def __init__(self, *arguments: object, **keywords: object) -> None:
-        """Raise ``UnsupportedError``."""
-        raise UnsupportedError(
-            "MPSCNNYOLOLoss is not built: Apple does not document how its parts combine; compose MPSCNNLoss kernels"
-        )
-
-
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
 class MPSNNLabelsNode(MPSNNStateNode):
     """The labels of a loss node: an input of the graph."""
 
-    def check(self, value: object) -> MPSCNNLossLabels:
-        """Return ``value`` if it is :class:`~mpsref.mps.MPSCNNLossLabels`; ``TypeError`` if not."""
-        if not isinstance(value, MPSCNNLossLabels):
-            raise TypeError(f"labels for {self.name!r} are of type {type(value).__name__}; pass MPSCNNLossLabels")
-        return value
+    def check(self, value: object) -> MPSCNNLossLabels | LabelsOfImages:
+        """Return the labels of a batch: the object, or that of a list with an object for each image."""
+        return labels_of_batch(f"labels for {self.name!r}", value)
 
     @property
     def producer(self) -> None:
@@ -707,7 +787,22 @@ class MPSNNLabelsNode(MPSNNStateNode):
         return self.label or f"{self._producer.name}.labels"
 
 
-class MPSCNNLossNode(MPSNNFilterNode):
+class _LossNode(MPSNNFilterNode):
+    """A node with a loss descriptor, whose numbers are properties."""
+
+    _abstract = True
+    loss_descriptor = _LossKernel.loss_descriptor
+    loss_type = _LossKernel.loss_type
+    reduction_type = _LossKernel.reduction_type
+    reduce_across_batch = _LossKernel.reduce_across_batch
+    number_of_classes = _LossKernel.number_of_classes
+    weight = MPSCNNLoss.weight
+    label_smoothing = MPSCNNLoss.label_smoothing
+    epsilon = MPSCNNLoss.epsilon
+    delta = MPSCNNLoss.delta
+
+
+class MPSCNNLossNode(_LossNode):
     """A loss, whose result is the gradient for the predictions.
 
     The :class:`~mpsref.mps.MPSCNNLossLabels` of a run are passed for ``input_labels``; the loss is written to them
@@ -729,8 +824,6 @@ class MPSCNNLossNode(MPSNNFilterNode):
     result_is_gradient = True
     why_no_gradient = "a loss is its own gradient filter: use its result image as the source gradient"
 
-    loss_descriptor = _LossKernel.loss_descriptor
-
     def __init__(self, source: MPSNNImageNode, loss_descriptor: MPSCNNLossDescriptor, **properties: Any) -> None:
         fix(self, loss_descriptor=loss_descriptor)
         self._function = self.loss_descriptor.function
@@ -751,7 +844,7 @@ class MPSCNNLossNode(MPSNNFilterNode):
         return "forward", "gradient"
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        labels: MPSCNNLossLabels = call.state["labels"]
+        labels: MPSCNNLossLabels | LabelsOfImages = call.state["labels"]
         wide = np.result_type(images[0], np.float32)
         t, weights = labels.device_read()
         t = t if t.dtype <= wide else t.astype(wide)
@@ -759,9 +852,9 @@ class MPSCNNLossNode(MPSNNFilterNode):
         call.state["loss"] = self._function.forward(images[0], t, weights, backend=call.backend)
         return self._function.gradient(None, images[0], t, weights, backend=call.backend)
 
-    def check_labels(self, labels: MPSCNNLossLabels, shape: Shape) -> None:
+    def check_labels(self, labels: MPSCNNLossLabels | LabelsOfImages, shape: Shape) -> None:
         """Raise ``ShapeError`` unless labels and weights fit predictions of ``shape``."""
-        if not isinstance(labels, MPSCNNLossLabels):
+        if not isinstance(labels, (MPSCNNLossLabels, LabelsOfImages)):
             raise TypeError(f"labels is of type {type(labels).__name__}; it must be an MPSCNNLossLabels")
         shape = as_shape("shape", shape)
         for name, image in zip(("labels", "weights"), labels.device_read(), strict=True):
@@ -774,13 +867,16 @@ class MPSCNNLossNode(MPSNNFilterNode):
         labels.check_loss_shape(self._function.loss_shape((n, height, width, channels)), self._function.reduction)
 
 
-class MPSNNLossGradientNode(MPSNNGradientFilterNode):
+class MPSNNLossGradientNode(_LossNode, MPSNNGradientFilterNode):
     """The gradient of a forward loss.
 
     Parameters
     ----------
-    source_gradient, source_image, labels, weights : MPSNNImageNode
-        The gradient of the loss, and the sources of the forward node.
+    source_gradient, source_image, labels : MPSNNImageNode
+        The gradient of the loss, and the sources of the forward node. A list of these three images, or of four with the
+        weights, may take the place of ``source_gradient``; ``gradient_state`` is next.
+    weights : MPSNNImageNode, optional
+        The weights of the forward node. Without weights ``gradient_state`` may be in this place.
     gradient_state : MPSNNStateNode
         The ``result_state`` of the forward node.
     loss_descriptor : MPSCNNLossDescriptor
@@ -791,25 +887,43 @@ class MPSNNLossGradientNode(MPSNNGradientFilterNode):
         Initial values of other properties, by name.
     """
 
-    loss_descriptor = _LossKernel.loss_descriptor
     is_labels_gradient_filter = Property(flag, False, "Whether it is the gradient for the labels.", read_only=True)
 
     def __init__(
         self,
-        source_gradient: MPSNNImageNode,
-        source_image: MPSNNImageNode,
-        gradient_state: MPSNNStateNode,
-        labels: MPSNNImageNode,
-        weights: MPSNNImageNode | None = None,
-        loss_descriptor: MPSCNNLossDescriptor | None = None,
+        source_gradient: MPSNNImageNode | Sequence[MPSNNImageNode],
+        source_image: Any = None,
+        labels: Any = None,
+        weights: Any = None,
+        gradient_state: Any = None,
+        loss_descriptor: Any = None,
         is_labels_gradient_filter: bool = False,
         **properties: Any,
     ) -> None:
+        given = [source_image, labels, weights, gradient_state, loss_descriptor, is_labels_gradient_filter]
+        if isinstance(source_gradient, (list, tuple)):
+            if len(source_gradient) not in (3, 4):
+                raise ValueError(
+                    f"there are {len(source_gradient)} sources; there must be 3 or 4: source gradient, source image, "
+                    "labels, weights"
+                )
+            after = [value for value in given[:-1] if value is not None]
+            if isinstance(after[-1] if after else None, bool):
+                is_labels_gradient_filter = after.pop()
+            source_gradient, source_image, labels, *rest = source_gradient
+            weights, (gradient_state, loss_descriptor) = rest[0] if rest else None, (*after, None, None)[:2]
+        elif isinstance(weights, MPSNNStateNode):
+            if isinstance(loss_descriptor, bool):
+                is_labels_gradient_filter, loss_descriptor = loss_descriptor, None
+            if gradient_state is not None:
+                loss_descriptor = gradient_state
+            weights, gradient_state = None, weights
+        first, labels = image_node("source_gradient", source_gradient), image_node("labels", labels)
         fix(self, loss_descriptor=loss_descriptor, is_labels_gradient_filter=is_labels_gradient_filter)
         self._function = self.loss_descriptor.function
         others = [labels] if weights is None else [labels, weights]
         super().__init__(
-            source_gradient,
+            first,
             source_image,
             gradient_state,
             *others,
@@ -837,7 +951,7 @@ class MPSNNLossGradientNode(MPSNNGradientFilterNode):
         return function(g, y, *others, backend=call.backend)
 
 
-class MPSNNForwardLossNode(MPSNNFilterNode):
+class MPSNNForwardLossNode(_LossNode):
     """A loss whose result is the loss image.
 
     A training graph computes the gradient for the predictions, and with ``gradient_for_labels`` (not in MPS) also for
@@ -846,9 +960,11 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
     Parameters
     ----------
     source : MPSNNImageNode
-        The predictions, or a list of predictions, labels and optionally weights.
-    labels, weights : MPSNNImageNode
-        The labels, and optional weights. With a list, the second argument is the descriptor.
+        The predictions, or a list of predictions, labels and optionally weights, with the descriptor next.
+    labels : MPSNNImageNode
+        The labels.
+    weights : MPSNNImageNode, optional
+        The weights. Without weights ``loss_descriptor`` may be in this place.
     loss_descriptor : MPSCNNLossDescriptor
         The loss, which is copied.
     **properties
@@ -858,22 +974,24 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
     kind = "floss"
     spec_class = Loss
     gradient_class = MPSNNLossGradientNode
-    loss_descriptor = _LossKernel.loss_descriptor
     gradient_for_labels = Property(flag, False, "Whether training graphs make a gradient for the labels.")
 
     def __init__(
         self,
         source: MPSNNImageNode | Sequence[MPSNNImageNode],
         labels: MPSNNImageNode | MPSCNNLossDescriptor | None = None,
+        weights: MPSNNImageNode | MPSCNNLossDescriptor | None = None,
         loss_descriptor: MPSCNNLossDescriptor | None = None,
-        weights: MPSNNImageNode | None = None,
         **properties: Any,
     ) -> None:
+        descriptor: Any = loss_descriptor
         if isinstance(source, (list, tuple)):
-            sources, descriptor = list(source), labels if loss_descriptor is None else loss_descriptor
+            sources: list[Any] = list(source)
+            descriptor = labels if descriptor is None else descriptor
         else:
+            if isinstance(weights, MPSCNNLossDescriptor) and descriptor is None:
+                weights, descriptor = None, weights
             sources = [image for image in (source, labels, weights) if image is not None]
-            descriptor = loss_descriptor
         if len(sources) not in (2, 3):
             raise ValueError(f"there are {len(sources)} sources; there must be 2 or 3: source, labels, weights")
         fix(self, loss_descriptor=descriptor)
@@ -909,9 +1027,9 @@ class MPSNNForwardLossNode(MPSNNFilterNode):
         return MPSNNLossGradientNode(
             source_gradient,
             source,
-            self._state,
             labels,
             weights[0] if weights else None,
+            self._state,
             self.loss_descriptor,
             source_index == 1,
         )

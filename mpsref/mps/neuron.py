@@ -133,18 +133,29 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
         vars(self)["neuron"] = Neuron(TYPES[chosen], a, b, c, data)  # type: ignore[arg-type]  # None: the default
 
     @classmethod
-    def cnn_neuron_descriptor_with_type(
-        cls,
-        neuron_type: MPSCNNNeuronType | int | str,
-        a: float | None = None,
-        b: float | None = None,
-        c: float | None = None,
+    def cnn_neuron_descriptor_with_type(cls, neuron_type: MPSCNNNeuronType | int | str) -> Self:
+        """Return the descriptor of a type with its documented parameters."""
+        return cls(neuron_type)
+
+    @classmethod
+    def cnn_neuron_descriptor_with_type_a(cls, neuron_type: MPSCNNNeuronType | int | str, a: float) -> Self:
+        """Return a new descriptor; equivalent to the constructor."""
+        return cls(neuron_type, a)
+
+    @classmethod
+    def cnn_neuron_descriptor_with_type_a_b(cls, neuron_type: MPSCNNNeuronType | int | str, a: float, b: float) -> Self:
+        """Return a new descriptor; equivalent to the constructor."""
+        return cls(neuron_type, a, b)
+
+    @classmethod
+    def cnn_neuron_descriptor_with_type_a_b_c(
+        cls, neuron_type: MPSCNNNeuronType | int | str, a: float, b: float, c: float
     ) -> Self:
-        """Return the descriptor of a type and its parameters: Apple's four factories of this name."""
+        """Return a new descriptor; equivalent to the constructor."""
         return cls(neuron_type, a, b, c)
 
     @classmethod
-    def cnn_neuron_prelu_descriptor_with_data(cls, data: ArrayLike, no_copy: bool = False) -> Self:
+    def cnn_neuron_prelu_descriptor_with_data_no_copy(cls, data: ArrayLike, no_copy: bool = False) -> Self:
         """Return the descriptor of PReLU; the slopes are always copied, ``no_copy`` has no effect [choice]."""
         return cls(MPSCNNNeuronType.PReLU, data=data)
 
@@ -345,7 +356,7 @@ class MPSCNNNeuronELU(_WithA):
 
 @saved("data")
 class MPSCNNNeuronPReLU(_SingleType):
-    """``y = x`` from 0 on, ``data[c] * x`` below, in channel c."""
+    """``y = x`` from 0 on, ``data[c] * x`` below, in channel c; Apple's parameters are ``a`` and its length."""
 
     type = MPSCNNNeuronType.PReLU
 
@@ -427,9 +438,8 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
     ----------
     source : MPSNNImageNode
         The image.
-    *values
-        The parameters of the type, in the order of its kernel: a, b and c, or data for PReLU; also by name. By default
-        they are the documented ones.
+    a, b, c : float, optional
+        The parameters that the type has, in this order; by default the documented ones. PReLU has ``a_data``.
     **properties
         Initial values of other properties, by name.
     """
@@ -440,28 +450,35 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
     gradient_properties = ("descriptor",)
     neuron_type: ClassVar[MPSCNNNeuronType]
     parameters: ClassVar[tuple[str, ...]] = ()
+    """The properties of the descriptor that are parameters of the class."""
 
     def __init_subclass__(cls, kernel: type[_SingleType] | None = None) -> None:
-        """Derive type and parameters from the kernel."""
+        """Derive the type from the kernel."""
         super().__init_subclass__()
         if kernel is not None:
-            cls.neuron_type, cls.parameters = kernel.type, kernel._coding.arguments
-        cls.kind = cls.neuron_type.name.lower()
+            cls.neuron_type = kernel.type
+        if hasattr(cls, "neuron_type"):
+            cls.kind = cls.neuron_type.name.lower()
 
-    def __init__(self, source: MPSNNImageNode, *values: float | ArrayLike | None, **properties: Any) -> None:
-        if len(values) > len(self.parameters):
-            raise TypeError(
-                f"{type(self).__name__} takes (source{''.join(f', {name}' for name in self.parameters)}); "
-                f"{len(values)} parameters were given"
-            )
-        given: dict[str, Any] = dict(zip(self.parameters, values, strict=False))
-        for name in self.parameters:
-            if name in properties:
-                if name in given:
-                    raise TypeError(f"{name} is given twice")
-                given[name] = properties.pop(name)
-        fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type, **given))
+    def __init__(self, source: MPSNNImageNode, **properties: Any) -> None:
+        described = properties.pop("descriptor", None)
+        fix(self, descriptor=MPSNNNeuronDescriptor(self.neuron_type) if described is None else described)
         super().__init__(source, **properties)
+
+    @property
+    def a(self) -> float:
+        """The parameter a, 0 for a type without it."""
+        return self.descriptor.a
+
+    @property
+    def b(self) -> float:
+        """The parameter b, 0 for a type without it."""
+        return self.descriptor.b
+
+    @property
+    def c(self) -> float:
+        """The parameter c, 0 for a type without it."""
+        return self.descriptor.c
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:
@@ -474,19 +491,54 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
         kind = neuron_descriptor("descriptor", descriptor).neuron_type
         if kind is MPSCNNNeuronType.NONE:
             return MPSCNNNeuronLinearNode(source, 1.0, 0.0)
-        node = next(node for node in MPSCNNNeuronNode.__subclasses__() if node.neuron_type is kind)
-        return node(source, *(getattr(descriptor, name) for name in node.parameters))
+        bases = MPSCNNNeuronNode, _NodeWithA, _NodeWithAB, _NodeWithABC
+        nodes = (node for base in bases for node in base.__subclasses__())
+        found = next(node for node in nodes if getattr(node, "neuron_type", None) is kind)
+        return found(source, *(getattr(descriptor, name) for name in found.parameters))
+
+
+class _NodeWithA(MPSCNNNeuronNode):
+    _abstract = True
+    parameters = ("a",)
+
+    def __init__(self, source: MPSNNImageNode, a: float | None = None, **properties: Any) -> None:
+        super().__init__(source, descriptor=MPSNNNeuronDescriptor(self.neuron_type, a), **properties)
+
+
+class _NodeWithAB(MPSCNNNeuronNode):
+    _abstract = True
+    parameters = "a", "b"
+
+    def __init__(
+        self, source: MPSNNImageNode, a: float | None = None, b: float | None = None, **properties: Any
+    ) -> None:
+        super().__init__(source, descriptor=MPSNNNeuronDescriptor(self.neuron_type, a, b), **properties)
+
+
+class _NodeWithABC(MPSCNNNeuronNode):
+    _abstract = True
+    parameters = "a", "b", "c"
+
+    def __init__(
+        self,
+        source: MPSNNImageNode,
+        a: float | None = None,
+        b: float | None = None,
+        c: float | None = None,
+        **properties: Any,
+    ) -> None:
+        super().__init__(source, descriptor=MPSNNNeuronDescriptor(self.neuron_type, a, b, c), **properties)
 
 
 class MPSCNNNeuronAbsoluteNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronAbsolute):
     """``y = |x|``."""
 
 
-class MPSCNNNeuronELUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronELU):
+class MPSCNNNeuronELUNode(_NodeWithA, kernel=MPSCNNNeuronELU):
     """``y = x`` from 0 on, ``a * (e**x - 1)`` below."""
 
 
-class MPSCNNNeuronExponentialNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronExponential):
+class MPSCNNNeuronExponentialNode(_NodeWithABC, kernel=MPSCNNNeuronExponential):
     """``y = c**(a*x + b)``; c = -1 stands for the base e."""
 
 
@@ -496,31 +548,36 @@ class MPSCNNNeuronGeLUNode(MPSCNNNeuronNode):
     neuron_type = MPSCNNNeuronType.GeLU
 
 
-class MPSCNNNeuronHardSigmoidNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronHardSigmoid):
+class MPSCNNNeuronHardSigmoidNode(_NodeWithAB, kernel=MPSCNNNeuronHardSigmoid):
     """``y = a*x + b``, clamped to [0, 1]."""
 
 
-class MPSCNNNeuronLinearNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronLinear):
+class MPSCNNNeuronLinearNode(_NodeWithAB, kernel=MPSCNNNeuronLinear):
     """``y = a*x + b``."""
 
 
-class MPSCNNNeuronLogarithmNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronLogarithm):
+class MPSCNNNeuronLogarithmNode(_NodeWithABC, kernel=MPSCNNNeuronLogarithm):
     """``y = log(a*x + b)`` to the base c; c = -1 stands for e."""
 
 
 class MPSCNNNeuronPReLUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronPReLU):
-    """``y = x`` from 0 on, ``data[c] * x`` below, in channel c."""
+    """``y = x`` from 0 on, ``a_data[c] * x`` below, in channel c."""
+
+    parameters = ("data",)
+
+    def __init__(self, source: MPSNNImageNode, a_data: ArrayLike, **properties: Any) -> None:
+        super().__init__(source, descriptor=MPSNNNeuronDescriptor(self.neuron_type, data=a_data), **properties)
 
 
-class MPSCNNNeuronPowerNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronPower):
+class MPSCNNNeuronPowerNode(_NodeWithABC, kernel=MPSCNNNeuronPower):
     """``y = (a*x + b)**c``."""
 
 
-class MPSCNNNeuronReLUNNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronReLUN):
+class MPSCNNNeuronReLUNNode(_NodeWithAB, kernel=MPSCNNNeuronReLUN):
     """``y = min(x, b)`` from 0 on, ``min(a*x, b)`` below."""
 
 
-class MPSCNNNeuronReLUNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronReLU):
+class MPSCNNNeuronReLUNode(_NodeWithA, kernel=MPSCNNNeuronReLU):
     """``y = x`` from 0 on, ``a*x`` below."""
 
 
@@ -528,7 +585,7 @@ class MPSCNNNeuronSigmoidNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronSigmoid):
     """``y = 1 / (1 + e**-x)``."""
 
 
-class MPSCNNNeuronSoftPlusNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronSoftPlus):
+class MPSCNNNeuronSoftPlusNode(_NodeWithAB, kernel=MPSCNNNeuronSoftPlus):
     """``y = a * log(1 + e**(b*x))``."""
 
 
@@ -536,5 +593,5 @@ class MPSCNNNeuronSoftSignNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronSoftSign):
     """``y = x / (1 + |x|)``."""
 
 
-class MPSCNNNeuronTanHNode(MPSCNNNeuronNode, kernel=MPSCNNNeuronTanH):
+class MPSCNNNeuronTanHNode(_NodeWithAB, kernel=MPSCNNNeuronTanH):
     """``y = a * tanh(b*x)``."""

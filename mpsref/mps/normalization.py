@@ -16,7 +16,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import real
 from mpsref.errors import ShapeError
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.mps.core.command_buffer import MPSCommandBuffer
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.properties import Property, fix
 from mpsref.mps.core.state import MPSState
@@ -149,6 +149,7 @@ class NormalizationKernel(MPSCNNKernel):
         return new
 
     def _from_state(self, pair: str, state: object, command_buffer: MPSCommandBuffer | None) -> tuple[Array, Array]:
+        check_not_a_command_buffer(f"{pair}_state", state, f"reload_{pair}(state, command_buffer=buffer)")
         if not isinstance(state, PAIRS[pair]):
             raise TypeError(f"{pair}_state is of type {type(state).__name__}; it must be an {PAIRS[pair].__name__}")
         return state.device_read(self.number_of_feature_channels, command_buffer)

@@ -38,9 +38,9 @@ from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, SynchronizedState, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import MPSState
+from mpsref.mps.core.state import SynchronizedState
 
 Kind: TypeAlias = Literal["Batch", "Instance", "Group"]
 
@@ -68,7 +68,7 @@ def frozen_vector(name: str, value: ArrayLike, channels: int | None = None) -> A
     return read_only(copied(name, array, dtype))
 
 
-class NormalizationPairState(MPSState, SynchronizedState):
+class NormalizationPairState(SynchronizedState):
     """Two vectors with a number for each channel; not a class of Apple's.
 
     The vectors may be longer than the number of channels of a kernel, which uses the first elements [doc]. Kernels read
@@ -85,13 +85,15 @@ class NormalizationPairState(MPSState, SynchronizedState):
 
     @classmethod
     def temporary_state(cls, command_buffer: MPSCommandBuffer, number_of_feature_channels: int) -> Self:
-        """Return a state of zeros for one command buffer; it does not expire.
+        """Return a state of zeros for one command buffer, whose ``read_count`` is 1.
 
         Raises ``OrderError`` for a committed command buffer, ``ValueError`` for fewer than one channel.
         """
         channels = integer("number_of_feature_channels", number_of_feature_channels, low=1)
         check_encodable(command_buffer)
-        return cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))
+        state = cls(np.zeros(channels, np.float32), np.zeros(channels, np.float32))
+        state._reads = 1
+        return state
 
     @property
     def number_of_feature_channels(self) -> int:
@@ -171,6 +173,9 @@ class MPSCNNNormalizationGammaAndBetaState(NormalizationPairState):
 
     names = ("gamma", "beta")
 
+    def __init__(self, gamma: ArrayLike, beta: ArrayLike) -> None:
+        super().__init__(gamma, beta)
+
     @property
     def gamma(self) -> Array:
         """The scale, read-only; ``NotSynchronizedError`` if a kernel has written it since the last synchronization."""
@@ -186,6 +191,9 @@ class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
     """Statistics of a normalization: ``mean`` and ``variance``, (C,) each; a negative variance is refused [choice]."""
 
     names = ("mean", "variance")
+
+    def __init__(self, mean: ArrayLike, variance: ArrayLike) -> None:
+        super().__init__(mean, variance)
 
     @property
     def mean(self) -> Array:

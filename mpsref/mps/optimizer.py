@@ -31,7 +31,7 @@ from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
 from mpsref.mps.batch_normalization import MPSCNNBatchNormalizationState
 from mpsref.mps.convolution_data_source import MPSCNNConvolutionWeightsAndBiasesState
 from mpsref.mps.convolution_kernel import MPSCNNConvolutionGradientState
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.kernel import MPSKernel, saved
 from mpsref.mps.core.properties import Alias, Property, PropertyHolder, at_least, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
@@ -87,8 +87,14 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
         The factor of a step.
     gradient_rescale : float
         The factor of a gradient, after clipping.
-    **properties
-        Initial values of properties, by name.
+    apply_gradient_clipping : bool
+        Whether gradients are clipped. A regularization type may be in this place, then its scale is next.
+    gradient_clip_max, gradient_clip_min : float
+        The largest and the smallest gradient.
+    regularization_type : MPSNNRegularizationType, int or str
+        Regularization: none, L1 or L2.
+    regularization_scale : float
+        The factor of its gradient.
 
     Raises
     ------
@@ -104,9 +110,68 @@ class MPSNNOptimizerDescriptor(PropertyHolder, SecureCoding):
     regularization_type = Property(regularization_type, MPSNNRegularizationType.NONE, "Regularization: none, L1 or L2.")
     regularization_scale = Property(number, 0.0, "The factor of its gradient.")
 
-    def __init__(self, learning_rate: float = 1e-3, gradient_rescale: float = 1.0, **properties: Any) -> None:
-        initialize(self, {"learning_rate": learning_rate, "gradient_rescale": gradient_rescale, **properties})
+    def __init__(
+        self,
+        learning_rate: float = 1e-3,
+        gradient_rescale: float = 1.0,
+        apply_gradient_clipping: bool | MPSNNRegularizationType = False,
+        gradient_clip_max: float = math.inf,
+        gradient_clip_min: float = -math.inf,
+        regularization_type: MPSNNRegularizationType | int | str = MPSNNRegularizationType.NONE,
+        regularization_scale: float = 0.0,
+    ) -> None:
+        if isinstance(apply_gradient_clipping, MPSNNRegularizationType):
+            regularization_type, regularization_scale = apply_gradient_clipping, gradient_clip_max
+            apply_gradient_clipping, gradient_clip_max = False, math.inf
+        given = (
+            learning_rate,
+            gradient_rescale,
+            apply_gradient_clipping,
+            gradient_clip_max,
+            gradient_clip_min,
+            regularization_type,
+            regularization_scale,
+        )
+        initialize(self, dict(zip(properties_of(type(self)), given, strict=True)))
         self.check()
+
+    @classmethod
+    def optimizer_descriptor_with_learning_rate_gradient_rescale_regularization_type_regularization_scale(
+        cls,
+        learning_rate: float,
+        gradient_rescale: float,
+        regularization_type: MPSNNRegularizationType | int | str,
+        regularization_scale: float,
+    ) -> Self:
+        """Return a new descriptor without clipping."""
+        return cls(
+            learning_rate,
+            gradient_rescale,
+            regularization_type=regularization_type,
+            regularization_scale=regularization_scale,
+        )
+
+    @classmethod
+    def optimizer_descriptor_with_learning_rate_gradient_rescale_apply_gradient_clipping_gradient_clip_max_gradient_clip_min_regularization_type_regularization_scale(  # noqa: E501
+        cls,
+        learning_rate: float,
+        gradient_rescale: float,
+        apply_gradient_clipping: bool,
+        gradient_clip_max: float,
+        gradient_clip_min: float,
+        regularization_type: MPSNNRegularizationType | int | str,
+        regularization_scale: float,
+    ) -> Self:
+        """Return a new descriptor; equivalent to the constructor."""
+        return cls(
+            learning_rate,
+            gradient_rescale,
+            apply_gradient_clipping,
+            gradient_clip_max,
+            gradient_clip_min,
+            regularization_type,
+            regularization_scale,
+        )
 
     def check(self) -> None:
         """Raise ``ValueError`` unless gradient_clip_min <= gradient_clip_max."""
@@ -506,11 +571,13 @@ class MPSNNOptimizer(MPSKernel):
         """Set ``learning_rate``: Apple's setter."""
         self.learning_rate = new_learning_rate
 
-    def encode(self, *, command_buffer: MPSCommandBuffer | None = None, **operands: object) -> Any:
+    def encode(self, *positional: object, command_buffer: MPSCommandBuffer | None = None, **operands: object) -> Any:
         """Make one step and return the result.
 
         Parameters
         ----------
+        *positional
+            None: all arguments are keywords.
         command_buffer : MPSCommandBuffer, optional
             The command buffer to encode on.
         **operands
@@ -539,6 +606,12 @@ class MPSNNOptimizer(MPSKernel):
         OrderError
             For a batch normalization state without gradients, and for a committed command buffer.
         """
+        if positional:
+            check_not_a_command_buffer("the first argument", positional[0])
+            raise TypeError(
+                f"the first argument is of type {type(positional[0]).__name__}; the operands of an optimizer are "
+                "keywords: write input_gradient_vector=..., input_values_vector=..., or another form"
+            )
         names = _stems((*self.moments, *self.optional_moments))
         optional = self._may_be_missing()
         check_encodable(command_buffer)
@@ -615,13 +688,13 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     Parameters
     ----------
     learning_rate : float, optional
-        The factor of a step; any number.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
+        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
     momentum_scale : float
         The decay of the momentum, any finite number.
     use_nesterov_momentum : bool
         Whether the momentum is Nesterov's.
+    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
+        In place of the learning rate: that and other parameters. Exactly one of the two is given.
     backend : str or Backend, optional
         The backend; by default the one in use when the kernel runs.
     **properties
@@ -637,13 +710,21 @@ class MPSNNOptimizerStochasticGradientDescent(MPSNNOptimizer):
     def __init__(
         self,
         learning_rate: float | None = None,
-        *,
-        optimizer_descriptor: MPSNNOptimizerDescriptor | None = None,
         momentum_scale: float = 0.0,
-        use_nesterov_momentum: bool = False,
+        use_nesterov_momentum: Any = False,
+        optimizer_descriptor: MPSNNOptimizerDescriptor | None = None,
+        *,
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
+        if isinstance(use_nesterov_momentum, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
+            first: Any = learning_rate
+            learning_rate, momentum_scale, use_nesterov_momentum, optimizer_descriptor = (
+                None,
+                first,
+                momentum_scale,
+                use_nesterov_momentum,
+            )
         if "use_nestrov_momentum" in properties:  # the old spelling [doc]
             use_nesterov_momentum = properties.pop("use_nestrov_momentum")
         fix(self, momentum_scale=momentum_scale, use_nesterov_momentum=use_nesterov_momentum)
@@ -665,13 +746,13 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     Parameters
     ----------
     learning_rate : float, optional
-        The factor of a step; any number.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
+        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
     decay : float
         The decay of the mean of squares, in [0, 1].
     epsilon : float
         The summand of the root, >= 0.
+    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
+        In place of the learning rate: that and other parameters. Exactly one of the two is given.
     backend : str or Backend, optional
         The backend; by default the one in use when the kernel runs.
     **properties
@@ -688,13 +769,16 @@ class MPSNNOptimizerRMSProp(MPSNNOptimizer):
     def __init__(
         self,
         learning_rate: float | None = None,
-        *,
-        optimizer_descriptor: MPSNNOptimizerDescriptor | None = None,
         decay: float = 0.9,
-        epsilon: float = 1e-8,
+        epsilon: Any = 1e-8,
+        optimizer_descriptor: MPSNNOptimizerDescriptor | None = None,
+        *,
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
+        if isinstance(epsilon, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
+            first: Any = learning_rate
+            learning_rate, decay, epsilon, optimizer_descriptor = None, first, decay, epsilon
         fix(self, decay=decay, epsilon=epsilon)
         super().__init__(learning_rate, optimizer_descriptor=optimizer_descriptor, backend=backend, **properties)
 
@@ -716,15 +800,15 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
     Parameters
     ----------
     learning_rate : float, optional
-        The factor of a step; any number.
-    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
-        In place of the learning rate: that and other parameters. Exactly one of the two is given.
+        The factor of a step; any number. It is left out in Apple's order, whose last argument is the descriptor.
     beta1, beta2 : float
         The decay of momentum and velocity, in [0, 1).
     epsilon : float
         The summand of the root, >= 0.
     time_step : int
         The number of steps so far.
+    optimizer_descriptor : MPSNNOptimizerDescriptor, optional
+        In place of the learning rate: that and other parameters. Exactly one of the two is given.
     backend : str or Backend, optional
         The backend; by default the one in use when the kernel runs.
     **properties
@@ -742,15 +826,25 @@ class MPSNNOptimizerAdam(MPSNNOptimizer):
     def __init__(
         self,
         learning_rate: float | None = None,
-        *,
-        optimizer_descriptor: MPSNNOptimizerDescriptor | None = None,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
-        time_step: int = 0,
+        time_step: Any = 0,
+        optimizer_descriptor: MPSNNOptimizerDescriptor | None = None,
+        *,
         backend: str | Backend | None = None,
         **properties: Any,
     ) -> None:
+        if isinstance(time_step, MPSNNOptimizerDescriptor):  # the last argument in Apple's order
+            first: Any = learning_rate
+            learning_rate, beta1, beta2, epsilon, time_step, optimizer_descriptor = (
+                None,
+                first,
+                beta1,
+                beta2,
+                epsilon,
+                time_step,
+            )
         fix(self, beta1=beta1, beta2=beta2, epsilon=epsilon)
         super().__init__(
             learning_rate, optimizer_descriptor=optimizer_descriptor, time_step=time_step, backend=backend, **properties

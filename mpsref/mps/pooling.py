@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import AXIS_LIMIT, Array, Shape
 from mpsref.arguments.parameters import Pair, integer
 from mpsref.geometry import Window
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
@@ -34,7 +34,7 @@ from mpsref.mps.core.clip_regions import Region
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.kernel import ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.padding import MPSNNPadding
-from mpsref.mps.core.properties import Alias, Property, at_least, fix, optional
+from mpsref.mps.core.properties import Alias, Property, at_least, fix
 from mpsref.mps.core.state import MPSNNGradientState, SourceProperties
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.graph.nodes import (
@@ -185,6 +185,12 @@ class MPSCNNDilatedPoolingMax(_DilatedMax, MPSCNNPooling):
 # --- gradient kernels -------------------------------------------------------------------------------------------------
 
 
+def _source_size(name: str, value: object) -> types.MTLSize | None:
+    """Check a size; ``None`` for that without limits."""
+    size = None if value is None else types.size(name, value)
+    return None if size == types.UNLIMITED else size
+
+
 class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     """Base class of the pooling gradients, from g (N, OH, OW, C) and the source (N, H, W, C) to (N, H, W, C).
 
@@ -215,9 +221,10 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     has_source_size = True
 
     source_size = Property(
-        optional(types.size),
+        _source_size,
         None,
-        "Size of the region of the source gradient that is read, MTLSize, without its depth. ``None``: the rest.",
+        "Size of the region of the source gradient that is read, MTLSize, without its depth. ``None``: the rest, as is "
+        "a size of NSUIntegerMax.",
     )
     kernel_offset_x = Property(integer, 0, "Shift of the destination in x; see the notes of the class.")
     kernel_offset_y = Property(integer, 0, "Shift of the destination in y; see the notes of the class.")
@@ -233,7 +240,9 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
         return offset - window.pooling_kernel_offset()
 
     def _source_size(self) -> Pair | None:
-        return None if self.source_size is None else (self.source_size.height, self.source_size.width)
+        if self.source_size is None:
+            return None
+        return min(self.source_size.height, AXIS_LIMIT), min(self.source_size.width, AXIS_LIMIT)
 
     def _represented(self, size: Pair, source: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Return, for y and x, J(0) and the range of source pixels that a clip of ``size`` represents."""
@@ -510,7 +519,7 @@ class MPSCNNPoolingL2NormNode(MPSCNNPoolingNode):
 
 
 class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
-    """Dilated max pooling; a ``filter_size`` is also the default of stride and dilation [doc]."""
+    """Dilated max pooling; a ``filter_size`` is also the default of ``stride`` and ``dilation_rate`` [doc]."""
 
     kind, spec_class, kernel_class = "pdil", PoolingMax, MPSCNNDilatedPoolingMax
     gradient_properties = (*MPSCNNPoolingNode.gradient_properties, *DILATIONS)
@@ -528,9 +537,14 @@ class MPSCNNDilatedPoolingMaxNode(_Dilated, MPSCNNPoolingNode):
         *,
         filter_size: int | None = None,
         stride: int | None = None,
+        dilation_rate: int | None = None,
         **properties: Any,
     ) -> None:
         short = filter_size if filter_size is not None else kernel_width if kernel_height is None else None
+        if dilation_rate is not None:
+            if short is None or (dilation_rate_x, dilation_rate_y) != (None, None):
+                raise TypeError("dilation_rate belongs to filter_size; with kernel_width pass dilation_rate_x and _y")
+            short = dilation_rate
         rates = [short if rate is None else rate for rate in (dilation_rate_x, dilation_rate_y)]
         if None in rates:
             raise TypeError(f"{type(self).__name__} lacks a dilation_rate_x or _y; pass both, or filter_size")

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -348,7 +349,18 @@ class MPSNNReduceFeatureChannelsAndWeightsMean(MPSNNReduceBinary):
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class _ReductionNode(FunctionNode):
+class MPSNNUnaryReductionNode(FunctionNode):
+    """Base class of the reduction nodes.
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    **properties
+        Initial values of other properties, by name, such as ``clip_rect_source``.
+    """
+
+    _abstract = True
     kind = "reduce"
     _differentiable: ClassVar[Sequence[int]] = ()
     spec_class = Reduce
@@ -368,7 +380,7 @@ class MPSNNReductionSpatialMeanGradientNode(FunctionGradientNode):
     reads_pixels = False
 
 
-class MPSNNReductionSpatialMeanNode(_ReductionNode):
+class MPSNNReductionSpatialMeanNode(MPSNNUnaryReductionNode):
     """The mean over all pixels of each channel, (N, 1, 1, C)."""
 
     kind = "mean"
@@ -381,85 +393,91 @@ class MPSNNReductionSpatialMeanNode(_ReductionNode):
         return Reduce("mean", "spatial", clip=_clip(self.clip_rect_source))
 
 
-class MPSNNReductionRowMinNode(_ReductionNode):
+class MPSNNReductionRowMinNode(MPSNNUnaryReductionNode):
     """The smallest value of each row, (N, H, 1, C)."""
 
     kernel_class = MPSNNReduceRowMin
 
 
-class MPSNNReductionRowMaxNode(_ReductionNode):
+class MPSNNReductionRowMaxNode(MPSNNUnaryReductionNode):
     """The largest value of each row, (N, H, 1, C)."""
 
     kernel_class = MPSNNReduceRowMax
 
 
-class MPSNNReductionRowMeanNode(_ReductionNode):
+class MPSNNReductionRowMeanNode(MPSNNUnaryReductionNode):
     """The mean of each row, (N, H, 1, C)."""
 
     kernel_class = MPSNNReduceRowMean
 
 
-class MPSNNReductionRowSumNode(_ReductionNode):
+class MPSNNReductionRowSumNode(MPSNNUnaryReductionNode):
     """The sum of each row, (N, H, 1, C)."""
 
     kernel_class = MPSNNReduceRowSum
 
 
-class MPSNNReductionColumnMinNode(_ReductionNode):
+class MPSNNReductionColumnMinNode(MPSNNUnaryReductionNode):
     """The smallest value of each column, (N, 1, W, C)."""
 
     kernel_class = MPSNNReduceColumnMin
 
 
-class MPSNNReductionColumnMaxNode(_ReductionNode):
+class MPSNNReductionColumnMaxNode(MPSNNUnaryReductionNode):
     """The largest value of each column, (N, 1, W, C)."""
 
     kernel_class = MPSNNReduceColumnMax
 
 
-class MPSNNReductionColumnMeanNode(_ReductionNode):
+class MPSNNReductionColumnMeanNode(MPSNNUnaryReductionNode):
     """The mean of each column, (N, 1, W, C)."""
 
     kernel_class = MPSNNReduceColumnMean
 
 
-class MPSNNReductionColumnSumNode(_ReductionNode):
+class MPSNNReductionColumnSumNode(MPSNNUnaryReductionNode):
     """The sum of each column, (N, 1, W, C)."""
 
     kernel_class = MPSNNReduceColumnSum
 
 
-class MPSNNReductionFeatureChannelsMinNode(_ReductionNode):
+class MPSNNReductionFeatureChannelsMinNode(MPSNNUnaryReductionNode):
     """The smallest value over the channels of each pixel, (N, H, W, 1)."""
 
     kernel_class = MPSNNReduceFeatureChannelsMin
 
 
-class MPSNNReductionFeatureChannelsMaxNode(_ReductionNode):
+class MPSNNReductionFeatureChannelsMaxNode(MPSNNUnaryReductionNode):
     """The largest value over the channels of each pixel, (N, H, W, 1)."""
 
     kernel_class = MPSNNReduceFeatureChannelsMax
 
 
-class MPSNNReductionFeatureChannelsMeanNode(_ReductionNode):
+class MPSNNReductionFeatureChannelsMeanNode(MPSNNUnaryReductionNode):
     """The mean over the channels of each pixel, (N, H, W, 1)."""
 
     kernel_class = MPSNNReduceFeatureChannelsMean
 
 
-class MPSNNReductionFeatureChannelsSumNode(_ReductionNode):
-    """The sum over the channels of each pixel, (N, H, W, 1)."""
+class MPSNNReductionFeatureChannelsSumNode(MPSNNUnaryReductionNode):
+    """The sum over the channels of each pixel, times ``weight``, (N, H, W, 1)."""
 
     kernel_class = MPSNNReduceFeatureChannelsSum
+    weight = MPSNNReduceFeatureChannelsSum.weight
+
+    @property
+    def function(self) -> Reduce:
+        """The functional form."""
+        return replace(super().function, weight=self.weight)
 
 
-class MPSNNReductionFeatureChannelsArgumentMinNode(_ReductionNode):
+class MPSNNReductionFeatureChannelsArgumentMinNode(MPSNNUnaryReductionNode):
     """The channel of the smallest value of each pixel, as a float; the first of equal ones."""
 
     kernel_class = MPSNNReduceFeatureChannelsArgumentMin
 
 
-class MPSNNReductionFeatureChannelsArgumentMaxNode(_ReductionNode):
+class MPSNNReductionFeatureChannelsArgumentMaxNode(MPSNNUnaryReductionNode):
     """The channel of the largest value of each pixel, as a float; the first of equal ones."""
 
     kernel_class = MPSNNReduceFeatureChannelsArgumentMax

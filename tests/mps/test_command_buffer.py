@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mpsref.errors import NotSynchronizedError, OrderError
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, SynchronizedState, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, MTLCommandBufferStatus, check_encodable
+from mpsref.mps.core.state import SynchronizedState
 
 NotEnqueued, Committed, Completed = (
     MTLCommandBufferStatus.NotEnqueued,

@@ -298,7 +298,8 @@ def test_the_state_that_an_encode_would_leave() -> None:
     )  # fmt: skip
     assert made.convolution is kernel
     assert isinstance(kernel.result_state_batch_for_source_image(x, (), into), type(made))
-    with pytest.raises(ValueError, match="source_states has 1 states; MPSCNNConvolution takes none"):
+    with pytest.raises(ValueError, match="MPSCNNConvolution reads none: pass None"):
         kernel.result_state_for_source_image(x, [made], into)
-    with pytest.raises(TypeError, match="destination_image is of type NoneType"):
-        kernel.result_state_for_source_image(x)
+    was, inferred = kernel.copy(), kernel.result_state_for_source_image(x, None)
+    assert inferred.record == kernel.encode(x, return_state=True)[1].record
+    assert kernel.offset != was.offset

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpsref.arguments.arrays import Array
-from mpsref.errors import NotSynchronizedError, UnsupportedError
+from mpsref.errors import NotSynchronizedError, ShapeError, UnsupportedError
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     MPSCNNConvolution,
@@ -268,9 +268,13 @@ def test_lists_of_states_name_one_object_for_each_image() -> None:
     _, state = E1.forward().encode(x, destination_size=(1, 3), return_state=True)
     _, other = E1.forward().encode(x, destination_size=(1, 3), return_state=True)
     gradient = E1.gradient()
-    for bad in ([state], [state] * 3, [state, other], []):
+    for bad in ([state], [state] * 3, []):
         with pytest.raises(ValueError, match="it must name one and the same state for each of 2 image"):
             gradient.encode_batch(g, x, bad)
+    with pytest.raises(ShapeError, match="source_image has shape"):
+        gradient.encode_batch(g, x, [state, other])
+    with pytest.raises(ValueError, match="a list of 3 different states, and source_gradient has 2 images"):
+        gradient.encode_batch(g, x, [state, other, state])
     gradient.encode_batch(g, x, [state, state])
     assert sums(state)[1].tolist() == [12]
 

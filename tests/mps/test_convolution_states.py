@@ -273,29 +273,29 @@ def test_a_weight_state_from_buffers_holds_a_copy() -> None:
 def test_a_weight_state_from_parts_of_buffers() -> None:
     buffer = np.arange(200, dtype=np.float32)
     depthwise = MPSCNNDepthWiseConvolutionDescriptor(3, 1, 2, 4)
-    state = MPSCNNConvolutionWeightsAndBiasesState(buffer, buffer, depthwise, weights_offset=40, biases_offset=784)
+    state = MPSCNNConvolutionWeightsAndBiasesState(buffer, 40, buffer, 784, depthwise)
     state.synchronize()
     assert state.weights.tolist() == buffer[10:22].reshape(4, 1, 3).tolist()
     assert state.biases.tolist() == [196, 197, 198, 199]
     assert (state.weights_offset, state.biases_offset) == (40, 784)
     make = MPSCNNConvolutionWeightsAndBiasesState
     with pytest.raises(ShapeError, match=r"biases has 800 bytes; from biases_offset 788 on it must have 16"):
-        make(buffer, buffer, depthwise, biases_offset=788)
+        make(buffer, 0, buffer, 788, depthwise)
     with pytest.raises(ShapeError, match=r"weights has 44 bytes; from weights_offset 0 on it must have 48"):
-        make(buffer[:11], buffer, depthwise)
-    assert make(buffer[:12], None, depthwise).device_read().biases is None
+        make(buffer[:11], buffer, cnn_convolution_descriptor=depthwise)
+    assert make(buffer[:12], None, cnn_convolution_descriptor=depthwise).device_read().biases is None
     for bad, error in ((2, ValueError), (-4, ValueError), (4.0, TypeError)):
         with pytest.raises(error, match="weights_offset is"):
-            make(buffer, buffer, depthwise, weights_offset=bad)
+            make(buffer, bad, buffer, 0, depthwise)
         with pytest.raises(error, match="biases_offset is"):
-            make(buffer, buffer, depthwise, biases_offset=bad)
-    with pytest.raises(ValueError, match="need a descriptor"):
-        make(buffer, buffer, weights_offset=4)
+            make(buffer, 0, buffer, bad, depthwise)
+    with pytest.raises(ValueError, match="need a cnn_convolution_descriptor"):
+        make(buffer, 4, buffer)
     with pytest.raises(TypeError, match="weights has dtype float16; it must be float32"):
         make(buffer.astype(np.float16))
     with pytest.raises(TypeError, match="biases has dtype int64"):
         make(buffer, np.arange(3))
-    with pytest.raises(TypeError, match="pass one or the other"):
+    with pytest.raises(TypeError, match="pass a descriptor alone"):
         make(depthwise, buffer)
 
 

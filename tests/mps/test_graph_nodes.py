@@ -41,7 +41,7 @@ ABSTRACT = (
 NOT_BUILT = (
     "MPSCNNBinaryConvolutionNode",
     "MPSCNNBinaryFullyConnectedNode",
-    "MPSNNGramMatrixCalculationNode",
+    "MPSNNScaleNode",
     "MPSNNBilinearScaleNode",
     "MPSNNLanczosScaleNode",
     "MPSCNNYOLOLossNode",

@@ -46,7 +46,9 @@ Float16, Float32 = MPSImageFeatureChannelFormat.Float16, MPSImageFeatureChannelF
 
 def test_a_descriptor_has_the_properties_of_apple() -> None:
     descriptor = MPSImageDescriptor("float16", 4, 3, 8)
-    assert descriptor == MPSImageDescriptor.image_descriptor_with_channel_format(Float16, 4, 3, 8, 1)
+    assert descriptor == MPSImageDescriptor.image_descriptor_with_channel_format_width_height_feature_channels(
+        Float16, 4, 3, 8
+    )
     assert (descriptor.width, descriptor.height, descriptor.feature_channels) == (4, 3, 8)
     assert descriptor.channel_format is Float16
     assert descriptor.number_of_images == 1

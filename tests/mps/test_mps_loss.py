@@ -10,7 +10,7 @@ import pytest
 import mpsref
 from mpsref import NotSynchronizedError, OrderError, ShapeError, UnsupportedError, mps
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS
-from mpsref.mps import MPSCommandBuffer
+from mpsref.mps import MPSCNNYOLOLoss, MPSCommandBuffer
 from mpsref.mps.loss import (
     MPSCNNLoss,
     MPSCNNLossDataDescriptor,
@@ -18,7 +18,6 @@ from mpsref.mps.loss import (
     MPSCNNLossLabels,
     MPSCNNLossType,
     MPSCNNReductionType,
-    MPSCNNYOLOLoss,
     MPSNNForwardLoss,
     MPSNNInitialGradient,
     MPSNNLossGradient,
@@ -114,7 +113,7 @@ def test_the_three_ways_to_make_labels() -> None:
         ((described, T), TypeError, "stands alone"),
         (((1, 1, 1), T, weights), TypeError, "both must be descriptors, or both images"),
         (((1, 1, 1), described, WEIGHTS), TypeError, "both must be descriptors, or both images"),
-        (((1, 1, 1),), TypeError, "labels is None"),
+        (((1, 1, 1),), TypeError, "labels_descriptor and labels_image are None"),
         (((1, 1, 1), T, WEIGHTS[:1]), ShapeError, "weights has shape"),
         (((3, 1, 2), T), ShapeError, "loss_image_size is"),
         (((1, 1), T), ValueError, "loss_image_size is"),

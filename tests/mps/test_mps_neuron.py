@@ -63,11 +63,11 @@ def test_descriptors() -> None:
     assert (fresh.a, fresh.b, fresh.c, fresh.data) == (0.0, 0.0, 0.0, None)
     one = MPSNNNeuronDescriptor("relun", 0.5, 6, 99)
     assert (one.a, one.b, one.c) == (0.5, 6.0, 0.0)
-    assert one == MPSNNNeuronDescriptor.cnn_neuron_descriptor_with_type(11, a=0.5, b=6)
+    assert one == MPSNNNeuronDescriptor.cnn_neuron_descriptor_with_type_a_b(11, a=0.5, b=6)
     assert one != MPSNNNeuronDescriptor("relun", 0.5, 5)
     assert one != "relun"
     prelu = MPSNNNeuronDescriptor("prelu", data=np.array([0.5, 0.25]))
-    assert prelu == MPSNNNeuronDescriptor.cnn_neuron_prelu_descriptor_with_data([0.5, 0.25], no_copy=True)
+    assert prelu == MPSNNNeuronDescriptor.cnn_neuron_prelu_descriptor_with_data_no_copy([0.5, 0.25], no_copy=True)
     assert prelu.data == (0.5, 0.25)
     assert len({one, MPSNNNeuronDescriptor("relun", 0.5, 6), prelu}) == 2
     for made in (one, prelu, fresh):

@@ -446,8 +446,10 @@ def test_keywords_must_make_up_one_form() -> None:
             SGD(0.1).encode(**given)
     with pytest.raises(TypeError, match="no way to encode"):
         ADAM(0.1).encode(input_gradient_vector=g, input_values_vector=v, input_momentum_vector=v)
-    with pytest.raises(TypeError, match="positional"):
-        SGD(0.1).encode(g, v)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="the operands of an optimizer are keywords: write input_gradient_vector"):
+        SGD(0.1).encode(g, v)
+    with pytest.raises(TypeError, match="first argument is an MPSCommandBuffer; command buffers are passed by keyword"):
+        SGD(0.1).encode(MPSCommandBuffer(), input_gradient_vector=g, input_values_vector=v)
 
 
 def test_errors_update_nothing() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mpsref import geometry
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import Pair
-from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
+from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize, NSUIntegerMax
 
 
 class Region(NamedTuple):
@@ -87,6 +87,8 @@ def destination_region(
     if clip_rect is None:
         return Region(slice(0, n), slice(0, height), slice(0, width), written)
     (x, y, z), (w, h, depth) = clip_rect
+    if depth == NSUIntegerMax:
+        depth = max(0, n - z)
     if z + depth > n:
         raise ValueError(
             f"clip_rect covers the images from {z} to {z + depth - 1} of the batch, but {image} has only {n}: "

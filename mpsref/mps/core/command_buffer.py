@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from mpsref.errors import NotSynchronizedError, OrderError
+from mpsref.errors import OrderError
 from mpsref.mps.core.properties import Closed
 from mpsref.mps.core.types import Enumeration
 
@@ -128,58 +128,7 @@ def check_encodable(command_buffer: MPSCommandBuffer | None) -> None:
     command_buffer.check_open()
 
 
-class SynchronizedState:
-    """Base class of states that kernels write and the host reads after a completed synchronization.
-
-    A kernel that writes the state calls :meth:`written` when it is encoded, and accessors call :meth:`check_readable`.
-    A read is an error before :meth:`synchronize`, before the command buffer of the synchronization has completed, and
-    after the next kernel that writes the state.
-
-    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice].
-    """
-
-    _version = 0
-    _readable_version: int | None = None
-
-    def written(self) -> None:
-        """Record that a kernel which writes this state was encoded."""
-        self._version += 1
-
-    def synchronize(self, command_buffer: MPSCommandBuffer | None = None) -> None:
-        """Make the state, as written so far, readable by the host.
-
-        Parameters
-        ----------
-        command_buffer : MPSCommandBuffer, optional
-            The state is readable when this command buffer has completed; by default at once.
-
-        Raises
-        ------
-        OrderError
-            If the command buffer was committed.
-        """
-        if command_buffer is None:
-            self._readable_version = self._version
-            return
-        version = self._version
-
-        def completed(_: MPSCommandBuffer) -> None:
-            # Command buffers may complete in any order: an older version must not replace a newer one.
-            self._readable_version = max(version, self._readable_version or 0)
-
-        check_encodable(command_buffer)
-        command_buffer.add_completed_handler(completed)
-
-    def check_readable(self, name: str) -> None:
-        """Raise ``NotSynchronizedError`` unless the host may read the accessor ``name``."""
-        if self._readable_version == self._version:
-            return
-        reason = (
-            "no synchronization of the state has completed yet"
-            if self._readable_version is None
-            else "a kernel has written the state since the last completed synchronization"
-        )
-        raise NotSynchronizedError(
-            f"{type(self).__name__}.{name} cannot be read: {reason}; call synchronize(command_buffer), then "
-            "command_buffer.wait_until_completed()"
-        )
+def check_not_a_command_buffer(name: str, value: object, instead: str = "encode(..., command_buffer=buffer)") -> None:
+    """Raise ``TypeError`` for a command buffer, which is the first argument of Apple's methods."""
+    if isinstance(value, MPSCommandBuffer):
+        raise TypeError(f"{name} is an MPSCommandBuffer; command buffers are passed by keyword, last: write {instead}")

@@ -7,7 +7,9 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard
+
+import numpy as np
 
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
 from mpsref.arguments.parameters import integer
@@ -15,12 +17,13 @@ from mpsref.errors import ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import count
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
-from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
+from mpsref.mps.core.image_arguments import ImageArgument, ImageLike, ImageResult, SourcePair, batch_form, expire
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, StateLike, one_state
+from mpsref.mps.core.reads import check_reads
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, StateLike, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -75,7 +78,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         source_image : array_like, MPSImage or batch of images
             The source image of the forward pass (N, H, W, C).
         gradient_state : MPSNNGradientState or sequence of them, optional
-            The state of the forward pass, or a list that contains it once for each image. Without
+            The state of the forward pass, or a list with the state of each image, which may be one object. Without
             ``destination_gradient``, the state sets the properties of the kernel, and the result has the shape of the
             source image.
         destination_gradient : ndarray, MPSImage or batch of images, optional
@@ -112,14 +115,21 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         """
         g = image_arguments.source("source_gradient", source_gradient)
         x = image_arguments.source("source_image", source_image)
+        if _differ(gradient_state):
+            return self._encode_each(source_gradient, g, x, gradient_state, destination_gradient, command_buffer)
+        check_not_a_command_buffer("gradient_state", gradient_state)
         state = one_state("gradient_state", gradient_state, g.array.shape[0])
+        if isinstance(state, MPSState):
+            check_reads("gradient_state", state)
         key = None
         if self.repeats and destination_gradient is None and isinstance(state, self.state_class):
             key = id(state.record), type(state), g.array.shape, x.array.shape, g.array.dtype, x.array.dtype
             prepared = self._lookup(key)
             if prepared is not None:
                 check_encodable(command_buffer)
-                return image_arguments.like(source_gradient, prepared.run((g, x), self.backend))
+                return self._finished(
+                    image_arguments.like(source_gradient, prepared.run((g, x), self.backend)), g, x, state
+                )
         self._check_both_sides()
         if state is not None:
             self._check_state(state)
@@ -140,12 +150,58 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
             if key is not None and state is not None and sources[0] is g and sources[1] is x:
                 self._prepare(key, before, sources, shape, state.record)
             if given is not None:
-                return image_arguments.written(given)
+                return self._finished(image_arguments.written(given), g, x, state)
             if state is not None:
                 self._configured_by = state.record
-            return None if array is None else image_arguments.like(source_gradient, array)
+            result = None if array is None else image_arguments.like(source_gradient, array)
+            return self._finished(result, g, x, state)
 
-    encode_batch = encode  # type: ignore[assignment]  # as above
+    @staticmethod
+    def _finished(result: ImageResult, g: ImageArgument, x: ImageArgument, state: MPSState | None) -> ImageResult:
+        """Count the reads of an encode; return its result."""
+        expire((g, x))
+        if state is not None:
+            state._count_read()
+        return result
+
+    def _encode_each(
+        self,
+        source_gradient: ImageLike,
+        g: ImageArgument,
+        x: ImageArgument,
+        states: Sequence[MPSNNGradientState],
+        destination_gradient: ImageLike | None,
+        command_buffer: MPSCommandBuffer | None,
+    ) -> ImageResult:
+        """Encode each image of a batch with its own state."""
+        images = len(states)
+        for argument in (g, x):
+            if argument.array.shape[0] != images:
+                raise ValueError(
+                    f"gradient_state is a list of {images} different states, and {argument.name} has "
+                    f"{argument.array.shape[0]} images; there must be one state for each image, or one for all"
+                )
+        given: ImageArgument | None = None
+        targets: list[Array | None] = [None] * images
+        if destination_gradient is not None:
+            given = image_arguments.destination(self.destination_name, destination_gradient, (g, x))
+            targets = [given.array[k : k + 1] for k in range(images)]
+        pairs = [(g.array[k : k + 1], x.array[k : k + 1]) for k in range(images)]
+        with Encoding(self, command_buffer):
+            for pair, state in zip(pairs, states, strict=True):  # all checks before the first state is written
+                self.destination_image_descriptor_for_source_images(pair, state)
+            results = [
+                self.encode(*pair, state, target, command_buffer=command_buffer)
+                for pair, state, target in zip(pairs, states, targets, strict=True)
+            ]
+            expire((g, x))
+            if given is not None:
+                return image_arguments.written(given)
+            if any(result is None for result in results):
+                return None
+            return image_arguments.like(source_gradient, np.concatenate(results))
+
+    encode_batch = batch_form(encode)
 
     def _channels_written(self, read: Sequence[slice]) -> int:
         g, x = map(count, read)
@@ -296,3 +352,10 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
             self.secondary_edge_mode = self.padding.edge_mode
         return self._described((g, x), self._destination_shape((g, x), size))
+
+
+def _differ(states: object) -> TypeGuard[Sequence[MPSNNGradientState]]:
+    """Return whether there are several states, one for each image of a batch."""
+    if not isinstance(states, (list, tuple)) or len(states) < 2:
+        return False
+    return all(isinstance(state, MPSState) for state in states) and any(state is not states[0] for state in states)

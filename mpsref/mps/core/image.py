@@ -29,7 +29,9 @@ from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
 from mpsref.geometry import ceil_div
 from mpsref.mps.core import types
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.properties import Closed, PropertyError, refusal
+from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSDataLayout, MPSImageFeatureChannelFormat
 
 CHANNELS_PER_SLICE = 4
@@ -97,15 +99,23 @@ class MPSImageDescriptor:
         object.__setattr__(self, name, self._converters[name](name, value))
 
     @classmethod
-    def image_descriptor_with_channel_format(
+    def image_descriptor_with_channel_format_width_height_feature_channels(
+        cls, channel_format: MPSImageFeatureChannelFormat, width: int, height: int, feature_channels: int
+    ) -> Self:
+        """Return the descriptor of one image; equivalent to the constructor."""
+        return cls(channel_format, width, height, feature_channels)
+
+    @classmethod
+    def image_descriptor_with_channel_format_width_height_feature_channels_number_of_images_usage(
         cls,
         channel_format: MPSImageFeatureChannelFormat,
         width: int,
         height: int,
         feature_channels: int,
-        number_of_images: int = 1,
+        number_of_images: int,
+        usage: int,
     ) -> Self:
-        """Return a new descriptor; equivalent to the constructor."""
+        """Return a new descriptor; ``usage`` has no effect."""
         return cls(channel_format, width, height, feature_channels, number_of_images)
 
     @property
@@ -119,7 +129,7 @@ class MPSImageDescriptor:
         return self.number_of_images, self.height, self.width, self.feature_channels
 
 
-class MPSImage(Closed):
+class MPSImage(Closed, Counted):
     """A batch of images, float32 or float16.
 
     Parameters
@@ -137,6 +147,8 @@ class MPSImage(Closed):
     ShapeError
         For an array of another rank, and for an H, W or C of 0.
     """
+
+    kind = "image"
 
     def __init__(self, image_descriptor: MPSImageDescriptor | ArrayLike, *, copy: bool = True) -> None:
         if isinstance(image_descriptor, MPSImageDescriptor):
@@ -204,6 +216,15 @@ class MPSImage(Closed):
         return self.dtype == other.dtype and np.array_equal(self._array, other._array, equal_nan=True)
 
     __hash__ = None  # type: ignore[assignment]  # pixels change
+
+    def synchronize(self, on_command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Check the command buffer: pixels can be read as soon as a kernel was encoded. Apple's method waits for them.
+
+        Raises ``OrderError`` for a committed command buffer.
+        """
+        check_encodable(on_command_buffer)
+
+    synchronize_on_command_buffer = synchronize
 
     def copy(self) -> Self:
         """Return a new image with the same pixels."""
@@ -371,24 +392,24 @@ class MPSImage(Closed):
 
 
 class MPSTemporaryImage(MPSImage):
-    """An image whose memory a GPU reuses after ``read_count`` reads.
+    """An image whose memory a GPU reuses after ``read_count`` reads, 1 by default.
+
+    A kernel that reads it decrements ``read_count``. At 0 it cannot be read.
 
     Notes
     -----
-    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused, and kernels do not change ``read_count``
-    [choice].
+    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused [choice].
     """
 
-    _read_count = 1
+    _reads = 1
 
-    @property
-    def read_count(self) -> int:
-        """Number of reads before a GPU reuses the memory, an integer >= 0; it has no effect."""
-        return self._read_count
-
-    @read_count.setter
-    def read_count(self, value: int) -> None:
-        self._read_count = integer("read_count", value, low=0)
+    @classmethod
+    def temporary_image_with_command_buffer(
+        cls, command_buffer: MPSCommandBuffer, image_descriptor: MPSImageDescriptor
+    ) -> Self:
+        """Return a new image of zeros; ``OrderError`` if the command buffer was committed."""
+        check_encodable(command_buffer)
+        return cls(image_descriptor)
 
 
 class MPSImageBatch(tuple[MPSImage, ...]):

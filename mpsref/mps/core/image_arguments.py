@@ -5,7 +5,9 @@ Kernels compute on arrays (N, H, W, C).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,7 +16,9 @@ from numpy.typing import ArrayLike
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import DTYPES, Array
 from mpsref.errors import ShapeError
-from mpsref.mps.core.image import MPSImage, MPSImageBatch, is_batch, pixels
+from mpsref.mps.core.command_buffer import check_not_a_command_buffer
+from mpsref.mps.core.image import MPSImage, MPSImageBatch, MPSTemporaryImage, is_batch, pixels
+from mpsref.mps.core.reads import check_reads
 
 ImageLike: TypeAlias = ArrayLike | MPSImage | Sequence[MPSImage]
 """An array (N, H, W, C), an image or a batch of images; some kernels accept a list of arrays."""
@@ -54,7 +58,12 @@ def source(name: str, value: ImageLike) -> ImageArgument:
     backend only), and ``ShapeError`` for another shape than (N, H, W, C).
     """
     if isinstance(value, (MPSImage, list, tuple)):
-        return ImageArgument(name, value, pixels(name, value))
+        array = pixels(name, value)
+        for image in value if is_batch(value) else (value,):
+            if isinstance(image, MPSTemporaryImage):
+                check_reads(name, image)
+        return ImageArgument(name, value, array)
+    check_not_a_command_buffer(name, value)
     return ImageArgument(name, value, arrays.as_image(name, value))
 
 
@@ -105,3 +114,50 @@ def as_image(argument: ImageArgument) -> MPSImage:
     if isinstance(argument.value, MPSImage):
         return argument.value
     return MPSImage(arrays.native(argument.array, argument.name), copy=False)
+
+
+PLURALS = {
+    name: f"{name}s"
+    for name in (
+        "source_image",
+        "source_gradient",
+        "primary_image",
+        "secondary_image",
+        "destination_image",
+        "destination_gradient",
+        "gradient_state",
+        "destination_state",
+        "convolution_gradient_state",
+        "source_state",
+    )
+}
+"""The names of arguments of encodes, and those of the same arguments of the methods for batches."""
+
+
+def batch_form(encode: Callable[..., ImageResult]) -> Callable[..., ImageResult]:
+    """Return the method for batches: ``encode`` with Apple's names, such as ``source_images``; both are legal."""
+    signature = inspect.signature(encode)
+    names = {PLURALS[name]: name for name in signature.parameters if name in PLURALS}
+
+    @functools.wraps(encode)
+    def encode_batch(*arguments: Any, **keywords: Any) -> ImageResult:
+        for plural in names.keys() & keywords.keys():
+            if names[plural] in keywords:
+                raise TypeError(f"{plural} and {names[plural]} are both given; they are the same: pass one of them")
+            keywords[names[plural]] = keywords.pop(plural)
+        return encode(*arguments, **keywords)
+
+    encode_batch.__name__ = "encode_batch"
+    encode_batch.__qualname__ = encode.__qualname__.replace("encode", "encode_batch")
+    parameters = (one.replace(name=PLURALS.get(one.name, one.name)) for one in signature.parameters.values())
+    encode_batch.__signature__ = signature.replace(parameters=list(parameters))  # type: ignore[attr-defined]
+    encode_batch.__doc__ = "Encode a batch: as ``encode``, with the argument names of Apple's methods for batches."
+    return encode_batch
+
+
+def expire(arguments: Iterable[ImageArgument]) -> None:
+    """Count a read of each temporary image."""
+    for argument in arguments:
+        for image in argument.value if is_batch(argument.value) else (argument.value,):
+            if isinstance(image, MPSTemporaryImage):
+                image._count_read()

@@ -17,7 +17,7 @@ import numpy as np
 from mpsref.arguments import arrays
 from mpsref.errors import ShapeError
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
-from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import MPSCNNKernel
 from mpsref.mps.core.state import StateLike
 
@@ -77,7 +77,7 @@ class ForwardOfLists(MPSCNNKernel):
             raise ValueError("destination_image is given and source_image is a list; pass one array, or no destination")
         return split(super().encode(source, destination_image, **options), lengths)
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
 
 
 class GradientOfLists(MPSCNNGradientKernel):
@@ -126,4 +126,4 @@ class GradientOfLists(MPSCNNGradientKernel):
             )
         return split(super().encode(g, x, gradient_state, destination_gradient, **options), lengths)
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)

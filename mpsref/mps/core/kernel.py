@@ -29,7 +29,7 @@ from mpsref.mps.core import image_arguments, types
 from mpsref.mps.core.clip_regions import Region, channels_read, count, destination_region, images_read
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.image import MPSImageDescriptor
-from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult
+from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form, expire
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNDefaultPadding, forward_placement, policy, suggested_method
 from mpsref.mps.core.properties import (
     PerSource,
@@ -445,6 +445,17 @@ class ImageKernel(MPSKernel):
     def _number_of_sources(self) -> int:
         return len(self.prefixes)
 
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        """``True``: there is one state for all images of a batch [choice]."""
+        return True
+
+    def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
+        """Return a state as a temporary one; ``OrderError`` if the command buffer was committed."""
+        check_encodable(command_buffer)
+        state._reads = 1
+        return state
+
     def _result_state(
         self,
         sources: Sequence[ImageArgument],
@@ -516,6 +527,7 @@ class ImageKernel(MPSKernel):
         if prepared is not None:
             check_encodable(command_buffer)
             result = image_arguments.like(sources[0].value, prepared.run(sources, self.backend))
+            expire(sources)
             return self._with_state(result, prepared.record, return_state, destination_state)
         before = tuple(vars(self).values())
         with Encoding(self, command_buffer):
@@ -531,6 +543,7 @@ class ImageKernel(MPSKernel):
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
             array, region = self._run(sources, Destination(given, shape, dtype))
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
+            expire(sources)
             if not (return_state or self.repeats) and destination_state is None:
                 return result
             record = self._record(sources, shape, region)
@@ -570,6 +583,11 @@ class ImageKernel(MPSKernel):
         )
 
 
+def _count(name: str, value: object) -> int | None:
+    """Check a number of channels, without limit for ``None`` and NSUIntegerMax."""
+    return None if value is None or value == types.NSUIntegerMax else integer(name, value, low=1)
+
+
 class MPSCNNKernel(ImageKernel):
     """A kernel with one source image. Source: ``MPSCNNKernel`` in ``MPSCNNKernel.h`` [doc]."""
 
@@ -581,7 +599,7 @@ class MPSCNNKernel(ImageKernel):
     )
     source_feature_channel_offset = Property(multiple_of_four, 0, "The first channel that is read; a multiple of 4.")
     source_feature_channel_max_count = Property(
-        optional(at_least(1)), None, "The largest number of channels that are read; ``None`` for all."
+        _count, None, "The largest number of channels that are read; ``None`` or NSUIntegerMax for all."
     )
     kernel_width = Property(at_least(1), 1, "Width of the window.", read_only=True)
     kernel_height = Property(at_least(1), 1, "Height of the window.", read_only=True)
@@ -648,7 +666,7 @@ class MPSCNNKernel(ImageKernel):
             (source,), destination_image, destination_size, return_state, destination_state, command_buffer
         )
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
 
     def result_state_for_source_image(
         self,
@@ -695,6 +713,20 @@ class MPSCNNKernel(ImageKernel):
     ) -> Any:
         """Return :meth:`result_state_for_source_image`: there is one state for all images of a batch [choice]."""
         return self.result_state_for_source_image(source_image, source_states, destination_image)
+
+    def temporary_result_state_for_command_buffer(
+        self,
+        command_buffer: MPSCommandBuffer,
+        source_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_for_source_image` as a temporary state, whose ``read_count`` is 1.
+
+        Raises ``OrderError`` if the command buffer was committed.
+        """
+        state = self.result_state_for_source_image(source_image, source_states, destination_image)
+        return self._temporary(command_buffer, state)
 
 
 class MPSCNNBinaryKernel(ImageKernel):
@@ -774,7 +806,33 @@ class MPSCNNBinaryKernel(ImageKernel):
             sources, destination_image, destination_size, return_state, destination_state, command_buffer
         )
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
+
+    def result_state_for_primary_image(
+        self,
+        primary_image: ImageLike,
+        secondary_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return the state that an encode would return; as :meth:`MPSCNNKernel.result_state_for_source_image`."""
+        sources = (
+            image_arguments.source("primary_image", primary_image),
+            image_arguments.source("secondary_image", secondary_image),
+        )
+        return self._result_state(sources, source_states, destination_image)
+
+    def temporary_result_state_for_command_buffer(
+        self,
+        command_buffer: MPSCommandBuffer,
+        primary_image: ImageLike,
+        secondary_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_for_primary_image` as a temporary state, whose ``read_count`` is 1."""
+        state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
+        return self._temporary(command_buffer, state)
 
 
 def _at_index(
@@ -889,7 +947,28 @@ class MPSCNNMultiaryKernel(ImageKernel):
             sources, destination_image, destination_size, return_state, destination_state, command_buffer
         )
 
-    encode_batch = encode
+    encode_batch = batch_form(encode)
+
+    def result_state_for_source_images(
+        self,
+        source_images: Sequence[ImageLike],
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return the state that an encode would return; as :meth:`MPSCNNKernel.result_state_for_source_image`."""
+        sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
+        return self._result_state(sources, source_states, destination_image)
+
+    def temporary_result_state_for_command_buffer(
+        self,
+        command_buffer: MPSCommandBuffer,
+        source_images: Sequence[ImageLike],
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_for_source_images` as a temporary state, whose ``read_count`` is 1."""
+        state = self.result_state_for_source_images(source_images, source_states, destination_image)
+        return self._temporary(command_buffer, state)
 
     @property
     def _number_of_sources(self) -> int:

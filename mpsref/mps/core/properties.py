@@ -196,7 +196,8 @@ class Closed:
 def refusal(instance: object, name: str) -> PropertyError:
     """Return the error of an attempt to set an attribute that is no property, or one that is read-only."""
     kind = type(instance).__name__
-    known = hasattr(type(instance), name) or name in getattr(instance, "__dict__", ())
+    own = getattr(type(instance), name, None)
+    known = (own is not None and not callable(own)) or name in getattr(instance, "__dict__", ())
     what = f"{name} of {kind} is read-only" if known else f"{kind} has no property {shown(name)}"
     settable = _settable(instance)
     if settable == "none":

@@ -25,9 +25,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from mpsref.arguments.arrays import Shape
-from mpsref.errors import ShapeError
+from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.properties import Closed
+from mpsref.mps.core.reads import Counted
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLRegion
 
 
@@ -86,10 +88,78 @@ class ForwardRecord:
         object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
 
 
-class MPSState(Closed):
+class MPSState(Closed, Counted):
     """Base class of states: results of kernels in addition to images. Source: ``MPSState.h`` [doc]."""
 
-    __slots__ = ()
+    kind = "state"
+
+    def synchronize(self, on_command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Check the command buffer: the host may read a state that no kernel writes at any time.
+
+        Raises ``OrderError`` for a committed command buffer.
+        """
+        check_encodable(on_command_buffer)
+
+    synchronize_on_command_buffer = synchronize
+
+
+class SynchronizedState(MPSState):
+    """Base class of states that kernels write and the host reads after a completed synchronization.
+
+    A kernel that writes the state calls :meth:`written` when it is encoded, and accessors call :meth:`check_readable`.
+    A read is an error before :meth:`synchronize`, before the command buffer of the synchronization has completed, and
+    after the next kernel that writes the state.
+
+    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice].
+    """
+
+    _version = 0
+    _readable_version: int | None = None
+
+    def written(self) -> None:
+        """Record that a kernel which writes this state was encoded."""
+        self._version += 1
+
+    def synchronize(self, on_command_buffer: MPSCommandBuffer | None = None) -> None:
+        """Make the state, as written so far, readable by the host.
+
+        Parameters
+        ----------
+        on_command_buffer : MPSCommandBuffer, optional
+            The state is readable when this command buffer has completed; by default at once.
+
+        Raises
+        ------
+        OrderError
+            If the command buffer was committed.
+        """
+        if on_command_buffer is None:
+            self._readable_version = self._version
+            return
+        version = self._version
+
+        def completed(_: MPSCommandBuffer) -> None:
+            # Command buffers may complete in any order: an older version must not replace a newer one.
+            self._readable_version = max(version, self._readable_version or 0)
+
+        check_encodable(on_command_buffer)
+        on_command_buffer.add_completed_handler(completed)
+
+    synchronize_on_command_buffer = synchronize
+
+    def check_readable(self, name: str) -> None:
+        """Raise ``NotSynchronizedError`` unless the host may read the accessor ``name``."""
+        if self._readable_version == self._version:
+            return
+        reason = (
+            "no synchronization of the state has completed yet"
+            if self._readable_version is None
+            else "a kernel has written the state since the last completed synchronization"
+        )
+        raise NotSynchronizedError(
+            f"{type(self).__name__}.{name} cannot be read: {reason}; call synchronize(command_buffer), then "
+            "command_buffer.wait_until_completed()"
+        )
 
 
 class RecordedState(MPSState):

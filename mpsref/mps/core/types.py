@@ -48,6 +48,13 @@ class MTLSize(NamedTuple):
     depth: int
 
 
+NSUIntegerMax: Final = 2**64 - 1
+"""The value that Apple documents for sizes and numbers without a limit; legal where ``None`` has this meaning."""
+
+UNLIMITED: Final = MTLSize(NSUIntegerMax, NSUIntegerMax, NSUIntegerMax)
+"""The size of everything."""
+
+
 class MTLRegion(NamedTuple):
     """A rectangle of pixels in some images of a batch. Source: Metal's ``MTLTypes.h`` [doc]."""
 
@@ -210,12 +217,17 @@ def origin(name: str, value: object) -> MTLOrigin:
 
 
 def size(name: str, value: object) -> MTLSize:
-    """Return ``value`` as a size (width, height, depth), each >= 0; errors as in :func:`offset`.
+    """Return ``value`` as a size (width, height, depth), each >= 0, also NSUIntegerMax; errors as in :func:`offset`.
 
     >>> size("size", (4, 3, 1)).height
     3
     """
-    return MTLSize(*_unsigned(name, value, MTLSize._fields))
+    numbers = _tuple(name, value, f"({', '.join(MTLSize._fields)})", (3,))
+    most = [isinstance(number, int) and number == NSUIntegerMax for number in numbers]
+    known = _unsigned(
+        name, [0 if limit else number for number, limit in zip(numbers, most, strict=True)], MTLSize._fields
+    )
+    return MTLSize(*(NSUIntegerMax if limit else number for number, limit in zip(known, most, strict=True)))
 
 
 def region(name: str, value: object) -> MTLRegion | None:
@@ -226,7 +238,8 @@ def region(name: str, value: object) -> MTLRegion | None:
     if value is None:
         return MPSRectNoClip
     corner, extent = _tuple(name, value, "((x, y, z), (width, height, depth)) or MPSRectNoClip", (2,))
-    return MTLRegion(origin(f"{name}.origin", corner), size(f"{name}.size", extent))
+    given = MTLRegion(origin(f"{name}.origin", corner), size(f"{name}.size", extent))
+    return MPSRectNoClip if given == ((0, 0, 0), UNLIMITED) else given
 
 
 def box(name: str, value: object) -> MPSRegion:

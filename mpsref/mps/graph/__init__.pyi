@@ -34,6 +34,8 @@ from mpsref.mps.dropout import MPSCNNDropoutGradientNode as MPSCNNDropoutGradien
 from mpsref.mps.dropout import MPSCNNDropoutNode as MPSCNNDropoutNode
 from mpsref.mps.fully_connected import MPSCNNFullyConnectedGradientNode as MPSCNNFullyConnectedGradientNode
 from mpsref.mps.fully_connected import MPSCNNFullyConnectedNode as MPSCNNFullyConnectedNode
+from mpsref.mps.gram_matrix import MPSNNGramMatrixCalculationGradientNode as MPSNNGramMatrixCalculationGradientNode
+from mpsref.mps.gram_matrix import MPSNNGramMatrixCalculationNode as MPSNNGramMatrixCalculationNode
 from mpsref.mps.image_normalization import MPSCNNGroupNormalizationGradientNode as MPSCNNGroupNormalizationGradientNode
 from mpsref.mps.image_normalization import MPSCNNGroupNormalizationNode as MPSCNNGroupNormalizationNode
 from mpsref.mps.image_normalization import (
@@ -92,6 +94,7 @@ from mpsref.mps.reduce import MPSNNReductionRowMinNode as MPSNNReductionRowMinNo
 from mpsref.mps.reduce import MPSNNReductionRowSumNode as MPSNNReductionRowSumNode
 from mpsref.mps.reduce import MPSNNReductionSpatialMeanGradientNode as MPSNNReductionSpatialMeanGradientNode
 from mpsref.mps.reduce import MPSNNReductionSpatialMeanNode as MPSNNReductionSpatialMeanNode
+from mpsref.mps.reduce import MPSNNUnaryReductionNode as MPSNNUnaryReductionNode
 from mpsref.mps.softmax import MPSCNNLogSoftMaxGradientNode as MPSCNNLogSoftMaxGradientNode
 from mpsref.mps.softmax import MPSCNNLogSoftMaxNode as MPSCNNLogSoftMaxNode
 from mpsref.mps.softmax import MPSCNNSoftMaxGradientNode as MPSCNNSoftMaxGradientNode
@@ -132,7 +135,7 @@ from .not_built import MPSCNNBinaryConvolutionNode as MPSCNNBinaryConvolutionNod
 from .not_built import MPSCNNBinaryFullyConnectedNode as MPSCNNBinaryFullyConnectedNode
 from .not_built import MPSCNNYOLOLossNode as MPSCNNYOLOLossNode
 from .not_built import MPSNNBilinearScaleNode as MPSNNBilinearScaleNode
-from .not_built import MPSNNGramMatrixCalculationNode as MPSNNGramMatrixCalculationNode
 from .not_built import MPSNNLanczosScaleNode as MPSNNLanczosScaleNode
+from .not_built import MPSNNScaleNode as MPSNNScaleNode
 from .training import TrainingGraph as TrainingGraph
 from .training import training_graph as training_graph

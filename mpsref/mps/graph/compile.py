@@ -251,7 +251,7 @@ def match_sources(name: str, symbols: Sequence[S], given: Sources[V] | None) -> 
     if not isinstance(given, (list, tuple)):
         raise TypeError(
             f"{name} is of type {type(given).__name__}; it must be a list in the order {legal}, or a mapping from "
-            "nodes, handles or labels"
+            f"nodes, handles or labels: for one input write [{name.removesuffix('s')}]"
         )
     if len(given) < len(symbols):
         missing = [symbol.name for symbol in symbols[len(given) :]]

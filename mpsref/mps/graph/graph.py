@@ -24,7 +24,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import GraphError
 from mpsref.mps.core import image_arguments
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult
 from mpsref.mps.core.properties import Property, PropertyHolder, initialize
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
@@ -370,6 +370,7 @@ class MPSNNGraph(PropertyHolder):
         >>> MPSNNGraph(pooled.result_image).encode_batch([batch])[2].array.tolist()
         [[[[2.0]]]]
         """
+        check_not_a_command_buffer("source_images", source_images)
         check_encodable(command_buffer)
         for name, given in (("intermediate_images", intermediate_images), ("destination_states", destination_states)):
             if given is not None and not isinstance(given, list):

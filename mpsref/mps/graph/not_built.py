@@ -7,49 +7,40 @@ mpsref.errors.UnsupportedError: MPSCNNYOLOLossNode is not built; use an MPSCNNLo
 
 from __future__ import annotations
 
-from typing import ClassVar, Never
-
-from mpsref.errors import UnsupportedError
+from mpsref.mps.core.not_built import NotBuilt
 
 
-class _NotBuilt:
-    instead: ClassVar[str]
-
-    def __new__(cls, *args: object, **kwargs: object) -> Never:
-        raise UnsupportedError(f"{cls.__name__} is not built; {cls.instead}")
-
-
-class MPSCNNBinaryConvolutionNode(_NotBuilt):
+class MPSCNNBinaryConvolutionNode(NotBuilt):
     """A convolution with weights of one bit."""
 
     instead = "use an MPSCNNConvolutionNode with weights of -1 and 1"
 
 
-class MPSCNNBinaryFullyConnectedNode(_NotBuilt):
+class MPSCNNBinaryFullyConnectedNode(NotBuilt):
     """A fully connected layer with weights of one bit."""
 
     instead = "use an MPSCNNFullyConnectedNode with weights of -1 and 1"
 
 
-class MPSCNNYOLOLossNode(_NotBuilt):
+class MPSCNNYOLOLossNode(NotBuilt):
     """The loss of YOLO."""
 
     instead = "use an MPSCNNLossNode for each of its parts"
 
 
-class MPSNNGramMatrixCalculationNode(_NotBuilt):
-    """The Gram matrix of the channels of an image."""
+class MPSNNScaleNode(NotBuilt):
+    """Base class of the nodes that scale an image to another size."""
 
-    instead = "compute it from an exported image"
+    instead = "scale images before the run, or use an MPSCNNUpsamplingBilinearNode"
 
 
-class MPSNNBilinearScaleNode(_NotBuilt):
+class MPSNNBilinearScaleNode(MPSNNScaleNode):
     """Bilinear scaling of an image to another size."""
 
     instead = "scale images before the run, or use an MPSCNNUpsamplingBilinearNode"
 
 
-class MPSNNLanczosScaleNode(_NotBuilt):
+class MPSNNLanczosScaleNode(MPSNNScaleNode):
     """Lanczos scaling of an image to another size."""
 
     instead = "scale images before the run"

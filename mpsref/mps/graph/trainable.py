@@ -19,6 +19,7 @@ step can update the parameters of all data sources after the last gradients.
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -32,6 +33,8 @@ from mpsref.mps.core.types import MTLOrigin, MTLRegion, MTLSize
 from mpsref.mps.graph.nodes import (
     MPSNNFilterNode,
     MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
     MPSNNTrainableNode,
     MPSNNTrainingStyle,
     StepState,
@@ -166,6 +169,8 @@ class NodeParameters(abc.ABC):
         """Raise ``UnsupportedError`` for a data source without any callback of the style."""
         if style is MPSNNTrainingStyle.NONE:
             return
+        for name, callback in self.callbacks(style).items():
+            _check_order(f"{name} of the data source of {node.name!r}, a {type(self.data_source).__name__},", callback)
         if self._joint_update(style) is None and not self.callbacks(style):
             names = self.callback_names[style]
             raise UnsupportedError(
@@ -173,6 +178,20 @@ class NodeParameters(abc.ABC):
                 f"{type(self.data_source).__name__}, has no method {' or '.join(names)}; write it, choose another "
                 "training_style, or MPSNNTrainingStyle.NONE for no updates"
             )
+
+
+def _check_order(name: str, callback: Callable[..., object]) -> None:
+    """Raise ``TypeError`` for a callback whose first parameter is the command buffer, as in Apple's protocols."""
+    try:
+        parameters = list(inspect.signature(callback).parameters)
+    except (TypeError, ValueError):  # a callable without a signature
+        return
+    if parameters[:1] == ["command_buffer"]:
+        others = ", ".join(parameters[1:])
+        raise TypeError(
+            f"{name} has the parameters (command_buffer, {others}), in Apple's order; the command buffer is passed by "
+            f"keyword: write ({others}, command_buffer=None)"
+        )
 
 
 class WeightedNode(MPSNNTrainableNode):
@@ -187,10 +206,26 @@ class WeightedNode(MPSNNTrainableNode):
 
 
 class TrainableGradientNode(MPSNNTrainableNode, MPSNNGradientFilterNode):
-    """The gradient node of a trainable node, with the same ``training_style`` by default; not a class of MPS."""
+    """The gradient node of a trainable node, with the same ``training_style`` by default; not a class of MPS.
 
-    def __init__(self, *args: Any, **properties: Any) -> None:
-        super().__init__(*args, **properties)
+    Parameters
+    ----------
+    source_gradient, source_image : MPSNNImageNode
+        The gradient of the forward result, and the source of the forward node.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    **properties
+        Initial values of properties, by name.
+    """
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        **properties: Any,
+    ) -> None:
+        super().__init__(source_gradient, source_image, gradient_state, **properties)
         if "training_style" not in properties and isinstance(self.forward, MPSNNTrainableNode):
             self.training_style = self.forward.training_style
 

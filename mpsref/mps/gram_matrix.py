@@ -1,0 +1,212 @@
+"""The Gram matrix of the channels of an image, of the loss of style transfer: kernel, gradient, and nodes of graphs.
+
+>>> import numpy as np
+>>> x = np.array([1, 2, 3, 4], np.float32).reshape(1, 2, 1, 2)
+>>> gram = MPSNNGramMatrixCalculation(alpha=0.5)
+>>> y, state = gram.encode(x, return_state=True)
+>>> y[0, 0].tolist()
+[[5.0, 7.0], [7.0, 10.0]]
+>>> g = np.array([[1, 2], [0, 1]], np.float32).reshape(y.shape)
+>>> MPSNNGramMatrixCalculationGradient(alpha=0.5).encode(g, x, state)[0, :, 0].tolist()
+[[3.0, 4.0], [7.0, 10.0]]
+
+``y[n, 0, f, c] = alpha * sum_p x[n, p, f] * x[n, p, c]`` [doc] is the gradient for the weights of a convolution of one
+pixel whose source and source gradient both are x, times alpha. Its derivative ``dx[n, p, f] = alpha * sum_c (g[n, 0, f,
+c] + g[n, 0, c, f]) * x[n, p, c]`` [math] is such a convolution, with the symmetric part of g as weights.
+
+Source: ``MPSCNNConvolution.h``, ``MPSNNGraphNodes.h`` [doc].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.parameters import number
+from mpsref.errors import ShapeError
+from mpsref.kernels import Convolution
+from mpsref.mps.core.clip_regions import Region
+from mpsref.mps.core.kernel import saved
+from mpsref.mps.core.properties import Property
+from mpsref.mps.core.state import MPSNNGradientState
+from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
+from mpsref.mps.graph.nodes import (
+    Bound,
+    BoundState,
+    Call,
+    MPSNNFilterNode,
+    MPSNNGradientFilterNode,
+    MPSNNImageNode,
+    MPSNNStateNode,
+    Step,
+)
+from mpsref.mps.graph.trainable import NodeParameters
+from mpsref.registry import Backend
+
+PIXEL = Convolution((1, 1))
+"""A convolution of one pixel."""
+
+
+def gram(x: Array, alpha: float, backend: str | Backend | None) -> Array:
+    """Return the Gram matrices (N, 1, C, C) of images (N, H, W, C)."""
+    matrices = [PIXEL.gradient_weights(image[None], image[None], backend=backend)[0] for image in x]
+    made = np.stack(matrices).reshape(len(x), 1, x.shape[3], x.shape[3])
+    made *= x.dtype.type(alpha)
+    return made
+
+
+def gram_gradient(g: Array, x: Array, alpha: float, backend: str | Backend | None) -> Array:
+    """Return the gradient for images (N, H, W, C), from that for their Gram matrices."""
+    weights = (g[:, 0] + g[:, 0].swapaxes(1, 2)) * g.dtype.type(alpha)
+    sides = x.shape[3]
+    images = zip(x, weights.astype(x.dtype, copy=False), strict=True)
+    results = [PIXEL.forward(image[None], w.reshape(sides, 1, 1, sides), backend=backend) for image, w in images]
+    return np.concatenate(results)
+
+
+class _Alpha:
+    alpha = Property(number, 1.0, "The factor of the result.")
+
+
+@saved("alpha")
+class MPSNNGramMatrixCalculation(_Alpha, WholeImageKernel):
+    """The Gram matrix of the channels of each image, (N, H, W, C) to (N, 1, C, C).
+
+    Parameters
+    ----------
+    alpha : float, default 1
+        The factor of the result.
+    backend : str or mpsref.Backend, optional
+        The backend to run on; ``None`` for the one in use.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    repeats = False  # one problem for each image
+    recorded = ("alpha",)
+
+    def __init__(self, alpha: float = 1.0, *, backend: str | Backend | None = None, **properties: Any) -> None:
+        super().__init__(backend=backend, alpha=alpha, **properties)
+
+    def _function(self) -> Convolution:
+        return PIXEL
+
+    def _result_shape(self, source: Shape) -> Shape:
+        n, _, _, channels = source
+        return n, 1, channels, channels
+
+    def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
+        destination[region] = gram(inputs[0], self.alpha, self.backend)
+
+    def _extras(self) -> Mapping[str, object]:
+        return {"alpha": self.alpha}
+
+
+class _Result(NamedTuple):
+    """The shapes of a gradient, in place of a problem: there is one problem for each image."""
+
+    result_shapes: tuple[Shape, ...]
+
+
+@saved("alpha")
+class MPSNNGramMatrixCalculationGradient(_Alpha, WholeImageGradient):
+    """The gradient of :class:`MPSNNGramMatrixCalculation`; a state sets ``alpha``."""
+
+    forward_class = MPSNNGramMatrixCalculation
+
+    def __init__(self, alpha: float = 1.0, *, backend: str | Backend | None = None, **properties: Any) -> None:
+        super().__init__(backend=backend, alpha=alpha, **properties)
+
+    def _checked_problem(self, g: Shape, source: Shape, state: MPSNNGradientState | None) -> Any:
+        if state is not None:
+            if source != state.record.source_shapes[0]:
+                raise ShapeError(
+                    f"source_image has shape {source}; that of the forward pass was {state.record.source_shapes[0]}"
+                )
+            self._assign(alpha=state.record.extras["alpha"])
+        n, _, _, channels = source
+        if g != (n, 1, channels, channels):
+            raise ShapeError(
+                f"source_gradient has shape {g}; the result of the forward pass has {(n, 1, channels, channels)}"
+            )
+        return _Result((source,))
+
+    def _gradient(self, problem: object, g: Array, source: Array, state: object) -> Array:
+        wide = np.result_type(g, source)
+        result = gram_gradient(g.astype(wide), source.astype(wide), self.alpha, self.backend)
+        return result.astype(g.dtype.newbyteorder("="), copy=False)
+
+    def _function(self, g: Shape, state: object) -> NoReturn:
+        raise NotImplementedError("_checked_problem is overridden, since there is one problem for each image")
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+class MPSNNGramMatrixCalculationGradientNode(_Alpha, MPSNNGradientFilterNode):
+    """The gradient of the Gram matrix.
+
+    Parameters
+    ----------
+    source_gradient, source_image : MPSNNImageNode
+        The gradient of the forward result, and the source of the forward node.
+    gradient_state : MPSNNStateNode
+        The ``result_state`` of the forward node.
+    alpha : float, default 1
+        The factor of the forward node.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    def __init__(
+        self,
+        source_gradient: MPSNNImageNode,
+        source_image: MPSNNImageNode,
+        gradient_state: MPSNNStateNode,
+        alpha: float = 1.0,
+        **properties: Any,
+    ) -> None:
+        super().__init__(source_gradient, source_image, gradient_state, alpha=alpha, **properties)
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        return ("forward",)
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        g, x = images
+        return gram_gradient(g, x, self.alpha, call.backend)
+
+
+class MPSNNGramMatrixCalculationNode(_Alpha, MPSNNFilterNode):
+    """The Gram matrix of the channels of an image, (N, 1, C, C).
+
+    Parameters
+    ----------
+    source : MPSNNImageNode
+        The image.
+    alpha : float, default 1
+        The factor of the result.
+    **properties
+        Initial values of other properties, by name.
+    """
+
+    kind = "gram"
+    spec_class = Convolution
+    gradient_class = MPSNNGramMatrixCalculationGradientNode
+    gradient_properties = ("alpha",)
+    _differentiable: ClassVar[Sequence[int]] = (0,)
+
+    def __init__(self, source: MPSNNImageNode, alpha: float = 1.0, **properties: Any) -> None:
+        super().__init__((source,), alpha=alpha, **properties)
+
+    def _methods(self, step: Step) -> Sequence[str]:
+        return ("gradient_weights",)
+
+    def _bind(self, shapes: Sequence[Shape], parameters: NodeParameters | None, states: Sequence[BoundState]) -> Bound:
+        n, _, _, channels = shapes[0]
+        return Bound(PIXEL, (n, 1, channels, channels))
+
+    def _compute(self, call: Call, *images: Array) -> Array:
+        return gram(images[0], self.alpha, call.backend)

@@ -1,0 +1,72 @@
+"""The page "Coverage", the names in Apple's headers, and the values of enumerations."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mpsref import mps
+from mpsref.mps import graph
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def coverage() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("apple_coverage", ROOT / "scripts/apple_coverage.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_the_output_of_the_script(coverage: Any) -> None:
+    """If it fails: ``python scripts/apple_coverage.py > docs/coverage.md``."""
+    assert (ROOT / "docs/coverage.md").read_text("utf-8") == coverage.page()
+
+
+def test_names_are_found_by_their_arguments(coverage: Any) -> None:
+    pool = mps.MPSCNNPoolingMaxGradient
+    of = coverage.of_mpsref
+    assert of(pool, "initWithDevice:kernelWidth:kernelHeight:", "init") == "constructor"
+    assert of(pool, "initWithDevice:kernelHeight:kernelWidth:", "init") == ""
+    assert of(pool, "initWithDevice:kernelWidth:kernelDepth:", "init") == ""
+    name = "encodeBatchToCommandBuffer:sourceGradients:sourceImages:gradientStates:"
+    assert of(pool, name, "instance") == "encode_batch"
+    assert of(pool, name.replace("gradientStates", "labels"), "instance") == ""
+    assert of(pool, "sourceSize", "instance") == "source_size"
+    assert of(pool, "sourceDepth", "instance") == ""
+
+
+OTHERS: dict[Enum, str] = {graph.MPSCNNBatchNormalizationFlags.Default: "automatic"}
+"""Members whose name is another in the headers."""
+
+
+def enumerations() -> dict[str, type[Enum]]:
+    found = {}
+    for module in (mps, graph):
+        for name in module.__all__:
+            kind = getattr(module, name)
+            if isinstance(kind, type) and issubclass(kind, Enum):
+                found[name] = kind
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(enumerations()))
+def test_members_of_enumerations_have_the_values_of_apple(name: str) -> None:
+    known = json.loads((ROOT / "mpsref/mps/headers.json").read_text("utf-8"))["enumerations"]
+    if name not in known:
+        pytest.skip(f"{name} is not in the headers of MPS")
+    values = {key.removeprefix(name).lower(): value for key, value in known[name].items()}
+    for member in enumerations()[name]:
+        word = OTHERS.get(member, member.name.lower().rstrip("_"))
+        assert member.value in [value for key, value in values.items() if key.endswith(word)], values
