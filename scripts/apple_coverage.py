@@ -199,7 +199,7 @@ def page() -> str:
     parts = [
         "# Coverage",
         "Which names of Apple's CNN and graph headers `mpsref.mps` and `mpsref.mps.graph` have. This page is the "
-        "output of `scripts/apple_coverage.py`. The names are those of the headers; they are from these public sources: "
+        "output of `scripts/apple_coverage.py`. The names are those of the headers, from these public sources: "
         f"{', '.join(known['sources'])}.",
         f"Of {len(wanted)} classes and protocols mpsref has {len(found)}. {len(not_built)} exist with constructors "
         f"that raise `UnsupportedError`, and {len(missing)} do not exist. Of {len(every)} initializers, methods and "
