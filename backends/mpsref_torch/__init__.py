@@ -8,13 +8,20 @@ arrays: ``torch`` is tested mostly with contiguous tensors, ``torch:channels_las
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from mpsref import Backend
+from mpsref import Backend, registry
+from mpsref.arguments.parameters import choice
 from mpsref.backend import LazyImplementations
+from mpsref.errors import UnsupportedError
+from mpsref.operations import Spec
 from mpsref_torch.auditing import audit
 from mpsref_torch.run import Torch
 
-__all__ = ["audit", "backend", "backend_on", "channels_last", "compiled", "cuda", "mps"]
+if TYPE_CHECKING:
+    from mpsref_torch.differentiable import Function
+
+__all__ = ["audit", "backend", "backend_on", "channels_last", "compiled", "cuda", "function", "mps"]
 
 CONTIGUOUS = ("nchw", "nhwc", "nchw-gap", "nchw-offset", "cnhw")
 CHANNELS_LAST = ("nhwc", "nchw", "nhwc-gap", "nhwc-offset", "cnhw")
@@ -69,3 +76,66 @@ channels_last = backend_on("torch:channels_last", layouts=CHANNELS_LAST)
 compiled = backend_on("torch:compile", compiles=True)
 cuda = backend_on("torch:cuda", "cuda")
 mps = backend_on("torch:mps", "mps")
+
+
+def function(spec: Spec, *, backend: str | Backend | None = None, layout: str = "nchw") -> Function:
+    """Return a kernel of mpsref as a function of tensors that autograd differentiates.
+
+    Forward and backward pass run on a backend of mpsref, so that a layer of a model can be exchanged: to find the one
+    whose gradient is wrong, or to train with the Metal kernels.
+
+    Parameters
+    ----------
+    spec : Spec
+        A kernel that has a gradient.
+    backend : str or Backend, optional
+        Where to compute; default: see :func:`mpsref.use_backend`.
+    layout : {"nchw", "nhwc"}
+        The axes of tensors of rank 4. "nchw": images are (N, C, H, W), and weights have the order of PyTorch,
+        (Co, Ci / groups, kH, kW), or of a transposed convolution (Ci, Co / groups, kH, kW). "nhwc": those of mpsref.
+
+    Returns
+    -------
+    callable
+        ``f(*tensors, **options)``, with the arguments of the method ``forward`` of the kernel. In addition:
+
+        - ``BatchNormalization``: ``f(x, gamma=None, beta=None, mean=None, variance=None)``. Without mean and variance
+          they are those of the batch, and the gradient is that of training.
+        - ``Neuron("prelu", data=...)``: ``f(x, slopes=None)``, of shape (C,), in place of ``data``.
+        - ``Dropout``: ``f(x, mask=None, sequence=0, first_image_index=0)``; without a mask it is drawn.
+        - ``Concatenation``: ``f(*xs)``.
+
+        Gradients of parameters are summed over the batch. Tensors on other devices are copied to the CPU and back.
+
+    Raises
+    ------
+    TypeError
+        If the kernel has no gradient.
+    UnsupportedError
+        If the backend is not available.
+
+    Notes
+    -----
+    With ``layout="nchw"`` tensors in the memory format ``torch.channels_last`` are read without a copy, and results
+    are channels_last. ``torch.autograd.gradcheck`` passes in float64 on the backend "reference"; there is no second
+    derivative.
+
+    Examples
+    --------
+    >>> import torch, mpsref
+    >>> pool = function(mpsref.PoolingMax(2, 2, offset=1), backend="reference")
+    >>> x = torch.arange(16.0).reshape(1, 1, 4, 4).requires_grad_()
+    >>> pool(x).sum().backward()
+    >>> x.grad[0, 0, 1].tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    if (reason := Torch("cpu").unavailable()) is not None:
+        raise UnsupportedError(reason)
+    from mpsref_torch.differentiable import KINDS, Function
+
+    choice("layout", layout, ("nchw", "nhwc"))
+    if type(spec) not in KINDS:
+        known = ", ".join(kind.__name__ for kind in KINDS)
+        raise TypeError(f"spec is of type {type(spec).__name__}; it must be a kernel with a gradient: {known}")
+    (chosen,) = registry.get_available(registry.get_backend(backend))
+    return Function(spec, chosen, layout)

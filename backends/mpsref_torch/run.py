@@ -52,7 +52,8 @@ class Torch:
         """The module."""
         import torch
 
-        return torch
+        module: ModuleType = torch
+        return module
 
     @property
     def functional(self) -> Any:

@@ -20,7 +20,7 @@ def model_of(trainer: Trainer) -> Any:
     import torch
     from torch import nn
 
-    class Model(nn.Module):
+    class Model(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             channels = len(trainer.network.sources["bn1"].gamma_array)  # type: ignore[union-attr, arg-type]

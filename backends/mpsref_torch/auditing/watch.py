@@ -79,7 +79,7 @@ def layout(tensor: Tensor) -> str:
     return gaps.get(tuple(order), "nchw-gap")
 
 
-class Watch(TorchFunctionMode):
+class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be installed
     """Compares the known functions that are called while it is entered, and lists the others.
 
     Parameters
