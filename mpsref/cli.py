@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
 
 import mpsref
@@ -22,7 +25,7 @@ from mpsref.conformance import CASES
 if TYPE_CHECKING:
     from mpsref.conformance.golden import Status, SummaryRow
     from mpsref.conformance.isolation import Limits
-    from mpsref.conformance.report import Report
+    from mpsref.conformance.report import Report, Row
 
 __all__ = ["app", "main"]
 
@@ -186,14 +189,29 @@ def check(
     from mpsref.conformance import checker
     from mpsref.conformance.cluster import Cluster
     from mpsref.conformance.failure_database import FailureDatabase, default_folder
+    from mpsref.conformance.report import Row
     from mpsref.machine import cores
 
     database = FailureDatabase(known or default_folder())
     cluster = Cluster(scheduler, workers) if scheduler or workers else None
     chosen, unexpected = _except_defects(backend, kernel) if except_defects else (backend, 0)
     console = _console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not console.is_terminal) as progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("about"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    progress, state, seen = Progress(*columns), Text(), list[Row]()
+    live = Live(Group(progress, state), console=Console(stderr=True), transient=True)
+    with live if console.is_terminal else contextlib.nullcontext():
+
+        def watch(running: Sequence[str], rows: Sequence[Row]) -> None:
+            seen.extend(rows)
+            state.plain = _state(running, seen)
 
         def begin(title: str, total: int) -> Callable[[], None]:
             task = progress.add_task(title, total=total)
@@ -209,6 +227,7 @@ def check(
             failures=database,
             cluster=cluster,
             isolate=_isolation(isolate, time_limit, memory_limit),
+            watch=watch,
         )
     nothing_known = only_known and not report.rows
     if json:
@@ -220,7 +239,9 @@ def check(
     if junit:
         junit.write_text(report.junit(), "utf-8")
     if html:
-        html.write_text(report.html(), "utf-8")
+        from mpsref.conformance.html_report import page
+
+        html.write_text(page(report), "utf-8")
     if record:
         _record(report, record)
     raise typer.Exit(0 if (report.ok or nothing_known) and not unexpected else 1)
@@ -238,6 +259,16 @@ def _except_defects(names: list[str] | None, kernels: list[str] | None) -> tuple
         typer.echo(one.text, err=True)
         unexpected += not one.expected
     return [known.without_defects(backend) for backend in backends], unexpected
+
+
+def _state(running: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return what is running, the worst error up to now, and the number of failures."""
+    parts = [", ".join(dict.fromkeys(running))]
+    if worst := max((row for row in rows if row.passed), key=lambda row: row.worst, default=None):
+        parts.append(f"worst {worst.shown_worst} of its bound: {worst.operation} on {worst.backend}")
+    if failed := len({(row.operation, row.backend) for row in rows if row.failures}):
+        parts.append(f"{failed} failed")
+    return "; ".join(filter(None, parts))
 
 
 def _isolation(isolate: bool | None, seconds: float | None, gib: float | None) -> bool | Limits | None:
@@ -424,13 +455,19 @@ def bench(
         bool, typer.Option("--all", help="All layers and sizes in all rounds: half an hour.")
     ] = False,
     json: JsonOption = False,
+    html: Annotated[Path | None, typer.Option(help="Write one HTML page with pictures here.")] = None,
 ) -> None:
     """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy.
 
     Without --all, a dozen layers of each operation are measured, in about five minutes.
     """
     from mpsref import bench as benchmark
+    from mpsref.bench import html_report
     from mpsref.conformance import layers
+
+    _check_folders(html)
+    if html:
+        html_report.find_figure_type()
 
     with Progress(
         TextColumn("{task.description}"),
@@ -457,6 +494,8 @@ def bench(
         _print_json(report.json())
     else:
         benchmark.render(report, _console())
+    if html:
+        html.write_text(html_report.page(report), "utf-8")
 
 
 @app.command()

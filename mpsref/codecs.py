@@ -30,6 +30,8 @@ class Codec(NamedTuple):
     """``convert(name, value)`` returns the converted value, or raises an error with the name of the field."""
     length: int = 1
     """Number of axes of the field in a shape."""
+    words: tuple[str, ...] = ()
+    """The legal values of a field that has a few words."""
 
 
 def parameter(codec: Codec, default: Any = MISSING, *, kw_only: bool = False) -> Any:
@@ -106,7 +108,7 @@ def numbers(code: str) -> Codec:
 def word(*words: str) -> Codec:
     """Return the codec of a str in ``words``."""
     convert = lambda name, value: parameters.choice(name, value, words)  # noqa: E731
-    return Codec(words[0], f"({'|'.join(words)})", str, str, convert)
+    return Codec(words[0], f"({'|'.join(words)})", str, str, convert, words=words)
 
 
 def enumerated(*words: str) -> Codec:
@@ -118,7 +120,12 @@ def flag(true: str, false: str) -> Codec:
     """Return the codec of a bool, written as the word ``true`` or ``false``."""
     words = (true, false)
     return Codec(
-        true, f"({'|'.join(words)})", lambda text: text == true, lambda value: words[not value], parameters.flag
+        true,
+        f"({'|'.join(words)})",
+        lambda text: text == true,
+        lambda value: words[not value],
+        parameters.flag,
+        words=("True", "False"),
     )
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 import mpsref
 from mpsref import BatchNormalization, Neuron, PoolingAverage, bench, registry
 from mpsref.arguments.arrays import Array
-from mpsref.bench import BenchReport, Measurement, timing
+from mpsref.bench import BenchReport, Measurement, html_report, timing
 from mpsref.conformance import data, families, layers, torch_equivalents
 from mpsref.conformance.families.pooling import average_pooling, avg_pool2d
 from mpsref.conformance.layer import Layer
@@ -214,6 +214,26 @@ def test_json() -> None:
     assert parsed["measurements"][0]["backends"] == {"cpu": 1.0}
     assert parsed["measurements"][0]["pytorch"] is None
     assert parsed["means"][0]["speedup"] is None
+
+
+def test_html() -> None:
+    small = Measurement("Pad.forward", "a <b>", (1, 1, 1, 1), 1_000_000, 0, {"cpu": 1.0}, copy=0.25, pytorch=3.0)
+    heavy = Measurement("Convolution.forward", "c", (1, 1, 1, 1), 9, 10, {"cpu": 2.0}, 0.1, None, product=1.0)
+    page = html_report.page(report_of(small, heavy))
+    assert page.count('<img src="data:image/svg+xml;base64,') == 3
+    assert page.count(' alt="') == 3
+    assert "<td>a &lt;b&gt;</td>" in page
+    assert '<td class="number">25%</td>' in page, "of the copy"
+    assert '<td class="number">50%</td>' in page, "of the matrix product"
+    assert html_report.page(report_of(heavy)).count("<img") == 1, "nothing to compare with PyTorch or with the copy"
+    assert "<img" not in html_report.page(report_of())
+
+
+def test_html_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ends before it measures anything."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(mpsref.errors.UnsupportedError, match=r"pip install .mpsref\[plot\]"):
+        html_report.page(report_of())
 
 
 def test_runners_take_turns() -> None:

@@ -59,6 +59,14 @@ CheckTask: TypeAlias = Callable[[Task, Callable[[Case], None]], list[Row]]
 """``check(task, before)`` returns a row for each backend of the task; ``before`` is called with each case."""
 
 
+Watch: TypeAlias = Callable[[Sequence[str], Sequence[Row]], None]
+"""``watch(running, rows)`` is called with the operations that are running when they change, and with new rows."""
+
+
+def unwatched(running: Sequence[str], rows: Sequence[Row]) -> None:
+    """Do nothing."""
+
+
 class Schedule:
     """The blocks of a check that have not begun, and the rows of those that are done.
 

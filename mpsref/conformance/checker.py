@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import mpsref
 from mpsref import registry
 from mpsref.conformance import CASES, data, families, layers, rules
-from mpsref.conformance.blocks import Block, KnownCases, Schedule, Task, blocks
+from mpsref.conformance.blocks import Block, KnownCases, Schedule, Task, Watch, blocks, unwatched
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.case import operations as all_operations
 from mpsref.conformance.cluster import Cluster
@@ -26,6 +26,7 @@ from mpsref.conformance.isolation import IsolatedRunner, Limits
 from mpsref.conformance.processes import check_in_processes
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import CRASHED, MEMORY, TIME, Outcome, run_case
+from mpsref.conformance.tally import Tally, added, tally
 from mpsref.registry import Backend, Operation
 
 DTYPES = ("float32", "float16", "float64")
@@ -168,9 +169,13 @@ def search(
         for case, turn in _drawn(operation, backend, block):
             outcome = outcome_of(case)
             if outcome.status == "failed":
-                failure = Failure(str(case), backend.name, outcome.message, kind=outcome.kind)
+                failure = _failure(case, backend, outcome)
                 return _shrunk(failure, operation, backend, block.seed, turn, outcome_of)
     return None
+
+
+def _failure(case: Case, backend: Backend, outcome: Outcome, layer: str = "", known: bool = False) -> Failure:
+    return Failure(str(case), backend.name, outcome.message, layer, known, outcome.kind, outcome.results)
 
 
 class _TimeOver(BaseException):
@@ -198,7 +203,7 @@ def _shrunk(
         outcome = outcome_of(case)
         if outcome.status == "failed" and outcome.kind == smallest.kind:
             # Hypothesis continues only from failures that are simpler, and ends with the simplest.
-            smallest = replace(smallest, case=str(case), message=outcome.message)
+            smallest = replace(smallest, case=str(case), message=outcome.message, results=outcome.results)
             stop = min(stop, time.monotonic() + SHRINK_SECONDS)
             if time.monotonic() > stop:
                 raise _TimeOver
@@ -228,6 +233,7 @@ class _Progress:
     failures: list[Failure] = field(default_factory=list)
     turns: dict[str, int] = field(default_factory=dict)
     """The rounds of the random cases that failed, by kind of failure."""
+    tried: list[Tally] = field(default_factory=list)
     is_over: bool = False
     """Whether further random cases are left out."""
     isolated: IsolatedRunner | None = None
@@ -252,6 +258,9 @@ class _Progress:
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
         self.step()
+        if outcome.status != "unsupported":
+            fraction = outcome.fraction if outcome.status == "passed" else None
+            self.tried.append(tally(case, fraction))
         if outcome.status == "failed":
             self._fail(case, outcome, layer, turn)
             return
@@ -268,7 +277,7 @@ class _Progress:
             self.is_over = True
             return
         is_known = not layer and turn is None
-        self.failures.append(Failure(str(case), self.backend.name, outcome.message, layer, is_known, outcome.kind))
+        self.failures.append(_failure(case, self.backend, outcome, layer, is_known))
         if turn is not None:
             self.turns[outcome.kind] = turn
             self.is_over |= outcome.kind.partition(" ")[0] not in DEATHS
@@ -311,6 +320,7 @@ class _Progress:
             tuple(self.failures),
             self.refused,
             rules.concerning(self.backend.rules, self.operation),
+            added(self.tried),
         )
 
 
@@ -427,6 +437,7 @@ def check(
     failures: FailureDatabase | None = None,
     cluster: Cluster | None = None,
     isolate: Isolate = None,
+    watch: Watch = unwatched,
 ) -> Report:
     """Check backends against the reference, on layers of published networks and on random cases.
 
@@ -452,6 +463,9 @@ def check(
         Whether the cases of a backend run in a process that is forked from this one, so that a crash, an endless loop
         or a leak costs one case, which is a failure: yes, no, or yes with given limits. By default the backends with
         ``isolated=True``.
+    watch
+        ``watch(running, rows)`` is called when a block of cases begins or is done, with the operations that are
+        running and with the new rows.
 
     Returns
     -------
@@ -488,9 +502,9 @@ def check(
         step = progress("random cases", schedule.size)
         task = functools.partial(check_by_name, isolate=isolate)
         if cluster is not None:
-            cluster.run(task, schedule, step)
+            cluster.run(task, schedule, step, watch)
         else:
-            check_in_processes(task, schedule, step, jobs)
+            check_in_processes(task, schedule, step, jobs, watch)
         rows = schedule.rows()
     else:
         rows = []
@@ -498,7 +512,10 @@ def check(
             total = sum(block.number + _number_nonfinite(operation, block.number) for block in blocks(number, seed))
             total += sum(1 for _ in layer_cases(operation))
             steps = [progress(f"{operation} on {backend.name}", total) for backend in chosen]
-            rows += check_operation(operation, chosen, number, seed, steps, known=known.get(operation), isolate=isolate)
+            watch([str(operation)], [])
+            found = check_operation(operation, chosen, number, seed, steps, known=known.get(operation), isolate=isolate)
+            watch([], found)
+            rows += found
     report = Report(mpsref.__version__, seed, tuple(rows), tuple(unavailable))
     if failures is not None:
         failures.add(report.failures)

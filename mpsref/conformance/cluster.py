@@ -23,7 +23,7 @@ import hypothesis.errors
 
 import mpsref
 from mpsref import registry
-from mpsref.conformance.blocks import CheckTask, Schedule, Task
+from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.processes import advance, note_case, rows_of_dead, uninterrupted
 from mpsref.conformance.report import Row
 
@@ -68,7 +68,7 @@ class Cluster:
             raise ValueError('a cluster needs Dask: pip install "mpsref[cluster]"') from None
         self._scheduler, self._workers = scheduler, workers
 
-    def run(self, check: CheckTask, schedule: Schedule, step: Callable[[], None]) -> None:
+    def run(self, check: CheckTask, schedule: Schedule, step: Callable[[], None], watch: Watch = unwatched) -> None:
         """Check all blocks of a schedule; call ``step`` for each random case."""
         from distributed import KilledWorker, as_completed
 
@@ -114,6 +114,7 @@ class Cluster:
                     for task, rows in zip(tasks, found, strict=True):
                         schedule.add(task, rows)
                         advance(step, task)
+                        watch([one.operation for tasks, _ in sent.values() for one in tasks], rows)
             finally:
                 client.cancel([*sent], force=True)
                 client.run(_forget, folder, on_error="ignore")

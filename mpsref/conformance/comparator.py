@@ -8,7 +8,7 @@ roundings in sequence on terms whose absolute values sum to ``magnitude``, then 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,30 @@ def bound(actual: Array, expected: Array, terms: ErrorBound) -> Array:
     return np.where(m > 0, gamma(m) * terms.magnitude + ulp(larger, actual.dtype) / 2, 0.0)
 
 
+class Comparison(NamedTuple):
+    """A result compared with the reference, element by element."""
+
+    error: Array
+    limit: Array
+    """The largest legal error; 0 where the element must be equal to the reference, rounded to its dtype."""
+    wrong: Array
+
+
+def compare(actual: Array, expected: Array, terms: ErrorBound, exact: bool = False) -> Comparison:
+    """Compare a result with the reference (float64, not rounded) of the same shape; ``exact`` as in :func:`check`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = expected.astype(actual.dtype)
+        limit = bound(actual, expected, terms)
+        if exact:
+            limit = np.where(terms.exact, 0.0, limit)
+        # Infinities and NaN must be equal: no bound holds for them.
+        limit = np.where(np.isfinite(expected), limit, 0.0)
+        equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
+        error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
+    # Written so that any other NaN is wrong.
+    return Comparison(error, limit, ~(equal | (error <= limit)))
+
+
 def check(
     actual: Array,
     expected: Array,
@@ -64,16 +88,7 @@ def check(
         raise Mismatch(f"shape {actual.shape}, expected {expected.shape}")
     if actual.dtype != np.dtype(dtype):
         raise Mismatch(f"dtype {actual.dtype}, expected {dtype}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = expected.astype(dtype)
-        limit = bound(actual, expected, terms)
-        if exact:
-            limit = np.where(terms.exact, 0.0, limit)
-        # Infinities and NaN must be equal: no bound holds for them.
-        limit = np.where(np.isfinite(expected), limit, 0.0)
-        equal = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
-        error = np.where(equal, 0.0, np.abs(actual.astype(np.float64) - expected))
-    wrong = ~(equal | (error <= limit))  # written so that any other NaN is wrong
+    error, limit, wrong = compare(actual, expected, terms, exact)
     if wrong.any():
         index = tuple(int(k) for k in np.argwhere(wrong)[0])
         raise Mismatch(_message(actual, expected, limit, wrong, index, where(index)), index)

@@ -15,14 +15,16 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from mpsref.conformance import families
-from mpsref.conformance.blocks import CheckTask, Schedule, Task
+from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.case import Case
 from mpsref.conformance.report import Failure, Row
 from mpsref.conformance.runner import CRASHED
 from mpsref.registry import Operation
 
 
-def check_in_processes(check: CheckTask, schedule: Schedule, step: Callable[[], None], jobs: int) -> None:
+def check_in_processes(
+    check: CheckTask, schedule: Schedule, step: Callable[[], None], jobs: int, watch: Watch = unwatched
+) -> None:
     """Check all blocks of a schedule; call ``step`` for each random case.
 
     While there is a choice, no two processes check operations of one family at the same time: these share compiled
@@ -42,11 +44,14 @@ def check_in_processes(check: CheckTask, schedule: Schedule, step: Callable[[], 
                             future = pool.submit(check, begun[0], _ignore)
                         running[future] = operation, begun[0]
                         begun.clear()
+                        watch([task.operation for _, task in running.values()], [])
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         _, task = running[future]
-                        schedule.add(task, future.result())
+                        rows = future.result()
+                        schedule.add(task, rows)
                         del running[future]
                         advance(step, task)
+                        watch([task.operation for _, task in running.values()], rows)
         except BrokenProcessPool:
             for task in [*(task for _, task in running.values()), *begun]:
                 schedule.add(task, [_alone(check, task._replace(backends=(name,))) for name in task.backends])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree
 
 from mpsref.conformance.runner import WRONG
+from mpsref.conformance.tally import Tally, added
 
 FORMAT = 1
 """Version of the JSON form; it increases when programs for the old form would misread the new one."""
@@ -35,6 +35,8 @@ class Failure:
     """Whether the case is one that failed in an earlier check."""
     kind: str = WRONG
     """"wrong" or "raised TypeError"; of a backend in isolation also "crashed SIGSEGV", "time" or "memory"."""
+    results: tuple[tuple[float, ...], ...] = field(default=(), compare=False)
+    """Of a wrong value: the elements of all results of the backend, if they are few enough to be shown."""
 
     @property
     def is_random(self) -> bool:
@@ -72,6 +74,8 @@ class Row:
     """Number of cases that the backend does not run; they are not in :attr:`cases`."""
     rules: tuple[str, ...] = ()
     """The rules of the backend that concern the operation, see :mod:`mpsref.conformance.rules`."""
+    tried: Tally = field(default_factory=dict, compare=False)
+    """How many of the cases had which geometry, parameters, data and errors."""
 
     @classmethod
     def merged(cls, rows: Sequence[Row]) -> Row:
@@ -89,6 +93,7 @@ class Row:
             tuple({failure.case: failure for row in counted[::-1] for failure in row.failures[::-1]}.values())[::-1],
             sum(row.refused for row in counted),
             rows[0].rules,
+            added(row.tried for row in counted),
         )
 
     @property
@@ -165,7 +170,9 @@ class Report:
         """Return the report as JSON; its names and their meaning are stable within one ``format``."""
         rows = [{**asdict(row), "status": row.status, "cases": row.cases} for row in self.rows]
         for row in rows:
-            row["failures"] = [{**failure, "replay": Failure(**failure).replay} for failure in row["failures"]]
+            for failure in row["failures"]:
+                failure["replay"] = Failure(**failure).replay
+                del failure["results"]
         return json.dumps(
             {
                 "format": FORMAT,
@@ -218,35 +225,3 @@ class Report:
                     element.text = f"{failure.case}{failure.origin}\n{failure.replay}"
         ElementTree.indent(suites)
         return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
-
-    def html(self) -> str:
-        """Return the report as one HTML page without scripts."""
-        head = ("operation", "backend", "runtime", "status", "cases", "only zeros", "worst error / bound")
-        lines = [
-            (row.operation, row.backend, row.runtime, row.status, row.shown_cases, row.zeros, row.shown_worst)
-            for row in self.rows
-        ]
-        table = "".join(f"<tr class='{row[3]}'>{_cells('td', row)}</tr>" for row in lines)
-        failures = "".join(
-            f"<li><code>{html.escape(f.case)}</code>{html.escape(f.origin)} on {html.escape(f.backend)}: "
-            f"{html.escape(f.kind)}<p>{html.escape(f.message)}</p>"
-            f"<pre>{html.escape(f.replay)}</pre></li>"
-            for f in self.failures
-        )
-        reasons = [(r.backend, f"{r.operation}: {r.reason}") for r in self.rows if r.reason] + [*self.unavailable]
-        left_out = "".join(f"<li>{html.escape(name)}: {html.escape(reason)}</li>" for name, reason in reasons)
-        return (
-            "<!doctype html><html lang='en'><meta charset='utf-8'><title>mpsref check</title><style>"
-            "body{font:16px/1.5 system-ui;margin:2rem auto;max-width:70rem;padding:0 1rem}"
-            "table{border-collapse:collapse}td,th{padding:.3rem .8rem;border-bottom:1px solid #ccc;text-align:left}"
-            ".failed,.mistrusted{background:#fdd}pre{background:#f4f4f4;padding:.5rem;overflow:auto}</style>"
-            f"<h1>mpsref check</h1><p>mpsref {html.escape(self.version)}, seed {self.seed}</p>"
-            f"<table><tr>{_cells('th', head)}</tr>{table}</table>"
-            + (f"<h2>Failures</h2><ol>{failures}</ol>" if failures else "")
-            + (f"<h2>Not run</h2><ul>{left_out}</ul>" if left_out else "")
-            + "</html>\n"
-        )
-
-
-def _cells(tag: str, values: tuple[object, ...]) -> str:
-    return "".join(f"<{tag}>{html.escape(str(value))}</{tag}>" for value in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -32,6 +32,10 @@ WRONG, CRASHED, TIME, MEMORY = "wrong", "crashed", "time", "memory"
 """Kinds of failures. A crash is followed by its signal: "crashed SIGSEGV". A fifth kind is "raised TypeError"."""
 
 
+SHOWN_ELEMENTS = 400
+"""Larger results of a failure are not kept."""
+
+
 class InapplicableError(Exception):
     """Raised by a property that makes no statement about a case."""
 
@@ -45,6 +49,8 @@ class Outcome:
     message: str = ""
     kind: str = ""
     """Of a failure: "wrong" or "raised TypeError"; in isolation also "crashed SIGSEGV", "time" or "memory"."""
+    results: tuple[tuple[float, ...], ...] = field(default=(), compare=False)
+    """Of a wrong value: the elements of all results, if they are few enough to be shown."""
 
 
 def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()) -> Outcome:
@@ -78,6 +84,7 @@ def run_case(case: Case, backend: Backend, properties: tuple[Property, ...] = ()
 
 def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outcome:
     """Run a case that the backend does not refuse, under the rules that are applied."""
+    results: tuple[Array, ...] = ()
     try:
         with np.errstate(all="ignore"):  # wrong results may be NaN and infinities
             results = _guarded(case, backend)
@@ -90,7 +97,9 @@ def _run(case: Case, backend: Backend, properties: tuple[Property, ...]) -> Outc
     except UnsupportedError as error:
         return Outcome("unsupported", message=str(error))
     except Mismatch as mismatch:
-        return Outcome("failed", message=str(mismatch), kind=WRONG)
+        small = sum(array.size for array in results) <= SHOWN_ELEMENTS
+        elements = tuple(tuple(array.astype(np.float64).ravel().tolist()) for array in results if small)
+        return Outcome("failed", message=str(mismatch), kind=WRONG, results=elements)
     except (Exception, SystemExit) as error:  # an exception on a legal problem is a failure
         kind = f"raised {type(error).__name__}"
         return Outcome("failed", message=f"{kind}: {error}", kind=kind)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mpsref import registry
-from mpsref.conformance import check, checker, isolation, mutants
+from mpsref.conformance import check, checker, html_report, isolation, mutants
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.isolation import IsolatedRunner, Limits
 from mpsref.conformance.runner import Outcome
@@ -81,7 +81,7 @@ def test_a_crash_costs_one_case_and_shrinks(how, kind, message):
     assert json.loads(report.json())["rows"][0]["failures"][-1]["kind"] == kind
     root = ElementTree.fromstring(report.junit())
     assert root.findall("testsuite/testcase/failure")[0].attrib["type"] == kind
-    assert f"odd: {kind}<p>" in report.html()
+    assert f"odd, {kind}: {message}" in html_report.page(report)
 
 
 def test_cases_after_a_crash_run():

@@ -1,0 +1,129 @@
+"""Counts of what a check has tried: geometry, parameters, data and errors, as histograms that can be added."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias, get_args
+
+from mpsref.conformance.case import Case
+from mpsref.conformance.data import DataFamily
+from mpsref.registry import Operation
+
+Value: TypeAlias = int | str
+
+Tally: TypeAlias = dict[str, dict[Value, int]]
+"""For each feature of a case, such as ``kernel_size``, how many cases had each value."""
+
+ERROR = "error / bound"
+"""The feature of the worst error of a case, as a fraction of its bound."""
+
+TENTHS = tuple(f"{k / 10:.1f} to {(k + 1) / 10:.1f}" for k in range(10))
+"""The values of errors above 0."""
+
+SMALL = 8
+"""Larger integers are joined into ranges between powers of two."""
+
+
+def tally(case: Case, fraction: float | None = None) -> Tally:
+    """Return the features of a case, each value counted once.
+
+    Parameters
+    ----------
+    case
+        The case.
+    fraction
+        The worst error as a fraction of its bound; ``None`` if the case did not pass.
+
+    Examples
+    --------
+    >>> found = tally(Case.parse("PoolingMax.forward:n1h5w9c2,k3x2,float32,seed=1"), 0.25)
+    >>> found["kernel_size"], found["width"], found["error / bound"]
+    ({3: 1, 2: 1}, {9: 1}, {'0.2 to 0.3': 1})
+    """
+    found: dict[str, Iterable[Value]] = {}
+    image = next((shape for shape in case.problem.input_shapes.values() if len(shape) == 4), ())
+    found |= {axis: [length] for axis, length in zip(("images", "height", "width", "channels"), image, strict=False)}
+    for thing in (case.problem.spec, case.problem):
+        for one in dataclasses.fields(thing):
+            if "codec" in one.metadata and one.name != "source_shape":
+                found[one.name] = _values(getattr(thing, one.name))
+    found |= {"dtype": [case.dtype], "data": [case.family]}
+    if case.layouts:
+        found["memory layout"] = case.layouts
+    if fraction is not None:
+        found[ERROR] = ["0" if fraction == 0 else TENTHS[min(int(10 * fraction), 9)]]
+    return {feature: dict.fromkeys(values, 1) for feature, values in found.items()}
+
+
+def _values(value: object) -> Iterator[Value]:
+    """Yield the value of a field, or those of all members of a tuple; floats by their sign and size."""
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _values(one)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, float) and value not in (0, 1, -1):
+        yield f"{'-' if value < 0 else ''}{'(0, 1)' if abs(value) < 1 else '> 1'}"
+    elif isinstance(value, float):
+        yield f"{value:g}"
+    elif value is None:
+        yield "default"
+    else:
+        yield str(getattr(value, "type", value))
+
+
+def added(tallies: Iterable[Mapping[str, Mapping[Value, int]]]) -> Tally:
+    """Return the sum of several tallies.
+
+    >>> added([{"dtype": {"float32": 2}}, {"dtype": {"float16": 1, "float32": 1}}])
+    {'dtype': {'float32': 3, 'float16': 1}}
+    """
+    total: dict[str, Counter[Value]] = {}
+    for one in tallies:
+        for feature, counts in one.items():
+            total.setdefault(feature, Counter()).update(counts)
+    return {feature: dict(counts) for feature, counts in total.items()}
+
+
+def histogram(operation: Operation, feature: str, counts: Mapping[Value, int]) -> dict[str, int]:
+    """Return the counts of a feature in order, with 0 for values that were possible and not tried.
+
+    >>> from mpsref.conformance.case import operation_named
+    >>> histogram(operation_named("PoolingMax.forward"), "edge_mode", {"clamp": 7})
+    {'zero': 0, 'clamp': 7}
+    >>> histogram(operation_named("PoolingMax.forward"), "height", {14: 1, 6: 2})
+    {'6': 2, '7': 0, '8': 0, '9 to 16': 1}
+    """
+    numbers = [value for value in counts if isinstance(value, int)]
+    words = [value for value in counts if isinstance(value, str)]
+    bins = {word: counts.get(word, 0) for word in [*_alternatives(operation, feature), *words]}
+    for span in _ranges(min(numbers), max(numbers)) if numbers else ():
+        name = f"{span[0]}" if len(span) == 1 else f"{span[0]} to {span[-1]}"
+        bins[name] = sum(counts[n] for n in numbers if n in span)
+    return bins
+
+
+def _ranges(low: int, high: int) -> Iterator[range]:
+    """Yield ranges that cover the integers from ``low`` to ``high``."""
+    if low < -SMALL:
+        yield range(low, -SMALL)
+    for n in range(max(low, -SMALL), min(high, SMALL) + 1):
+        yield range(n, n + 1)
+    start = SMALL + 1
+    while start <= high:
+        yield range(start, 2 * start - 1)
+        start = 2 * start - 1
+
+
+def _alternatives(operation: Operation, feature: str) -> tuple[str, ...]:
+    """Return the words that a feature can have."""
+    if feature in (ERROR, "data"):
+        return ("0", *TENTHS) if feature == ERROR else get_args(DataFamily)
+    for owner in (operation.spec_type, operation.spec_type.problems[operation.method]):
+        for one in dataclasses.fields(owner):
+            if one.name == feature and "codec" in one.metadata:
+                words: tuple[str, ...] = one.metadata["codec"].words
+                return words
+    return ()
