@@ -1,4 +1,4 @@
-"""The command line: ``mpsref backends | kernels | check | replay | explain | plot | bench | bugs | audit | train``."""
+"""The command line: ``mpsref check``, ``replay``, ``explore``, ``bench`` and others; see ``mpsref --help``."""
 
 from __future__ import annotations
 
@@ -440,6 +440,18 @@ def plot(
     else:
         draw(Case.parse(case).problem, output, pixel=pixel)
     typer.echo(f"wrote {output}")
+
+
+@app.command()
+def explore(
+    case: Annotated[str, typer.Argument(help="A case string to open.")] = "",
+    port: Annotated[int, typer.Option(help="The port of the page on this machine.")] = 8642,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+) -> None:
+    """Show the windows, N(x) and gradients of a kernel as a page in the browser, with its parameters as controls."""
+    from mpsref.explore.app import serve
+
+    serve(case, port, browser)
 
 
 @app.command()

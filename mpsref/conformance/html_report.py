@@ -16,7 +16,7 @@ from mpsref.conformance.report import Failure, Report, Row
 from mpsref.conformance.runner import SHOWN_ELEMENTS, expected
 from mpsref.conformance.tally import ERROR, Value, added, histogram
 from mpsref.viz.explain import explain
-from mpsref.viz.page import Page, add
+from mpsref.viz.page import HOST, PORT, Page, add, explorer_address
 
 PLANES = 4
 """The number of planes (one image, one channel) of an array that are shown, first those with wrong elements."""
@@ -112,9 +112,16 @@ def _failure(body: Element, failure: Failure, row: Row) -> None:
             side = add(article, "div", class_="side wide")
             _grid(side, f"{name}{where}, expected", right)
             _grid(side, f"{name}{where}, of the backend", got, marks)
+    windows = explain(case.problem)
+    if "\n" not in windows:  # a kernel without windows
+        return
     details = add(article, "details")
     add(details, "summary", "Windows")
-    add(details, "pre", explain(case.problem))
+    add(details, "pre", windows)
+    paragraph = add(article, "p")
+    add(
+        paragraph, "a", "Open it in the explorer", href=f"http://{HOST}:{PORT}{explorer_address(failure.case)}"
+    ).tail = " while the command mpsref explore runs"
 
 
 def _grid(parent: Element, caption: str, values: Array, wrong: Array | None = None) -> None:

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from importlib import resources
+from urllib.parse import urlencode
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
+
+HOST, PORT = "127.0.0.1", 8642
+"""Where ``mpsref explore`` serves its page by default."""
+
+
+def explorer_address(case: str) -> str:
+    """Return the address of a case string in the explorer, without its host.
+
+    >>> explorer_address("PoolingMax.forward:n1h4w4c1,k2x2,float32,seed=0")
+    '/?case=PoolingMax.forward%3An1h4w4c1%2Ck2x2%2Cfloat32%2Cseed%3D0'
+    """
+    return "/?" + urlencode({"case": case})
 
 
 class Page:
     """A page with a title; :attr:`body` is the element to fill."""
 
-    def __init__(self, title: str) -> None:
-        """Begin the page."""
+    def __init__(self, title: str, style: str = "", script: str | None = None) -> None:
+        """Begin the page; ``style`` is added to that of all pages, ``script`` replaces that of the table."""
+        self._script = script
         self._root = Element("html", lang="en")
         head = SubElement(self._root, "head")
         add(head, "meta", charset="utf-8")
         add(head, "meta", name="viewport", content="width=device-width")
+        add(head, "link", rel="icon", href="data:,")  # none, so that browsers do not ask for one
         add(head, "title", title)
-        add(head, "style", _file("page.css"))
+        add(head, "style", _file("page.css") + style)
         self.body = SubElement(self._root, "body")
         add(self.body, "h1", title)
 
@@ -42,7 +57,7 @@ class Page:
 
     def text(self) -> str:
         """Return the page as HTML."""
-        script = add(self.body, "script", _file("page.js"))
+        script = add(self.body, "script", _file("page.js") if self._script is None else self._script)
         text = ElementTree.tostring(self._root, encoding="unicode", method="html")
         self.body.remove(script)
         return f"<!doctype html>\n{text}\n"

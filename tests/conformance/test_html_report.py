@@ -23,7 +23,7 @@ def parsed(report):
     for script in ("style", "script"):
         before, _, rest = text.partition(f"<{script}>")
         text = before + rest.partition(f"</{script}>")[2]
-    for tag in ("meta", "input"):
+    for tag in ("meta", "link", "input"):
         pieces = text.split(f"<{tag}")
         text = pieces[0] + "".join(piece.partition(">")[2] for piece in pieces[1:])
     return ElementTree.fromstring(text)

@@ -1,0 +1,220 @@
+"""The controls of the explorer: form fields from the fields of a spec and a problem, and back to a case."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mpsref import kernels
+from mpsref.arguments.text import shown
+from mpsref.conformance.case import Case
+from mpsref.errors import UnsupportedError
+from mpsref.operations import Spec
+
+KERNELS: dict[str, type[Spec]] = {
+    kind.__name__: kind
+    for kind in (
+        kernels.PoolingAverage,
+        kernels.PoolingMax,
+        kernels.PoolingL2Norm,
+        kernels.Convolution,
+        kernels.ConvolutionTranspose,
+        kernels.UpsamplingNearest,
+        kernels.UpsamplingBilinear,
+        kernels.SpatialNormalization,
+        kernels.LocalContrastNormalization,
+    )
+}
+
+LARGEST = 32
+"""Maximum height and width of an image that is shown."""
+
+START = "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,float32,exact,seed=0"
+"""The case of a page without an address."""
+
+RANGES = {
+    "kernel_size": (1, 9),
+    "strides": (1, 5),
+    "dilations": (1, 4),
+    "scale": (1, 4),
+    "offset": (-6, 8),
+    "zero_pad_size": (0, 4),
+    "primary_offset": (-4, 4),
+    "kernel_offset": (-6, 8),
+    "source_shape": (1, 16),
+}
+"""The ends of sliders."""
+
+HIDDEN = {"groups", "neuron", "output_channels", "biased"}
+"""Fields that the explorer leaves at one channel, without bias and activation."""
+
+LABELS = {"source_shape": "image size"}
+
+
+@dataclass(frozen=True)
+class Control:
+    """One form field."""
+
+    name: str
+    label: str
+    value: str
+    """Empty for the default."""
+    words: tuple[str, ...] = ()
+    """The choices of a list."""
+    ends: tuple[int, int] | None = None
+    """Of a slider."""
+    optional: bool = False
+
+
+def simplified(case: Case) -> Case:
+    """Return a case of one image and one channel.
+
+    Parameters
+    ----------
+    case : Case
+        Any case of one of ``KERNELS``.
+
+    Raises
+    ------
+    UnsupportedError
+        For another kernel, and for an image that is too large to be shown.
+    """
+    problem: Any = case.problem
+    if type(problem.spec).__name__ not in KERNELS:
+        raise UnsupportedError(f"{problem.operation} has no windows to show; the explorer has {', '.join(KERNELS)}")
+    spec = _replaced(problem.spec, {"groups": 1, "neuron": None})
+    fields = {"source_shape": (1, *problem.source_shape[1:3], 1), "output_channels": 1, "biased": False}
+    found = dataclasses.replace(case, problem=_replaced(problem, {"spec": spec, **fields}), layouts=())
+    shapes = [*found.problem.input_shapes.values(), *found.problem.result_shapes]
+    largest = max(max(shape[1:3], default=0) for shape in shapes)
+    if largest > LARGEST:
+        raise UnsupportedError(f"an image of this case has {largest} pixels; the explorer shows at most {LARGEST}")
+    if not all(all(shape) for shape in shapes):
+        raise UnsupportedError("an image of this case has no pixels; use a larger image or output size")
+    return found
+
+
+def _replaced(thing: Any, values: Mapping[str, Any]) -> Any:
+    names = {one.name for one in dataclasses.fields(thing) if one.init}
+    return dataclasses.replace(thing, **{name: value for name, value in values.items() if name in names})
+
+
+def controls(case: Case) -> list[Control]:
+    """Return the form fields of a case, with its values."""
+    found: list[Control] = []
+    for thing in (case.problem, case.problem.spec):
+        for one in dataclasses.fields(thing):
+            if "codec" in one.metadata and one.name not in HIDDEN:
+                found += _fields_of(thing, one)
+    return found
+
+
+def _fields_of(thing: Any, one: dataclasses.Field[Any]) -> list[Control]:
+    codec, value = one.metadata["codec"], getattr(thing, one.name)
+    label = LABELS.get(one.name, one.name.replace("_", " "))
+    optional = one.default is None
+    if optional and value is not None and _replaced(thing, {one.name: None}) == thing:
+        value = None
+    if codec.words:
+        return [Control(one.name, label, str(value), codec.words)]
+    if one.name == "clip":
+        text = "" if value is None else ", ".join(str(n) for corner in value for n in corner)
+        return [Control(one.name, "clip: y, x, height, width", text, optional=True)]
+    if one.name == "source_shape":
+        value = value[1:3]
+    elif codec.length == 1:
+        return [Control(one.name, label, f"{value!r}", optional=optional)]
+    pair = ("", "") if value is None else value
+    ends = None if optional else RANGES[one.name]
+    return [
+        Control(f"{one.name}_{axis}", f"{label} {axis}", str(n), ends=ends and _widened(ends, n), optional=optional)
+        for axis, n in zip("yx", pair, strict=True)
+    ]
+
+
+def _widened(ends: tuple[int, int], value: int) -> tuple[int, int]:
+    return min(ends[0], value), max(ends[1], value)
+
+
+def case_of(form: Mapping[str, str]) -> Case:
+    """Return the case of a form.
+
+    Parameters
+    ----------
+    form : mapping of str
+        ``kernel`` and ``method``, and the values of the controls by name; those that are missing have their defaults.
+
+    Raises
+    ------
+    ValueError or TypeError
+        That names a field whose value is illegal.
+    """
+    name = form.get("kernel", "")
+    if name not in KERNELS:
+        raise ValueError(f"kernel is {shown(name)}; use one of {', '.join(KERNELS)}")
+    kind = KERNELS[name]
+    method = form.get("method", "forward")
+    if method not in kind.problems:
+        method = "forward" if method == "forward" else _gradients(kind)[0]
+    spec = kind(**_values(kind, form))
+    problem: Any = kind.problems[method]
+    values = _values(problem, form)
+    values.setdefault("source_shape", (1, 6, 6, 1))
+    if "output_channels" in {one.name for one in dataclasses.fields(problem)}:
+        values["output_channels"] = 1
+    return Case(problem(spec, **values), "float32", "exact", 0)
+
+
+def methods(kind: type[Spec]) -> list[str]:
+    """Return the methods of a kernel that the explorer shows."""
+    return ["forward", *_gradients(kind)]
+
+
+def _gradients(kind: type[Spec]) -> list[str]:
+    return [method for method in kind.problems if method in ("gradient", "gradient_data", "gradient_weights")]
+
+
+def _values(kind: Any, form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the fields of a spec or a problem that a form has."""
+    values: dict[str, Any] = {}
+    for one in dataclasses.fields(kind):
+        if "codec" not in one.metadata or one.name in HIDDEN:
+            continue
+        codec = one.metadata["codec"]
+        pair = [form.get(f"{one.name}_{axis}", "").strip() for axis in "yx"]
+        text = form.get(one.name, "").strip()
+        if codec.words and text:
+            values[one.name] = text if "True" not in codec.words else text == "True"
+        elif one.name == "clip" and text:
+            numbers = [_integer("clip", part) for part in text.split(",")]
+            if len(numbers) != 4:
+                raise ValueError(f"clip is {shown(text)}; write four integers: y, x, height, width")
+            values["clip"] = ((numbers[0], numbers[1]), (numbers[2], numbers[3]))
+        elif any(pair):
+            if not all(pair):
+                raise ValueError(f"{one.name} has one of its two values; give both y and x, or none for the default")
+            y, x = (_integer(f"{one.name} {axis}", part) for axis, part in zip("yx", pair, strict=True))
+            values[one.name] = (1, y, x, 1) if one.name == "source_shape" else (y, x)
+        elif text:
+            values[one.name] = _number(one.name, text)
+    if "kernel_size" not in values and any(one.name == "kernel_size" for one in dataclasses.fields(kind)):
+        values["kernel_size"] = (3, 3)
+    if "scale" not in values and any(one.name == "scale" for one in dataclasses.fields(kind)):
+        values["scale"] = (2, 2)
+    return values
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name} is {shown(text)}; it must be an integer") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is {shown(text)}; it must be a number") from None
