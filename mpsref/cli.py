@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mpsref.conformance.golden import Status, SummaryRow
     from mpsref.conformance.isolation import Limits
     from mpsref.conformance.report import Report, Row
+    from mpsref.probe import Choice
 
 __all__ = ["app", "main"]
 
@@ -613,6 +614,58 @@ def audit(
     )
     typer.echo(report.json() if json else str(report))
     raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def probe(
+    only: Annotated[list[str] | None, typer.Argument(help="Identifiers of choices; by default all.")] = None,
+    *,
+    listed: Annotated[bool, typer.Option("--list", help="Show the choices and their alternatives, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Run over a fake of MPS in which each alternative is planted once.")
+    ] = False,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("mpsref-probe.json"),
+) -> None:
+    """On a Mac: compare Apple's kernels with the alternatives of the open choices, and write what was found."""
+    from mpsref.probe import choice, choices, run
+
+    for id in only or []:
+        choice(id)  # raises for an unknown one
+    console = _console()
+    if listed:
+        for one in choices():
+            if not only or one.id in only:
+                console.print(_described(one), markup=False, highlight=False)
+        return
+    chosen = run.probed(only or ())
+    if dry_run:
+        missed = [
+            f"{one.id}: {name} was taken for {finding.verdict}"
+            for one in chosen
+            for name in one.alternatives
+            if (finding := run.recognized(one, name)).verdict != name
+        ]
+        number = sum(len(one.alternatives) for one in chosen)
+        console.print(f"{number - len(missed)} of {number} planted alternatives of {len(chosen)} choices recognized.")
+        console.print("Nothing ran on a GPU: this shows that the probe works, not what Apple's kernels do.")
+        for line in missed:
+            console.print(line, markup=False)
+        raise typer.Exit(1 if missed else 0)
+    _check_folders(output)
+    device = f"{run.machine().backend.device()}, {run.system()}"
+    findings = run.in_processes(
+        chosen, lambda found: console.print(f"{found.choice.id}: {found.verdict}", markup=False, highlight=False)
+    )
+    output.write_text(jsonlib.dumps(run.document(findings, device), indent=1) + "\n", encoding="utf-8")
+    same = sum(finding.same for finding in findings)
+    console.print(f"{same} of {len(findings)} as in mpsref. {output} is written; please send it to the project.")
+
+
+def _described(one: Choice) -> str:
+    """Describe a choice for the terminal."""
+    lines = [f"{one.id}: {one.statement}"]
+    lines += [f"    {'*' if name == one.chosen else ' '} {name}: {text}" for name, text in one.alternatives.items()]
+    return "\n".join([*lines, f"      no problem: {one.none}"] if one.none else lines)
 
 
 @app.command()

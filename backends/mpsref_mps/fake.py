@@ -298,7 +298,8 @@ class Fake:
 
     def _conforms(self, protocol: str, value: Any) -> bool:
         if protocol in ("MPSImageAllocator", "MPSNNPadding") or protocol.startswith("MTL"):
-            return isinstance(value, Object) and value.class_name == protocol
+            kinds = {"MPSNNPadding": "MPSNNDefaultPadding"}
+            return isinstance(value, Object) and value.class_name == kinds.get(protocol, protocol)
         if not isinstance(value, NSObject):
             return False
         for selector, declared in headers()["protocols"][protocol]["methods"].items():
@@ -392,7 +393,8 @@ def _perform(target: Object, selector: str, arguments: list[Any]) -> Any:
         target.values[lower_first(found[1])] = arguments[0]
         return None
     if not arguments and selector in target.values:
-        return target.values[selector]
+        planted = target.fake.planted.get((target.class_name, selector))
+        return target.values[selector] if planted is None else planted(np.array(target.values[selector]))
     raise NotImplementedError(f"the fake has no behaviour for {target.class_name} {selector}")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import Window
+from mpsref.padding import policy_forward
 from mpsref_mps import pointwise
 from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, Refusal, VariableList
 from mpsref_mps.training import LOSSES, REDUCTIONS
@@ -24,7 +25,7 @@ from mpsref_mps.training import LOSSES, REDUCTIONS
 Defaults: TypeAlias = dict[str, Any]
 
 EDGE_MODES: dict[int, Any] = {0: "zero", 1: "clamp"}
-FLOAT32, FLOAT32_FORMAT = 268435488, 4
+FLOAT32, FLOAT32_FORMAT, FLOAT16_FORMAT = 268435488, 4, 3
 
 # --- Metal ------------------------------------------------------------------------------------------------------------
 
@@ -107,8 +108,9 @@ class Image:
     def made(self: Any) -> None:
         known = self.values["imageDescriptor"].values
         self.size = known["height"], known["width"], known["featureChannels"]
-        if known["channelFormat"] != FLOAT32_FORMAT:
-            raise Refusal("the backend promises float32 images")
+        self.half = known["channelFormat"] == FLOAT16_FORMAT
+        if known["channelFormat"] not in (FLOAT32_FORMAT, FLOAT16_FORMAT):
+            raise Refusal("the kernels need images of float16 or float32")
         height, width, channels = self.size
         if min(self.size) < 1:
             raise Refusal(f"an image of {height} x {width} x {channels} has no pixels")
@@ -147,6 +149,8 @@ class Image:
         np.frombuffer(memory, np.float32)[:] = (pixels if layout == 0 else pixels.transpose(2, 0, 1)).ravel()
 
     def on_check(self: Any, memory: memoryview, index: int) -> None:
+        if self.half:
+            raise Refusal("the bytes of the backend are float32, those of the image float16")
         if index:
             raise Refusal(f"imageIndex is {index}; the image has one image")
         if memory.nbytes != 4 * math.prod(self.size):
@@ -173,7 +177,7 @@ def write(image: Any, pixels: Array) -> None:
     """Store the pixels (H, W, C) of an image; the components after the last channel are 0."""
     height, width, channels = image.size
     padded = np.zeros((height, width, 4 * len(image.slices)), np.float32)
-    padded[..., :channels] = pixels
+    padded[..., :channels] = pixels.astype(np.float16) if image.half else pixels
     image.slices[...] = padded.reshape(height, width, -1, 4).transpose(2, 0, 1, 3)
     image.host = None
 
@@ -306,6 +310,18 @@ class Unary(Kernel):
     ) -> Any:
         return self.new_state(source, destination)
 
+    def on_destinationImageDescriptorForSourceImages_sourceStates_(self: Any, sources: list[Any], states: Any) -> Any:
+        """Apply the padding policy."""
+        known, method = self.values, self.values["padding"].values["method"]
+        placed = []
+        for axis, name, stride in ((0, "Height", "strideInPixelsY"), (1, "Width", "strideInPixelsX")):
+            window = Window(known[f"kernel{name}"], known[stride])
+            placed.append(policy_forward(sources[0].size[axis], window, method, axis))
+        (height, y), (width, x) = placed
+        known["offset"] = (x, y, 0)
+        size = {"height": height, "width": width, "featureChannels": sources[0].size[2]}
+        return ready(self.fake, "MPSImageDescriptor", **size, channelFormat=FLOAT32_FORMAT)
+
     def state_of(self: Any) -> str:
         """Return the class of the states."""
         return str(self.state_name)
@@ -347,6 +363,12 @@ class Gradient(Kernel):
 
     def destination_size(self: Any, source: Any, state: Any) -> tuple[int, int, int]:
         return source.size  # type: ignore[no-any-return]
+
+    def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_(
+        self: Any, commands: Any, gradients: Any, sources: Any, states: Any, destinations: list[Any]
+    ) -> None:
+        check(commands)
+        self.deliver(destinations, self.gradient(stack(gradients), stack(sources), destinations[0], states[0], states))
 
     def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
         self: Any, commands: Any, gradients: list[Any], sources: list[Any], destinations: list[Any]
@@ -738,13 +760,36 @@ class Weighted(Unary):
         state.values |= {"gradientForBiases": buffer(self.fake, np.zeros(shape[0]))}
         return [state] * len(sources)
 
+    def on_encodeBatchToCommandBuffer_sourceImages_convolutionGradientStates_(
+        self: Any, commands: Any, sources: list[Any], states: list[Any]
+    ) -> list[Any]:
+        known = states[0].values
+        x, y, _ = known["forward"]["offset"]
+        width, height = (known["kernel"].loaded["descriptor"].values[name] for name in ("kernelWidth", "kernelHeight"))
+        self.values |= {"kernelOffsetX": (width % 2 == 0) - x, "kernelOffsetY": (height % 2 == 0) - y}
+        size = (*known["source"][:2], self.loaded["weights"].shape[0])
+        destinations: list[Any] = self.allocated(len(sources), size)
+        self.run(commands, sources, destinations)
+        return destinations
+
 
 class WeightedGradient(Gradient):
     defaults: Defaults = {"gradientOption": 3}
+
+    def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_(
+        self: Any, commands: Any, gradients: Any, sources: Any, states: Any, destinations: list[Any]
+    ) -> None:
+        check(commands)
+        found = self.gradient(stack(gradients), stack(sources), destinations[0], states[0], states)
+        self.deliver(destinations, found if self.values["gradientOption"] & 1 else stack(destinations))
+
     function: Any = staticmethod(convolution_spec)
 
     def made(self: Any) -> None:
         self.loaded = loaded(self)
+
+    def clamps(self: Any, spec: Any) -> bool:
+        return isinstance(spec, mpsref.Convolution) and spec.edge_mode == "clamp"
 
     def gradient(self: Any, g: Array, x: Any, destination: Any, state: Any, states: Any) -> Array:
         if any(one is not state for one in states):
@@ -752,7 +797,8 @@ class WeightedGradient(Gradient):
         spec, known = self.function(self, state.values["forward"]), state.values
         dx = np.zeros((len(g), *destination.size))
         if self.values["gradientOption"] & 1:
-            dx = spec.gradient_data(g, self.loaded["weights"], dx.shape)
+            of_zeros = replace(spec, edge_mode="zero") if self.clamps(spec) else spec
+            dx = of_zeros.gradient_data(g, self.loaded["weights"], dx.shape)
         if self.values["gradientOption"] & 2:
             found = dict(zip(("gradientForWeights", "gradientForBiases"), spec.gradient_weights(g, x), strict=True))
             for name, values in found.items():
@@ -796,6 +842,14 @@ class BatchNormalization(Unary):
             state.values[name] = buffer(self.fake, self.loaded[name])
         return state
 
+    def on_encodeToCommandBuffer_sourceImage_batchNormalizationState_destinationImage_(
+        self: Any, commands: Any, source: Any, state: Any, destination: Any
+    ) -> None:
+        check(commands)
+        known = [floats(state.values[name]) for name in ("mean", "variance", "gamma", "beta")]
+        self.deliver([destination], batch_spec(self).forward(stack([source]), *known))
+        state.values["used"] = True
+
 
 def batch_spec(kernel: Any) -> mpsref.BatchNormalization:
     neuron = neuron_spec(kernel.values["fusedNeuronDescriptor"])
@@ -808,13 +862,15 @@ class Statistics(Unary):
     ) -> None:
         check(commands)
         spec, known = batch_spec(state.values["kernel"]), state.values
+        if known.get("used"):
+            known |= {"statistics": None, "used": False}
         known["statistics"] = spec.statistics(stack(sources), known["statistics"])
         for name, values in (("mean", known["statistics"].mean), ("variance", known["statistics"].variance)):
             written(known[name], self.fake.alter(self.class_name, name, values))
 
 
 class BatchGradient(Gradient):
-    defaults: Defaults = {"fusedNeuronDescriptor": None}
+    defaults: Defaults = {"fusedNeuronDescriptor": None, "appendBatchBarrier": True}
 
     def parameters(self: Any, state: Any) -> tuple[Any, ...]:
         forward = state.values["kernel"]
@@ -988,8 +1044,17 @@ def unbounded(bound: float) -> float:
     return single(bound) if abs(bound) < LARGEST else math.copysign(math.inf, bound)
 
 
+class OptimizerDescriptor:
+    defaults: Defaults = {"applyGradientClipping": False, "gradientClipMin": -LARGEST, "gradientClipMax": LARGEST}
+
+
 class Optimizer:
+    defaults: Defaults = {"optimizerDescriptor": None, "momentumScale": 0.0, "useNesterovMomentum": False}
+    defaults |= {"decay": 0.9, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "timeStep": 0}
+
     def options(self: Any) -> dict[str, Any]:
+        if self.values["optimizerDescriptor"] is None:
+            return {"learning_rate": single(self.values["learningRate"])}
         known = self.values["optimizerDescriptor"].values
         bounds = {"gradient_clip_min": known["gradientClipMin"], "gradient_clip_max": known["gradientClipMax"]}
         return {
@@ -1085,6 +1150,7 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSNNForwardLoss": ForwardLoss,
     "MPSNNLossGradient": LossGradient,
     "MPSVector": Vector,
+    "MPSNNOptimizerDescriptor": OptimizerDescriptor,
     "MPSNNOptimizerStochasticGradientDescent": SGD,
     "MPSNNOptimizerRMSProp": RMSProp,
     "MPSNNOptimizerAdam": Adam,

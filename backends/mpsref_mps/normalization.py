@@ -27,7 +27,8 @@ BATCH = COMMON | {"mean": b"^v@:", "variance": b"^v@:"}
 GROUP = COMMON | {"numberOfGroups": b"Q@:", "setNumberOfGroups_": b"v@:Q"}
 
 
-def _values(channels: int, epsilon: float, gamma: Array | None, beta: Array | None) -> dict[str, Any]:
+def data_values(channels: int, epsilon: float, gamma: Array | None, beta: Array | None) -> dict[str, Any]:
+    """Return what the methods of a data source return."""
     return {
         "numberOfFeatureChannels": channels,
         "gamma": np.ones(channels, np.float32) if gamma is None else gamma,
@@ -44,7 +45,7 @@ def _values(channels: int, epsilon: float, gamma: Array | None, beta: Array | No
 def _kernel(run: Runtime, problem: Any, given: Any) -> Object:
     """Return the forward kernel, with the statistics of a call as those of its data source."""
     spec, channels = problem.spec, problem.channels
-    values = _values(channels, spec.epsilon, given.gamma, given.beta)
+    values = data_values(channels, spec.epsilon, given.gamma, given.beta)
     values |= {
         "mean": np.zeros(channels, np.float32) if given.mean is None else given.mean,
         "variance": np.ones(channels, np.float32) if given.variance is None else given.variance,
@@ -146,7 +147,7 @@ def _earlier(problem: Any) -> str | None:
 
 def _of_images(run: Runtime, problem: Any, gamma: Array | None, beta: Array | None) -> Object:
     spec, channels = problem.spec, problem.source_shape[3]
-    values = _values(channels, spec.epsilon, gamma, beta)
+    values = data_values(channels, spec.epsilon, gamma, beta)
     kind, signatures = "Instance", COMMON
     if isinstance(spec, GroupNormalization):
         kind, signatures = "Group", GROUP
@@ -163,7 +164,7 @@ def images_forward(run: Runtime, problem: Any, x: Array, *parameters: Array, out
     forward_batch(run, _of_images(run, problem, found.get("gamma"), found.get("beta")), x, out)
 
 
-def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Array, out: Any) -> None:
+def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Array, out: Any, encodes: int = 1) -> None:
     """Encode the gradient; the state of each image holds its gradients of gamma and beta."""
     forward = _of_images(run, problem, gamma[0] if gamma else None, None)
     kind = "Group" if isinstance(problem.spec, GroupNormalization) else "Instance"
@@ -176,8 +177,9 @@ def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Arra
         encode(commands, images, states, results)
     gradients: Images = []
     with run.commands(gradients, states) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-        gradients += encode(commands, run.upload(g), images, states)
+        for _ in range(encodes):
+            encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
+            gradients[:] = encode(commands, run.upload(g), images, states)
     out[0][...] = run.download(gradients)
     channels = x.shape[3]
     out[1][...] = np.stack([run.values(state.gradientForGamma(), (channels,)) for state in states])

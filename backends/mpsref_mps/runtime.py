@@ -88,11 +88,11 @@ class Runtime:
         """Return a new object of a class whose initializer takes the device and ``arguments``."""
         return getattr(getattr(self.mps, kind).alloc(), initializer)(self.device, *arguments)
 
-    def images(self, shape: Shape) -> Images:
+    def images(self, shape: Shape, channel_format: str = "Float32") -> Images:
         """Return N images of (N, H, W, C)."""
         n, height, width, channels = shape
         make = self.mps.MPSImageDescriptor.imageDescriptorWithChannelFormat_width_height_featureChannels_
-        descriptor = make(self.constant("MPSImageFeatureChannelFormatFloat32"), width, height, channels)
+        descriptor = make(self.constant(f"MPSImageFeatureChannelFormat{channel_format}"), width, height, channels)
         return [self.new("MPSImage", "initWithDevice_imageDescriptor_", descriptor) for _ in range(n)]
 
     def upload(self, x: Array) -> Images:

@@ -14,7 +14,8 @@ from mpsref_mps.runtime import Images, Object, Runtime, Table
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
 
-def _dropout(run: Runtime, spec: Dropout, suffix: str = "") -> Object:
+def dropout_kernel(run: Runtime, spec: Dropout, suffix: str = "") -> Object:
+    """Return the kernel of a spec."""
     y, x, channel = spec.mask_strides
     name = "initWithDevice_keepProbability_seed_maskStrideInPixels_"
     return run.new(f"MPSCNNDropout{suffix}", name, float(spec.keep_probability), spec.seed, (x, y, channel))
@@ -22,7 +23,7 @@ def _dropout(run: Runtime, spec: Dropout, suffix: str = "") -> Object:
 
 def dropped(run: Runtime, spec: Dropout, x: Array, g: Array) -> tuple[Array, Array]:
     """Return the results of a dropout kernel and of its gradient kernel, with one mask that MPS draws."""
-    forward, backward = _dropout(run, spec), _dropout(run, spec, "Gradient")
+    forward, backward = dropout_kernel(run, spec), dropout_kernel(run, spec, "Gradient")
     images, results = run.upload(x), run.images(x.shape)
     states = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, results)
     run.returns_images(backward)
@@ -139,7 +140,7 @@ def _vector(run: Runtime, values: Array) -> Object:
     return run.mps.MPSVector.alloc().initWithBuffer_descriptor_(run.buffer(flat), descriptor)
 
 
-def _step(run: Runtime, kernel: Object, name: str, inputs: list[Array | None], out: Any) -> None:
+def encode_step(run: Runtime, kernel: Object, name: str, inputs: list[Array | None], out: Any) -> None:
     """Encode a step on vectors; moments are updated in place."""
     vectors = [None if one is None else _vector(run, one) for one in inputs]
     result = _vector(run, np.zeros_like(inputs[1]))
@@ -156,7 +157,7 @@ def sgd(run: Runtime, problem: Any, gradient: Array, value: Array, *m: Array, ou
     arguments = float(spec.momentum_scale), bool(spec.use_nesterov_momentum)
     kernel = _optimizer(run, spec, "StochasticGradientDescent", name, *arguments)
     inputs = [gradient, value, m[0] if m else None]
-    _step(run, kernel, "inputGradientVector_inputValuesVector_inputMomentumVector", inputs, out)
+    encode_step(run, kernel, "inputGradientVector_inputValuesVector_inputMomentumVector", inputs, out)
 
 
 def rmsprop(run: Runtime, problem: Any, gradient: Array, value: Array, s: Array, out: Any) -> None:
@@ -164,7 +165,7 @@ def rmsprop(run: Runtime, problem: Any, gradient: Array, value: Array, s: Array,
     spec = problem.spec
     kernel = _optimizer(run, spec, "RMSProp", "decay_epsilon_", float(spec.decay), float(spec.epsilon))
     name = "inputGradientVector_inputValuesVector_inputSumOfSquaresVector"
-    _step(run, kernel, name, [gradient, value, s], out)
+    encode_step(run, kernel, name, [gradient, value, s], out)
 
 
 def adam(run: Runtime, problem: Any, gradient: Array, value: Array, *moments: Array, out: Any) -> None:
@@ -175,7 +176,7 @@ def adam(run: Runtime, problem: Any, gradient: Array, value: Array, *moments: Ar
     name = "inputGradientVector_inputValuesVector_inputMomentumVector_inputVelocityVector"
     if len(moments) > 2:
         name += "_maximumVelocityVector"
-    _step(run, kernel, name, [gradient, value, *moments], out)
+    encode_step(run, kernel, name, [gradient, value, *moments], out)
 
 
 IMPLEMENTATIONS: Table = {

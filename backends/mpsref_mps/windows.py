@@ -68,7 +68,7 @@ def manual_batch(run: Runtime, kernel: Object, gradients: Images, sources: Image
 POOLING = {PoolingAverage: "MPSCNNPoolingAverage", PoolingL2Norm: "MPSCNNPoolingL2Norm", PoolingMax: "MPSCNNPoolingMax"}
 
 
-def _pooling(run: Runtime, spec: Any, suffix: str = "") -> Object:
+def pooling_kernel(run: Runtime, spec: Any, suffix: str = "") -> Object:
     """Return the kernel of a spec, without offset and edge mode."""
     (kh, kw), (sy, sx) = spec.kernel_size, spec.strides
     if spec.dilation != (1, 1):
@@ -85,7 +85,7 @@ def _pooling(run: Runtime, spec: Any, suffix: str = "") -> Object:
 
 
 def _forward_pooling(run: Runtime, spec: Any) -> Object:
-    kernel = _pooling(run, spec)
+    kernel = pooling_kernel(run, spec)
     kernel.setOffset_(offset_of(spec.offset))
     kernel.setEdgeMode_(run.constant(EDGE_MODES[spec.edge_mode]))
     return kernel
@@ -98,7 +98,7 @@ def pooling_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
 
 def pooling_gradient(run: Runtime, problem: Any, g: Array, *source: Array, out: Array) -> None:
     """Encode a pooling gradient: configured by a state, or with all properties where a call names some."""
-    spec, kernel = problem.spec, _pooling(run, problem.spec, "Gradient")
+    spec, kernel = problem.spec, pooling_kernel(run, problem.spec, "Gradient")
     sources = run.upload(source[0]) if source else run.images(problem.source_shape)
     if (problem.primary_offset, problem.source_size, problem.kernel_offset, problem.clip) == ((0, 0), None, None, None):
         gradient_batch(run, kernel, _forward_pooling(run, spec), g, sources, out)

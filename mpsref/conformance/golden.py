@@ -12,6 +12,8 @@ and on the ``origin`` of its numbers: "printed", "literal" (of a test), "comment
 largest distance between MPS and this formula on these inputs; the numbers are those of the formula). Entries of dtype
 ``None`` do not say whether their images were float16 or float32; they run in float32.
 
+Files that ``mpsref probe`` wrote on a Mac are golden entries too, in the folder ``probes``: measured by their senders.
+
 Each family of :mod:`mpsref.conformance` has an adapter for each MPS class, which turns an entry into calls.
 
 >>> from mpsref.conformance import golden
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -36,6 +38,7 @@ from mpsref.arguments.text import shown
 from mpsref.conformance import families
 from mpsref.conformance.golden_entries import KINDS, Comparison, Entry, Kind, Tolerance, by_id, load
 from mpsref.errors import UnsupportedError
+from mpsref.probe.run import replay
 from mpsref.registry import Backend, get_available, get_backend
 
 __all__ = [
@@ -116,7 +119,7 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
         return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
     differences: list[_Difference] = []
     missing: dict[str, str] = {}
-    adapters = families.golden_adapters()
+    adapters = dict.fromkeys(entry.kernels, _replayed) if "probe" in entry.parameters else families.golden_adapters()
     for kernel in entry.kernels:
         if kernel not in adapters:
             missing[kernel] = f"{kernel} has no counterpart here yet"
@@ -142,6 +145,14 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
         reason = "listed as a known difference, but agrees: take it off the list"
         return result("agree", reason, worst.fraction, unexpected=True)
     return result("agree", f"only in part: {left_out}" if missing else "", worst.fraction)
+
+
+def _replayed(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+    """Run a problem of the probe."""
+    id, number = entry.parameters["probe"], entry.parameters["problem"]
+    expected = entry.expected["result"]
+    result = replay(id, number, backend)
+    yield Comparison(f"{id}, problem {number}", result.reshape(expected.array.shape), expected)
 
 
 class _Difference(NamedTuple):

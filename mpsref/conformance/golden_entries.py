@@ -183,10 +183,19 @@ def parse(text: str) -> tuple[Entry, ...]:
     return entries
 
 
+PROBES = "probes"
+"""The folder of files that ``mpsref probe`` wrote on a Mac."""
+
+
 @functools.cache
 def load() -> tuple[Entry, ...]:
-    """Return all entries, sorted by id."""
-    return parse(resources.files(__package__).joinpath("golden.json").read_text(encoding="utf-8"))
+    """Return all entries, those of files in the folder ``probes`` included, sorted by id."""
+    package = resources.files(__package__)
+    files = [package.joinpath("golden.json")]
+    if (folder := package.joinpath(PROBES)).is_dir():
+        files += [file for file in folder.iterdir() if file.name.endswith(".json")]
+    entries = [entry for file in files for entry in parse(file.read_text(encoding="utf-8"))]
+    return tuple(sorted(entries, key=lambda entry: entry.id))
 
 
 def by_id(id: str) -> Entry:

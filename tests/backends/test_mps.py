@@ -229,7 +229,7 @@ def unsynchronized(fake: Fake) -> Any:
 def temporary(fake: Fake) -> Any:
     run, x = runtime.in_use(), np.ones((1, 2, 2, 1), np.float32)
     spec = mpsref.PoolingMax(1)
-    gradient, state_of = windows._pooling(run, spec, "Gradient"), windows._forward_pooling(run, spec)
+    gradient, state_of = windows.pooling_kernel(run, spec, "Gradient"), windows._forward_pooling(run, spec)
     images = run.upload(x)
     states = state_of.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, run.images(x.shape))
     results: list[Any] = []

@@ -1,0 +1,267 @@
+"""Calls of the probe that no operation makes: objects of MPS with other properties than those that the backend sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import mpsref
+from mpsref.arguments.arrays import Array, Shape
+from mpsref_mps import normalization, training, weighted, windows
+from mpsref_mps.runtime import Images, Object, Runtime, in_use
+
+
+def pooling_gradient(spec: Any, g: Array, shape: Shape, kernel_offset: int) -> Array:
+    """Encode a pooling gradient with a destination of ``shape`` and a kernel offset in x."""
+    run, out = in_use(), np.zeros(shape, np.float32)
+    kernel = windows.pooling_kernel(run, spec, "Gradient")
+    kernel.setSecondaryOffset_(windows.offset_of(spec.offset))
+    kernel.setSecondaryEdgeMode_(run.constant(windows.EDGE_MODES[spec.edge_mode]))
+    kernel.setKernelOffsetX_(kernel_offset)
+    windows.manual_batch(run, kernel, run.upload(g), run.upload(out), out)
+    return out
+
+
+def default_strides(width: int, height: int) -> list[int]:
+    """Return the stride in x of a pooling kernel that is made from a size alone."""
+    kernel = in_use().new("MPSCNNPoolingMax", "initWithDevice_kernelWidth_kernelHeight_", width, height)
+    return [int(kernel.strideInPixelsX())]
+
+
+def policy_offset(method: int, size: int, stride: int, length: int) -> list[int]:
+    """Return the offset in x that a padding policy gives a pooling kernel."""
+    run = in_use()
+    name = "initWithDevice_kernelWidth_kernelHeight_strideInPixelsX_strideInPixelsY_"
+    kernel = run.new("MPSCNNPoolingMax", name, size, 1, stride, 1)
+    kernel.setPadding_(run.mps.MPSNNDefaultPadding.paddingWithMethod_(method))
+    sources = run.upload(np.zeros((1, 1, length, 1)))
+    kernel.destinationImageDescriptorForSourceImages_sourceStates_(sources, None)
+    offset = kernel.offset()
+    return [int(offset[0])]
+
+
+def stored_in_float16(values: Any) -> Array:
+    """Return numbers after a kernel stored them in a float16 image."""
+    run = in_use()
+    x = np.array(values, np.float32).reshape(1, 1, -1, 1)
+    kernel = run.new("MPSCNNNeuron", "initWithDevice_neuronDescriptor_", _linear(run))
+    half, results = run.images(x.shape, "Float16"), run.images(x.shape)
+    with run.commands(results) as commands:
+        kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, run.upload(x), half)
+        kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, half, results)
+    return run.download(results)
+
+
+def _linear(run: Runtime) -> Object:
+    make = run.mps.MPSNNNeuronDescriptor.cnnNeuronDescriptorWithType_a_b_c_
+    return make(run.constant("MPSCNNNeuronTypeLinear"), 1.0, 0.0, 0.0)
+
+
+def neuron_defaults(name: str) -> list[float]:
+    """Return a, b and c of a neuron descriptor that is made from a type alone."""
+    run = in_use()
+    kind = run.mps.MPSNNNeuronDescriptor
+    descriptor = kind.cnnNeuronDescriptorWithType_(run.constant(f"MPSCNNNeuronType{name}"))
+    return [float(descriptor.a()), float(descriptor.b()), float(descriptor.c())]
+
+
+def default_clip_bounds() -> list[float]:
+    """Return the clip bounds of an optimizer descriptor that is made without them."""
+    run = in_use()
+    name = "optimizerDescriptorWithLearningRate_gradientRescale_regularizationType_regularizationScale_"
+    make = getattr(run.mps.MPSNNOptimizerDescriptor, name)
+    descriptor = make(0.1, 1.0, run.constant("MPSNNRegularizationTypeNone"), 0.0)
+    return [float(descriptor.gradientClipMin()), float(descriptor.gradientClipMax())]
+
+
+def time_step_after_adam(gradient: Array, value: Array) -> list[int]:
+    """Return the time step of an Adam optimizer after one encode."""
+    run = in_use()
+    kernel = run.new("MPSNNOptimizerAdam", "initWithDevice_learningRate_", 0.1)
+    out = tuple(np.zeros((3, value.size), np.float32))
+    name = "inputGradientVector_inputValuesVector_inputMomentumVector_inputVelocityVector"
+    training.encode_step(run, kernel, name, [gradient, value, value * 0, value * 0], out)
+    return [int(kernel.timeStep())]
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def _problem(spec: Any, g: Array, x: Array) -> Any:
+    return spec.problems["gradient_weights"](spec, x.shape, g.shape[3], g.shape[1:3])
+
+
+def clamped_data_gradient(spec: Any, g: Array, weights: Array) -> Array:
+    """Encode the data gradient of a convolution whose forward edge mode is Clamp."""
+    run, x = in_use(), np.zeros_like(g)
+    problem = _problem(spec, g, x)
+    source = weighted.source_of(run, problem, weights)
+    forward = weighted.forward_kernel(run, problem, source)
+    forward.setEdgeMode_(run.constant("MPSImageEdgeModeClamp"))
+    kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
+    kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithData"))
+    windows.gradient_batch(run, kernel, forward, g, run.upload(x), x)
+    return x
+
+
+def _states(run: Runtime, problem: Any, source: Object, images: Images, g: Array) -> Images:
+    make = weighted.forward_kernel(run, problem, source).resultStateBatchForSourceImage_sourceStates_destinationImage_
+    states: Images = make(images, None, run.images(g.shape))
+    return states
+
+
+def weights_only_destination(spec: Any, g: Array, x: Array, weights: Array, fill: float) -> Array:
+    """Return a destination after a gradient for weights and biases alone."""
+    run, problem = in_use(), _problem(spec, g, x)
+    source, images, results = (
+        weighted.source_of(run, problem, weights),
+        run.upload(x),
+        run.upload(np.full_like(x, fill)),
+    )
+    kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
+    kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithWeightsAndBias"))
+    states = _states(run, problem, source, images, g)
+    with run.commands(results) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_
+        encode(commands, run.upload(g), images, states, results)
+    return run.download(results)
+
+
+def twice_into_a_state(spec: Any, g: Array, x: Array) -> Array:
+    """Return the weight gradient after two encodes into one state."""
+    run, problem = in_use(), _problem(spec, g, x)
+    source, images = weighted.source_of(run, problem, np.zeros(problem.weights_shape, np.float32)), run.upload(x)
+    kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
+    run.returns_images(kernel)
+    states = _states(run, problem, source, images, g)
+    with run.commands(states[0]) as commands:
+        for _ in range(2):
+            encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
+            encode(commands, run.upload(g), images, states)
+    return run.values(states[0].gradientForWeights(), problem.weights_shape)
+
+
+def paired_transpose(size: Any, strides: Any, x: Array, weights: Any, length: int) -> Array:
+    """Return the result of a transposed convolution that takes the state of a convolution of offset 0."""
+    run = in_use()
+    large = np.zeros((1, 1, length, 1), np.float32)
+    convolution, transpose = mpsref.Convolution(size, strides), mpsref.ConvolutionTranspose(size, strides)
+    filters = np.array(weights, np.float32).reshape(1, *convolution.size, 1)
+    forward = _problem(convolution, x, large)
+    images = run.upload(large)
+    states = _states(run, forward, weighted.source_of(run, forward, filters), images, x)
+    problem = transpose.problems["forward"](transpose, x.shape, 1, (1, length))
+    kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, filters))
+    run.returns_images(kernel)
+    results: Images = []
+    with run.commands(results) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceImages_convolutionGradientStates_
+        results += encode(commands, run.upload(x), states)
+    return run.download(results)
+
+
+# --- normalization and upsampling -------------------------------------------------------------------------------------
+
+
+def clamped_spatial(size: int, x: Array) -> Array:
+    """Return a spatial normalization with edge mode Clamp."""
+    run, spec = in_use(), mpsref.SpatialNormalization(size)
+    kernel, out = windows.windowed(run, spec), np.zeros_like(x)
+    kernel.setEdgeMode_(run.constant("MPSImageEdgeModeClamp"))
+    windows.forward_batch(run, kernel, x, out)
+    return out
+
+
+def aligned_upsampling_gradient(scale: Any, g: Array, shape: Shape) -> Array:
+    """Encode the gradient of bilinear upsampling after an aligned forward pass."""
+    run, out = in_use(), np.zeros(shape, np.float32)
+    spec = mpsref.UpsamplingBilinear(scale, True)
+    windows.upsampling_gradient(run, spec.problems["gradient"](spec, shape), g, out=out)
+    return out
+
+
+def without_parameters(x: Array, epsilon: float) -> Array:
+    """Return an instance normalization whose data source returns nil for gamma and beta."""
+    return _instance(x, {"gamma": None, "beta": None, "epsilon": epsilon}, epsilon)
+
+
+def with_epsilon(x: Array, of_source: float, epsilon: float) -> Array:
+    """Return an instance normalization whose epsilon is set after its construction."""
+    return _instance(x, {"epsilon": of_source}, epsilon)
+
+
+def _instance(x: Array, changed: dict[str, Any], epsilon: float) -> Array:
+    run, out = in_use(), np.zeros_like(x)
+    values = normalization.data_values(x.shape[3], epsilon, None, None) | changed
+    source = run.sources.make("MPSCNNInstanceNormalizationDataSource", normalization.COMMON, values)
+    kernel = run.new("MPSCNNInstanceNormalization", "initWithDevice_dataSource_", source)
+    kernel.setEpsilon_(epsilon)
+    windows.forward_batch(run, kernel, x, out)
+    return out
+
+
+def twice_into_states(g: Array, x: Array, epsilon: float) -> Array:
+    """Return the gradient of beta after two encodes of a gradient of instance normalization into the same states."""
+    run, spec = in_use(), mpsref.InstanceNormalization(epsilon)
+    out = np.zeros_like(x), *np.zeros((2, len(x), x.shape[3]), np.float32)
+    problem = spec.problems["gradient"](spec, x.shape, False)
+    normalization.images_gradient(run, problem, g, x, out=out, encodes=2)
+    found: Array = out[2]
+    return found
+
+
+def statistics_in_calls(parts: list[Array], used: bool = False) -> Array:
+    """Return the mean of a state after statistics of several calls; ``used``: after the first one it normalizes."""
+    run = in_use()
+    values = normalization.data_values(1, 1e-3, None, None)
+    values |= {"mean": np.zeros(1, np.float32), "variance": np.ones(1, np.float32)}
+    source = run.sources.make("MPSCNNBatchNormalizationDataSource", normalization.BATCH, values)
+    kernel = run.new("MPSCNNBatchNormalization", "initWithDevice_dataSource_", source)
+    images, results = [run.upload(part) for part in parts], [run.images(part.shape) for part in parts]
+    make = kernel.resultStateForSourceImage_sourceStates_destinationImage_
+    state = make(images[0][0], None, results[0][0])
+    statistics = run.new("MPSCNNBatchNormalizationStatistics")
+    for n, part in enumerate(images):
+        with run.commands(state) as commands:
+            statistics.encodeBatchToCommandBuffer_sourceImages_batchNormalizationState_(commands, part, state)
+        if used and n == 0:
+            with run.commands() as commands:
+                encode = kernel.encodeToCommandBuffer_sourceImage_batchNormalizationState_destinationImage_
+                encode(commands, part[0], state, results[0][0])
+    return run.values(state.mean(), (1,))
+
+
+def batch_barrier() -> list[int]:
+    """Return whether the statistics gradient has a batch barrier."""
+    kernel = in_use().new("MPSCNNBatchNormalizationStatisticsGradient", "initWithDevice_fusedNeuronDescriptor_", None)
+    return [int(kernel.appendBatchBarrier())]
+
+
+# --- dropout ----------------------------------------------------------------------------------------------------------
+
+
+def dropped(p: float, x: Array, seed: int = 1) -> tuple[Array, Array]:
+    """Return the results of dropout and of its gradient, for the same array."""
+    array = np.asarray(x, np.float32)
+    return training.dropped(in_use(), mpsref.Dropout(p, seed=seed), array, array)
+
+
+def kept_value(p: float, x: float) -> list[float]:
+    """Return the value of an element that is kept."""
+    y, _ = dropped(p, np.full((1, 16, 16, 4), x))
+    return [float(y.max())]
+
+
+def distribution(p: float) -> list[int]:
+    """Return whether a share p is kept, within 5 deviations, and whether two encodes draw different masks."""
+    run, ones = in_use(), np.ones((1, 64, 64, 4), np.float32)
+    kernel = training.dropout_kernel(run, mpsref.Dropout(p, seed=1))
+    images, found = run.upload(ones), list[Array]()
+    for _ in range(2):
+        results = run.images(ones.shape)
+        with run.commands(results) as commands:
+            kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, images, results)
+        found.append(run.download(results) > 0)
+    near = abs(found[0].mean() - p) < 5 * np.sqrt(p * (1 - p) / ones.size)
+    return [int(near), int(not np.array_equal(found[0], found[1]))]

@@ -1,0 +1,190 @@
+"""What a choice is: a statement that Apple's documentation does not decide, its alternatives, and problems that do.
+
+A :class:`Choice` is declared once. The page "open choices" and ``mpsref probe`` are made from the declarations; the
+documentation links to the identifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpsref.arguments.arrays import Array
+from mpsref.backend import Backend
+from mpsref.operations import Spec
+
+Run: TypeAlias = "Callable[[Machine], ArrayLike]"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a problem runs on: the backend ``mps``, and calls that no operation makes."""
+
+    backend: Backend
+    apple: Any
+    """The module ``mpsref_mps.probing``, whose functions use objects of MPS directly."""
+
+    def call(self, spec: Spec, method: str, *arrays: object, **options: object) -> Any:
+        """Call an operation on the backend."""
+        return getattr(spec, method)(*arrays, backend=self.backend, **options)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A computation whose result tells alternatives apart.
+
+    Parameters
+    ----------
+    kernel : str
+        The class of MPS whose result is examined.
+    direction : {"forward", "gradient", "property"}
+        As in golden entries.
+    inputs : mapping of str to array_like
+        The arrays, for the record.
+    run : callable
+        Returns the result.
+    expected : mapping of str to array_like
+        The result of each alternative.
+    parameters : mapping, optional
+        The parameters of the kernel, for the record.
+    writes : str, optional
+        What the kernel writes: its destination, or the buffer of a state, or a property that is read.
+    planted : mapping of str to callable, optional
+        For the dry run: what the kernel writes under an alternative, if that is not the expected result.
+    tolerance : float, optional
+        The largest difference, relative to the largest expected number.
+    """
+
+    kernel: str
+    direction: Literal["forward", "gradient", "property"]
+    inputs: Mapping[str, ArrayLike]
+    run: Run
+    expected: Mapping[str, ArrayLike]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    writes: str = "destination"
+    planted: Mapping[str, Callable[[Array], ArrayLike]] = field(default_factory=dict)
+    tolerance: float = 1e-5
+
+    def matching(self, result: Array) -> list[str]:
+        """Return the alternatives that a result agrees with."""
+        return [name for name, expected in self.expected.items() if agrees(result, expected, self.tolerance)]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A statement tagged *choice* or *obs*.
+
+    Parameters
+    ----------
+    id : str
+        The identifier.
+    statement : str
+        What mpsref does.
+    why : str
+        The reason.
+    where : mapping of str to str or sequence of str
+        By page, the beginnings or parts of the tagged lines.
+    alternatives : mapping of str to str, optional
+        Text by name; the first one is what mpsref does unless ``ours`` names another one.
+    problems : sequence of Problem, optional
+        Problems that tell the alternatives apart.
+    none : str, optional
+        Why there is no problem.
+    tag : {"choice", "obs"}, optional
+        How the documentation tags it.
+    ours : str, optional
+        The alternative of mpsref; empty if mpsref raises an error.
+    """
+
+    id: str
+    statement: str
+    why: str
+    where: Mapping[str, str | Sequence[str]]
+    alternatives: Mapping[str, str] = field(default_factory=dict)
+    problems: Sequence[Problem] = ()
+    none: str = ""
+    tag: Literal["choice", "obs"] = "choice"
+    ours: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check that a choice has problems or a reason for having none, and that names of alternatives fit."""
+        if bool(self.problems) == bool(self.none):
+            raise ValueError(f"choice {self.id}: give problems, or the reason why there is none")
+        for problem in self.problems:
+            if set(problem.expected) != set(self.alternatives):
+                raise ValueError(f"choice {self.id}: a problem expects {set(problem.expected)}")
+
+    @property
+    def chosen(self) -> str:
+        """The name of the alternative of mpsref; empty if mpsref raises an error."""
+        return next(iter(self.alternatives), "") if self.ours is None else self.ours
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Return the page and a part of each tagged line."""
+        return [
+            (page, one) for page, parts in self.where.items() for one in ([parts] if isinstance(parts, str) else parts)
+        ]
+
+
+def agrees(result: Array, expected: ArrayLike, tolerance: float) -> bool:
+    """Return whether a result is the expected one: NaN and infinities at the same places, the rest within a tolerance."""
+    wanted = np.asarray(expected, np.float64)
+    if result.size != wanted.size:
+        return False
+    found, wanted = result.astype(np.float64).ravel(), wanted.ravel()
+    finite = np.isfinite(wanted)
+    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+        return False
+    largest = np.abs(wanted[finite]).max(initial=0)
+    return bool((np.abs(found[finite] - wanted[finite]) <= tolerance * largest).all())
+
+
+def row(*values: float) -> Array:
+    """Return an image of one row and one channel."""
+    return np.array(values, np.float32).reshape(1, 1, -1, 1)
+
+
+def pixel(*values: float) -> Array:
+    """Return an image of one pixel."""
+    return np.array(values, np.float32).reshape(1, 1, 1, -1)
+
+
+def image(*rows: Sequence[float]) -> Array:
+    """Return an image of one channel."""
+    return np.array(rows, np.float32)[None, :, :, None]
+
+
+def operation(
+    kernel: str,
+    spec: Spec,
+    method: str,
+    inputs: Mapping[str, ArrayLike],
+    expected: Mapping[str, ArrayLike],
+    result: int = 0,
+    writes: str = "destination",
+    tolerance: float = 1e-5,
+    planted: Mapping[str, Callable[[Array], ArrayLike]] | None = None,
+    **options: object,
+) -> Problem:
+    """Return the problem of an operation; of several results, ``result`` is the number of the one that counts."""
+
+    def run(machine: Machine) -> ArrayLike:
+        found = machine.call(spec, method, *inputs.values(), **options)
+        return found[result] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
+
+    direction: Literal["forward", "gradient"] = "forward" if method in ("forward", "statistics") else "gradient"
+    return Problem(
+        kernel,
+        direction,
+        inputs,
+        run,
+        expected,
+        {"call": f"{spec!r}.{method}", **options},
+        writes,
+        planted or {},
+        tolerance,
+    )

@@ -1,0 +1,135 @@
+"""Choices about padding policies, storage, and graphs."""
+
+from __future__ import annotations
+
+from mpsref.probe.declare import Choice, Problem
+
+GRAPH = "It is about MPSNNGraph, which the backend does not run; no problem exists yet."
+EVEN = 2.0**-11
+HALVES = [1 + EVEN, 1 + 3 * EVEN, 1 + 1.5 * EVEN]
+"""Halfway between two float16 numbers, twice, and above the middle."""
+
+
+def _placed(method: int, size: int, stride: int, length: int, expected: dict[str, list[float]], bits: str) -> Problem:
+    return Problem(
+        "MPSCNNPoolingMax",
+        "property",
+        {"length": [length]},
+        lambda machine: machine.apple.policy_offset(method, size, stride, length),
+        expected,
+        {"kernelWidth": size, "strideInPixelsX": stride, "padding": bits},
+        "offset",
+        {name: lambda _, value=values: (int(value[0]), 0, 0) for name, values in expected.items()},  # type: ignore[misc]
+    )
+
+
+CHOICES = (
+    Choice(
+        "padding-crop",
+        "A negative number of padded pixels is divided by 2 as in C, towards zero.",
+        "Apple's helper code is C, taken literally.",
+        {"windows": "This makes a difference only for a negative `extra`"},
+        {"truncates": "towards zero", "floors": "towards minus infinity"},
+        [
+            _placed(
+                12,
+                2,
+                4,
+                9,
+                {"truncates": [2], "floors": [3]},
+                "SizeValidOnly, AlignCentered, AddRemainderToBottomRight",
+            )
+        ],
+    ),
+    Choice(
+        "padding-align-crop",
+        "AlignTopLeft puts a negative number of padded pixels at the top left, AlignBottomRight at the bottom right.",
+        "It is the documented rule, taken for negative numbers too.",
+        {
+            "windows": (
+                "AlignTopLeft        [choice for negative extra]",
+                "AlignBottomRight    [choice for negative extra]",
+            )
+        },
+        {"side": "at that side", "end": "pixels are left out at the bottom right always"},
+        [
+            _placed(1, 3, 4, 9, {"side": [3], "end": [1]}, "SizeValidOnly, AlignTopLeft"),
+        ],
+    ),
+    Choice(
+        "float16-store",
+        "Storing float16 rounds to the nearest number, ties to even.",
+        "It is IEEE 754. One measured GPU truncates.",
+        {},
+        {"even": "nearest, ties to even", "truncates": "towards zero", "away": "nearest, ties away from zero"},
+        [
+            Problem(
+                "MPSCNNNeuron",
+                "forward",
+                {"x": HALVES},
+                lambda machine: machine.apple.stored_in_float16(HALVES),
+                {
+                    "even": [1, 1 + 4 * EVEN, 1 + 2 * EVEN],
+                    "truncates": [1, 1 + 2 * EVEN, 1],
+                    "away": [1 + 2 * EVEN, 1 + 4 * EVEN, 1 + 2 * EVEN],
+                },
+                {"destination": "Float16"},
+                tolerance=1e-6,
+            )
+        ],
+    ),
+    Choice(
+        "multiary-runs",
+        "Kernels that read whole images have one way to run.",
+        "Apple describes no offsets for them.",
+        {"mps_objects": "runs *[choice]"},
+        none="It is about the objects of mpsref.",
+    ),
+    Choice(
+        "graph-additions",
+        "Gradients of an image that several nodes read are added two at a time, in the order in which they are computed.",
+        "Results are then the same from run to run.",
+        {
+            "graph": (
+                "`MPSNNAdditionNode`s add their gradients",
+                "Gradients of an input that several nodes read are added",
+            )
+        },
+        none="All orders lie within the error bound.",
+    ),
+    Choice(
+        "graph-no-gradient",
+        "A node without a gradient raises.",
+        "A branch that is dropped silently would train wrongly.",
+        {"graph": "no branch is dropped silently"},
+        none="MPS raises no errors; what it does is not described.",
+    ),
+    Choice(
+        "graph-updates",
+        "A node with gradients of several losses is updated once; new parameters take effect at the end of a run.",
+        "All kernels of a run then use the same parameters.",
+        {
+            "graph": (
+                "A node with gradients from several losses is updated once",
+                "All steps of a run use the parameters at the start",
+                "end, all at once",
+                "can thus update the parameters of a whole network",
+            )
+        },
+        none=GRAPH,
+    ),
+    Choice(
+        "graph-read-count",
+        "A graph does not count reads of its inputs.",
+        "They are images of the caller, which can be read again.",
+        {"mps_objects": "A graph does not count reads of its inputs"},
+        none=GRAPH,
+    ),
+    Choice(
+        "graph-format",
+        "Images of a graph are float32 by default.",
+        "A reference must not hide errors behind the rounding of storage. MPS stores float16.",
+        {"graph": "Images are stored as float32, not float16, by default"},
+        none="Apple documents float16; the choice is not to follow it.",
+    ),
+)

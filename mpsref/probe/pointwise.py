@@ -1,0 +1,305 @@
+"""Choices about neurons, softmax, upsampling, arithmetic, data movement and reductions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref import Arithmetic, Neuron, UpsamplingBilinear
+from mpsref.probe.declare import Choice, Problem, operation, row
+
+LARGEST = float(np.finfo(np.float32).max)
+NOT_RUN = "The backend does not run this kernel, so no problem exists yet."
+PYTHON = "It is an argument that only mpsref has."
+ILLEGAL = "Apple documents the other cases as illegal."
+CLAMPED = Arithmetic("add", maximum_value=4.0)
+
+CHOICES = (
+    Choice(
+        "neuron-absolute",
+        "The slope of the absolute value at 0 is 0.",
+        "Apple documents sign(x), which is 0 at 0 in NumPy and in Metal.",
+        {"neuron": "the derivative of the absolute value at 0 is 0"},
+        {"zero": "0", "one": "1", "minus": "-1"},
+        [
+            operation(
+                "MPSCNNNeuronGradient",
+                Neuron("absolute"),
+                "gradient",
+                {"g": row(1, 1, 1), "x": row(-2, 0, 2)},
+                {"zero": [-1, 0, 1], "one": [-1, 1, 1], "minus": [-1, -1, 1]},
+            )
+        ],
+    ),
+    Choice(
+        "neuron-relun",
+        "ReLUN has slope 0 beyond its clamp.",
+        "The derivative of a constant is 0. Apple documents the slope b; MPSMatrixNeuronGradient gives 0.",
+        {"neuron": "ReLUN has slope 0 at and beyond its clamp"},
+        {"zero": "0", "b": "b"},
+        [
+            operation(
+                "MPSCNNNeuronGradient",
+                Neuron("relun", 0.5, 3.0),
+                "gradient",
+                {"g": row(1, 1, 1), "x": row(-2, 2, 5)},
+                {"zero": [0.5, 1, 0], "b": [0.5, 1, 3]},
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "neuron-nan",
+        "The result of NaN is NaN.",
+        "A NaN is not lost. In Metal with fast math the result is not defined.",
+        {"neuron": "the result of NaN is NaN"},
+        {"nan": "NaN", "zero": "0"},
+        [
+            operation(
+                "MPSCNNNeuron",
+                Neuron("relu"),
+                "forward",
+                {"x": row(1, np.nan)},
+                {"nan": [1, np.nan], "zero": [1, 0]},
+            )
+        ],
+    ),
+    Choice(
+        "neuron-defaults",
+        "Power, Exponential and Logarithm have the defaults a = 1, b = 0, and c = 1 or -1.",
+        "The identity, and the natural base. Apple documents no defaults for them.",
+        {"neuron": "Defaults are those of Apple"},
+        {"identity": "a = 1, b = 0, c = 1", "zeros": "zeros"},
+        [
+            Problem(
+                "MPSNNNeuronDescriptor",
+                "property",
+                {},
+                lambda machine: machine.apple.neuron_defaults("Power"),
+                {"identity": [1, 0, 1], "zeros": [0, 0, 0]},
+                writes="a, b, c",
+            )
+        ],
+    ),
+    Choice(
+        "softmax-validate",
+        "The gradient classes have an argument that checks the forward result.",
+        "Passing the source is a silent mistake.",
+        {"softmax": "`validate=True` of the gradient classes"},
+        none=PYTHON,
+    ),
+    Choice(
+        "upsampling-clamp",
+        "Bilinear upsampling with edge mode Clamp repeats the last pixel.",
+        "It is what the edge mode means elsewhere.",
+        {"upsampling": 'edge mode `"clamp"` repeats the last pixel'},
+        {"repeats": "the last pixel", "zero": "0, as with Zero"},
+        [
+            operation(
+                "MPSCNNUpsamplingBilinear",
+                UpsamplingBilinear((1, 2), edge_mode="clamp"),
+                "forward",
+                {"x": row(0, 3, 9)},
+                {"repeats": [0, 1.5, 3, 6, 9, 9], "zero": [0, 1.5, 3, 6, 9, 4.5]},
+            )
+        ],
+    ),
+    Choice(
+        "upsampling-positions",
+        "Without aligned corners output i reads position i / s; beyond the last pixel values are 0.",
+        "Printed results of macOS 10.14. macOS 10.13 had half-pixel centres.",
+        {"upsampling": ("without it, the position of output i is `i / s`", "macOS 10.13 had half-pixel centres")},
+        {"i/s": "i / s", "half": "half-pixel centres"},
+        [
+            operation(
+                "MPSCNNUpsamplingBilinear",
+                UpsamplingBilinear((1, 2)),
+                "forward",
+                {"x": row(0, 3, 9)},
+                {"i/s": [0, 1.5, 3, 6, 9, 4.5], "half": [0, 0.75, 2.25, 4.5, 7.5, 6.75]},
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "upsampling-weight-zero",
+        "A neighbour of weight 0 is not read.",
+        "An output at the position of a pixel is then a copy of it.",
+        {"upsampling": "A neighbour with weight 0 is not read"},
+        {"copied": "the pixel is copied", "multiplied": "an infinite neighbour gives NaN"},
+        [
+            operation(
+                "MPSCNNUpsamplingBilinear",
+                UpsamplingBilinear((1, 2), edge_mode="clamp"),
+                "forward",
+                {"x": row(1, np.inf)},
+                {"copied": [1, np.inf, np.inf, np.inf], "multiplied": [np.nan, np.inf, np.inf, np.inf]},
+            )
+        ],
+    ),
+    Choice(
+        "upsampling-scale",
+        "A scale is an integer.",
+        "Every public initializer takes one, although the property is a double.",
+        {"upsampling": "a scale is an integer"},
+        none="No initializer takes another number.",
+    ),
+    Choice(
+        "upsampling-aligned-gradient",
+        "The gradient class has align_corners, so that it is the adjoint of its forward class.",
+        "Apple's class has no such property.",
+        {"upsampling": "the gradient class has `align_corners`"},
+        {"adjoint": "the adjoint of the aligned result", "free": "that of a result without aligned corners"},
+        [
+            Problem(
+                "MPSCNNUpsamplingBilinearGradient",
+                "gradient",
+                {"g": row(1, 2, 3, 4, 5, 6)},
+                lambda machine: machine.apple.aligned_upsampling_gradient((1, 2), row(1, 2, 3, 4, 5, 6), (1, 1, 3, 1)),
+                {"adjoint": [2.8, 8.4, 9.8], "free": [2, 6, 10]},
+                {"alignCorners": True},
+            )
+        ],
+    ),
+    Choice(
+        "resize-positions",
+        "Resizing reads position i L / O, and the last pixel beyond it.",
+        "By analogy with upsampling.",
+        {"upsampling": "resize reads `i L / O`"},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "crop-boxes",
+        "Positions in a box are those of TensorFlow.",
+        "The header mentions an extrapolation value and shows none.",
+        {"upsampling": "positions in a box and zeros outside the image"},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "arithmetic-mask",
+        "The gradient applies the mask of the clamp.",
+        "It is the derivative then. The header contradicts itself.",
+        {"arithmetic": "the gradient applies the mask"},
+        {"mask": "it is 0 where the result was clamped", "none": "the clamp has no effect on it"},
+        [
+            operation(
+                "MPSCNNAddGradient",
+                CLAMPED,
+                "gradient",
+                {"g": row(1, 2, 3), "x": row(1, 2, 3), "y": row(1, 2, 3)},
+                {"mask": [1, 0, 0], "none": [1, 2, 3]},
+            )
+        ],
+    ),
+    Choice(
+        "arithmetic-mask-nan",
+        "Where the mask is 0 the gradient is 0, also for a source gradient of NaN.",
+        "The mask selects, so that a clamped element has no influence.",
+        {"arithmetic": "the mask selects"},
+        {"selects": "0", "multiplies": "NaN", "none": "there is no mask"},
+        [
+            operation(
+                "MPSCNNAddGradient",
+                CLAMPED,
+                "gradient",
+                {"g": row(1, np.nan, 5), "x": row(1, 3, 4), "y": row(1, 3, 4)},
+                {"selects": [1, 0, 0], "multiplies": [1, np.nan, 0], "none": [1, np.nan, 5]},
+            )
+        ],
+    ),
+    Choice(
+        "arithmetic-bounds",
+        "The default bounds are infinite.",
+        "1/0 is infinity in a test that ran on Apple devices; the header says FLT_MAX.",
+        {"arithmetic": "the default bounds are infinite"},
+        {"infinite": "1/0 is infinity", "largest": "1/0 is the largest number"},
+        [
+            operation(
+                "MPSCNNDivide",
+                Arithmetic("divide"),
+                "forward",
+                {"x": row(1, -1), "y": row(0, 0)},
+                {"infinite": [np.inf, -np.inf], "largest": [LARGEST, -LARGEST]},
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "arithmetic-lengths",
+        "The length of a result follows from strides and offsets; a length of 1 is not broadcast.",
+        "Apple's kernels write the destination that the caller gives.",
+        {
+            "arithmetic": (
+                "lengths of the result; a batch is not broadcast",
+                "The length of the result *",
+            )
+        },
+        none="The size is the caller's in MPS.",
+    ),
+    Choice(
+        "arithmetic-channel-offset",
+        "Channel offsets need not be multiples of 4.",
+        "The formula is the same.",
+        {
+            "arithmetic": "channel offsets need not be multiples of 4",
+            "data_movement": "a channel offset need not be a multiple of 4",
+        },
+        none=ILLEGAL,
+    ),
+    Choice(
+        "compare-threshold",
+        "The orderings of a comparison ignore the threshold.",
+        "Only equality is documented with one.",
+        {"arithmetic": "the orderings of a comparison ignore the threshold"},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "concatenation-padding",
+        "Padding channels of a concatenation are 0.",
+        "On an M4 Pro the fourth channel is 1 for sources of one or two channels, whose textures have no fourth component.",
+        {"data_movement": ("on an M4 Pro the fourth of four channels is 1", "padding channels are 0")},
+        none="Concatenation is a node of a graph without a kernel class; golden entries have measured results.",
+    ),
+    Choice(
+        "reshape-order",
+        "A reshape keeps the order channel, column, row, the channel fastest.",
+        "A layer on a reshaped image then equals a fully connected layer.",
+        {"data_movement": "the order of the elements of a reshape"},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "reduction-weights",
+        "A weighted mean divides by the number of channels; pixels with zero weights are 0.",
+        "The header has no formula.",
+        {"reductions": "a weighted mean divides by the number of channels"},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "reduction-tie",
+        "Among equal extrema the index is the lowest one.",
+        "It is the rule of NumPy.",
+        {"reductions": ("the lowest index among equal extrema", "among equal extrema it is the lowest index")},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "reduction-nan",
+        "A NaN is the extremum.",
+        "It is the rule of NumPy.",
+        {"reductions": "a NaN is the extremum"},
+        none=NOT_RUN,
+    ),
+    Choice(
+        "reduction-empty",
+        "A clip that does not overlap the image is an error.",
+        "There is nothing to reduce.",
+        {"reductions": "a clip that does not overlap the image is an error"},
+        none="MPS raises no errors; the result is undefined.",
+    ),
+    Choice(
+        "reduction-shapes",
+        "The shapes of reductions over channels and of the spatial mean.",
+        "A test that ran on Apple devices has them.",
+        {"reductions": "the shapes of the results over channels and of the spatial mean"},
+        none=NOT_RUN,
+        tag="obs",
+    ),
+)

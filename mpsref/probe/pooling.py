@@ -1,0 +1,326 @@
+"""Choices about pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
+from mpsref.probe.declare import Choice, Problem, image, operation, row
+
+L2 = 1 / np.sqrt(np.array([34.0, 41.0]))
+CLAMPED = PoolingL2Norm((1, 3), edge_mode="clamp")
+OUTSIDE = PoolingMax((1, 2), (1, 3), offset=(0, -1), edge_mode="clamp")
+FIRST_INSIDE = PoolingAverage((1, 3), (1, 4), offset=(0, 2))
+KERNEL_OFFSETS = (
+    (0, [0.5, 5, 5, 0], [0, 0.5, 5, 5]),
+    (2, [5, 0, 0, 0], [5, 5, 0, 0]),
+    (-1, [0, 0.5, 5, 5], [0, 0, 0.5, 5]),
+)
+DESTINATION = "What a pixel holds that no kernel wrote is undefined in MPS, so no result decides it."
+CALLER = "The size is the caller's in MPS: the destination, or a padding policy."
+
+CHOICES = (
+    Choice(
+        "max-tie",
+        "Of several equal maxima the first one in raster order receives the gradient.",
+        "It is the rule of NumPy, PyTorch, TensorFlow and JAX on a CPU. Apple documents that one of them is selected.",
+        {
+            "pooling_max": (
+                "of equal maxima the first in raster order",
+                "The **selected** tap is the first in raster order",
+            )
+        },
+        {
+            "first": "the first maximum in raster order",
+            "last": "the last maximum in raster order",
+            "shared": "all maxima share it equally",
+            "all": "each maximum receives all of it",
+        },
+        [
+            operation(
+                "MPSCNNPoolingMaxGradient",
+                PoolingMax((2, 2), (2, 2), offset=(1, 1)),
+                "gradient",
+                {"g": image([4, 8]), "x": image([1, 1, 0, 3], [1, 0, 3, 3])},
+                {
+                    "first": [4, 0, 0, 8, 0, 0, 0, 0],
+                    "last": [0, 0, 0, 0, 4, 0, 0, 8],
+                    "shared": [4 / 3, 4 / 3, 0, 8 / 3, 4 / 3, 0, 8 / 3, 8 / 3],
+                    "all": [4, 4, 0, 8, 4, 0, 8, 8],
+                },
+            )
+        ],
+    ),
+    Choice(
+        "max-nan",
+        "A NaN is larger than every number.",
+        "It is the rule of numpy.argmax: a NaN is not lost.",
+        {"pooling_max": "a NaN is larger than everything"},
+        {"nan": "the result is NaN", "number": "NaN is skipped: the result is the largest number"},
+        [
+            operation(
+                "MPSCNNPoolingMax",
+                PoolingMax((1, 3), offset=(0, 1)),
+                "forward",
+                {"x": row(1, np.nan, 2)},
+                {"nan": [np.nan], "number": [2]},
+                output_size=(1, 1),
+            )
+        ],
+    ),
+    Choice(
+        "max-clamp-dilated",
+        "With edge mode Clamp a tap of a dilated window outside the image reads the nearest pixel.",
+        "The edge mode is taken literally.",
+        {"pooling_max": ('`"clamp"` in a dilated window', "the edge mode is taken literally")},
+        {"nearest": "the nearest pixel is read", "ignored": "taps outside are left out"},
+        [
+            operation(
+                "MPSCNNDilatedPoolingMax",
+                PoolingMax((1, 2), dilations=(1, 2), edge_mode="clamp"),
+                "forward",
+                {"x": row(7, 1, 2, 3)},
+                {"nearest": [7, 7, 3, 3], "ignored": [1, 7, 3, 2]},
+            )
+        ],
+    ),
+    Choice(
+        "max-clamp-outside",
+        "With edge mode Clamp a window entirely outside the image takes the nearest pixel, which receives its gradient.",
+        "The edge mode is taken literally, and the gradient is its adjoint.",
+        {"pooling_max": 'window entirely outside, `"clamp"`'},
+        {"nearest": "the nearest pixel", "zero": "the window is 0 and has no gradient"},
+        [
+            operation(
+                "MPSCNNPoolingMax",
+                OUTSIDE,
+                "forward",
+                {"x": row(2, 4)},
+                {"nearest": [2, 4, 4], "zero": [0, 4, 0]},
+                output_size=(1, 3),
+            ),
+            operation(
+                "MPSCNNPoolingMaxGradient",
+                OUTSIDE,
+                "gradient",
+                {"g": row(1, 10, 100), "x": row(2, 4)},
+                {"nearest": [1, 110], "zero": [0, 10]},
+            ),
+        ],
+    ),
+    Choice(
+        "l2-clamp",
+        "With edge mode Clamp the border pixel counts once for each tap that is clamped to it.",
+        "The edge mode is taken literally. Only for the average does Apple document that windows shrink.",
+        {
+            "pooling_l2norm": (
+                '`"clamp"` reads the border pixel once for each tap',
+                'outside | `"clamp"` | the nearest pixel of the image',
+            )
+        },
+        {"each": "once for each tap", "shrinks": "taps outside are left out"},
+        [operation("MPSCNNPoolingL2Norm", CLAMPED, "forward", {"x": row(3, 4)}, {"each": 1 / L2, "shrinks": [5, 5]})],
+    ),
+    Choice(
+        "l2-clamp-gradient",
+        "The gradient counts clamped taps too.",
+        "It is the exact derivative. Apple's formula has only the tap at the pixel itself.",
+        {"pooling_l2norm": "the gradient includes these taps, as the exact derivative does"},
+        {"derivative": "all taps that read the pixel", "printed": "only the tap at the pixel"},
+        [
+            operation(
+                "MPSCNNPoolingL2NormGradient",
+                CLAMPED,
+                "gradient",
+                {"g": row(1, 1), "x": row(3, 4)},
+                {"derivative": [6 * L2[0] + 3 * L2[1], 4 * L2[0] + 8 * L2[1]], "printed": [3 * L2.sum(), 4 * L2.sum()]},
+            )
+        ],
+    ),
+    Choice(
+        "l2-zero",
+        "The gradient of a window of norm 0 is 0.",
+        "0 is a subgradient. Apple's formula is 0/0.",
+        {
+            "pooling_l2norm": (
+                "the gradient of a window of norm 0 is 0",
+                "all zeros in a window | 0, with gradient 0",
+            )
+        },
+        {"zero": "0", "nan": "NaN"},
+        [
+            operation(
+                "MPSCNNPoolingL2NormGradient",
+                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)),
+                "gradient",
+                {"g": row(1, 1), "x": row(3, 4, 0, 0)},
+                {"zero": [0.6, 0.8, 0, 0], "nan": [0.6, 0.8, np.nan, np.nan]},
+            )
+        ],
+    ),
+    Choice(
+        "l2-clamp-outside",
+        "With edge mode Clamp a window entirely outside has the norm of the replicated border pixels.",
+        "The edge mode is taken literally.",
+        {"pooling_l2norm": "the norm of the replicated border pixels"},
+        {"replicated": "the norm of the replicated pixels", "zero": "0"},
+        [
+            operation(
+                "MPSCNNPoolingL2Norm",
+                PoolingL2Norm((1, 2), (1, 3), offset=(0, -1), edge_mode="clamp"),
+                "forward",
+                {"x": row(2, 4)},
+                {"replicated": np.sqrt([8, 32, 32]), "zero": [0, np.sqrt(32), 0]},
+                output_size=(1, 3),
+            )
+        ],
+    ),
+    Choice(
+        "l2-overflow",
+        "Squares are summed without rescaling, so they may overflow in float32.",
+        "Rescaling costs a pass over the window. The reference, in float64, does not overflow.",
+        {"pooling_l2norm": "no rescaling before the squares are summed"},
+        {"overflow": "infinity", "wide": "the norm, from wider numbers or rescaled ones"},
+        [
+            operation(
+                "MPSCNNPoolingL2Norm",
+                PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)),
+                "forward",
+                {"x": row(3e20, 4e20)},
+                {"overflow": [np.inf], "wide": [5e20]},
+            )
+        ],
+    ),
+    Choice(
+        "l2-gradient-norm",
+        "The gradient computes the norm from the source image, in float32 or better.",
+        "Apple's gradient has no forward result among its arguments.",
+        {"pooling_l2norm": "recomputes the norms in float32 or better"},
+        none="A norm rounded to float16 would need float16 images; those of the backend are float32.",
+    ),
+    Choice(
+        "pooling-kernel-offset",
+        "Without a clip the first pixel of the destination is the first pixel of the first window inside the source; a "
+        "kernel offset is added to it.",
+        "MPSCNNPooling.h describes the position without a kernel offset, whose default is 0.",
+        {
+            "mps_objects": ("Another kernel offset is added to this pixel", "the result is that of `MPSCNNPooling.h`"),
+            "pooling_average": "`kernel_offset` shifts pooling gradients",
+        },
+        {
+            "added": "the kernel offset is added to the position in MPSCNNPooling.h",
+            "general": "pixel q is source pixel q + kernelOffset + offset - 1 for an even window, as for a convolution",
+            "ignored": "the kernel offset has no effect",
+        },
+        [
+            Problem(
+                "MPSCNNPoolingAverageGradient",
+                "gradient",
+                {"g": row(1, 10), "kernelOffsetX": [kernel_offset]},
+                lambda machine, ko=kernel_offset: machine.apple.pooling_gradient(  # type: ignore[misc]
+                    PoolingAverage((1, 2), (1, 2)), row(1, 10), (1, 1, 4, 1), ko
+                ),
+                {"added": added, "general": general, "ignored": [0.5, 5, 5, 0]},
+                {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0], "destination": 4},
+            )
+            for kernel_offset, added, general in KERNEL_OFFSETS
+        ],
+    ),
+    Choice(
+        "pooling-state-position",
+        "A gradient that configures itself from a state writes the gradient of each source pixel to that pixel, also where "
+        "the first window begins inside the image.",
+        "The result then has the size of the source, and is the adjoint of the forward pass.",
+        {"windows": "the term of the clip is a choice"},
+        {"source": "destination pixel = source pixel", "window": "the first pixel is that of the first window"},
+        [
+            operation(
+                "MPSCNNPoolingAverageGradient",
+                FIRST_INSIDE,
+                "gradient",
+                {"g": row(3, 30), "shape": (1, 1, 9, 1)},
+                {"source": [0, 1, 1, 1, 0, 10, 10, 10, 0], "window": [1, 1, 1, 0, 10, 10, 10, 0, 0]},
+            )
+        ],
+    ),
+    Choice(
+        "pooling-strides",
+        "The default strides are 1.",
+        "The short initializer does not name them.",
+        dict.fromkeys(("pooling_average", "pooling_max", "pooling_l2norm"), "the default strides are 1"),
+        {"one": "1", "size": "the kernel size"},
+        [
+            Problem(
+                "MPSCNNPoolingMax",
+                "property",
+                {"kernelWidth": [2]},
+                lambda machine: machine.apple.default_strides(2, 3),
+                {"one": [1], "size": [2]},
+                writes="strideInPixelsX",
+            )
+        ],
+    ),
+    Choice(
+        "average-clamp",
+        "With edge mode Clamp and no zero pad, pixels outside do not count.",
+        "Caffe2's tests on devices compare with an average that leaves padding out.",
+        {"pooling_average": '`"clamp"` without a zero pad excludes padding'},
+        {"excluded": "N counts the pixels inside", "counted": "N is the size of the window"},
+        [
+            operation(
+                "MPSCNNPoolingAverage",
+                PoolingAverage((1, 4), (1, 3), edge_mode="clamp"),
+                "forward",
+                {"x": row(1, 2, 3, 4, 5)},
+                {"excluded": [1.5, 3.5, 5], "counted": [0.75, 3.5, 1.25]},
+                output_size=(1, 3),
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "window-offset",
+        "An offset is the position of the centre: with p zeros before the image it is c - p, and a window of 2 has its "
+        "centre at its second pixel.",
+        "PyTorch and Caffe2 set this offset on Apple devices.",
+        {"windows": "**`o = c - p`**"},
+        {"top-left": "an even window has one more pixel before its centre", "bottom-right": "one more pixel behind it"},
+        [
+            operation(
+                "MPSCNNPoolingAverage",
+                PoolingAverage((1, 2), (1, 2), offset=(0, 1)),
+                "forward",
+                {"x": row(1, 3, 5, 7)},
+                {"top-left": [2, 6], "bottom-right": [4, 3.5]},
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "default-size",
+        "Without a size, results extend to the last window whose centre lies before the end of the image.",
+        "It is the smallest size at which no pixel is left out for stride 1.",
+        dict.fromkeys(("pooling_average", "pooling_max", "pooling_l2norm", "convolution"), "`output_size=None`"),
+        none=CALLER,
+    ),
+    Choice(
+        "new-destination",
+        "A destination that mpsref allocates is 0 outside the clip.",
+        "Undefined pixels would make results irreproducible.",
+        {
+            **dict.fromkeys(
+                ("pooling_average", "pooling_max", "pooling_l2norm"),
+                "a destination allocated by mpsref is initialized with zeros",
+            ),
+            "windows": ". Padding policies, below, determine size",
+        },
+        none=DESTINATION,
+    ),
+    Choice(
+        "summation",
+        "The order of sums is free; N or factors 1/Ny and 1/Nx may divide them.",
+        "Apple documents no order. The error bound covers all.",
+        {"pooling_average": "summation in float64 (reference) or float32 (backends)"},
+        none="All orders lie within the error bound; a result does not show which one it was.",
+    ),
+)

@@ -1,0 +1,270 @@
+"""Run the problems, compare with the alternatives, and write what was found as golden entries."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mpsref.arguments.arrays import Array
+from mpsref.backend import Backend
+from mpsref.errors import UnsupportedError
+from mpsref.probe import choices
+from mpsref.probe.declare import Choice, Machine, Problem
+
+SECONDS = 120
+"""The longest time of one choice in a process of its own."""
+
+PACKAGE = "mpsref_mps"
+"""The package of the backend, which is imported by name: the definition does not depend on backends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """The results of the problems of a choice; a text where a problem failed."""
+
+    choice: Choice
+    results: Sequence[Array | str]
+
+    @property
+    def verdict(self) -> str:
+        """The alternative that all results agree with, or why there is none."""
+        errors = [result for result in self.results if isinstance(result, str)]
+        if errors:
+            return f"failed: {errors[0]}"
+        matching = set(self.choice.alternatives)
+        for problem, result in zip(self.choice.problems, self.results, strict=True):
+            assert not isinstance(result, str)
+            matching &= set(problem.matching(result))
+        return " or ".join(name for name in self.choice.alternatives if name in matching) or "none of the alternatives"
+
+    @property
+    def same(self) -> bool:
+        """Whether it is the alternative of mpsref."""
+        return self.verdict == self.choice.chosen
+
+
+def probed(only: Sequence[str] = ()) -> list[Choice]:
+    """Return the choices that have problems, all or those of some identifiers."""
+    return [one for one in choices() if one.problems and (not only or one.id in only)]
+
+
+def machine() -> Machine:
+    """Return the backend ``mps``; raise ``UnsupportedError`` with the reason where it cannot run."""
+    backend: Backend = importlib.import_module(PACKAGE).backend
+    reason = backend.unavailable()
+    if reason:
+        raise UnsupportedError(reason)
+    return Machine(backend, importlib.import_module(f"{PACKAGE}.probing"))
+
+
+@contextmanager
+def fake() -> Iterator[tuple[Machine, Any]]:
+    """Yield the backend over the fake of the Objective-C runtime, and the fake."""
+    device = importlib.import_module(f"{PACKAGE}.fake_kernels").device()
+    with importlib.import_module(f"{PACKAGE}.runtime").using(device.runtime()):
+        yield machine(), device
+
+
+def find(choice: Choice, on: Machine) -> Finding:
+    """Run the problems of a choice."""
+    return Finding(choice, [_result(problem, on) for problem in choice.problems])
+
+
+def _result(problem: Problem, on: Machine) -> Array | str:
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(problem.run(on), np.float64)
+    except Exception as error:  # of any kind: PyObjC raises those of Objective-C
+        return f"{type(error).__name__}: {error}"
+
+
+def in_processes(chosen: Sequence[Choice], done: Callable[[Finding], None]) -> list[Finding]:
+    """Run each choice in a process of its own: MPS aborts the process when an assertion of its own fails."""
+    findings = []
+    for choice in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "results.npz"
+            code = f"from mpsref.probe.run import child; child({choice.id!r}, {str(file)!r})"
+            command = [sys.executable, "-c", code]
+            try:
+                ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+                results = _read(file, choice) if ended.returncode == 0 else _crash(ended, choice)
+            except subprocess.TimeoutExpired:
+                results = [f"it did not end within {SECONDS} s"] * len(choice.problems)
+        findings.append(Finding(choice, results))
+        done(findings[-1])
+    return findings
+
+
+def _crash(ended: subprocess.CompletedProcess[str], choice: Choice) -> list[Array | str]:
+    lines = ended.stderr.strip().splitlines()
+    return [f"the process ended with {ended.returncode}: {lines[-1] if lines else ''}"] * len(choice.problems)
+
+
+def child(id: str, file: str) -> None:
+    """Run a choice and store its results; called in a process of its own."""
+    (choice,) = probed([id])
+    np.savez(file, *[np.asarray(result) for result in find(choice, machine()).results])
+
+
+def _read(file: Path, choice: Choice) -> list[Array | str]:
+    with np.load(file) as stored:
+        found = [stored[f"arr_{n}"] for n in range(len(choice.problems))]
+    return [str(one) if one.dtype.kind == "U" else one for one in found]
+
+
+# --- the dry run ------------------------------------------------------------------------------------------------------
+
+
+def recognized(choice: Choice, alternative: str) -> Finding:
+    """Run a choice over a fake in which an alternative was planted."""
+    results: list[Array | str] = []
+    for problem in choice.problems:
+        with fake() as (on, device):
+            device.planted.update(plants(problem, alternative))
+            results.append(_result(problem, on))
+    return Finding(choice, results)
+
+
+def plants(problem: Problem, alternative: str) -> dict[tuple[str, str], Callable[[Array], Array]]:
+    """Return the functions that change what the kernel of a problem writes, so that it follows an alternative."""
+    expected = np.asarray(problem.expected[alternative], np.float64)
+
+    def reshaped(values: Array) -> ArrayLike:
+        return expected.reshape(values.shape)
+
+    function = problem.planted.get(alternative, reshaped)
+    if problem.direction == "property":
+        if problem.planted:
+            return {(problem.kernel, problem.writes): lambda values: np.asarray(function(values))}
+        names = problem.writes.split(", ")
+        return {(problem.kernel, name): _constant(expected.ravel()[n]) for n, name in enumerate(names)}
+    return {(problem.kernel, problem.writes): lambda values: np.asarray(function(values))}
+
+
+def _constant(value: float) -> Callable[[Array], Any]:
+    return lambda _: value
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def system() -> str:
+    """Return the operating system with its build."""
+    if platform.system() != "Darwin":
+        return platform.platform()
+    build = subprocess.run(["sw_vers", "-buildVersion"], capture_output=True, text=True, check=False).stdout.strip()
+    return f"macOS {platform.mac_ver()[0]} ({build})"
+
+
+def document(findings: Sequence[Finding], device: str) -> dict[str, Any]:
+    """Return findings as golden entries, see :mod:`mpsref.conformance.golden_entries`; failed problems are left out."""
+    key = "probe-" + re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    verdicts = "; ".join(f"{one.choice.id}: {one.verdict}" for one in findings)
+    entries = [
+        _entry(finding, number, problem, result, device, key)
+        for finding in findings
+        for number, (problem, result) in enumerate(zip(finding.choice.problems, finding.results, strict=True))
+        if not isinstance(result, str)
+    ]
+    note = f"Written by mpsref probe. {verdicts}"
+    sources = {key: {"repository": "mpsref", "paths": ["mpsref probe"], "note": note}}
+    return {"sources": sources, "entries": sorted(entries, key=lambda entry: str(entry["id"]))}
+
+
+def _entry(finding: Finding, number: int, problem: Problem, result: Array, device: str, key: str) -> dict[str, Any]:
+    described = {
+        name: value if isinstance(value, (int, float, list)) else str(value)
+        for name, value in problem.parameters.items()
+    }
+    return {
+        "id": f"{key}-{finding.choice.id}-{number}",
+        "kernels": [problem.kernel],
+        "direction": problem.direction,
+        "kind": "measured",
+        "dtype": "float32",
+        "parameters": {"probe": finding.choice.id, "problem": number} | described,
+        "tolerance": {"absolute": 0, "relative": problem.tolerance, "of": "largest"},
+        "device": device,
+        "source": key,
+        "note": f"Apple's kernel: {finding.verdict}. mpsref: {finding.choice.chosen or 'an error'}.",
+        "inputs": {name: nested(values) for name, values in problem.inputs.items()},
+        "expected": {"result": nested(result)},
+        "origin": "printed",
+    }
+
+
+def nested(values: ArrayLike) -> Any:
+    """Return an array as nested lists, with texts for NaN and infinities."""
+    array = np.asarray(values, np.float64)
+    names: Mapping[str, str] = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+    if array.ndim:
+        return [nested(one) for one in array]
+    number = float(array)
+    return names.get(str(number), int(number) if number.is_integer() and abs(number) < 2**53 else number)
+
+
+class _NoObjects:
+    """In the place of calls that only the backend ``mps`` has."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(f"{name} uses objects of MPS; only the backend mps has them")
+
+
+def replay(id: str, number: int, backend: Backend) -> Array:
+    """Return the result of a problem on any backend; ``UnsupportedError`` for one that uses objects of MPS."""
+    (problem,) = [one.problems[number] for one in choices() if one.id == id]
+    apple = importlib.import_module(f"{PACKAGE}.probing") if backend.name == "mps" else _NoObjects()
+    with np.errstate(all="ignore"):
+        return np.asarray(problem.run(Machine(backend, apple)), np.float64)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """Return the page "open choices" as Markdown."""
+    lines = [
+        "# Open choices",
+        "",
+        "Where Apple's documentation does not decide what a kernel does, mpsref makes a choice (*choice*) or follows public code that ran on Apple hardware (*obs*).",
+        "This page lists them. `mpsref probe`, on a Mac, compares Apple's kernels with the alternatives; see [Apple's kernels](apple_kernels.md#the-probe).",
+        "",
+        "None has been compared with Apple's kernels by a run of the probe so far.",
+        "",
+        "The page is written from the declarations in `mpsref/probe`: `python scripts/link_choices.py`.",
+        "",
+    ]
+    for one in choices():
+        lines += [f"## {one.id}", "", f"{one.statement} *[{one.tag}]*", "", one.why, ""]
+        if one.alternatives:
+            lines += ["| alternative | meaning | mpsref |", "|---|---|---|"]
+            lines += [
+                f"| `{name}` | {text} | {'yes' if name == one.chosen else ''} |"
+                for name, text in one.alternatives.items()
+            ]
+            lines += ["", *([] if one.chosen else ["mpsref raises an error.", ""])]
+        lines += [_asked(one), ""]
+        pages = dict.fromkeys(page for page, _ in one.lines())
+        if pages:
+            lines += ["See " + ", ".join(f"[{page}]({page}.md)" for page in pages) + ".", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _asked(one: Choice) -> str:
+    if one.none:
+        return f"No problem: {one.none}"
+    kernels = dict.fromkeys(f"`{problem.kernel}`" for problem in one.problems)
+    return f"Problems: {len(one.problems)}, on {', '.join(kernels)}."

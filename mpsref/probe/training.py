@@ -1,0 +1,476 @@
+"""Choices about losses, optimizers and dropout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpsref import Loss, StochasticGradientDescent
+from mpsref.arguments.arrays import Array
+from mpsref.probe.declare import Choice, Problem, operation, pixel
+
+FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
+SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()
+CHECKED = "The choice is which arguments raise an error; MPS documents no ranges."
+DIGITS = "The alternatives differ in the last digits only, less than the error of a step."
+TWO = np.array([[1, 2, 3, 4], [0, 0, 1, 1]], np.float32).reshape(2, 1, 2, 2)
+LOGITS = np.array([[1, 0], [0, 1]], np.float32).reshape(2, 1, 1, 2)
+ONE_HOT = np.array([[1, 0], [1, 0]], np.float32).reshape(2, 1, 1, 2)
+CROSS = [np.log(np.exp(y).sum()) - y[0] for y in ([1.0, 0.0], [0.0, 1.0])]
+WEIGHTS = np.array([[1, 0, 2, 1], [0, 0, 0, 0.5]], np.float32).reshape(2, 1, 2, 2)
+VALUE, STEP = np.array([1, -2], np.float32), np.array([0.5, 0.5], np.float32)
+P = 0.9
+SCALE = np.float32(1) / np.float32(P)
+
+
+def _differs() -> np.float32:
+    """Return a number whose quotient by p is not its product with the scale."""
+    numbers = np.linspace(1, 2, 1001, dtype=np.float32)
+    return numbers[numbers * SCALE != numbers / np.float32(P)][0]  # type: ignore[no-any-return]
+
+
+X = _differs()
+
+
+def _with_nan(values: Array) -> Array:
+    return np.where(values == 0, np.nan, values)
+
+
+CHOICES = (
+    Choice(
+        "loss-absolute",
+        "The gradient of the absolute error at y = t is 0.",
+        "0 is a subgradient. Apple's formula is 0/0.",
+        {"losses": "absolute error: Apple's gradient is 0/0"},
+        {"zero": "0", "nan": "NaN"},
+        [
+            operation(
+                GRADIENT,
+                Loss("meanabsoluteerror"),
+                "gradient",
+                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2, 3), "t": pixel(1, 0, 5)},
+                {"zero": [0, 1, -1], "nan": [np.nan, 1, -1]},
+            )
+        ],
+    ),
+    Choice(
+        "loss-softmax",
+        "The gradient of the softmax cross entropy is softmax(y) - t.",
+        "The loss applies the softmax, so y are logits. Apple writes y - t.",
+        {"losses": "softmax: Apple writes `y - t` with y the logits"},
+        {"softmax": "softmax(y) - t", "logits": "y - t"},
+        [
+            operation(
+                GRADIENT,
+                Loss("softmaxcrossentropy"),
+                "gradient",
+                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2, 3), "t": pixel(0, 0, 1)},
+                {"softmax": SOFTMAX - [0, 0, 1], "logits": [1, 2, 2]},
+            )
+        ],
+    ),
+    Choice(
+        "loss-hinge",
+        "The hinge loss maps labels 0 and 1 to -1 and +1.",
+        "Apple's gradient does. With unchanged labels the loss of label 0 is constant.",
+        {"losses": "hinge: Apple's loss uses the labels unchanged"},
+        {"mapped": "max(1 - (2 t - 1) y, 0)", "unchanged": "max(1 - t y, 0)"},
+        [
+            operation(
+                FORWARD,
+                Loss("hinge", "none"),
+                "forward",
+                {"y": pixel(-2, 0.5, -0.25, -1), "t": pixel(0, 1, 0, 1)},
+                {"mapped": [0, 0.5, 0.75, 2], "unchanged": [1, 0.5, 1, 2]},
+            )
+        ],
+    ),
+    Choice(
+        "loss-huber",
+        "The Huber loss squares the error, and its gradient has the sign of the error.",
+        "Apple squares the prediction, which makes the loss discontinuous, and omits the sign.",
+        {"losses": "Huber: Apple squares the prediction and omits the sign"},
+        {"error": "of the error, with its sign", "printed": "the formulas of the header"},
+        [
+            operation(
+                FORWARD,
+                Loss("huber", "none"),
+                "forward",
+                {"y": pixel(2.5, 5, -3), "t": pixel(2, 2, 0)},
+                {"error": [0.125, 2.5, 2.5], "printed": [3.125, 2.5, 2.5]},
+            ),
+            operation(
+                GRADIENT,
+                Loss("huber"),
+                "gradient",
+                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(2.5, 5, -3), "t": pixel(2, 2, 0)},
+                {"error": [0.5, 1, -1], "printed": [0.5, 1, 1]},
+            ),
+        ],
+    ),
+    Choice(
+        "loss-divergence",
+        "The gradient of the Kullback-Leibler divergence is -t.",
+        "y are logarithms in Apple's loss. Its gradient repeats that of the cross entropy.",
+        {"losses": "Kullback-Leibler: Apple's gradient is that of the cross entropy"},
+        {"-t": "-t", "-t/y": "-t / y"},
+        [
+            operation(
+                GRADIENT,
+                Loss("kullbackleiblerdivergence"),
+                "gradient",
+                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(-2, -0.5), "t": pixel(0.25, 0.75)},
+                {"-t": [-0.25, -0.75], "-t/y": [0.125, 1.5]},
+            )
+        ],
+    ),
+    Choice(
+        "loss-cosine",
+        "The cosine distance is one number for each image.",
+        "Apple calls it applied to each element, and defines one number.",
+        {"losses": "cosine distance: one number per image"},
+        {"image": "1 - the sum over the image", "elements": "the sum of 1 - y t over the elements"},
+        [
+            operation(
+                FORWARD,
+                Loss("cosinedistance"),
+                "forward",
+                {"y": pixel(0.6, 0.8, 0), "t": pixel(0, 1, 0)},
+                {"image": [0.2], "elements": [2.2]},
+            )
+        ],
+    ),
+    Choice(
+        "loss-weights",
+        "weight and the weights image multiply, and scale loss and gradient.",
+        "Both are documented as a factor of the loss.",
+        {"losses": "`weight` and the weights image multiply"},
+        {"product": "their product", "image": "the weights image alone", "weight": "weight alone"},
+        [
+            operation(
+                FORWARD,
+                Loss("meansquarederror", "none", weight=0.5),
+                "forward",
+                {"y": pixel(1, 2), "t": pixel(0, 0), "weights": pixel(3, 1)},
+                {"product": [1.5, 2], "image": [3, 4], "weight": [0.5, 2]},
+            ),
+            operation(
+                GRADIENT,
+                Loss("meansquarederror", weight=0.5),
+                "gradient",
+                {"g": np.ones((1, 1, 1, 1), np.float32), "y": pixel(1, 2), "t": pixel(0, 0), "weights": pixel(3, 1)},
+                {"product": [3, 2], "image": [6, 4], "weight": [1, 2]},
+            ),
+        ],
+    ),
+    Choice(
+        "loss-image-size",
+        "A loss image of 1 x 1 x 1 implies a reduction, one of the size of the source none.",
+        "Two statements of Apple's combined.",
+        {"losses": "a loss image of 1 x 1 x 1 implies a reduction"},
+        none="The other combinations are not described.",
+    ),
+    Choice(
+        "loss-across-softmax",
+        "Across the batch, the mean of the softmax cross entropy divides by H W N.",
+        "It is the rule for one image, carried over.",
+        {"losses": "across the batch: softmax divides by H W N"},
+        {
+            "pixels": "by the pixels of the batch",
+            "elements": "by the elements of the batch",
+            "images": "by those of one image",
+        },
+        [
+            operation(
+                FORWARD,
+                Loss("softmaxcrossentropy", "mean", True),
+                "forward",
+                {"y": LOGITS, "t": ONE_HOT},
+                {
+                    "pixels": [sum(CROSS) / 2, 0],
+                    "elements": [sum(CROSS) / 4, 0],
+                    "images": [sum(CROSS), 0],
+                },
+            )
+        ],
+    ),
+    Choice(
+        "loss-across-weights",
+        "Across the batch, non-zero weights of all images are counted.",
+        "The sum runs over all images.",
+        {"losses": "non-zero weights are those of all images"},
+        {"all": "those of all images", "first": "those of the first image"},
+        [
+            operation(
+                FORWARD,
+                Loss("meansquarederror", "sumbynonzeroweights", True),
+                "forward",
+                {"y": TWO, "t": TWO * 0, "weights": WEIGHTS},
+                {"all": [35.5 / 4, 0], "first": [35.5 / 3, 0]},
+            )
+        ],
+    ),
+    Choice(
+        "loss-zero-logarithm",
+        "A product with a factor t of 0 is 0 for every logarithm.",
+        "A label of 0 has no influence then.",
+        {"losses": "a product with a factor t or 1 - t of 0 is 0"},
+        {"zero": "0", "nan": "0 times infinity is NaN"},
+        [
+            operation(
+                FORWARD,
+                Loss("categoricalcrossentropy", "none"),
+                "forward",
+                {"y": pixel(0, 1), "t": pixel(0, 1)},
+                {"zero": [0, 0], "nan": [np.nan, 0]},
+            )
+        ],
+    ),
+    Choice(
+        "optimizer-l1",
+        "The gradient of the L1 penalty has the sign of the value.",
+        "It is the derivative. Apple's text makes it 1.",
+        {"optimizers": 'L1: according to Apple the gradient "turns to be 1"'},
+        {"sign": "the sign of the value", "one": "1"},
+        [
+            operation(
+                "MPSNNOptimizerStochasticGradientDescent",
+                StochasticGradientDescent(0.1, regularization_type="l1", regularization_scale=0.5),
+                "step",
+                {"gradient": STEP, "value": VALUE},
+                {"sign": [0.9, -2.0], "one": [0.9, -2.1]},
+                writes="result",
+            )
+        ],
+    ),
+    Choice(
+        "optimizer-rescale",
+        "The rescale of the gradient does not apply to the penalty.",
+        "It follows from the documented order of the steps.",
+        {"optimizers": "the rescale does not apply to the penalty"},
+        {"gradient": "it scales the gradient", "both": "it scales gradient and penalty"},
+        [
+            operation(
+                "MPSNNOptimizerStochasticGradientDescent",
+                StochasticGradientDescent(
+                    0.1, gradient_rescale=0.5, regularization_type="l2", regularization_scale=1.0
+                ),
+                "step",
+                {"gradient": STEP, "value": VALUE},
+                {"gradient": [0.875, -1.825], "both": [0.925, -1.925]},
+                writes="result",
+            )
+        ],
+    ),
+    Choice(
+        "optimizer-negative",
+        "Negative learning rates and scales are legal.",
+        "Turi Create computes running averages with them.",
+        {"optimizers": "Negative learning rates and scales are legal"},
+        {"legal": "they count as they are", "zero": "they count as 0"},
+        [
+            operation(
+                "MPSNNOptimizerStochasticGradientDescent",
+                StochasticGradientDescent(-0.1, regularization_type="l2", regularization_scale=-1.0),
+                "step",
+                {"gradient": np.array([5], np.float32), "value": np.array([2], np.float32)},
+                {"legal": [2.3], "zero": [2]},
+                writes="result",
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "optimizer-time-step",
+        "One encode is one time step of Adam.",
+        "Apple's sample compares its own counter with timeStep.",
+        {"optimizers": "one encode on states is one time step"},
+        {"one": "1 after the first encode", "zero": "0"},
+        [
+            Problem(
+                "MPSNNOptimizerAdam",
+                "property",
+                {"gradient": STEP, "value": VALUE},
+                lambda machine: machine.apple.time_step_after_adam(STEP, VALUE),
+                {"one": [1], "zero": [0]},
+                writes="timeStep",
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
+        "optimizer-clip-bounds",
+        "The default clip bounds are infinite.",
+        "Apple names no defaults.",
+        {"optimizers": "the default clip bounds are infinite"},
+        {
+            "infinite": "infinities",
+            "largest": "the largest numbers",
+            "unit": "-1 and 1",
+            "zero": "0",
+        },
+        [
+            Problem(
+                "MPSNNOptimizerDescriptor",
+                "property",
+                {},
+                lambda machine: machine.apple.default_clip_bounds(),
+                {
+                    "infinite": [-np.inf, np.inf],
+                    "largest": [-3.4028234663852886e38, 3.4028234663852886e38],
+                    "unit": [-1, 1],
+                    "zero": [0, 0],
+                },
+                writes="gradientClipMin, gradientClipMax",
+            )
+        ],
+    ),
+    Choice(
+        "optimizer-ranges",
+        "decay is in [0, 1], beta in [0, 1), epsilon at least 0.",
+        "Other values make no running mean.",
+        {"optimizers": "legal ranges of decay, beta and epsilon"},
+        none=CHECKED,
+    ),
+    Choice(
+        "optimizer-aliasing",
+        "The result may share memory only with the values.",
+        "Elements are read before they are written only there.",
+        {"optimizers": "the result may share memory only with the values"},
+        none="Other overlaps are races in MPS.",
+    ),
+    Choice(
+        "optimizer-biases",
+        "Biases that are not updated are copied to the result.",
+        "A reload from it then does not change them.",
+        {"optimizers": "biases that are not updated are copied to the result"},
+        none="The backend runs optimizers on vectors, not on states of convolutions; no problem exists yet.",
+    ),
+    Choice(
+        "optimizer-momentum-none",
+        "A momentum of nil is plain descent.",
+        "The argument is nullable.",
+        {"optimizers": "a momentum of `None`: plain descent"},
+        {"plain": "v - lr g", "none": "no step"},
+        [
+            operation(
+                "MPSNNOptimizerStochasticGradientDescent",
+                StochasticGradientDescent(0.1, momentum_scale=0.5),
+                "step",
+                {"gradient": STEP, "value": VALUE},
+                {"plain": [0.95, -2.05], "none": [1, -2]},
+                writes="result",
+            )
+        ],
+    ),
+    Choice(
+        "optimizer-constants",
+        "Constants are computed in float64 and rounded once.",
+        "It is the most exact way.",
+        {"optimizers": "constants such as `1 - beta2`"},
+        none=DIGITS,
+    ),
+    Choice(
+        "dropout-scale",
+        "The scale 1/p is rounded once, and kept elements are multiplied by it.",
+        "A division costs more, and has another last digit.",
+        {"dropout": "`scale` is rounded to float32 once"},
+        {"product": "x times the rounded 1/p", "quotient": "x / p"},
+        [
+            Problem(
+                "MPSCNNDropout",
+                "forward",
+                {"x": [X], "keepProbability": [P]},
+                lambda machine: machine.apple.kept_value(P, X),
+                {"product": [X * SCALE], "quotient": [X / np.float32(P)]},
+                {"keepProbability": P},
+                planted={
+                    "product": lambda values: np.where(values == 0, 0, X * SCALE),
+                    "quotient": lambda values: np.where(values == 0, 0, X / np.float32(P)),
+                },
+                tolerance=1e-8,
+            )
+        ],
+    ),
+    Choice(
+        "dropout-zero",
+        "Dropped elements are 0 for every source value.",
+        "They are selected, not multiplied by a mask.",
+        {
+            "dropout": (
+                "dropped elements are +0 for every source value",
+                "Dropped elements are selected, not multiplied",
+            )
+        },
+        {"selected": "0", "multiplied": "an infinite one becomes NaN"},
+        [
+            Problem(
+                "MPSCNNDropout",
+                "forward",
+                {"x": [np.inf], "keepProbability": [0.5]},
+                lambda machine: [float(np.isnan(machine.apple.dropped(0.5, np.full((1, 8, 8, 4), np.inf))[0]).any())],
+                {"selected": [0], "multiplied": [1]},
+                {"keepProbability": 0.5},
+                planted={"selected": lambda values: values, "multiplied": _with_nan},
+            )
+        ],
+    ),
+    Choice(
+        "dropout-generator",
+        "A mask is drawn by Philox4x32-10, and each encode draws another one.",
+        "Apple documents no generator, so masks do not match to the bit; the probability and the scale do.",
+        {
+            "dropout": (
+                "generator, layout of counter and key, sequence numbers",
+                "The masks of mpsref are defined to the bit",
+            )
+        },
+        {
+            "p": "a share p is kept, another mask at each encode",
+            "same": "a share p, the same mask",
+            "1-p": "a share 1 - p",
+        },
+        [
+            Problem(
+                "MPSCNNDropout",
+                "forward",
+                {"keepProbability": [0.8]},
+                lambda machine: machine.apple.distribution(0.8),
+                {"p": [1, 1], "same": [1, 0], "1-p": [0, 1]},
+                {"keepProbability": 0.8, "columns": "whether the share is p within 5 deviations; whether masks differ"},
+                planted={
+                    "p": lambda values: values,
+                    "same": lambda values: np.where(np.arange(values.size).reshape(values.shape) % 5 == 0, 0, 1.25),
+                    "1-p": lambda values: np.where(values == 0, 5, 0),
+                },
+            )
+        ],
+    ),
+    Choice(
+        "dropout-smallest",
+        "p is at least 2^-126.",
+        "The scale is finite then.",
+        {"dropout": "p is at least 2^-126"},
+        none=CHECKED,
+    ),
+    Choice(
+        "dropout-mask-format",
+        "A mask is an array of 0 and 1, which can be passed.",
+        "The format of Apple's bytes is not documented.",
+        {"dropout": "format of the mask, argument `mask=`"},
+        none="It is an argument that only mpsref has.",
+    ),
+    Choice(
+        "dropout-state",
+        "A gradient kernel with another p, seed or mask stride than its state raises.",
+        "Its result would be wrong without a message.",
+        {"dropout": "a gradient kernel with another p, seed or mask stride"},
+        none="MPS raises no errors; the result is undefined.",
+    ),
+    Choice(
+        "dropout-whole-images",
+        "The forward kernel has the default offset, clip rectangle and channels.",
+        "Apple does not describe a mask for others.",
+        {"dropout": "offset, clip rectangle and channels of the forward kernel"},
+        none="Apple documents no result for it.",
+    ),
+)

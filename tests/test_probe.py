@@ -1,0 +1,205 @@
+"""The probe: each alternative of each choice is recognized, and the documentation and the declarations agree."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mpsref import PoolingMax, cli
+from mpsref.conformance import golden, golden_entries
+from mpsref.errors import UnsupportedError
+from mpsref.probe import choice, choices, run
+from mpsref.probe.declare import Choice, Machine, Problem, agrees, operation, row
+from mpsref.registry import get_backend
+
+DOCS = Path(__file__).parent.parent / "docs"
+ALTERNATIVES = [(one, name) for one in run.probed() for name in one.alternatives]
+UNLINKED = re.compile(
+    r"\[[^\]\[]*\b(?:choice|obs)\b[^\]\[]*\](?!\()|\|\s*(?:[a-z]+[,;] )*(?:choice|obs)(?:[,;] [a-z]+)*\s*\|$"
+)
+
+
+@pytest.mark.parametrize(("one", "name"), ALTERNATIVES, ids=[f"{one.id}-{name}" for one, name in ALTERNATIVES])
+def test_a_planted_alternative_is_recognized(one: Choice, name: str) -> None:
+    assert run.recognized(one, name).verdict == name
+
+
+DIFFERENT = {
+    "arithmetic-mask-nan": "multiplies",
+    "convolution-clamp-gradient": "zero",
+    "l2-overflow": "wide",
+    "neuron-defaults": "zeros",
+    "optimizer-clip-bounds": "largest",
+    "upsampling-aligned-gradient": "free",
+    "windowed-edge-mode": "zero",
+}
+"""What the fake does otherwise than mpsref: it computes in float64, and has the defaults of its classes."""
+
+
+def test_without_a_plant_the_fake_does_what_mpsref_does() -> None:
+    with run.fake() as (machine, _):
+        found = {one.id: run.find(one, machine).verdict for one in run.probed()}
+    assert found == {one.id: DIFFERENT.get(one.id, one.chosen) for one in run.probed()}
+
+
+def test_alternatives_of_a_choice_differ() -> None:
+    for one, name in ALTERNATIVES:
+        for other in set(one.alternatives) - {name}:
+            pairs = [(problem, problem.expected[name], problem.expected[other]) for problem in one.problems]
+            same = [agrees(np.asarray(a, np.float64), b, problem.tolerance) for problem, a, b in pairs]
+            assert not all(same), f"{one.id}: {name} and {other}"
+
+
+def test_another_result_is_none_of_the_alternatives() -> None:
+    one = choice("max-tie")
+    assert run.Finding(one, [np.full(8, 9.0)]).verdict == "none of the alternatives"
+    assert run.Finding(one, ["ValueError: x"]).verdict == "failed: ValueError: x"
+
+
+def test_a_choice_needs_a_problem_or_a_reason() -> None:
+    with pytest.raises(ValueError, match="give problems, or the reason"):
+        Choice("x", "", "", {})
+    problem = operation("MPSCNNPoolingMax", PoolingMax(1), "forward", {"x": row(1)}, {"a": [1]})
+    with pytest.raises(ValueError, match="a problem expects"):
+        Choice("x", "", "", {}, {"b": ""}, [problem])
+
+
+# --- the documentation ------------------------------------------------------------------------------------------------
+
+
+def prose(page: Path) -> list[str]:
+    """Return the lines of a page that are not code."""
+    lines, code = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            code = not code
+        elif not code and not line.startswith("    "):
+            lines.append(line)
+    return lines
+
+
+def test_every_tagged_statement_has_an_identifier() -> None:
+    pages = sorted(set(DOCS.glob("*.md")) - {DOCS / "open_choices.md", DOCS / "adding_a_kernel.md"})
+    explained = "Tags give the source of a statement", "derived, *[choice]* not documented by Apple"
+    unlinked = [
+        f"{page.name}: {line}"
+        for page in pages
+        for line in prose(page)
+        if UNLINKED.search(line) and not line.startswith(explained)
+    ]
+    assert unlinked == [], "declare the choice in mpsref/probe, then run scripts/link_choices.py"
+
+
+def test_links_and_declarations_agree() -> None:
+    linked = {
+        id for page in DOCS.glob("*.md") for id in re.findall(r"open_choices\.md#([\w-]+)", page.read_text("utf-8"))
+    }
+    assert linked <= {one.id for one in choices()}
+    for one in choices():
+        for name, part in one.lines():
+            (line,) = [line for line in (DOCS / f"{name}.md").read_text("utf-8").splitlines() if part in line]
+            assert "open_choices.md#" in line or line.startswith("        "), f"{one.id}: {line}"
+
+
+def test_the_page_is_current() -> None:
+    assert (DOCS / "open_choices.md").read_text("utf-8") == run.page(), "run scripts/link_choices.py"
+
+
+# --- the file and the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def findings() -> list[run.Finding]:
+    with run.fake() as (machine, _):
+        return [run.find(choice(id), machine) for id in ("max-tie", "max-nan", "pooling-strides", "l2-zero")]
+
+
+def test_the_file_has_golden_entries(findings: list[run.Finding], monkeypatch: pytest.MonkeyPatch) -> None:
+    document = run.document([*findings, run.Finding(choice("l2-clamp"), ["Crash: x"])], "Apple M9, macOS 99 (A1)")
+    entries = golden_entries.parse(json.dumps(document))
+    ids = [entry.id for entry in entries]
+    assert ids == sorted(ids)
+    assert "probe-apple-m9-macos-99-a1-max-tie-0" in ids
+    assert "l2-clamp: failed: Crash: x" in entries[0].source.note
+    assert entries[0].device == "Apple M9, macOS 99 (A1)"
+    by_id = {entry.parameters["probe"]: entry for entry in entries}
+    assert {name: golden.compare(entry, "reference").status for name, entry in by_id.items()} == {
+        "max-tie": "agree",
+        "max-nan": "agree",
+        "l2-zero": "agree",
+        "pooling-strides": "not implemented yet",
+    }
+    by_id["max-tie"].expected["result"].array[0, 0, 0, 0] += 1
+    assert golden.compare(by_id["max-tie"], "cpu").unexpected
+
+
+def test_files_in_the_folder_are_loaded(
+    findings: list[run.Finding], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package"
+    (package / golden_entries.PROBES).mkdir(parents=True)
+    (package / "golden.json").write_text('{"sources": {}, "entries": []}')
+    (package / golden_entries.PROBES / "m9.json").write_text(json.dumps(run.document(findings, "Apple M9")))
+    monkeypatch.setattr(golden_entries.resources, "files", lambda _: package)
+    assert len(golden_entries.load.__wrapped__()) == 4
+
+
+def test_problems_with_objects_of_mps_run_on_that_backend_only() -> None:
+    with pytest.raises(UnsupportedError, match="only the backend mps has them"):
+        run.replay("pooling-kernel-offset", 0, get_backend("reference"))
+
+
+def test_a_crash_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    (found,) = run.in_processes([choice("max-tie")], seen.append)
+    assert seen == [found]
+    assert found.verdict.startswith("failed: the process ended with 1: ")
+
+
+def test_results_of_a_process_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "results.npz"
+    with run.fake() as (machine, _):
+        monkeypatch.setattr(run, "machine", lambda: machine)
+        run.child("max-clamp-outside", str(file))
+    assert run.Finding(choice("max-clamp-outside"), run._read(file, choice("max-clamp-outside"))).verdict == "nearest"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    runner = CliRunner()
+    listed = runner.invoke(cli.app, ["probe", "--list", "max-tie", "reshape-order"])
+    assert "* first: the first maximum in raster order" in listed.output
+    assert "no problem: The backend does not run this kernel" in listed.output
+    dry = runner.invoke(cli.app, ["probe", "--dry-run", "max-tie"])
+    assert dry.exit_code == 0
+    assert "4 of 4 planted alternatives of 1 choices recognized" in dry.output
+    assert isinstance(runner.invoke(cli.app, ["probe", "max-ties"]).exception, ValueError)
+
+
+def test_the_command_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_process(chosen: list[Choice], done: Any) -> list[run.Finding]:
+        with run.fake() as (machine, _):
+            found = [run.find(one, machine) for one in chosen]
+        list(map(done, found))
+        return found
+
+    monkeypatch.setattr(run, "in_processes", in_process)
+    file = tmp_path / "found.json"
+    with run.fake():
+        written = CliRunner().invoke(cli.app, ["probe", "max-tie", "--output", str(file)])
+    assert "max-tie: first" in written.output
+    assert "1 of 1 as in mpsref" in written.output
+    (entry,) = golden_entries.parse(file.read_text())
+    assert entry.note == "Apple's kernel: first. mpsref: first."
+
+
+def test_a_result_of_another_size_agrees_with_nothing() -> None:
+    problem = Problem("MPSCNNPoolingMax", "forward", {}, lambda machine: [1], {"a": [1]})
+    assert problem.matching(np.ones(2)) == []
+    assert problem.matching(np.ones(1)) == ["a"]
+    assert Machine(get_backend("reference"), None).call(PoolingMax(1), "forward", row(2)).ravel().tolist() == [2]
