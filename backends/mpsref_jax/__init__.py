@@ -6,11 +6,13 @@ inputs of the problem, in their order; the arguments of JAX's functions are thos
 
 from __future__ import annotations
 
+from typing import Any
+
 from mpsref import Backend
 from mpsref.backend import LazyImplementations
 from mpsref_jax import run
 
-__all__ = ["backend"]
+__all__ = ["audit", "backend"]
 
 DISTINCT = 4
 """Problems of an operation that are compiled in a check: each takes tenths of a second."""
@@ -19,6 +21,7 @@ RULES = (
     "slope at a kink",
     "slope from the result",
     "slope of a loss at a kink",
+    "gradient at logits",
     "rounded means",
     "plain means",
     "plain sums",
@@ -36,3 +39,12 @@ backend = Backend(
     dtypes=("float32",),  # in float16 JAX rounds intermediate results
     rules=RULES,
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs JAX at its first use."""
+    if name != "audit":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mpsref_jax.auditing import audit
+
+    return audit

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from mpsref import Loss
+from mpsref.errors import UnsupportedError
 from mpsref_jax.run import Function, JaxArray, pullback
 
 
@@ -27,7 +28,7 @@ FUNCTIONS: Mapping[str, Callable[[Loss], Function]] = {
     "meanabsoluteerror": lambda loss: lambda y, t: jnp.abs(y - t),
     "meansquarederror": lambda loss: lambda y, t: jnp.square(y - t),
     "softmaxcrossentropy": lambda loss: lambda y, t: -t * jax.nn.log_softmax(y),
-    "sigmoidcrossentropy": lambda loss: lambda y, t: -t * jax.nn.log_sigmoid(y) - (1 - t) * jax.nn.log_sigmoid(-y),
+    "sigmoidcrossentropy": lambda loss: lambda y, t: jax.nn.softplus(y) - t * y,
     "categoricalcrossentropy": lambda loss: lambda y, t: -xlogy(t, y),
     "hinge": lambda loss: lambda y, t: jax.nn.relu(1 - (2 * t - 1) * y),
     "huber": _huber,
@@ -67,18 +68,38 @@ def forward(problem: Any) -> Function:
     return reduced
 
 
+def gradient(problem: Any) -> Function:
+    if problem.spec.type != "softmaxcrossentropy":
+        return _gradient(0)(problem)
+    if problem.weighted or problem.spec.reduction == "none":
+        raise UnsupportedError("a cross entropy of JAX is one number for each pixel, without weights of channels")
+    scale, shift = problem.spec.smoothing
+
+    def gradients(*inputs: JaxArray) -> JaxArray:
+        g, y, t, _ = problem.named_inputs(inputs)
+        t = scale * t[..., : y.shape[3]] + shift
+        upstream = jnp.broadcast_to(_upstream(problem, g)[..., 0], y.shape[:3]) * problem.spec.weight
+        return pullback(lambda y: jax.nn.logsumexp(y, axis=3) - (t * y).sum(axis=3), upstream, y)[0]
+
+    return gradients
+
+
+def _upstream(problem: Any, g: JaxArray | None) -> JaxArray:
+    if g is None:
+        return jnp.ones(problem.loss_shape)
+    return g[:1] if problem.spec.reduce_across_batch and problem.spec.reduction != "none" else g
+
+
 def _gradient(position: int) -> Callable[[Any], Function]:
     """Return the gradient for y or t."""
 
     def gradient(problem: Any) -> Function:
         losses = _function(problem)
-        across = problem.spec.reduce_across_batch and problem.spec.reduction != "none"
 
         def gradients(*inputs: JaxArray) -> JaxArray:
             g, y, t, weights = problem.named_inputs(inputs)
-            upstream = jnp.ones(problem.loss_shape) if g is None else g[:1] if across else g
             given = [one for one in (y, t, weights) if one is not None]
-            return pullback(losses, jnp.broadcast_to(upstream, y.shape), *given)[position]
+            return pullback(losses, jnp.broadcast_to(_upstream(problem, g), y.shape), *given)[position]
 
         return gradients
 
@@ -87,6 +108,6 @@ def _gradient(position: int) -> Callable[[Any], Function]:
 
 IMPLEMENTATIONS = {
     (Loss, "forward"): forward,
-    (Loss, "gradient"): _gradient(0),
+    (Loss, "gradient"): gradient,
     (Loss, "gradient_labels"): _gradient(1),
 }

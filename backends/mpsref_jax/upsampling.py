@@ -19,8 +19,9 @@ def forward(problem: Any) -> Function:
         return lambda x: jax.image.resize(x, shape, "nearest")
     if not spec.align_corners:
         raise UnsupportedError("without aligned corners jax.image shifts the positions by half a pixel; MPS does not")
-    ratios = [axis.denominator / axis.numerator if axis.numerator else 1.0 for axis in problem.axes]
-    scale = np.array(ratios, np.float32)
+    if any(axis.numerator == 0 < axis.outputs - 1 for axis in problem.axes):
+        raise UnsupportedError("with aligned corners jax.image has no scale from one pixel to several")
+    scale = np.array([axis.denominator / max(axis.numerator, 1) for axis in problem.axes], np.float32)
     shift = 0.5 - 0.5 * scale
     return lambda x: jax.image.scale_and_translate(x, shape, (1, 2), scale, shift, "linear", antialias=False)
 

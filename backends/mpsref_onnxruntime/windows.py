@@ -10,8 +10,11 @@ from mpsref import PoolingAverage, frameworks
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
 from mpsref.frameworks import Selection, Words
+from mpsref.frameworks.words import OnnxStyle
 from mpsref.operations import Problem, planned
 from mpsref_onnxruntime.run import evaluate
+
+STYLES: tuple[OnnxStyle, ...] = ("ceil_mode", "pads", "auto_pad")
 
 
 class Way(NamedTuple):
@@ -28,8 +31,11 @@ class Way(NamedTuple):
 @planned
 def way(problem: Problem) -> Way:
     """Return how ONNX computes a problem with windows."""
+    # One of the ways in which a model may have it, the same one in every run.
+    dilated = tuple(getattr(problem.spec, "dilations", (1, 1))) != (1, 1)  # then ONNX Runtime has no auto_pad
+    style = "pads" if dilated else STYLES[sum(problem.source_shape) % 3]  # type: ignore[attr-defined]
     try:
-        return Way(frameworks.onnx(problem), None)
+        return Way(frameworks.onnx(problem, style), None)
     except UnsupportedError:
         inner = frameworks.without_padding(problem)
         if isinstance(problem.spec, PoolingAverage):

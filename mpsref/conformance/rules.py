@@ -31,6 +31,7 @@ from mpsref.kernels import (
     PoolingL2Norm,
     PoolingMax,
     ResizeBilinear,
+    SoftMax,
     UpsamplingBilinear,
 )
 from mpsref.kernels import arithmetic as arithmetic_formulas
@@ -122,6 +123,13 @@ def _sigmoid_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding relative to 1."""
     assert isinstance(problem.spec, Neuron)
     return (np.full(problem.result_shapes[0], gamma(4) if problem.spec.type == "sigmoid" else 0.0),)
+
+
+def _at_logits(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of the logarithms of y, which is relative to their size."""
+    g, y = inputs
+    size = 1 - np.log(np.maximum(y, 2.0**-149)).min(axis=3, keepdims=True)
+    return (gamma(8) * size * y * (abs(g) + abs(g * y).sum(axis=3, keepdims=True)),)
 
 
 def _folded(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -261,6 +269,11 @@ RULES: Mapping[str, Rule] = {
         "The slopes of sigmoid and tanh are y (1 - y) and 1 - y**2 of the rounded result.",
         _of([Neuron], "gradient"),
         _from_result,
+    ),
+    "gradient at logits": Rule(
+        "Softmax is differentiated at the logarithms of its result.",
+        _of([SoftMax], "gradient"),
+        _at_logits,
     ),
     "sigmoid relative to 1": Rule(
         "Sigmoid is 1/2 plus an odd function: its error is relative to 1, not to the result.",

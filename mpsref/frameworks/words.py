@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -209,7 +209,10 @@ def tensorflow(problem: Problem) -> Words:
     raise reason
 
 
-def onnx(problem: Problem) -> Words:
+OnnxStyle: TypeAlias = Literal["pads", "auto_pad", "ceil_mode"]
+
+
+def onnx(problem: Problem, style: OnnxStyle = "pads") -> Words:
     """Return the attributes of an ONNX operator for a problem.
 
     The operator is ``AveragePool``, ``MaxPool``, ``LpPool``, ``Conv`` or ``ConvTranspose``.
@@ -218,6 +221,9 @@ def onnx(problem: Problem) -> Words:
     ----------
     problem : Problem
         As in :func:`pytorch`.
+    style : {"pads", "auto_pad", "ceil_mode"}
+        How windows are placed that can be placed in several ways: by the pads that they need, by "SAME_UPPER",
+        "SAME_LOWER" or "VALID", or by equal pads in ceil mode.
 
     Returns
     -------
@@ -250,15 +256,14 @@ def onnx(problem: Problem) -> Words:
         kernel["group"] = spec.groups
     if not isinstance(spec, PoolingAverage):
         _check_value("ONNX", sliding, problem)
-    for pads, ceil_mode, include in _onnx_choices(spec, before, after):
+    for placed, pads, include in _onnx_choices(spec, before, after, style):
         try:
-            placement = _placed(padding.onnx, sliding, pads=pads, ceil_mode=ceil_mode)
-            size = _enough("ONNX", sliding, placement)
+            size = _enough("ONNX", sliding, _placed(padding.onnx, sliding, **placed))
         except UnsupportedError:
             continue
-        keywords = {**kernel, "pads": pads}
+        keywords = {**kernel, **placed}
         if isinstance(spec, (PoolingAverage, PoolingMax, PoolingL2Norm)):
-            keywords["ceil_mode"] = ceil_mode
+            keywords.setdefault("ceil_mode", False)
             if any(pad >= window.kernel for pad, window in zip(pads, sliding.windows * 2, strict=True)):
                 continue
         if isinstance(spec, PoolingAverage):
@@ -277,14 +282,23 @@ def onnx(problem: Problem) -> Words:
 
 
 def _onnx_choices(
-    spec: Any, before: Pair, after: tuple[int, ...]
-) -> Iterator[tuple[tuple[int, int, int, int], bool, bool]]:
-    """Yield pads, ceil_mode and count_include_pad: the exact pads first, then equal pads in ceil mode."""
-    exact = (*before, after[0], after[1])
-    for include in (False, True):
-        yield exact, False, include
-    if isinstance(spec, PoolingAverage):
-        yield (*before, *before), True, True
+    spec: Any, before: Pair, after: tuple[int, ...], style: OnnxStyle
+) -> Iterator[tuple[dict[str, Any], tuple[int, int, int, int], bool]]:
+    """Yield attributes, the pads that they mean, and count_include_pad; those of the style first."""
+    exact = *before, after[0], after[1]
+    pooling, average = isinstance(spec, (PoolingAverage, PoolingMax, PoolingL2Norm)), isinstance(spec, PoolingAverage)
+    counted = (False, True) if average else (False,)
+    choices: list[tuple[dict[str, Any], tuple[int, int, int, int], bool]] = []
+    if style == "auto_pad":
+        names = ("SAME_UPPER", "SAME_LOWER") if any(exact) else ("VALID", "SAME_UPPER")
+        choices += [({"auto_pad": name}, exact, include) for name in names for include in counted]
+    ceil = [({"pads": (*before, *before), "ceil_mode": True}, (*before, *before), include) for include in counted]
+    if style == "ceil_mode" and pooling:
+        choices += ceil
+    yield from choices
+    yield from (({"pads": exact}, exact, include) for include in counted)
+    if average:
+        yield from ceil[1:]
 
 
 def _onnx_divisors(problem: Problem, sliding: Sliding, pads: tuple[int, int, int, int], include: bool) -> bool:

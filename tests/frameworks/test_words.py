@@ -95,7 +95,10 @@ def onnx_result(problem: Any, words: Words, inputs: tuple[Any, ...]) -> Any:
         arrays["w"] = frameworks.weights_to(inputs[1], "OIHW", spec.groups, transposed)
         arrays |= {"b": inputs[2]} if problem.biased else {}
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
-    attributes = {key: list(map(int, v)) if isinstance(v, tuple) else int(v) for key, v in words.keywords.items()}
+    attributes = {
+        key: list(map(int, v)) if isinstance(v, tuple) else v if isinstance(v, str) else int(v)
+        for key, v in words.keywords.items()
+    }
     node = onnx.helper.make_node(kinds[type(spec)], list(arrays), ["y"], **attributes)
     floats = [onnx.helper.make_tensor_value_info(k, onnx.TensorProto.FLOAT, a.shape) for k, a in arrays.items()]
     result = [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
@@ -125,13 +128,13 @@ def jax_result(problem: Any, words: Words, inputs: tuple[Any, ...]) -> Any:
     return y + inputs[2] if problem.biased else y
 
 
-def compare(name: str, operation: Operation, limit: int = NUMBER) -> tuple[int, int, list[str]]:
+def compare(name: str, operation: Operation, limit: int = NUMBER, *style: str) -> tuple[int, int, list[str]]:
     """Number of problems with and without arguments of a framework, and the problems that it computes differently."""
     express, compute = getattr(frameworks, name), globals()[f"{name.replace('pytorch', 'torch')}_result"]
     without, wrong, number = 0, [], 0
     for problem in (p for one in drawn(operation, limit) for p in worded(one)):
         try:
-            words = express(problem)
+            words = express(problem, *style)
         except UnsupportedError:
             without += 1
             continue
@@ -162,6 +165,24 @@ def test_framework_agrees(name: str, package: str, operation: Operation) -> None
         number, _, wrong = compare(name, operation)
     assert not wrong, wrong[:3]
     assert number >= limit // 10
+
+
+@pytest.mark.parametrize("style", ["auto_pad", "ceil_mode"])
+@pytest.mark.parametrize("operation", FORWARD[:2], ids=str)
+def test_onnx_in_another_style_agrees(style: str, operation: Operation) -> None:
+    pytest.importorskip("onnxruntime")
+    number, _, wrong = compare("onnx", operation, NUMBER // 3, style)
+    assert not wrong, wrong[:3]
+    assert number >= 10
+    problems = [p for one in drawn(operation, NUMBER // 3) for p in worded(one)]
+    assert sum(bool(_attributes(problem, style).get(style)) for problem in problems) >= 5
+
+
+def _attributes(problem: Any, style: Any) -> dict[str, Any]:
+    try:
+        return frameworks.onnx(problem, style).keywords
+    except UnsupportedError:
+        return {}
 
 
 def tensorflow_windows(length: int, kernel: int, stride: int, dilation: int, padding: str) -> list[int]:

@@ -1,0 +1,226 @@
+"""Audit a function of JAX: what each equation of its jaxpr and of its gradient returned, against the reference.
+
+Each equation is run by its primitive, compiled alone, so that its operands are known exactly.
+:mod:`mpsref_jax.equations` has the equations that mpsref can compute; others are counted.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Literal
+
+from mpsref.conformance.audit import Audit, Compared, Row, compare, smallest
+from mpsref.errors import UnsupportedError
+from mpsref_jax import RULES, backend, run
+from mpsref_jax.equations import EQUATIONS, Part
+from mpsref_jax.run import JaxArray
+
+MOVES = """
+    broadcast_in_dim concatenate convert_element_type copy dynamic_slice dynamic_update_slice expand_dims gather iota
+    pad reshape rev select_n slice split squeeze stop_gradient transpose
+    and eq ge gt is_finite le lt ne not or
+    ceil clamp floor round sign
+"""
+"""Primitives that move or select elements, or decide on them: not listed as unknown."""
+
+CASES_OF = frozenset({"conv_general_dilated", "reduce_window_max", "select_and_scatter_add", "tanh", "logistic", "exp"})
+"""Primitives whose problems the backend ``jax`` computes by the same primitive."""
+
+LIBRARIES = str(Path(jax.__file__).parent), str(Path(np.__file__).parent), sysconfig.get_path("stdlib")
+
+
+class Group(NamedTuple):
+    """Equations of one primitive, place and shape."""
+
+    place: str
+    function: str
+    shape: tuple[int, ...]
+    compared: list[Compared]
+    cases: list[str]
+    reasons: dict[str, None]
+
+    def row(self) -> Row:
+        """Return the row of the table."""
+        case = next(iter(self.cases), "")
+        what = "result" if len(self.compared) == 1 else f"{len(self.compared)} results"
+        return Row(
+            self.place,
+            self.function,
+            self.shape,
+            ((what, max(one.fraction for one in self.compared)),) if self.compared else (),
+            next((one.message for one in self.compared if one.message), ""),
+            case,
+            tuple(self.reasons),
+            f"mpsref replay {case!r} -b jax" if case else "",
+        )
+
+
+class _Auditor:
+    """Evaluate a jaxpr, one equation after the other, and compare the results of those that are known."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.groups: dict[Any, Group] = {}
+        self.others: Counter[tuple[str, str]] = Counter()
+        self._rng = rng
+
+    def evaluate(self, closed: ClosedJaxpr, arguments: Sequence[JaxArray], caller: str = "-") -> list[JaxArray]:
+        """Return the results of a jaxpr, which ``caller`` calls."""
+        jaxpr = closed.jaxpr
+        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True))
+
+        def read(one: Any) -> JaxArray:
+            return one.val if isinstance(one, Literal) else known[one]
+
+        unread = _unread(jaxpr)
+        for k, equation in enumerate(jaxpr.eqns):
+            operands = [read(one) for one in equation.invars]
+            inner, place = _inlined(equation), _place(equation) or caller
+            if inner is not None:
+                results = self.evaluate(inner, operands[len(operands) - len(inner.jaxpr.invars) :], place)
+            else:
+                found = bind(equation, operands)
+                results = found if equation.primitive.multiple_results else [found]
+                self._compare(equation, place, operands, results)
+            known.update(zip(equation.outvars, results, strict=True))
+            for one in unread[k]:
+                known.pop(one, None)
+        return [read(one) for one in jaxpr.outvars]
+
+    def _compare(self, equation: Any, place: str, operands: list[JaxArray], results: list[JaxArray]) -> None:
+        name = equation.primitive.name
+        dtypes = [jnp.result_type(one) for one in (*operands, *results)]
+        numbers = sorted({str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)})
+        if name in MOVES.split() or not numbers:
+            return
+        if name not in EQUATIONS or numbers != ["float32"]:
+            self.others[place, f"{name} of {', '.join(numbers)}"] += 1
+            return
+        arrays, result = [np.asarray(one) for one in operands], np.asarray(results[0])
+        function = name + (" (gradient)" if "transpose" in str(equation.source_info.name_stack) else "")
+        key = place, function, *(array.shape for array in (*arrays, result))
+        group = self.groups.setdefault(key, Group(place, function, arrays[0].shape or result.shape, [], [], {}))
+        try:
+            check = EQUATIONS[name](Part(equation.params, arrays, result, self._rng))
+            group.compared.extend(compare(check, RULES))
+        except UnsupportedError as error:
+            group.reasons[str(error)] = None
+            return
+        if group.compared[-1].message and name in CASES_OF and not group.cases:
+            found = smallest(check.problem, backend, "float32")
+            group.cases.extend([] if found is None else [str(found)])
+
+
+def _unread(jaxpr: Any) -> list[list[Any]]:
+    """Return for each equation the variables that no later one reads."""
+    read = {one for one in jaxpr.outvars if not isinstance(one, Literal)}
+    found: list[list[Any]] = []
+    for equation in reversed(jaxpr.eqns):
+        own = {one for one in (*equation.invars, *equation.outvars) if not isinstance(one, Literal)}
+        found.append(list(own - read))
+        read |= own
+    return found[::-1]
+
+
+def _inlined(equation: Any) -> ClosedJaxpr | None:
+    """Return the jaxpr of a call, such as that of a function under ``jit``; ``None`` for loops and branches."""
+    if equation.primitive.name in ("scan", "while", "cond"):
+        return None
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        found = equation.params.get(name)
+        if isinstance(found, ClosedJaxpr):
+            return found
+        if hasattr(found, "eqns"):
+            return ClosedJaxpr(found, ())
+    return None
+
+
+def _place(equation: Any) -> str:
+    """Return the line of the user's code that an equation comes from."""
+    traceback = equation.source_info.traceback
+    for frame in traceback.frames if traceback is not None else ():
+        if not frame.file_name.startswith((*LIBRARIES, "<")) and frame.file_name != __file__:
+            return f"{Path(frame.file_name).name}:{frame.line_num}"
+    return ""
+
+
+def bind(equation: Any, operands: list[JaxArray]) -> Any:
+    """Return what the primitive of an equation returns."""
+    return equation.primitive.bind(*operands, **equation.params)
+
+
+def audit(function: Callable[..., Any], *arguments: Any, gradient: bool = True, seed: int = 0) -> Audit:
+    """Compare what the equations of a function and of its gradient return with the reference in float64.
+
+    Parameters
+    ----------
+    function : callable
+        A function of arrays, or of trees of arrays: a model, a loss, or a step of training.
+    *arguments
+        Its arguments, on which it is computed.
+    gradient : bool, optional
+        Whether the gradient for all arguments of a float dtype is computed, too: of a scalar result, or of the sum of
+        the results times random numbers.
+    seed : int, optional
+        Of these numbers, and of the parts of large equations that are compared.
+
+    Returns
+    -------
+    Audit
+        A row for each equation of a place in the source; ``print(audit)`` shows the table. What mpsref cannot compute
+        is listed with its count.
+
+    Notes
+    -----
+    Each equation is compiled and run alone, as JAX does outside of ``jit``; what the compiler changes where it fuses
+    equations of a whole program is not seen. Only float32 is compared. The bodies of functions under ``jit`` and
+    ``checkpoint``, and of those with rules of differentiation, are compared; loops and branches are counted.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from mpsref_jax import audit
+    >>> def loss(weights, x):
+    ...     return jnp.sum(jax.nn.sigmoid(x @ weights))
+    >>> found = audit(loss, jnp.ones((3, 2)), jnp.arange(12.0).reshape(4, 3))
+    >>> found.ok, sorted({row.function for row in found.rows})[:3]
+    (True, ['dot_general', 'dot_general (gradient)', 'logistic'])
+    """
+    start = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    whole = _with_gradient(function, rng) if gradient else function
+    closed = jax.make_jaxpr(whole)(*arguments)
+    auditor = _Auditor(rng)
+    auditor.evaluate(closed, jax.tree.leaves(arguments))
+    rows = tuple(group.row() for group in auditor.groups.values())
+    others = tuple((place, name, count) for (place, name), count in auditor.others.items())
+    return Audit(rows, others, run.described(), seed, RULES, time.perf_counter() - start)
+
+
+def _with_gradient(function: Callable[..., Any], rng: np.random.Generator) -> Callable[..., Any]:
+    """Return the function and its gradient for all arguments of a float dtype."""
+
+    def whole(*arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(arguments)
+        numbers = [k for k, one in enumerate(leaves) if jnp.issubdtype(jnp.result_type(one), jnp.inexact)]
+
+        def of_numbers(*given: JaxArray) -> list[JaxArray]:
+            changed = dict(zip(numbers, given, strict=True))
+            results = function(*jax.tree.unflatten(tree, [changed.get(k, one) for k, one in enumerate(leaves)]))
+            return [one for one in jax.tree.leaves(results) if jnp.issubdtype(jnp.result_type(one), jnp.inexact)]
+
+        results, pullback = jax.vjp(of_numbers, *(leaves[k] for k in numbers))
+        upstream = [
+            np.ones((), y.dtype) if y.ndim == 0 else rng.standard_normal(y.shape).astype(y.dtype) for y in results
+        ]
+        return results, pullback([jnp.asarray(g) for g in upstream])
+
+    return whole
