@@ -46,6 +46,7 @@ from mpsref.mps.core.image import is_batch
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import Encoding, MPSCNNKernel, MPSKernel, saved
 from mpsref.mps.core.properties import Property, fix, optional
+from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
     ForwardRecord,
@@ -381,6 +382,7 @@ def checked_state(name: str, value: StateLike | None, images: int) -> MPSCNNBatc
             f"{name} is of type {type(state).__name__}; it must be the MPSCNNBatchNormalizationState that "
             "MPSCNNBatchNormalization.result_state_for_source_image returns"
         )
+    check_reads(name, state)
     return state
 
 
@@ -578,6 +580,8 @@ class MPSCNNBatchNormalization(NormalizationKernel):
             if state is not None and images_in(chunks):
                 state.use_statistics()
             image_arguments.expire(chunks)
+            if state is not None:
+                state._count_read()
             return results if is_list_of_arrays(source_image) else results[0]
 
     encode_batch = batch_form(encode)

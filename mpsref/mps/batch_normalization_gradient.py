@@ -190,6 +190,8 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
                 sums = function.statistics_gradient(g.array, x.array, *vectors, state=sums, backend=self.backend)
             if sums is not None and images_in(sources):
                 state.write_sums(sums)
+            expire((*gradients, *sources))
+            state._count_read()
 
 
 BATCH_FORM = "encode_batch(source_gradients, source_images, batch_normalization_state)"
@@ -252,6 +254,7 @@ class MPSCNNBatchNormalizationGradient(_BatchGradientKernel):
             if images_in(sources):
                 state.use_sums()
             expire((*gradients, *sources))
+            state._count_read()
             return results if is_list_of_arrays(source_gradient) else results[0]
 
     encode_batch = batch_form(encode)

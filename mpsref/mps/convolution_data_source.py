@@ -520,6 +520,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     def device_read(self, command_buffer: MPSCommandBuffer | None = None) -> ConvolutionBuffers:
         """Return the arrays of a kernel that is encoded now; ``OrderError`` for a committed command buffer."""
         check_encodable(command_buffer)
+        self._read_by_kernel()
         return self._buffers
 
     def device_write(

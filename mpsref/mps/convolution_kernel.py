@@ -307,6 +307,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
         Raises ``OrderError`` for a committed command buffer.
         """
         check_encodable(command_buffer)
+        self._read_by_kernel()
         return self._sums
 
     @property

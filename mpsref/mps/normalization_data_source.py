@@ -38,7 +38,7 @@ from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.batch_normalization import not_negative
 from mpsref.kernels.normalization import FLT_MIN
-from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
+from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import SynchronizedState
 
@@ -125,6 +125,7 @@ class NormalizationPairState(SynchronizedState):
             For a committed command buffer.
         """
         check_encodable(command_buffer)
+        self._read_by_kernel()
         first, second = self._vectors
         if channels is None:
             return first, second
@@ -518,6 +519,7 @@ class InstanceNormalizationDataSource(_DataSource):
         ``state`` is the gradient state of a batch, or a list of the states of its images. Raises ``OrderError`` if the
         gradient kernel has not been encoded.
         """
+        check_not_a_command_buffer("state", state, "update_gamma_and_beta(state, command_buffer=buffer)")
         if self.optimizer is None:
             return None
         gradient = self._total(state, command_buffer)
@@ -614,6 +616,7 @@ class _BatchState(Protocol):
 
 
 def _checked_state(state: _BatchState) -> _BatchState:
+    check_not_a_command_buffer("state", state, "update_mean_and_variance(state, command_buffer=buffer)")
     if not (hasattr(state, "device_read") and hasattr(state, "check_readable")):
         raise TypeError(
             f"state is of type {type(state).__name__}; it must be the state of a batch normalization, an "
@@ -720,6 +723,7 @@ class BatchNormalizationDataSource(_DataSource):
         self, state: _BatchState, command_buffer: MPSCommandBuffer | None = None
     ) -> MPSCNNNormalizationGammaAndBetaState | None:
         """Make a step of the optimizer; return its result for a reload, or ``None`` without an optimizer."""
+        check_not_a_command_buffer("state", state, "update_gamma_and_beta(state, command_buffer=buffer)")
         if self.optimizer is None:
             return None
         for name in self.optimizer.moments:

@@ -265,6 +265,9 @@ def test_a_command_buffer_in_the_first_place() -> None:
         lambda: mps.MPSCNNBatchNormalizationStatistics().encode_batch(buffer, X),
         lambda: kernel.reload_weights_and_biases(buffer, None),  # type: ignore[arg-type]
         lambda: norm.reload_gamma_and_beta(buffer, None),  # type: ignore[arg-type]
+        lambda: mps.BatchNormalizationDataSource(2).update_gamma_and_beta(buffer, state),
+        lambda: mps.BatchNormalizationDataSource(2).update_mean_and_variance(buffer, state),
+        lambda: mps.InstanceNormalizationDataSource(2).update_gamma_and_beta(buffer, state),
         lambda: graph.MPSNNGraph(pooled.result_image).encode(buffer, [X]),  # type: ignore[arg-type, list-item]
     ):
         with pytest.raises(TypeError, match=message):
@@ -331,6 +334,45 @@ def test_a_temporary_state_expires() -> None:
     buffer.commit()
     with pytest.raises(OrderError, match="command_buffer"):
         pool.temporary_result_state_for_command_buffer(buffer, X)
+
+
+def test_temporary_weights_and_vectors_expire() -> None:
+    buffer = mps.MPSCommandBuffer()
+    kernel = mps.MPSCNNConvolution(SOURCE)
+    weights = mps.MPSCNNConvolutionWeightsAndBiasesState.temporary_state(buffer, DESCRIPTOR)
+    kernel.reload_weights_and_biases(weights)
+    with pytest.raises(OrderError, match="the MPSCNNConvolutionWeightsAndBiasesState is a temporary state"):
+        kernel.reload_weights_and_biases(weights)
+    norm = mps.MPSCNNBatchNormalization(mps.BatchNormalizationDataSource(2))
+    pair = mps.MPSCNNNormalizationGammaAndBetaState.temporary_state(buffer, 2)
+    norm.reload_gamma_and_beta(pair)
+    with pytest.raises(OrderError, match="the MPSCNNNormalizationGammaAndBetaState is a temporary state"):
+        norm.reload_gamma_and_beta(pair)
+    state = norm.temporary_result_state_for_command_buffer(buffer, X)
+    state.read_count = 3
+    mps.MPSCNNBatchNormalizationStatistics().encode_batch(X, state)
+    norm.encode(X, batch_normalization_state=state)
+    mps.MPSCNNBatchNormalizationStatisticsGradient().encode_batch(X, X, state)
+    mps.MPSCNNBatchNormalizationGradient().encode(X, X, state)
+    with pytest.raises(OrderError, match="batch_normalization_state is a temporary state"):
+        norm.encode(X, batch_normalization_state=state)
+
+
+def test_a_graph_counts_the_reads_of_its_inputs() -> None:
+    x = graph.MPSNNImageNode("x")
+    compiled = graph.MPSNNGraph(graph.MPSNNMultiplicationNode(x, x).result_image)
+    assert compiled.read_count_for_source_image_at_index(0) == 2
+    image = mps.MPSTemporaryImage(X)
+    with pytest.raises(ValueError, match="read_count of source image 'x' is 1; the graph reads it 2 times"):
+        compiled.run([image])
+    image.read_count = 5
+    compiled.run([image])
+    assert image.read_count == 3
+    batch = [mps.MPSTemporaryImage(X[k : k + 1]) for k in range(3)]
+    for one in batch:
+        one.read_count = 2
+    compiled.encode_batch([batch])
+    assert [one.read_count for one in batch] == [0, 0, 0]
 
 
 def test_images_and_states_are_synchronized_with_the_name_of_apple() -> None:

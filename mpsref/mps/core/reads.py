@@ -54,6 +54,11 @@ class Counted:
         if self._reads:
             self._reads -= 1
 
+    def _read_by_kernel(self) -> None:
+        """Count a read; ``OrderError`` if there is none left."""
+        check_reads(f"the {type(self).__name__}", self)
+        self._count_read()
+
 
 def check_reads(name: str, value: Counted) -> None:
     """Raise ``OrderError`` for a temporary object that was read as often as it can be."""

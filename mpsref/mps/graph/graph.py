@@ -25,6 +25,7 @@ from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import GraphError
 from mpsref.mps.core import image_arguments
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable, check_not_a_command_buffer
+from mpsref.mps.core.image import MPSTemporaryImage, is_batch
 from mpsref.mps.core.image_arguments import ImageLike, ImageResult
 from mpsref.mps.core.properties import Property, PropertyHolder, initialize
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
@@ -305,6 +306,7 @@ class MPSNNGraph(PropertyHolder):
         images = match_sources("source_images", self.source_images, source_images)
         states = match_sources("source_states", self.source_states, source_states)
         keep_all = flag("keep_all", keep_all)
+        temporary = self._temporary(images)
         if dropout_sequence is not None:
             dropout_sequence = integer("dropout_sequence", dropout_sequence, low=0)
         with self._compiled.lock:
@@ -319,7 +321,24 @@ class MPSNNGraph(PropertyHolder):
             ).run()
             if dropout_sequence is None:
                 self._runs += 1
+        for image, reads in temporary:
+            image.read_count -= reads
         return result
+
+    def _temporary(self, images: Mapping[MPSNNImageNode, ImageLike]) -> list[tuple[MPSTemporaryImage, int]]:
+        """Return the temporary inputs and their numbers of reads; ``ValueError`` if fewer are left."""
+        found = []
+        for node, value in images.items():
+            for image in value if is_batch(value) else (value,):
+                if isinstance(image, MPSTemporaryImage):
+                    reads = self._program.read_count(node)
+                    if image.read_count < reads:
+                        raise ValueError(
+                            f"read_count of source image {node.name!r} is {image.read_count}; the graph reads it "
+                            f"{reads} times: set read_count to read_count_for_source_image_at_index before the run"
+                        )
+                    found.append((image, reads))
+        return found
 
     def encode(
         self,
