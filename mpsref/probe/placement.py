@@ -119,13 +119,6 @@ CHOICES = (
         none=GRAPH,
     ),
     Choice(
-        "graph-read-count",
-        "A graph does not count reads of its inputs.",
-        "They are images of the caller, which can be read again.",
-        {"mps_objects": "A graph does not count reads of its inputs"},
-        none=GRAPH,
-    ),
-    Choice(
         "graph-format",
         "Images of a graph are float32 by default.",
         "A reference must not hide errors behind the rounding of storage. MPS stores float16.",

@@ -585,7 +585,8 @@ class ImageKernel(MPSKernel):
 
 def _count(name: str, value: object) -> int | None:
     """Check a number of channels, without limit for ``None`` and NSUIntegerMax."""
-    return None if value is None or value == types.NSUIntegerMax else integer(name, value, low=1)
+    most = value is None or (isinstance(value, int) and value == types.NSUIntegerMax)
+    return None if most else integer(name, value, low=1)
 
 
 class MPSCNNKernel(ImageKernel):
