@@ -71,6 +71,12 @@ def docs(session: nox.Session) -> None:
     python(session, "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "docs", "docs/_build/html", *session.posargs)
 
 
+@nox.session
+def links(session: nox.Session) -> None:
+    """Look for dead links in the documentation; needs the network."""
+    python(session, "sphinx", "-q", "-b", "linkcheck", "-D", "nb_execution_mode=off", "docs", "docs/_build/links")
+
+
 @nox.session(name="bench-quick")
 def bench_quick(session: nox.Session) -> None:
     """Time one layer of four families on the cpu backend."""

@@ -17,7 +17,7 @@ exclude_patterns = ["_build", "jupyter_execute"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
-nb_execution_mode = "force"
+nb_execution_mode = "cache"  # pages that have not changed are not executed again: docs/_build/.jupyter_cache
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
@@ -28,6 +28,9 @@ autodoc_typehints = "none"  # the sections of docstrings have them, as in SciPy
 napoleon_google_docstring = False
 napoleon_use_param = False  # types of parameters are text, not references
 napoleon_use_rtype = False
+
+linkcheck_ignore = [r"http://127\.0\.0\.1"]
+linkcheck_timeout = 20
 
 html_theme = "furo"
 html_title = f"mpsref {release}"
