@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -59,6 +60,12 @@ def _fail(call: str) -> None:
 class Event:
     is_done = True
 
+    def __init__(self) -> None:
+        self._time = time.perf_counter()
+
+    def __sub__(self, earlier: Event) -> float:
+        return 1000 * (self._time - earlier._time)
+
 
 class Stream:
     def __init__(self, handle: int) -> None:
@@ -77,7 +84,7 @@ class Stream:
     def wait(self, other: Stream) -> None:
         history.append(f"{self.handle:#x} waits for {other.handle:#x}")
 
-    def record(self) -> Event:
+    def record(self, options: Any = None) -> Event:
         return Event()
 
     def sync(self) -> None:

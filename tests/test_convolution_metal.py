@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpsref import Convolution
+from mpsref import Convolution, ConvolutionTranspose, Neuron
 from mpsref.arguments.arrays import Array
 from mpsref_metal import convolution as metal
 from tests.conftest import AVAILABLE
@@ -19,9 +19,12 @@ def integers(*shape: int, seed: int = 0) -> Array:
 
 
 @ON_METAL
+@pytest.mark.parametrize("least_outputs", [1, 10**9], ids=["products", "simple"])
 @pytest.mark.parametrize(
     ("shape", "outputs", "spec"),
     [
+        ((2, 9, 10, 8), 12, Convolution(3)),
+        ((1, 7, 8, 20), 70, Convolution(3, 2, groups=2)),
         ((2, 40, 41, 5), 7, Convolution(3)),
         ((1, 30, 31, 9), 9, Convolution(3, 2, groups=9)),
         ((2, 9, 10, 6), 12, Convolution((1, 3), (1, 3), groups=6)),
@@ -30,8 +33,16 @@ def integers(*shape: int, seed: int = 0) -> Array:
         ((3, 401, 2, 3), 5, Convolution(1)),  # more lines than chunks, and the last chunk is not full
     ],
 )
-def test_many_tiles_and_chunks(metal_backend: str, shape: tuple[int, ...], outputs: int, spec: Convolution) -> None:
-    """Sums of integers are exact in any order, so every element must be the reference's."""
+def test_many_tiles_and_chunks(
+    metal_backend: str,
+    least_outputs: int,
+    shape: tuple[int, ...],
+    outputs: int,
+    spec: Convolution,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sums of integers are exact in any order, so every element must be the reference's: the products are the sums."""
+    monkeypatch.setattr(metal, "LEAST_OUTPUTS", least_outputs)
     x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
     y = spec.forward(x, weights)
     np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)
@@ -59,6 +70,38 @@ def test_sums_have_the_same_bits_at_each_run(metal_backend: str) -> None:
     g, x = (rng.standard_normal((2, 20, 20, c)).astype(F32) for c in (6, 5))
     runs = [Convolution(3).gradient_weights(g, x, backend=metal_backend) for _ in range(3)]
     assert len({dw.tobytes() + db.tobytes() for dw, db in runs}) == 1
+
+
+@ON_METAL
+@pytest.mark.parametrize(
+    ("shape", "outputs", "spec"),
+    [((2, 5, 6, 8), 12, ConvolutionTranspose(3, 2)), ((1, 4, 5, 6), 4, ConvolutionTranspose((4, 3), 3, groups=2))],
+)
+def test_products_of_transposed_convolution(
+    metal_backend: str,
+    shape: tuple[int, ...],
+    outputs: int,
+    spec: ConvolutionTranspose,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metal, "LEAST_OUTPUTS", 1)
+    x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
+    y = spec.forward(x, weights)
+    np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)
+    g = integers(*y.shape, seed=2)
+    dx = spec.gradient_data(g, weights, x.shape, backend=metal_backend)
+    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
+
+
+@ON_METAL
+@pytest.mark.parametrize(("channels", "outputs", "spec"), [(300, 20, Convolution(3, neuron=Neuron("relu")))])
+def test_products_of_many_terms(metal_backend: str, channels: int, outputs: int, spec: Convolution) -> None:
+    """A neuron, and sums in chunks that are longer than the longest sequence of additions."""
+    x, weights = integers(1, 5, 5, channels), integers(outputs, 3, 3, channels, seed=1)
+    biases = integers(outputs, seed=2)
+    np.testing.assert_array_equal(
+        spec.forward(x, weights, biases, backend=metal_backend), spec.forward(x, weights, biases)
+    )
 
 
 @pytest.mark.parametrize(("lines", "tiles", "most"), [(1, 1, 9), (100, 10, 50), (5000, 1, 10**6), (7, 10**9, 0)])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
-from mpsref.kernels.broadcasting import Operand
+from mpsref.kernels.broadcasting import BroadcastProblem, Operand
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.broadcasting import fold_rows, pairing, types_of
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.broadcasting import fold_rows, pair_width, pairing, types_of
+from mpsref_metal.launch import Launcher, types
 
 PARTS = ("operands", "arithmetic")
 OPERATIONS = {"add": 0, "subtract": 0, "multiply": 1, "divide": 2}
@@ -27,18 +29,20 @@ def _numbers(spec: Arithmetic) -> Array:
     return np.array([*_scales(spec), spec.bias, *bounds]).astype(np.float32)
 
 
-def _known(spec: Arithmetic, g: Array, x: Array, y: Array) -> tuple[str, ...]:
+def _known(problem: BroadcastProblem, g: Array, x: Array, y: Array, width: int) -> tuple[str, ...]:
+    spec = problem.spec
+    assert isinstance(spec, Arithmetic)
     operation = f"constant int OPERATION = {OPERATIONS[spec.operation]};"
     clamped = f"constant bool CLAMPED = {str(spec.clamps).lower()};"
-    return typedef("Gradient", g), *types_of(x, y), operation, clamped
+    return *types_of(problem, x, y, width), *types(width, Gradient=g)[-1:], operation, clamped
 
 
 def forward(launch: Launcher, problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:
     """Fill ``out`` with r."""
-    spec = problem.spec
-    buffers = [x, y, pairing(problem, out.size), _numbers(spec)]
-    known = _known(spec, x, x, y)
-    launch.into(PARTS, "forward", buffers, out, known)
+    width = pair_width(problem, x, y, out)
+    count = out.size // width
+    buffers = [x, y, pairing(problem, count, width), _numbers(problem.spec)]
+    launch.into(PARTS, "forward", buffers, out, _known(problem, x, x, y, width), count)
 
 
 def gradient(
@@ -50,7 +54,10 @@ def gradient(
     for k, target in zip(problem.of, out if isinstance(out, tuple) else (out,), strict=True):
         slope = scales[k], scales[1 - k], 1 - k if problem.spec.operation == "multiply" else -1
         operand = problem.spec.operands[k]
-        sums = _within_rows(launch, problem, slope, operand, g, x, y)
+        if target.shape == problem.shape and operand.strides == (1, 1, 1) and operand.offset == (0, 0, 0):
+            _within_rows(launch, problem, slope, operand, target, g, x, y)
+            continue
+        sums = _within_rows(launch, problem, slope, operand, None, g, x, y)
         folded = sums if operand.strides[0] else fold_rows(launch, sums)
         target.fill(0)
         with np.errstate(over="ignore"):
@@ -62,16 +69,24 @@ def _within_rows(
     problem: ArithmeticGradient,
     slope: tuple[float, float, int],
     operand: Operand,
+    target: Array | None,
     *images: Array,
 ) -> Array:
-    n, height, width, channels = problem.shape
+    """Return the sums within rows, in ``target`` if that is not ``None``."""
+    n, height, columns, channels = problem.shape
     _, walks_x, walks_c = operand.strides
-    shape = n, height, width if walks_x else 1, channels if walks_c else 1
+    shape = n, height, columns if walks_x else 1, channels if walks_c else 1
+    g, x, y = images
+    width = pair_width(problem, x, y, g, *(() if target is None else (target,)))
+    count = math.prod(shape) // (width if walks_c else 1)
     fields = [("scale", "f4"), ("other_scale", "f4"), ("other", "i4"), ("columns", "u4"), ("channels", "u4")]
     struct = np.array([(*slope, 1 - walks_x, 1 - walks_c)], fields)
-    buffers = [*images, pairing(problem, int(np.prod(shape))), _numbers(problem.spec), struct]
-    known = _known(problem.spec, *images)
-    return launch.run(PARTS, "gradient", buffers, [(shape, np.float32)], known)[0]
+    buffers = [*images, pairing(problem, count, width), _numbers(problem.spec), struct]
+    known = _known(problem, g, x, y, width)
+    if target is None:
+        return launch.run(PARTS, "gradient", buffers, [(shape, np.float32)], known, count)[0]
+    launch.into(PARTS, "gradient", buffers, target, known, count)
+    return target
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

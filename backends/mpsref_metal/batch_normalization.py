@@ -15,16 +15,16 @@ from mpsref.kernels.batch_normalization import (
     Statistics,
     StatisticsGradient,
 )
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
-SOURCE = "neuron", "batch_normalization"
+SOURCE = "neuron", "moments", "batch_normalization"
 
-GROUP = 64
+GROUP = 256
 """Threads of the threadgroup that adds up the chunks of a channel, as in the MSL source."""
 
-LEAST, CHUNKS = 64, 512
-"""Minimum number of pixels of a chunk, which one thread adds up, and maximum number of chunks."""
+LEAST, CHUNKS, SUMS = 64, 64, 2**18
+"""Minimum number of pixels of a chunk, which one thread adds up; maximum number of chunks, and of sums of chunks."""
 
 BATCH = np.dtype(
     [(name, "u4") for name in ("count", "channels", "pixels", "in_a_chunk", "chunks", "before")] + [("epsilon", "f4")]
@@ -33,16 +33,16 @@ BATCH = np.dtype(
 
 def statistics(launch: Launcher, problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
     """Run ``statistics_of_parts``, then ``statistics``."""
-    known = _known(problem, Inputs(x))
-    _reduce(launch, problem, ("statistics_of_parts", "statistics"), [x], state, known, out)
+    _reduce(launch, problem, ("statistics_of_parts", "statistics"), Inputs(x), [x], state, out)
 
 
 def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array) -> None:
     """Run ``forward``."""
     given = problem.named(inputs)
     buffers = [given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
-    batch = _batch(problem, out.size)
-    launch.into(SOURCE, "forward", [*buffers, batch], out, _known(problem, given))
+    width = width_of(problem.channels, *buffers[:-1], out)
+    count = out.size // width
+    launch.into(SOURCE, "forward", [*buffers, _batch(problem, count, width)], out, _known(given, width), count)
 
 
 def statistics_gradient(
@@ -52,7 +52,7 @@ def statistics_gradient(
     given = problem.named(inputs)
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
     state = (given.dbeta, given.dgamma) if problem.count else ()
-    _reduce(launch, problem, ("sums_of_parts", "statistics_gradient"), buffers, state, _known(problem, given), out)
+    _reduce(launch, problem, ("sums_of_parts", "statistics_gradient"), given, buffers, state, out)
 
 
 def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) -> None:
@@ -60,49 +60,51 @@ def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) ->
     given = problem.named(inputs)
     sums = (given.dbeta, given.dgamma) if problem.count else (np.zeros(given.mean.shape, np.float32),) * 2
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), *sums]
-    buffers += [neuron_parameters(problem.spec.neuron), _batch(problem, out.size, problem.count)]
-    launch.into(SOURCE, "gradient", buffers, out, _known(problem, given))
+    width = width_of(problem.channels, *buffers, out)
+    count = out.size // width
+    buffers += [neuron_parameters(problem.spec.neuron), _batch(problem, count, width, problem.count)]
+    launch.into(SOURCE, "gradient", buffers, out, _known(given, width), count)
 
 
 def _reduce(
     launch: Launcher,
     problem: Reduction,
     stages: tuple[str, str],
+    given: Inputs,
     buffers: list[Array],
     state: tuple[Array, ...],
-    known: tuple[str, ...],
     out: tuple[Array, Array],
 ) -> None:
     """Reduce chunks of pixels, then reduce the chunks together with the state; fill ``out``."""
     channels = problem.channels
-    batch = _batch(problem, _chunks(problem)[1] * channels, problem.count)
-    of_chunks = [((int(batch["chunks"][0]), channels), np.float32)] * 2
-    chunks = launch.run(SOURCE, stages[0], [*buffers, batch], of_chunks, known)
+    width = width_of(channels, *buffers, *state, *out)
+    packs, known = channels // width, _known(given, width)
+    chunks = _chunks(problem)[1]
+    batch = _batch(problem, chunks * packs, width, problem.count)
+    of_chunks = [((chunks, channels), np.float32)] * 2
+    sums = launch.run(SOURCE, stages[0], [*buffers, batch], of_chunks, known, count=chunks * packs)
     before = state or (np.zeros(channels, np.float32),) * 2
-    results = [((channels,), np.float32)] * 2
-    joined = launch.run(SOURCE, stages[1], [*chunks, *before, batch], results, known, count=channels * GROUP)
-    for result, target in zip(joined, out, strict=True):
-        store(result, target)
+    launch.into(SOURCE, stages[1], [*sums, *before, batch], out, known, count=packs * GROUP)
 
 
 def _chunks(problem: BatchProblem) -> tuple[int, int]:
     """Return the number of pixels of a chunk, and the number of chunks."""
-    in_a_chunk = max(LEAST, -(-problem.pixels // CHUNKS))
+    most = max(CHUNKS, SUMS // problem.channels)
+    in_a_chunk = max(LEAST, -(-problem.pixels // most))
     return in_a_chunk, -(-problem.pixels // in_a_chunk)
 
 
-def _batch(problem: BatchProblem, count: int, before: int = 0) -> Array:
+def _batch(problem: BatchProblem, count: int, width: int, before: int = 0) -> Array:
     """Return the struct ``Batch``."""
     with np.errstate(over="ignore"):
         epsilon = np.float32(problem.spec.epsilon)
-    values = (count, problem.channels, problem.pixels, *_chunks(problem), before, epsilon)
+    values = (count, problem.channels // width, problem.pixels, *_chunks(problem), before, epsilon)
     return np.array([values], BATCH)
 
 
-def _known(problem: BatchProblem, given: Inputs) -> tuple[str, ...]:
+def _known(given: Inputs, width: int) -> tuple[str, ...]:
     """Return the compile-time constants: the types of pixels."""
-    g = given.x if given.g is None else given.g
-    return typedef("Storage", given.x), typedef("Gradient", g)
+    return types(width, Storage=given.x, Gradient=given.x if given.g is None else given.g)
 
 
 def _scale(given: Inputs) -> tuple[Array, Array]:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.broadcasting import BroadcastProblem
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 
 
-def pairing(problem: BroadcastProblem, count: int) -> Array:
-    """Return the struct ``Pairing`` for a launch of ``count`` threads."""
-    walks = [
-        number
-        for operand, shape in zip(problem.spec.operands, (problem.source_shape, problem.secondary_shape), strict=True)
-        for number in (*shape[1:], *operand.offset, *operand.strides)
-    ]
-    return np.array([count, *problem.shape[1:], *walks], np.uint32)
+def pair_width(problem: BroadcastProblem, x: Array, y: Array, *others: Array) -> int:
+    """Return how many channels a thread computes; ``others`` are images with the channels of the result."""
+    channels, operands = problem.shape[3], ((problem.spec.operands[0], x), (problem.spec.operands[1], y))
+    along = [(operand, image) for operand, image in operands if operand.strides[2]]
+    lengths = (length for operand, image in along for length in (image.shape[-1], operand.offset[2]))
+    return width_of(math.gcd(channels, *lengths), *others, *(image for _, image in along))
 
 
-def types_of(x: Array, y: Array) -> tuple[str, str]:
-    """Return the typedefs of both operands."""
-    return typedef("Primary", x), typedef("Secondary", y)
+def pairing(problem: BroadcastProblem, count: int, width: int) -> Array:
+    """Return the struct ``Pairing`` for a launch of ``count`` threads; an operand with the stride 0 has no packs."""
+    walks: list[int] = []
+    for operand, shape in zip(problem.spec.operands, (problem.source_shape, problem.secondary_shape), strict=True):
+        pack = width if operand.strides[2] else 1
+        (_, height, columns, channels), (y, x, channel) = shape, operand.offset
+        walks += [height, columns, channels // pack, y, x, channel // pack, *operand.strides]
+    _, height, columns, channels = problem.shape
+    return np.array([count, height, columns, channels // width, *walks], np.uint32)
+
+
+def types_of(problem: BroadcastProblem, x: Array, y: Array, width: int) -> tuple[str, ...]:
+    """Return the lines of MSL with the types of both operands."""
+    known = types(width)
+    for (name, image), operand in zip((("Primary", x), ("Secondary", y)), problem.spec.operands, strict=True):
+        known += types(width if operand.strides[2] else 1, **{name: image})[-1:]
+    return known
 
 
 def fold_rows(launch: Launcher, rows: Array) -> Array:
     """Return the sum of ``rows`` (N, H, W, C), float32, over H: (N, 1, W, C)."""
-    n, height, width, channels = rows.shape
-    shape = n, 1, width, channels
-    table = np.array([n * width * channels, height, width * channels], np.uint32)
-    return launch.run(("fold_rows",), "fold_rows", [rows, table], [(shape, np.float32)])[0]
+    n, height, columns, channels = rows.shape
+    width = width_of(columns * channels, rows)
+    shape = n, 1, columns, channels
+    size = columns * channels // width
+    table = np.array([n * size, height, size], np.uint32)
+    return launch.run(("fold_rows",), "fold_rows", [rows, table], [(shape, np.float32)], types(width), n * size)[0]

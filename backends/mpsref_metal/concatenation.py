@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, Step, types, width_of
 from mpsref_metal.movement import gather
 
 
 def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Array) -> None:
-    """Fill ``out`` with all sources, which are passed in one buffer."""
-    sources = launch.joined(xs, out.dtype)
-    table = np.zeros(out.shape[3], [("start", "i8"), ("channels", "i4"), ("channel", "i4")])
-    table["channel"] = -1
-    start = 0
+    """Copy each source to its channels of ``out``, and fill the channels between them with zeros."""
+    joined, pixels = out.shape[3], math.prod(out.shape[:3])
+    steps, end = [], 0
+    pieces: list[tuple[int, int, Array | None]] = []
     for offset, c, x in zip(problem.offsets, problem.channels, xs, strict=True):
-        own = table[offset : offset + c]
-        own["start"], own["channels"], own["channel"] = start, c, np.arange(c)
-        start += x.size
-    joined = np.array([out.size, out.shape[3]], np.uint32)
-    known = typedef("Storage", out), typedef("Gradient", out)
-    launch.into(("concatenation",), "concatenate", [sources, table, joined], out, known)
+        pieces += [(end, offset - end, None), (offset, c, x)]
+        end = offset + c
+    for offset, c, image in (*pieces, (end, joined - end, None)):
+        if c:
+            images = [] if image is None else [image]
+            width = width_of(math.gcd(offset, c, joined), out, *images)
+            part = np.array([pixels * c // width, c // width, joined // width, offset // width], np.uint32)
+            known = types(width, Storage=out if image is None else image)
+            steps.append(Step("copy" if images else "zeros", [*images, part], known, pixels * c // width))
+    launch.in_parts(("concatenation",), steps, out.shape, out)
 
 
 def gradient(launch: Launcher, problem: ConcatenationGradient, g: Array, out: Array | tuple[Array, ...]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights, IntTable
-from mpsref_metal.launch import Launcher, store, typedef
+from mpsref.kernels.convolution_transpose import exchanged
+from mpsref_metal.launch import STORAGE, WIDE, Launcher, Step, problem_of, store, typedef, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
 SUMS = ("convolution_sums",)
@@ -20,6 +22,20 @@ TILE = 4
 THREADS = 2**16
 """Approximate number of threads of a sum over pixels."""
 
+TILES = "neuron", "tiles", "convolution_tiles"
+
+TILE_K = 8
+"""Number of terms of a tile, as in the MSL source."""
+
+LEAST_OUTPUTS = 12
+"""Groups with as many channels of the result are products of matrices in tiles; others have simpler kernels."""
+
+FILLING = 264
+"""Number of threadgroups that fill a large GPU: smaller tiles, or sums in chunks, are used to have as many."""
+
+TERMS = 256
+"""Minimum number of terms of a chunk."""
+
 CHUNKS = 1024
 """Maximum number of chunks of pixels; the sums of the chunks are added sequentially."""
 
@@ -27,16 +43,14 @@ CHUNKS = 1024
 def forward(
     launch: Launcher, problem: ConvolutionForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array
 ) -> None:
-    """Convolve the source: ``filtered`` with the table of pixels that the taps of each window read."""
-    taps, spec = by_inputs(weights), problem.spec
-    filtered(launch, x, taps, problem.pixels(), out, spec.groups, biases, spec.neuron)
+    """Convolve the source, with the table of pixels that the taps of each window read."""
+    convolved(launch, x, weights, problem.pixels(), out, problem.spec.groups, False, biases, problem.spec.neuron)
 
 
 def gradient_data(launch: Launcher, problem: ConvolutionGradientData, g: Array, weights: Array, out: Array) -> None:
-    """Run ``filtered`` with the table of windows whose taps read each pixel; pixels a stride apart share their taps."""
-    taps = by_outputs(weights, problem.spec.groups)
-    stride = problem.spec.windows[1].stride
-    filtered(launch, g, taps, problem.windows(), out, problem.spec.groups, spread=stride)
+    """Convolve the source gradient, with the table of windows whose taps read each pixel."""
+    strides = problem.spec.windows[0].stride, problem.spec.windows[1].stride
+    convolved(launch, g, weights, problem.windows(), out, problem.spec.groups, True, strides=strides)
 
 
 def gradient_weights(
@@ -46,6 +60,184 @@ def gradient_weights(
     dw, db = out
     store(weight_sums(launch, problem, g, x), dw)
     store(bias_sums(launch, g), db)
+
+
+def convolved(
+    launch: Launcher,
+    source: Array,
+    weights: Array,
+    taps: tuple[IntTable, IntTable],
+    out: Array,
+    groups: int,
+    along: bool,
+    biases: Array | None = None,
+    neuron: Neuron | None = None,
+    strides: tuple[int, int] = (1, 1),
+    turned: bool = False,
+) -> None:
+    """Fill ``out`` with the sums over all taps of source pixel times weight.
+
+    Parameters
+    ----------
+    taps
+        Tables of the source index of each tap, for the rows and the columns of ``out``; -1 where there is none.
+    along
+        Whether the channels of ``out`` are the last axis of the weights, and those of the source the first one; else
+        the other way round.
+    strides
+        The distances of rows and columns of ``out`` that share their taps.
+    turned
+        Whether the weights are rotated by 180 degrees.
+    """
+    outputs, inputs = out.shape[3] // groups, source.shape[3] // groups
+    if outputs >= LEAST_OUTPUTS:
+        steps = _Product(source, weights, out, groups, along, turned)
+        steps.run(launch, taps, strides, biases, neuron)
+        return
+    if turned:
+        weights = exchanged(weights, groups)
+        along = not along
+    simple = by_outputs(weights, groups) if along else by_inputs(weights)
+    if outputs == inputs == 1:
+        _depthwise(launch, source, simple, taps, out, biases, neuron)
+    else:
+        filtered(launch, source, simple, taps, out, groups, biases, neuron, strides[1])
+
+
+def _depthwise(
+    launch: Launcher,
+    source: Array,
+    weights: Array,
+    taps: tuple[IntTable, IntTable],
+    out: Array,
+    biases: Array | None,
+    neuron: Neuron | None,
+) -> None:
+    """Run ``depthwise``; ``weights`` are (1, kH, kW, C)."""
+    channels = out.shape[3]
+    added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
+    width = width_of(channels, source, weights, added, out)
+    struct = np.concatenate([problem_of(source, out.shape, width), np.array(weights.shape[1:3], np.uint32)])
+    buffers = [source, weights, added, *taps, neuron_parameters(neuron), struct]
+    known = types(width, Storage=source, Gradient=source, Weight=weights)
+    launch.into(("neuron", "depthwise"), "depthwise", buffers, out, known, out.size // width)
+
+
+TAP = np.dtype([("number", "u4"), ("y", "u4"), ("x", "u4")])
+
+
+class _Product(NamedTuple):
+    """A convolution as a product of matrices, in tiles; the arguments of ``convolved``."""
+
+    source: Array
+    weights: Array
+    out: Array
+    groups: int
+    along: bool
+    turned: bool
+
+    def run(
+        self,
+        launch: Launcher,
+        taps: tuple[IntTable, IntTable],
+        strides: tuple[int, int],
+        biases: Array | None,
+        neuron: Neuron | None,
+    ) -> None:
+        """Run ``products`` for each class of pixels that share their taps, and ``finish`` where it is needed."""
+        channels = self.out.shape[3]
+        added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
+        classes = [(top, left) for top in range(strides[0]) for left in range(strides[1])]
+        classes = [(top, left) for top, left in classes if top < self.out.shape[1] and left < self.out.shape[2]]
+        chunks = self._chunks(math.prod(self.weights.shape[1:3])) if len(classes) == 1 else 1
+        steps = [self._step(taps, strides, first, added, chunks) for first in classes]
+        if chunks == 1 and neuron is None:
+            launch.in_parts(TILES, steps, self.out.shape, self.out)
+            return
+        partial = launch.in_parts(TILES, steps, (chunks, *self.out.shape))
+        width = width_of(channels, self.out)
+        count = self.out.size // width
+        shape = np.array([count, channels // width, chunks], np.uint32)
+        known = *_tile_types(self.source, width, self.weights, width), *_tile(64, 32, False), _bool("ALONG", False)
+        launch.into(TILES, "finish", [partial, neuron_parameters(neuron), shape], self.out, known, count)
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the numbers of channels of the result and of the source in a group."""
+        return self.out.shape[3] // self.groups, self.source.shape[3] // self.groups
+
+    def _tiles(self, pixels: int) -> tuple[int, int]:
+        """Return the rows and columns of a tile."""
+        outputs, _ = self._sizes()
+        across = 128 if outputs > 64 else 64 if outputs > 32 else 32
+        groups = -(-pixels // 128) * -(-outputs // across) * self.groups
+        return (128 if groups >= FILLING else 64), across
+
+    def _chunks(self, taps: int) -> int:
+        """Return the number of chunks of terms: more than one if there are few tiles."""
+        outputs, inputs = self._sizes()
+        pixels = math.prod(self.out.shape[:3])
+        rows, across = self._tiles(pixels)
+        tiles = -(-pixels // rows) * -(-outputs // across) * self.groups
+        workspace = max(self.source.size, self.weights.size) // self.out.size
+        return max(1, min(FILLING // tiles, taps * inputs // TERMS, workspace))
+
+    def _step(
+        self,
+        taps: tuple[IntTable, IntTable],
+        strides: tuple[int, int],
+        first: tuple[int, int],
+        biases: Array,
+        chunks: int,
+    ) -> Step:
+        """Return the launch for the pixels at distances of ``strides`` from ``first``."""
+        outputs, inputs = self._sizes()
+        _, kernel_height, kernel_width, _ = self.weights.shape
+        own = [table[start::stride] for table, start, stride in zip(taps, first, strides, strict=True)]
+        used = [np.flatnonzero((table >= 0).any(axis=0)) for table in own]
+        rows, columns = (np.ascontiguousarray(table[:, read]) for table, read in zip(own, used, strict=True))
+        numbers = (used[0][:, None] * kernel_width + used[1]).reshape(-1)
+        table = np.zeros(max(1, numbers.size), TAP)
+        table["number"][: numbers.size] = kernel_height * kernel_width - 1 - numbers if self.turned else numbers
+        table["y"][: numbers.size] = np.repeat(np.arange(len(used[0])), len(used[1]))
+        table["x"][: numbers.size] = np.tile(np.arange(len(used[1])), len(used[0]))
+        n, height, width, _ = self.out.shape
+        pixels = n * len(rows) * len(columns)
+        down, across = self._tiles(pixels)
+        tiles = -(-pixels // down), -(-outputs // across)
+        terms = numbers.size * inputs
+        chunk = -(-terms // chunks // TILE_K) * TILE_K if terms else TILE_K
+        layer = [pixels, len(rows), len(columns), *first, *strides, height, width, self.groups, outputs, inputs]
+        layer += [*self.source.shape[1:3], numbers.size, len(used[0]), len(used[1]), kernel_height * kernel_width]
+        layer += [chunk, *tiles, self.out.size]
+        wide = width_of(inputs, self.source)
+        other = width_of(outputs if self.along else inputs, self.weights)
+        aligned = outputs % WIDE == 0 and width_of(WIDE, self.out) == WIDE
+        known = *_tile_types(self.source, wide, self.weights, other), *_tile(down, across, aligned)
+        known += (_bool("ALONG", self.along),)
+        nothing = np.full((1, 1), -1, np.int32)
+        tables = [one if one.size else nothing for one in (rows, columns)]
+        buffers = [self.source, self.weights, biases, *tables, table, np.array(layer, np.uint32)]
+        count = math.prod(tiles) * self.groups * chunks * (down // 8) * (across // 8)
+        return Step("products", buffers, known, count)
+
+
+def _tile_types(source: Array, width: int, other: Array, other_width: int) -> tuple[str, ...]:
+    """Return the types of the operands of a product."""
+    lanes = "" if other_width == 1 else str(other_width)
+    return (
+        *types(width, Storage=source, Gradient=source),
+        f"#define Others float{lanes}",
+        f"#define Other {STORAGE[other.dtype.name]}{lanes}",
+    )
+
+
+def _tile(down: int, across: int, aligned: bool) -> tuple[str, ...]:
+    """Return the sizes of a tile, and whether rows of the result are aligned to four values."""
+    return _constant("TILE_M", down), _constant("TILE_N", across), _bool("ALIGNED", aligned)
+
+
+def _bool(name: str, value: bool) -> str:
+    return f"constant bool {name} = {str(value).lower()};"
 
 
 def by_inputs(weights: Array) -> Array:
@@ -80,13 +272,13 @@ def filtered(
     spread = min(spread, width)
     tiles = spread * math.ceil(width / (spread * TILE))
     outputs, inputs = channels // groups, source.shape[3] // groups
-    count = n * height * tiles * groups * math.ceil(outputs / _tile(outputs))
+    count = n * height * tiles * groups * math.ceil(outputs / _tile_size(outputs))
     scalars = [count, height, width, groups, outputs, inputs, *source.shape[1:3], *weights.shape[1:3], spread, tiles]
     added = np.zeros(channels) if biases is None else biases
     parameters = neuron_parameters(neuron)
     buffers = [source, weights, added.astype(np.float32), *taps, parameters, np.array(scalars, np.uint32)]
     types = typedef("Storage", source), typedef("Gradient", source), typedef("Weight", weights)
-    known = (*types, _constant("OUTPUTS", _tile(outputs)))
+    known = (*types, _constant("OUTPUTS", _tile_size(outputs)))
     launch.into(("neuron", "convolution"), "filtered", buffers, out, known, count)
 
 
@@ -94,7 +286,9 @@ def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array,
     """Return dw, float32."""
     shape, groups = problem.weights_shape, problem.spec.groups
     outputs, inputs, kernel = shape[0] // groups, shape[3], shape[1:3]
-    tile = _tile(outputs), _tile(inputs)
+    if outputs >= LEAST_OUTPUTS:
+        return _weight_products(launch, problem, g, x)
+    tile = _tile_size(outputs), _tile_size(inputs)
     tiles = math.prod(kernel) * groups * math.ceil(outputs / tile[0]) * math.ceil(inputs / tile[1])
     chunk = _chunk(
         g, tiles, most=max(g.size, x.size) // math.prod(shape)
@@ -105,6 +299,27 @@ def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array,
     results = [((chunks, *shape), np.float32)]
     partial = launch.run(SUMS, "weight_sums", [g, x, *problem.pixels(), scalars], results, known, chunks * tiles)[0]
     return _total(launch, partial, known)
+
+
+def _weight_products(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array:
+    """Return dw, float32: ``weight_products``, then the sum of its chunks."""
+    shape, groups = problem.weights_shape, problem.spec.groups
+    outputs, inputs = shape[0] // groups, shape[3]
+    weights, size, pixels = math.prod(shape[1:]), math.prod(shape), math.prod(g.shape[:3])
+    down, across = (128 if length > 64 else 64 for length in (outputs, weights))
+    tiles = -(-outputs // down), -(-weights // across)
+    workspace = max(g.size, x.size) // size
+    chunks = max(1, min(2 * FILLING // (math.prod(tiles) * groups), pixels // TERMS, workspace, CHUNKS))
+    chunk = -(-pixels // chunks // TILE_K) * TILE_K
+    chunks = -(-pixels // chunk)
+    layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size]
+    known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across, weights % WIDE == 0)
+    buffers = [g, x, *problem.pixels(), np.array(layer, np.uint32)]
+    count = math.prod(tiles) * groups * chunks * (down // 8) * (across // 8)
+    results = [((chunks, *shape), np.float32)]
+    known += (_bool("ALONG", False),)
+    partial = launch.run(TILES, "weight_products", buffers, results, known, count)[0]
+    return _total(launch, partial, _known(x, g, TILE, TILE))
 
 
 def bias_sums(launch: Launcher, g: Array) -> Array:
@@ -145,7 +360,7 @@ def _sums(count: int, g: Array, groups: int, inputs: int, source_and_kernel: Sha
     )
 
 
-def _tile(channels: int) -> int:
+def _tile_size(channels: int) -> int:
     """Return the number of channels of a tile."""
     return TILE if channels > 1 else 1
 

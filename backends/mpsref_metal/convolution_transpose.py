@@ -10,7 +10,7 @@ from mpsref.kernels.convolution_transpose import (
     TransposeGradientWeights,
     exchanged,
 )
-from mpsref_metal.convolution import bias_sums, by_inputs, by_outputs, filtered, weight_sums
+from mpsref_metal.convolution import bias_sums, convolved, weight_sums
 from mpsref_metal.launch import Launcher, store
 
 
@@ -18,18 +18,15 @@ def forward(
     launch: Launcher, problem: TransposeForward, x: Array, weights: Array, biases: Array | None = None, *, out: Array
 ) -> None:
     """Run the data gradient of the convolution, with biases and activation."""
-    taken, groups = problem.convolution, problem.spec.groups
-    taps = by_outputs(exchanged(weights, groups), groups)
-    stride = taken.spec.windows[1].stride
-    neuron = problem.spec.neuron
-    filtered(launch, x, taps, taken.windows(), out, groups, biases, neuron, spread=stride)
+    taken, spec = problem.convolution, problem.spec
+    strides = taken.spec.windows[0].stride, taken.spec.windows[1].stride
+    tables = taken.windows()
+    convolved(launch, x, weights, tables, out, spec.groups, False, biases, spec.neuron, strides, turned=True)
 
 
 def gradient_data(launch: Launcher, problem: TransposeGradientData, g: Array, weights: Array, out: Array) -> None:
     """Run the forward pass of the convolution."""
-    groups = problem.spec.groups
-    taps = by_inputs(exchanged(weights, groups))
-    filtered(launch, g, taps, problem.convolution.pixels(), out, groups)
+    convolved(launch, g, weights, problem.convolution.pixels(), out, problem.spec.groups, True, turned=True)
 
 
 def gradient_weights(

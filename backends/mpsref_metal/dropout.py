@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.dropout import Dropout, DropoutProblem, MaskProblem, halves
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 
 MASKED = np.dtype(
     [
@@ -26,17 +26,24 @@ def mask(launch: Launcher, problem: MaskProblem, out: Array) -> None:
     count = problem.source_shape[0] * problem.blocks
     sizes = count, problem.blocks, *halves(problem.elements), problem.first_image_index
     drawing = np.array([*sizes, *problem.words, problem.spec.threshold], np.uint32)
-    known = ("typedef float Storage;",)  # required by the source, but not used by this function
-    out[...] = launch.run(("dropout",), "mask", [drawing], [(out.shape, np.uint8)], known, count)[0]
+    known = types(1, Storage=np.float32, Mask=np.uint8)  # required by the source, but not used by this function
+    launch.into(("dropout",), "mask", [drawing], out, known, count, np.uint8)
 
 
 def apply(launch: Launcher, problem: DropoutProblem, image: Array, mask: Array, out: Array) -> None:
     """Run ``apply``: y from x, or dx from g."""
     # The mask is broadcast along axes of length 1.
     strides = [math.prod(mask.shape[axis + 1 :]) if length > 1 else 0 for axis, length in enumerate(mask.shape)]
-    masked = np.array([(image.size, *image.shape[1:], *strides, problem.spec.scale)], MASKED)
-    buffers, known = [image, mask, masked], (typedef("Storage", image),)
-    launch.into(("dropout",), "apply", buffers, out, known)
+    of_channel = strides[3]
+    width = width_of(image.shape[3], image, out, *([mask] if of_channel else []))
+    _, height, columns, channels = image.shape
+    # Strides are in packs of the mask, which has one value for a pixel if all channels share it.
+    packs = [stride // (width if of_channel else 1) for stride in strides[:3]]
+    count = image.size // width
+    masked = np.array([(count, height, columns, channels // width, *packs, of_channel, problem.spec.scale)], MASKED)
+    known = types(width, Storage=image)
+    known += types(width if of_channel else 1, Mask=np.uint8)[-1:]
+    launch.into(("dropout",), "apply", [image, mask, masked], out, known, count)
 
 
 IMPLEMENTATIONS = {(Dropout, "mask"): mask, (Dropout, "forward"): apply, (Dropout, "gradient"): apply}

@@ -14,26 +14,30 @@ from mpsref.kernels.group_normalization import (
     NormalizationForward,
     NormalizationGradient,
 )
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 
-FEW = 4096
-"""Maximum number of values of a group that is reduced by one simdgroup; larger groups use eight."""
+FILES = "moments", "group_normalization"
 
-GROUPS = np.dtype(
-    [
-        *((name, np.uint32) for name in ("elements", "pixels", "channels", "groups", "size", "count")),
-        ("epsilon", np.float32),
-    ]
-)
+THREADS = 64
+"""Threads of the threadgroup that merges the moments of a group."""
+
+LEAST, SUMS = 64, 2**20
+"""Minimum number of pixels of a part, which one thread adds up, and approximate number of sums of parts."""
+
+COUNTS = "count", "pixels", "channels", "in_a_part", "parts", "size"
+GROUPS = np.dtype([*((name, np.uint32) for name in COUNTS), ("values", np.float32), ("epsilon", np.float32)])
 """The struct ``Groups``."""
 
 
 def forward(launch: Launcher, problem: NormalizationForward, x: Array, *vectors: Array, out: Array) -> None:
     """Run ``forward``: statistics, then y."""
     gamma, beta = problem.parameters(vectors, np.float32)
-    statistics, groups, known = _statistics(launch, problem, x)
-    buffers = [x, gamma, beta, *statistics, groups]
-    launch.into(("group_normalization",), "forward", buffers, out, known)
+    width = width_of(x.shape[3], x, gamma, beta, out)
+    known = types(width, Storage=x, Gradient=x)
+    count = out.size // width
+    statistics = _statistics(launch, problem, x, width, known)
+    buffers = [x, gamma, beta, *statistics, _groups(problem, count, width)]
+    launch.into(FILES, "forward", buffers, out, known, count)
 
 
 def gradient(
@@ -47,37 +51,60 @@ def gradient(
     """Run ``gradient``: statistics, dgamma and dbeta, their means over each group, then dx."""
     dx, dgamma, dbeta = out
     gamma = problem.parameters(vectors, np.float32)
-    statistics, groups, known = _statistics(launch, problem, x, g)
-    part, per_channel, per_group = ("group_normalization",), (dgamma.shape, np.float32), _per_group(problem)
-    sums = launch.run(
-        part, "channel_sums", [g, x, *statistics, groups], [per_channel] * 2, known, dgamma.size * _threads(problem)
-    )
-    means = launch.run(part, "group_means", [gamma, *sums, groups], [per_group] * 2, known)
-    buffers = [g, x, gamma, *statistics, *means, groups]
-    launch.into(part, "gradient", buffers, dx, known)
+    width = width_of(x.shape[3], g, x, gamma, dx)
+    known = types(width, Storage=x, Gradient=g)
+    statistics = _statistics(launch, problem, x, width, known)
+    per_part, per_channel = (_per_part(problem), np.float32), (dgamma.shape, np.float32)
+    count = math.prod(_per_part(problem)) // width
+    buffers = [g, x, *statistics, _groups(problem, count, width)]
+    parts = launch.run(FILES, "sums_of_parts", buffers, [per_part] * 2, known, count)
+    count = dgamma.size // width
+    sums = launch.run(FILES, "channel_sums", [*parts, _groups(problem, count, width)], [per_channel] * 2, known, count)
+    buffers = [gamma, *sums, _groups(problem, dgamma.size, 1)]
+    means = launch.run(FILES, "group_means", buffers, [per_channel] * 2, types(1, Storage=x, Gradient=g))
+    count = dx.size // width
+    buffers = [g, x, gamma, *statistics, *means, _groups(problem, count, width)]
+    launch.into(FILES, "gradient", buffers, dx, known, count)
     dgamma[...], dbeta[...] = sums
 
 
-def _statistics(
-    launch: Launcher, problem: GroupsProblem, x: Array, *g: Array
-) -> tuple[list[Array], Array, tuple[str, ...]]:
-    """Run ``statistics``; return mean and r, the struct ``Groups``, and the compile-time constants."""
-    threads, per_group = _threads(problem), _per_group(problem)
-    known = typedef("Storage", x), typedef("Gradient", (*g, x)[0]), f"#define THREADS {threads}"
-    _, height, width, channels = problem.source_shape
-    sizes = x.size, height * width, channels, problem.groups, channels // problem.groups, problem.count
-    groups = np.array((*sizes, problem.spec.epsilon), GROUPS)
-    count = math.prod(per_group[0]) * threads
-    results = launch.run(("group_normalization",), "statistics", [x, groups], [per_group] * 2, known, count)
-    return results, groups, known
+def _statistics(launch: Launcher, problem: GroupsProblem, x: Array, width: int, known: tuple[str, ...]) -> list[Array]:
+    """Run ``moments_of_parts`` and ``statistics``; return mean and r of the group of each channel of each image."""
+    n, _, _, channels = problem.source_shape
+    count = math.prod(_per_part(problem)) // width
+    moments = launch.run(
+        FILES,
+        "moments_of_parts",
+        [x, _groups(problem, count, width)],
+        [(_per_part(problem), np.float32)] * 2,
+        known,
+        count,
+    )
+    threads = n * problem.groups * THREADS
+    merging = *types(1, Storage=x, Gradient=x), f"#define THREADS {THREADS}"
+    buffers = [*moments, _groups(problem, threads, 1)]
+    return launch.run(FILES, "statistics", buffers, [((n, channels), np.float32)] * 2, merging, threads)
 
 
-def _per_group(problem: GroupsProblem) -> tuple[tuple[int, int], type[np.float32]]:
-    return (problem.source_shape[0], problem.groups), np.float32
+def _parts(problem: GroupsProblem) -> tuple[int, int]:
+    """Return the number of pixels of a part, and the number of parts of an image."""
+    n, height, columns, channels = problem.source_shape
+    most = max(1, SUMS // (n * channels))
+    in_a_part = max(LEAST, -(-height * columns // most))
+    return in_a_part, -(-height * columns // in_a_part)
 
 
-def _threads(problem: GroupsProblem) -> int:
-    return 32 if problem.count <= FEW else 256
+def _per_part(problem: GroupsProblem) -> tuple[int, int, int]:
+    """Return the shape of values for each part and channel."""
+    n, _, _, channels = problem.source_shape
+    return n, _parts(problem)[1], channels
+
+
+def _groups(problem: GroupsProblem, count: int, width: int) -> Array:
+    """Return the struct ``Groups``."""
+    _, height, columns, channels = problem.source_shape
+    sizes = count, height * columns, channels // width, *_parts(problem), channels // problem.groups
+    return np.array((*sizes, problem.count, problem.spec.epsilon), GROUPS)
 
 
 IMPLEMENTATIONS = {

@@ -8,22 +8,37 @@ rounded by NumPy, as in all backends.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import resources
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape
-from mpsref.arguments.device import DeviceArray
 from mpsref.errors import UnsupportedError
 from mpsref_metal.runtimes import ArrayDevice, Device, Function
 
-STORAGE = {"float32": "float", "float16": "half"}
+STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "ushort", "uint32": "uint"}
+
+WIDE = 4
+"""Number of neighbouring channels that a thread reads, computes and writes together, where they are aligned."""
+
+MOST_INDICES = 2**32
+"""Images with fewer elements are indexed in 32 bits, others in 64 bits."""
 
 MOST_THREADS = 2**32 - 2**12
 """Maximum number of threads: positions have 32 bits, and the grid is rounded up to whole threadgroups."""
+
+
+class Step(NamedTuple):
+    """A launch of several that fill one result."""
+
+    function: str
+    buffers: list[Array]
+    known: tuple[str, ...]
+    threads: int
 
 
 class Launcher:
@@ -57,7 +72,7 @@ class Launcher:
             The result buffers, which follow the input buffers. Float results are initialized with NaN, because a fault
             on a GPU may not be reported.
         known : tuple of str, optional
-            Lines of MSL before the prelude: compile-time constants.
+            Lines of MSL before the prelude: compile-time constants, in addition to ``Index``.
         count : int, optional
             Number of threads; default: one for each element of the first result.
 
@@ -69,7 +84,7 @@ class Launcher:
         sizes = [math.prod(shape) for shape, _ in results]
         threads = _checked(sizes[0] if count is None else count, *sizes)
         device = self.device()
-        run = self._function(device, files, function, known)
+        run = self._function(device, files, function, (*known, _index([*buffers, *sizes])))
         if isinstance(device, ArrayDevice):
             made = [device.result(shape, dtype) for shape, dtype in results]
             run(threads, *buffers, *made)
@@ -92,46 +107,57 @@ class Launcher:
         files: tuple[str, ...],
         function: str,
         buffers: Sequence[Array],
-        out: Array,
+        out: Array | tuple[Array, ...],
         known: tuple[str, ...] = (),
         count: int | None = None,
+        dtype: DTypeLike = np.float32,
     ) -> None:
-        """Run a function with one float32 result of the shape of ``out``, and round it into ``out``.
+        """Run a function with results of a dtype and of the shapes of ``out``, and round them into ``out``.
 
-        ``count`` is the number of threads, by default one for each element of ``out``. A float32 array on the device
-        is written directly.
+        ``count`` is the number of threads, by default one for each element of the first result. Arrays of the dtype on
+        the device are written directly.
         """
-        device = self.device()
-        if isinstance(device, ArrayDevice) and device.is_result(out):
-            threads = _checked(out.size if count is None else count, out.size)
-            self._function(device, files, function, known)(threads, *buffers, device.cleared(out))
-        else:
-            store(self.run(files, function, buffers, [(out.shape, np.float32)], known, count)[0], out)
+        device, outs = self.device(), out if isinstance(out, tuple) else (out,)
+        if isinstance(device, ArrayDevice) and all(device.is_result(one, dtype) for one in outs):
+            threads = _checked(outs[0].size if count is None else count, *(one.size for one in outs))
+            known = (*known, _index([*buffers, *outs]))
+            self._function(device, files, function, known)(threads, *buffers, *map(device.cleared, outs))
+            return
+        results = self.run(files, function, buffers, [(one.shape, dtype) for one in outs], known, count)
+        for result, one in zip(results, outs, strict=True):
+            store(result, one)
 
-    def joined(self, arrays: Sequence[Array], dtype: np.dtype[np.generic]) -> Array:
-        """Return the concatenated elements of all arrays, on the device if one of the arrays is on it."""
-        if not any(isinstance(array, DeviceArray) for array in arrays):
-            return np.concatenate([array.reshape(-1).astype(dtype, copy=False) for array in arrays])
-        device = self.device()
-        assert isinstance(device, ArrayDevice)
-        made: Array = device.result((sum(array.size for array in arrays),), dtype)
-        start = 0
-        for array in arrays:
-            made[start : start + array.size] = array.reshape(-1)
-            start += array.size
-        return made
+    def in_parts(self, files: tuple[str, ...], steps: Sequence[Step], shape: Shape, out: Array | None = None) -> Array:
+        """Run launches that fill parts of one float32 result of a shape; return it, or round it into ``out``."""
+        device, size = self.device(), math.prod(shape)
+        if isinstance(device, ArrayDevice):
+            direct = out is not None and device.is_result(out, np.float32)
+            result = memory = device.cleared(out) if direct else device.result(shape, np.float32)
+        else:
+            memory = device.buffer(4 * size)
+            result = np.frombuffer(memory, np.float32).reshape(shape)
+            result.fill(np.nan)
+        for function, buffers, known, threads in steps:
+            run = self._function(device, files, function, (*known, _index([*buffers, size])))
+            handle = run(_checked(threads, size), *buffers, memory)
+            del handle  # waits
+        if out is None or result is out:
+            return cast(Array, result)
+        store(result, out)
+        return out
 
     def __call__(
         self, files: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
     ) -> None:
-        """Run a gather over windows with one thread for each element of ``out``, and round the results into ``out``.
+        """Run a gather over windows with one thread for ``width_of`` channels, and round the results into ``out``.
 
         The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
         ``Problem``, and the result.
         """
-        known = typedef("Storage", images[-1]), typedef("Gradient", images[0])
-        buffers = [*images, *tables, _problem(images[0], out)]
-        self.into(files, function, buffers, out, known)
+        width = width_of(out.shape[3], *images, out)
+        known = types(width, Storage=images[-1], Gradient=images[0])
+        buffers = [*images, *tables, problem_of(images[0], out.shape, width)]
+        self.into(files, function, buffers, out, known, out.size // width)
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
@@ -152,18 +178,55 @@ def _checked(threads: int, *sizes: int) -> int:
     return threads
 
 
+def width_of(channels: int, *arrays: Array) -> int:
+    """Return how many neighbouring channels a thread computes: ``WIDE`` if all arrays are aligned to them, else 1.
+
+    ``channels`` is the number of channels of all of ``arrays``, or their greatest common divisor. Arrays in the memory
+    of a device may begin anywhere; NumPy arrays are copied to aligned memory.
+    """
+    aligned = all(getattr(array, "address", 0) % (4 * WIDE) == 0 for array in arrays)
+    return WIDE if aligned and channels % WIDE == 0 else 1
+
+
+def types(width: int, **images: Array | type[np.generic] | np.dtype[np.generic]) -> tuple[str, ...]:
+    """Return the lines of MSL for threads that compute ``width`` channels: ``Values``, and the types of stored images.
+
+    >>> types(4, Storage=np.float16)[1::3]
+    ('#define Values float4', '#define Storage half4')
+    """
+    lanes = "" if width == 1 else str(width)
+    stored = {
+        name: np.dtype(image).name if isinstance(image, (type, np.dtype)) else image.dtype.name
+        for name, image in images.items()
+    }
+    return (
+        f"constant constexpr uint WIDTH = {width};",
+        f"#define Values float{lanes}",
+        f"#define Flags bool{lanes}",
+        f"#define Counts uint{lanes}",
+        *(f"#define {name} {STORAGE[dtype]}{lanes}" for name, dtype in stored.items()),
+    )
+
+
 def typedef(name: str, image: Array) -> str:
-    """Return the MSL typedef ``name`` for the type of the pixels of an image."""
+    """Return the MSL typedef ``name`` for the type of a value of an image."""
     return f"typedef {STORAGE[image.dtype.name]} {name};"
 
 
+def _index(buffers: Iterable[Array | int]) -> str:
+    """Return the typedef of ``Index``, an index of an element of any of the buffers."""
+    most = max(buffer if isinstance(buffer, int) else buffer.size for buffer in buffers)
+    return f"typedef {'uint' if most < MOST_INDICES else 'ulong'} Index;"
+
+
 def store(result: Array, out: Array) -> None:
-    """Round a float32 result to the dtype of ``out``."""
+    """Round a result to the dtype of ``out``."""
     with np.errstate(over="ignore"):
         out[...] = result.reshape(out.shape)
 
 
-def _problem(gathered: Array, out: Array) -> Array:
-    """Return the struct ``Problem`` of the prelude; ``gathered`` is the image whose pixels are summed."""
-    _, height, width, channels = out.shape
-    return np.array([out.size, channels, height, width, *gathered.shape[1:3]], np.uint32)
+def problem_of(gathered: Array, shape: Shape, width: int) -> Array:
+    """Return the struct ``Problem`` of the prelude for a result; ``gathered`` is the image whose pixels are summed."""
+    n, height, columns, channels = shape
+    packs = channels // width
+    return np.array([n * height * columns * packs, packs, height, columns, *gathered.shape[1:3]], np.uint32)

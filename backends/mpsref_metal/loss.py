@@ -7,9 +7,12 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
 from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.softmax import lanes_of
 
-IN_A_RUN = 256
-"""Number of elements of a chunk, which one thread adds up."""
+FILES = "lanes", "loss"
+
+IN_A_RUN, LANES = 1024, 32
+"""Number of elements of a chunk, and of the threads of a SIMD group that share it."""
 
 COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run", "runs"
 CHOICES = "loss_type", "wanted", "has_weights", "has_gradients"
@@ -28,12 +31,12 @@ def forward(
         return
     n, *_, channels = y.shape
     size = y.size // n
-    run = channels if problem.function.over_channels else IN_A_RUN
+    run, lanes = _run(problem, channels)
     runs = -(-size // run)
-    buffers, known = _arrays(None, y, t, weights)
+    buffers, known = _arrays(problem, channels, lanes, None, y, t, weights)
     counts = n * runs, channels, problem.label_channels, channels, size, run, runs
     buffers.append(_sizes(problem, counts, (ELEMENT, weights is not None, False)))
-    (chunks,) = launch.run(("loss",), "sums", buffers, [((n, runs), np.float32)], known)
+    (chunks,) = launch.run(FILES, "sums", buffers, [((n, runs), np.float32)], known, n * runs * lanes)
     with np.errstate(over="ignore"):
         out[...] = problem.loss_image(np.asarray(chunks).sum(axis=1, dtype=np.float64) * problem.spec.weight, weights)
 
@@ -65,17 +68,25 @@ def _values(
         assert isinstance(problem, LossGradient)
         factors *= problem.source_gradient(np.asarray(g)).reshape(-1)
         g = None
-    run = channels if problem.function.over_channels else 1
-    buffers, known = _arrays(g, y, t, weights)
+    run, lanes = _run(problem, channels)
+    buffers, known = _arrays(problem, out.shape[3], lanes, g, y, t, weights)
     size = y.size // n
-    counts = y.size // run, channels, problem.label_channels, out.shape[3], size, run, size // run
+    runs = -(-size // run)
+    counts = n * runs, channels, problem.label_channels, out.shape[3], size, run, runs
     choices = wanted, weights is not None, g is not None
     buffers += [factors.astype(np.float32), _sizes(problem, counts, choices)]
-    launch.into(("loss",), "values", buffers, out, known, y.size // run)
+    launch.into(FILES, "values", buffers, out, known, n * runs * lanes)
 
 
-def _arrays(g: Array | None, y: Array, t: Array, weights: Array | None) -> tuple[list[Array], tuple[str, ...]]:
-    """Return the images, with a single zero for an absent one, and their typedefs."""
+def _run(problem: LossProblem, channels: int) -> tuple[int, int]:
+    """Return the number of elements of a run, and of the threads that share it."""
+    return (channels, lanes_of(channels)) if problem.function.over_channels else (IN_A_RUN, LANES)
+
+
+def _arrays(
+    problem: LossProblem, result_channels: int, lanes: int, g: Array | None, y: Array, t: Array, weights: Array | None
+) -> tuple[list[Array], tuple[str, ...]]:
+    """Return the images, with a single zero for an absent one, and the compile-time constants."""
     nothing = np.zeros(1, np.float32)
     arrays = {
         "Prediction": y,
@@ -83,7 +94,14 @@ def _arrays(g: Array | None, y: Array, t: Array, weights: Array | None) -> tuple
         "Weight": nothing if weights is None else weights,
         "Gradient": nothing if g is None else g,
     }
-    return list(arrays.values()), tuple(typedef(name, array) for name, array in arrays.items())
+    same = y.shape[3] == t.shape[3] == result_channels
+    known = (
+        *(typedef(name, array) for name, array in arrays.items()),
+        f"constant constexpr uint LANES = {lanes};",
+        f"constant bool OVER_CHANNELS = {str(problem.function.over_channels).lower()};",
+        f"constant bool SAME_CHANNELS = {str(same).lower()};",
+    )
+    return list(arrays.values()), known
 
 
 def _sizes(problem: LossProblem, counts: tuple[int, ...], choices: tuple[int, bool, bool]) -> Array:

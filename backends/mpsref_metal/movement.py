@@ -6,26 +6,50 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import WIDE, Launcher, types, width_of
 
 
 def gather(launch: Launcher, table: Gather, fills: Array, source: Array, out: Array) -> None:
     """Fill ``out`` with the elements of ``source`` in ``table``, and with ``fills`` where ``table`` has no element."""
-    buffers = [source, *table, fills.astype(np.float32), _layout(source, out)]
-    _run(launch, "gather", buffers, source, out)
+    rows, columns, channels = table
+    packs = _packs(channels)
+    width = _width(packs, source, out)
+    tables = [rows, columns, channels if width == 1 or packs is None else packs]
+    buffers = [source, *tables, fills.astype(np.float32), _layout(source, out, width)]
+    _run(launch, "gather", buffers, source, out, width)
 
 
 def gather_sums(launch: Launcher, table: tuple[Readers, Readers, Readers], source: Array, out: Array) -> None:
     """Fill each element of ``out`` with the sum of its elements of ``source`` in ``table``."""
-    buffers = [source, *(column for axis in table for column in axis), _layout(source, out)]
-    _run(launch, "gather_sums", buffers, source, out)
+    *others, (start, order) = table
+    packs = _packs(order) if np.array_equal(start, np.arange(len(start))) else None
+    width = _width(packs, source, out)
+    channels = [start, order] if width == 1 or packs is None else [start[: len(packs) + 1], packs]
+    buffers = [source, *(column for axis in others for column in axis), *channels, _layout(source, out, width)]
+    _run(launch, "gather_sums", buffers, source, out, width)
 
 
-def _run(launch: Launcher, function: str, buffers: list[Array], source: Array, out: Array) -> None:
-    known = (typedef("Storage", source), typedef("Gradient", source))
-    launch.into(("movement",), function, buffers, out, known)
+def _packs(channels: Array) -> Array | None:
+    """Return the packs of ``WIDE`` channels that a table of channels consists of, -1 for none; else ``None``."""
+    if len(channels) % WIDE:
+        return None
+    rows = channels.reshape(-1, WIDE)
+    first = rows[:, :1]
+    followed = np.where(first < 0, rows == first, (rows == first + np.arange(WIDE)) & (first % WIDE == 0))
+    return np.where(first < 0, -1, first // WIDE).astype(np.int32).reshape(-1) if followed.all() else None
 
 
-def _layout(source: Array, out: Array) -> Array:
+def _width(packs: Array | None, source: Array, out: Array) -> int:
+    return 1 if packs is None else width_of(source.shape[3], source, out)
+
+
+def _run(launch: Launcher, function: str, buffers: list[Array], source: Array, out: Array, width: int) -> None:
+    known = types(width, Storage=source, Gradient=source)
+    launch.into(("movement",), function, buffers, out, known, out.size // width)
+
+
+def _layout(source: Array, out: Array, width: int) -> Array:
     """Return the struct ``Layout``."""
-    return np.array([out.size, *out.shape[1:], *source.shape[1:]], np.uint32)
+    (_, height, columns, channels), (_, *pixels, source_channels) = out.shape, source.shape
+    sizes = out.size // width, height, columns, channels // width, *pixels, source_channels // width
+    return np.array(sizes, np.uint32)

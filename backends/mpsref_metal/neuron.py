@@ -8,51 +8,56 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 
 PARTS = "neuron", "neuron_kernels"
 
-CHUNK = 1024
-"""Number of pixels of a chunk, which one thread adds up."""
+CHUNK, CHUNKS = 1024, 512
+"""Maximum number of pixels of a chunk, which one thread adds up, and the number of chunks from which on they grow."""
 
 
 def neuron_parameters(neuron: Neuron | None) -> Array:
     """Return the float32 buffer of ``neuron_value`` and ``neuron_slope``; ``None`` is the identity."""
     if neuron is None:
-        return np.zeros(6, np.float32)
+        return np.zeros(8, np.float32)
     a, b, c = neuron.a, neuron.b, neuron.c
     rate = 1.0 if c <= 0 else math.log(c)
     below = math.nan if c != int(c) else 1 - 2 * (c % 2)
-    return np.array([a, b, c, rate, below, TYPES.index(neuron.type), *(neuron.data or ())], np.float32)
+    return np.array([a, b, c, rate, below, TYPES.index(neuron.type), 0, 0, *(neuron.data or ())], np.float32)
 
 
 def forward(launch: Launcher, problem: NeuronForward, x: Array, out: Array) -> None:
     """Run ``forward``, y from x."""
-    known = typedef("Storage", x), typedef("Gradient", x)
-    buffers = [x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
-    launch.into(PARTS, "forward", buffers, out, known)
+    width = width_of(x.shape[3], x, out)
+    count = out.size // width
+    buffers = [x, neuron_parameters(problem.spec), _sizes(problem, count, width)]
+    launch.into(PARTS, "forward", buffers, out, types(width, Storage=x, Gradient=x), count)
 
 
 def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``gradient``, dx from g and x."""
-    known = typedef("Storage", x), typedef("Gradient", g)
-    buffers = [g, x, neuron_parameters(problem.spec), _sizes(problem, out.size)]
-    launch.into(PARTS, "gradient", buffers, out, known)
+    width = width_of(x.shape[3], g, x, out)
+    count = out.size // width
+    buffers = [g, x, neuron_parameters(problem.spec), _sizes(problem, count, width)]
+    launch.into(PARTS, "gradient", buffers, out, types(width, Storage=x, Gradient=g), count)
 
 
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``parameter_gradient``, sums of g*x over chunks, and add these in float64."""
-    known = typedef("Storage", x), typedef("Gradient", g)
-    chunks = -(-x.size // out.size // CHUNK)
-    buffers = [g, x, _sizes(problem, chunks * out.size)]
-    (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((chunks, out.size), np.float32)], known)
+    width = width_of(out.size, g, x)
+    chunk = max(CHUNK // 16, min(CHUNK, x.size // out.size // CHUNKS))
+    chunks = -(-x.size // out.size // chunk)
+    count = chunks * out.size // width
+    buffers = [g, x, _sizes(problem, count, width, chunk)]
+    known = types(width, Storage=x, Gradient=g)
+    (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((chunks, out.size), np.float32)], known, count)
     out[...] = np.asarray(sums).sum(0, np.float64)
 
 
-def _sizes(problem: NeuronForward | NeuronGradient, count: int) -> Array:
+def _sizes(problem: NeuronForward | NeuronGradient, count: int, width: int, chunk: int = CHUNK) -> Array:
     """Return the struct ``Sizes``."""
-    n, height, width, channels = problem.source_shape
-    return np.array([count, channels, n * height * width, CHUNK], np.uint32)
+    n, height, columns, channels = problem.source_shape
+    return np.array([count, channels // width, n * height * columns, chunk], np.uint32)
 
 
 IMPLEMENTATIONS = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
@@ -18,9 +18,10 @@ def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
     """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
 
     def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
-        files, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", x))
-        buffers = [x, *problem.reads(), _sizes(problem, out), parameters(problem)]
-        launch.into(files, "forward", buffers, out, known)
+        width = width_of(x.shape[3], x, out)
+        known = types(width, Storage=x, Gradient=x)
+        buffers = [x, *problem.reads(), _sizes(problem, out, width), parameters(problem)]
+        launch.into(("normalization_windows", family), "forward", buffers, out, known, out.size // width)
 
     return forward
 
@@ -29,16 +30,18 @@ def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..
     """Return the implementation of ``gradient``: ``planes`` values for each output, then their sums."""
 
     def gradient(launch: Launcher, problem: WindowedGradient, g: Array, x: Array, out: Array) -> None:
-        files, known = ("normalization_windows", family), (typedef("Storage", x), typedef("Gradient", g))
-        buffers = [g, x, *problem.reads(), _sizes(problem, g), parameters(problem)]
-        terms = launch.run(files, "shares", buffers, [(g.shape, np.float32)] * planes, known)
-        buffers = [x, *terms, *problem.readers(), _sizes(problem, out), parameters(problem)]
-        launch.into(files, "gradient", buffers, out, known)
+        width, files = width_of(x.shape[3], g, x, out), ("normalization_windows", family)
+        known = types(width, Storage=x, Gradient=g)
+        buffers = [g, x, *problem.reads(), _sizes(problem, g, width), parameters(problem)]
+        terms = launch.run(files, "shares", buffers, [(g.shape, np.float32)] * planes, known, g.size // width)
+        buffers = [x, *terms, *problem.readers(), _sizes(problem, out, width), parameters(problem)]
+        launch.into(files, "gradient", buffers, out, known, out.size // width)
 
     return gradient
 
 
-def _sizes(problem: WindowedProblem, result: Array) -> Array:
+def _sizes(problem: WindowedProblem, result: Array, width: int) -> Array:
     """Return the struct ``Sizes``."""
-    _, height, width, channels = problem.source_shape
-    return np.array([result.size, channels, height, width, *problem.output_size], np.uint32)
+    _, height, columns, channels = problem.source_shape
+    sizes = result.size // width, channels // width, height, columns, *problem.output_size
+    return np.array(sizes, np.uint32)

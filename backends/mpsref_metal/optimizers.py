@@ -16,7 +16,7 @@ from mpsref.kernels.optimizers import (
     SGDStep,
     StochasticGradientDescent,
 )
-from mpsref_metal.launch import Launcher
+from mpsref_metal.launch import Launcher, types, width_of
 
 CONSTANTS = "rate", "keep", "add", "keep_square", "add_square", "epsilon"
 NUMBERS = np.dtype([("count", "u4"), *((name, "f4") for name in ("low", "high", "rescale", "scale", *CONSTANTS))])
@@ -61,19 +61,17 @@ def _run(
 ) -> None:
     """Run a function of the family; unused constants are 0."""
     optimizer: Optimizer = problem.spec
+    width = width_of(outs[0].size, *inputs, *outs)
     known = (
+        *types(width),
         f"constant bool clipped = {str(optimizer.apply_gradient_clipping).lower()};",
         f"constant int penalty = {REGULARIZATIONS.index(optimizer.regularization_type)};",
     )
     # Fast math has no infinity; finite gradients are within the limits of float32.
     bounds = np.clip([optimizer.gradient_clip_min, optimizer.gradient_clip_max], -FLT_MAX, FLT_MAX)
     shared = *bounds, optimizer.gradient_rescale, optimizer.regularization_scale
-    numbers = np.array([(outs[0].size, *shared, *(constants.get(name, 0.0) for name in CONSTANTS))], NUMBERS)
-    results = [(target.shape, np.float32) for target in outs]
-    for target, result in zip(
-        outs, launch.run(("optimizers",), function, [*inputs, numbers], results, known), strict=True
-    ):
-        target[...] = result
+    numbers = np.array([(outs[0].size // width, *shared, *(constants.get(name, 0.0) for name in CONSTANTS))], NUMBERS)
+    launch.into(("optimizers",), function, [*inputs, numbers], outs, known, outs[0].size // width)
 
 
 IMPLEMENTATIONS = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mpsref import PoolingL2Norm
-from mpsref_metal.pooling import forward_of, gradient_of
+from mpsref_metal.pooling import forward_of, l2norm_gradient
 
 IMPLEMENTATIONS = {
     (PoolingL2Norm, "forward"): forward_of("pooling_l2norm"),
-    (PoolingL2Norm, "gradient"): gradient_of("pooling_l2norm"),
+    (PoolingL2Norm, "gradient"): l2norm_gradient,
 }

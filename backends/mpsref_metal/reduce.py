@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels.reduce import Reduce, ReduceForward, ReduceGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.launch import Launcher, types, width_of
 
+FILES = ("reduce",)
 OPERATIONS = {"sum": 0, "mean": 0, "min": 1, "max": 2, "argumentmin": 3, "argumentmax": 4}
+INDEX_OPERATIONS = 3
+"""The operations from this number on have indices as results."""
+
+IN_A_THREAD = 64
+"""Maximum number of pixels that one thread folds, if rows and columns can be folded one after the other."""
 
 
 def _struct(scale: float, *numbers: int) -> Array:
@@ -17,22 +25,45 @@ def _struct(scale: float, *numbers: int) -> Array:
     return np.frombuffer(np.array(numbers, np.uint32).tobytes() + np.float32(scale).tobytes(), np.uint32)
 
 
-def _run(launch: Launcher, function: str, source: Array, struct: Array, out: Array, operation: int) -> None:
-    known = typedef("Storage", source), typedef("Gradient", source), f"constant int OPERATION = {operation};"
-    launch.into(("reduce",), function, [source, struct], out, known)
+def _reduce(
+    launch: Launcher, operation: int, scale: float, x: Array, origin: Shape, folded: Shape, shape: Shape, *out: Array
+) -> Array:
+    """Fold rows, columns and channels of a part of ``x`` that begins at ``origin``; return the result, or ``out``."""
+    width = width_of(x.shape[3], x, *out) if folded[2] == 1 else 1
+    count = math.prod(shape) // width
+    sizes = count, *shape[1:3], shape[3] // width, *folded, *x.shape[1:3], x.shape[3] // width, *origin
+    known = _known(x, operation, width)
+    if not out:
+        return launch.run(FILES, "reduce", [x, _struct(scale, *sizes)], [(shape, np.float32)], known, count)[0]
+    launch.into(FILES, "reduce", [x, _struct(scale, *sizes)], out[0], known, count)
+    return out[0]
 
 
 def forward(launch: Launcher, problem: ReduceForward, x: Array, out: Array) -> None:
-    """Fill ``out`` with the reduced image."""
-    folded = (1 if keep else length for keep, length in zip(problem.kept, problem.clipped_shape[1:], strict=True))
-    struct = _struct(problem.scale, out.size, *out.shape[1:], *folded, *x.shape[1:], *problem.region[0])
-    _run(launch, "reduce", x, struct, out, OPERATIONS[problem.spec.operation])
+    """Fill ``out`` with the reduced image; large images are folded within rows first."""
+    operation = OPERATIONS[problem.spec.operation]
+    kept, clipped = problem.kept, problem.clipped_shape[1:]
+    rows, columns, depth = (1 if keep else length for keep, length in zip(kept, clipped, strict=True))
+    origin = problem.region[0]
+    if operation < INDEX_OPERATIONS and depth == 1 and rows * columns > IN_A_THREAD:
+        n, height, _, channels = problem.clipped_shape
+        within = _reduce(launch, operation, 1.0, x, origin, (1, columns, 1), (n, height, 1, channels))
+        _reduce(launch, operation, problem.scale, within, (0, 0), (rows, 1, 1), out.shape, out)
+    else:
+        _reduce(launch, operation, problem.scale, x, origin, (rows, columns, depth), out.shape, out)
 
 
 def gradient(launch: Launcher, problem: ReduceGradient, g: Array, out: Array) -> None:
     """Fill ``out`` with the gradient of the spatial mean."""
     origin, size = problem.region
-    _run(launch, "spread", g, _struct(problem.scale, out.size, *out.shape[1:], *origin, *size), out, 0)
+    width = width_of(out.shape[3], g, out)
+    count = out.size // width
+    struct = _struct(problem.scale, count, *out.shape[1:3], out.shape[3] // width, *origin, *size)
+    launch.into(FILES, "spread", [g, struct], out, _known(g, 0, width), count)
+
+
+def _known(source: Array, operation: int, width: int) -> tuple[str, ...]:
+    return *types(width, Storage=source, Gradient=source), f"constant int OPERATION = {operation};"
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class DeviceArray(ABC):  # noqa: B024 - classes of runtimes, which do not import this package, are registered
@@ -42,3 +43,12 @@ class DeviceArrays(Protocol):
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Allocate a result; inside :meth:`scope`."""
+
+    def put(self, values: NDArray[Any], shape: tuple[int, ...]) -> Any:
+        """Copy a NumPy array to the device, repeated along its first axis up to ``shape``, in the default stream."""
+
+    def timer(self, call: Callable[[], object]) -> Callable[[], float]:
+        """Return a function that measures the seconds that a call takes on the device, in the default stream.
+
+        The time on the host is excluded, except where the call waits for the device.
+        """

@@ -13,6 +13,8 @@ By default, each operation is measured on at most twelve layers, evenly distribu
 the number of rounds is reduced, to three at least, so that the whole takes about five minutes.
 
 PyTorch is optional: without it, its column has the reason.
+
+Backends whose arrays are on a device are measured there: see :mod:`mpsref.bench.on_device`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ import numpy as np
 import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
+from mpsref.arguments.device import DeviceArrays
+from mpsref.bench import on_device
 from mpsref.bench.report import BenchReport, Mean, Measurement, Scaling, render
 from mpsref.bench.timing import Rates, copying, in_turn, rates, take_turns, turn_seconds
 from mpsref.conformance import data, families, torch_equivalents
@@ -43,8 +47,11 @@ __all__ = ["BenchReport", "Mean", "Measurement", "Scaling", "render", "represent
 FRESH_BYTES = 30_000_000
 """Larger results are written into given memory."""
 
-LAYERS = 12
-"""The number of representative layers of an operation."""
+LAYERS, LAYERS_ON_DEVICE = 12, 5
+"""The number of representative layers of an operation, for backends on the host and on a device."""
+
+SECONDS_ON_DEVICE = 1.0
+"""Estimated time of a measurement on a device, most of which is spent by compilers and on the host."""
 
 SECONDS = 300.0
 """The time for a run by default."""
@@ -94,8 +101,10 @@ def run(
     chosen = registry.get_available(backends)
     known = None if layers is None else [model_layers.by_name(x) if isinstance(x, str) else x for x in layers]
     wanted = list(registry.operations() if operations is None else operations)
-    steps = list(_steps(wanted, known, chosen))
     count = cores()
+    if any(backend.arrays for backend in chosen):
+        return _run_on_device(_devices(chosen, scaling), wanted, known, chosen, rounds, progress)
+    steps = list(_steps(wanted, known, chosen))
     measurements: list[Measurement] = []
     scalings: list[Scaling] = []
     with ThreadPoolExecutor(count) as pool, torch_equivalents.session(count) as (torch, version):
@@ -111,11 +120,52 @@ def run(
             progress(f"{step.name}: three sizes of each axis", done, total)
             for backend in step.backends:
                 scalings += _scale(Operation(type(step.layer.spec), step.methods[0]), step.layer, backend, rounds)
+    return _report(chosen, version, rounds, measurements, scalings)
+
+
+def _report(
+    chosen: list[Backend],
+    version: str,
+    rounds: int,
+    measurements: list[Measurement],
+    scalings: Sequence[Scaling] = (),
+) -> BenchReport:
     devices = {backend.name: backend.device() for backend in chosen}
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     return BenchReport(
-        mpsref.__version__, machine, count, version, devices, rounds, tuple(measurements), tuple(scalings)
+        mpsref.__version__, machine, cores(), version, devices, rounds, tuple(measurements), tuple(scalings)
     )
+
+
+def _devices(chosen: list[Backend], scaling: bool) -> DeviceArrays:
+    """Return the access to the device that all backends share."""
+    devices = {backend.name: backend.arrays for backend in chosen}
+    (arrays, *others) = dict.fromkeys(devices.values())
+    if others or arrays is None:
+        raise ValueError(f"the backends {', '.join(devices)} have their arrays in different places: time them apart")
+    if scaling:
+        raise ValueError(f"scaling is measured for backends on the host, not for {', '.join(devices)}")
+    return arrays
+
+
+def _run_on_device(
+    arrays: DeviceArrays,
+    wanted: list[Operation],
+    known: list[Layer] | None,
+    chosen: list[Backend],
+    rounds: int,
+    progress: Callable[[str, float, float], None],
+) -> BenchReport:
+    steps = list(_steps(wanted, known, chosen, LAYERS_ON_DEVICE))
+    measurements = []
+    with (
+        torch_equivalents.session(cores()) as (torch, version),
+        on_device.session(torch if torch and torch.cuda.is_available() else None, arrays, rounds) as session,
+    ):
+        for done, step in enumerate(steps):
+            progress(f"{step.name} {step.layer.name}", SECONDS_ON_DEVICE * done, SECONDS_ON_DEVICE * len(steps))
+            measurements.append(on_device.measure(step.name, step.methods, step.layer, step.backends, _nbytes, session))
+    return _report(chosen, version, rounds, measurements)
 
 
 def representative(operation: Operation, count: int = LAYERS) -> list[Layer]:
@@ -145,17 +195,19 @@ class _Step(NamedTuple):
         return [self.layer.problem(method) for method in self.methods]
 
 
-def _steps(wanted: list[Operation], known: list[Layer] | None, chosen: Sequence[Backend]) -> Iterator[_Step]:
+def _steps(
+    wanted: list[Operation], known: list[Layer] | None, chosen: Sequence[Backend], count: int = LAYERS
+) -> Iterator[_Step]:
     for operation in wanted:
         able = [backend for backend in chosen if operation in backend.implementations]
-        for layer in representative(operation) if known is None else known:
+        for layer in representative(operation, count) if known is None else known:
             if isinstance(layer.spec, operation.spec_type) and operation.method in layer.methods:
                 yield _Step(str(operation), (operation.method,), layer, able)
     for spec_type, joint in families.joint_equivalents().items():
         whole = [Operation(spec_type, method) for method in joint.methods]
         if {*whole} <= {*wanted}:
             able = [backend for backend in chosen if {*whole} <= backend.implementations.keys()]
-            for layer in representative(whole[-1]) if known is None else known:
+            for layer in representative(whole[-1], count) if known is None else known:
                 if isinstance(layer.spec, spec_type) and {*joint.methods} <= {*layer.methods}:
                     yield _Step(f"{spec_type.__name__}.together", tuple(joint.methods), layer, able)
 

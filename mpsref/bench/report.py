@@ -39,6 +39,8 @@ class Measurement:
     """``None`` where PyTorch is not installed or has no such operation."""
     product: float = 0.0
     """Time of as many multiplications and additions in a matrix product."""
+    difference: float | None = None
+    """The largest difference of the result of PyTorch on a device, if it has another result and is not timed."""
 
     @property
     def limit(self) -> float:
@@ -130,6 +132,9 @@ def render(report: BenchReport, console: Any) -> None:
     console.print(f"mpsref {report.version}; {report.machine}; {report.cores} cores; PyTorch {report.pytorch}")
     for name, device in report.devices.items():
         console.print(f"{name}: {device}", highlight=False)
+    for m in report.measurements:
+        if m.difference is not None:
+            console.print(f"{m.operation} {m.layer}: PyTorch is not timed, its result differs by {m.difference:.2g}")
     for operation in dict.fromkeys(m.operation for m in report.measurements):
         rate = "GFLOP/s" if any(m.flops for m in report.measurements if m.operation == operation) else "of copy"
         columns = ["layer", "MB", "copy ms", "PyTorch ms"]

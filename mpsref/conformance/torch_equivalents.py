@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from mpsref import frameworks
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.device import is_on_device
 from mpsref.registry import Problem, Spec
 
 if TYPE_CHECKING:
@@ -59,13 +60,29 @@ def keywords(problem: Problem) -> Mapping[str, Any] | None:
     return words.keywords if words.output_size == words.size else None
 
 
+def tensor(torch: ModuleType, array: Array) -> Tensor:
+    """Return a tensor on the memory of an array, which may be on a device."""
+    made: Tensor = torch.from_dlpack(array) if is_on_device(array) else torch.from_numpy(array)
+    return made
+
+
 def nchw(torch: ModuleType, array: Array) -> Tensor:
     """Return a channels-last tensor on the memory of an NHWC array."""
-    tensor: Tensor = torch.from_numpy(array)
-    return tensor.permute(0, 3, 1, 2)
+    return tensor(torch, array).permute(0, 3, 1, 2)
+
+
+def blank(torch: ModuleType, shape: Shape, like: Tensor) -> Tensor:
+    """Return an uninitialized channels-last tensor of an NHWC shape on the device of ``like``."""
+    made: Tensor = torch.empty(shape, device=like.device)
+    return made.permute(0, 3, 1, 2)
+
+
+def channels_last(result: object) -> tuple[Tensor, ...]:
+    """Return the result of a call, a tensor or a tuple of them, as tensors whose channels, if any, come last."""
+    tensors = cast("Sequence[Tensor]", result if isinstance(result, (tuple, list)) else (result,))
+    return tuple(tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor for tensor in tensors)
 
 
 def arrays(result: object) -> Arrays:
-    """Return the result of a call, a tensor or a tuple of them, as arrays whose channels, if any, come last."""
-    tensors = cast("Sequence[Tensor]", result if isinstance(result, (tuple, list)) else (result,))
-    return tuple((tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor).numpy() for tensor in tensors)
+    """Return the result of a call as arrays whose channels, if any, come last."""
+    return tuple(tensor.numpy() for tensor in channels_last(result))

@@ -55,6 +55,22 @@ def elementwise(device, source, name, x, y=None, z=None):
     return run(device, source, name, len(x), x, y, z, n, out=x.dtype)
 
 
+def test_the_length_of_a_threadgroup_variable_may_be_a_product(device):
+    """It is shared all the same: the `*` is no pointer."""
+    source = """
+    [[max_total_threads_per_threadgroup(64)]]
+    kernel void turned(device const float* x [[buffer(0)]], device float* out [[buffer(1)]],
+                       uint t [[thread_position_in_threadgroup]]) {
+        threadgroup float4 tile[2 * 32 / 4];
+        threadgroup float* values = (threadgroup float*)tile;
+        values[t] = x[t];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        out[t] = values[63 - t];
+    }"""
+    x = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(run(device, source, "turned", 64, x), x[::-1])
+
+
 def test_sine_of_every_element(device):
     """The example with which metalcompute introduces itself, with the bounds check that the rounded-up grid needs."""
     source = """

@@ -13,10 +13,10 @@ struct Numbers {
     float high;
 };
 
-float before_clamp(constant Numbers& numbers, float x, float y) {
-    float a = numbers.p * x;
-    float b = numbers.q * y;
-    float r = OPERATION == 0 ? a + b : OPERATION == 1 ? a * b : a / b;
+Values before_clamp(constant Numbers& numbers, Values x, Values y) {
+    Values a = numbers.p * x;
+    Values b = numbers.q * y;
+    Values r = OPERATION == 0 ? a + b : OPERATION == 1 ? a * b : a / b;
     return r + numbers.bias;
 }
 
@@ -24,14 +24,15 @@ kernel void forward(device const Primary* x [[buffer(0)]],
                     device const Secondary* y [[buffer(1)]],
                     constant Pairing& pairing [[buffer(2)]],
                     constant Numbers& numbers [[buffer(3)]],
-                    device float* result [[buffer(4)]],
+                    device Values* result [[buffer(4)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= pairing.count) {
         return;
     }
     Place at = place_in(id, pairing.height, pairing.width, pairing.channels);
-    float r = before_clamp(numbers, float(x[element_of(pairing.first, at)]), float(y[element_of(pairing.second, at)]));
-    result[id] = CLAMPED ? min(max(r, numbers.low), numbers.high) : r;
+    Values r =
+        before_clamp(numbers, Values(x[element_of(pairing.first, at)]), Values(y[element_of(pairing.second, at)]));
+    result[id] = CLAMPED ? min(max(r, Values(numbers.low)), Values(numbers.high)) : r;
 }
 
 // dr/d(operand) = scale, times other_scale times the operand number `other` where that is 0 or 1.
@@ -44,30 +45,38 @@ struct Slope {
     uint fold_channels;
 };
 
-float term_of(constant Pairing& pairing,
-              constant Numbers& numbers,
-              constant Slope& slope,
-              device const Gradient* g,
-              device const Primary* x,
-              device const Secondary* y,
-              Place at) {
-    ulong pixel = index_of(at.image, pairing.height, pairing.width, int(at.row), int(at.column), pairing.channels,
+Values term_of(constant Pairing& pairing,
+               constant Numbers& numbers,
+               constant Slope& slope,
+               device const Gradient* g,
+               device const Primary* x,
+               device const Secondary* y,
+               Place at) {
+    Index pixel = index_of(at.image, pairing.height, pairing.width, int(at.row), int(at.column), pairing.channels,
                            at.channel);
-    float term = slope.scale * float(g[pixel]);
+    Values term = slope.scale * Values(g[pixel]);
     // An operand that is not needed is not there.
-    float a = CLAMPED || slope.other == 0 ? float(x[element_of(pairing.first, at)]) : 0.0f;
-    float b = CLAMPED || slope.other == 1 ? float(y[element_of(pairing.second, at)]) : 0.0f;
+    Values a = Values(0.0f);
+    Values b = Values(0.0f);
+    if (CLAMPED || slope.other == 0) {
+        a = Values(x[element_of(pairing.first, at)]);
+    }
+    if (CLAMPED || slope.other == 1) {
+        b = Values(y[element_of(pairing.second, at)]);
+    }
     if (slope.other >= 0) {
         term *= slope.other_scale * (slope.other == 0 ? a : b);
     }
     if (CLAMPED) {
-        float r = before_clamp(numbers, a, b);
-        term = numbers.low < r && r < numbers.high ? term : 0.0f;
+        Values r = before_clamp(numbers, a, b);
+        term = select(Values(0.0f), term, r > numbers.low);
+        term = select(Values(0.0f), term, r < numbers.high);
     }
     return term;
 }
 
-// One thread for each row, and for each column and channel that is not summed up.
+// One thread for each row, and for each column and WIDTH channels that are not summed up; a sum over all channels has
+// one value.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Primary* x [[buffer(1)]],
                      device const Secondary* y [[buffer(2)]],
@@ -82,12 +91,16 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     uint columns = slope.fold_columns ? pairing.width : 1;
     uint channels = slope.fold_channels ? pairing.channels : 1;
     Place first = place_in(id, pairing.height, pairing.width / columns, pairing.channels / channels);
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (uint column = first.column; column < first.column + columns; ++column) {
         for (uint channel = first.channel; channel < first.channel + channels; ++channel) {
             Place at = {first.image, first.row, column, channel};
             sum.add(term_of(pairing, numbers, slope, g, x, y, at));
         }
     }
-    sums[id] = sum.value();
+    if (slope.fold_channels) {
+        sums[id] = sum_of(sum.value());
+    } else {
+        ((device Values*)sums)[id] = sum.value();
+    }
 }

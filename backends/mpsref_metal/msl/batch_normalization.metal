@@ -1,8 +1,9 @@
-// Batch normalization: two reductions over all pixels of a batch, two kernels with one thread an element.
+// Batch normalization: two reductions over all pixels of a batch, two kernels with one thread for WIDTH channels of a
+// pixel.
 //
-// A reduction has two stages, and in both the order is fixed. First one thread adds up a part of the pixels of one
-// channel, then one threadgroup a channel joins the parts: each of its threads a few neighbours, then all of them in a
-// tree. Statistics are (n, mean, m2) at every level, so nothing cancels where a mean is large, and a channel that is
+// A reduction has two stages, and in both the order is fixed. First one thread adds up a part of the pixels of WIDTH
+// channels, then one threadgroup for WIDTH channels joins the parts: each of its threads a few neighbours, then all of
+// them in a tree. Statistics are (n, mean, m2) at every level, so nothing cancels where a mean is large, and a channel that is
 // constant keeps m2 = 0 exactly.
 
 struct Batch {
@@ -15,23 +16,7 @@ struct Batch {
     float epsilon;
 };
 
-constant uint group_size = 64;
-
-struct Moments {
-    float n;
-    float mean;
-    float m2;
-};
-
-// b and n are never multiplied as integers, which could overflow.
-Moments merged(Moments a, Moments b) {
-    if (a.n == 0 || b.n == 0) {
-        return a.n == 0 ? b : a;
-    }
-    float share = b.n / (a.n + b.n);
-    float delta = b.mean - a.mean;
-    return {a.n + b.n, a.mean + delta * share, a.m2 + b.m2 + delta * delta * (a.n * share)};
-}
+constant constexpr uint group_size = 256;
 
 uint pixels_of(uint part, constant Batch& batch) {
     return min(batch.in_a_part, batch.pixels - part * batch.in_a_part);
@@ -43,49 +28,37 @@ uint first_part(uint member, constant Batch& batch) {
     return min(member * each, batch.parts);
 }
 
-// mean and m2 of a part, from distances to its first pixel and then from those to the mean
+// mean and m2 of a part, which is read once: those of a few pixels at a time, merged
 kernel void statistics_of_parts(device const Storage* x [[buffer(0)]],
                                 constant Batch& batch [[buffer(1)]],
-                                device float* means [[buffer(2)]],
-                                device float* m2s [[buffer(3)]],
+                                device Values* means [[buffer(2)]],
+                                device Values* m2s [[buffer(3)]],
                                 uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
     }
     uint part = id / batch.channels;
-    uint n = pixels_of(part, batch);
-    ulong start = ulong(part) * batch.in_a_part * batch.channels + id % batch.channels;
-    float shift = float(x[start]);
-    BlockedSum sum = {0, 0, 0};
-    for (uint k = 0; k < n; ++k) {
-        sum.add(float(x[start + ulong(k) * batch.channels]) - shift);
-    }
-    float distance = sum.value() / float(n);
-    BlockedSum squares = {0, 0, 0};
-    BlockedSum rest = {0, 0, 0};
-    for (uint k = 0; k < n; ++k) {
-        float d = (float(x[start + ulong(k) * batch.channels]) - shift) - distance;
-        squares.add(d * d);
-        rest.add(d);
-    }
-    means[id] = shift + distance;
-    m2s[id] = max(squares.value() - rest.value() * rest.value() / float(n), 0.0f);  // the rest only removes rounding
+    uint pixels = pixels_of(part, batch);
+    Index start = Index(part) * batch.in_a_part * batch.channels + id % batch.channels;
+    Moments own = moments_of(x + start, batch.channels, pixels);
+    means[id] = own.mean;
+    m2s[id] = own.m2;
 }
 
-[[max_total_threads_per_threadgroup(64)]]
-kernel void statistics(device const float* means [[buffer(0)]],
-                       device const float* m2s [[buffer(1)]],
-                       device const float* mean_before [[buffer(2)]],
-                       device const float* m2_before [[buffer(3)]],
+[[max_total_threads_per_threadgroup(256)]]
+kernel void statistics(device const Values* means [[buffer(0)]],
+                       device const Values* m2s [[buffer(1)]],
+                       device const Values* mean_before [[buffer(2)]],
+                       device const Values* m2_before [[buffer(3)]],
                        constant Batch& batch [[buffer(4)]],
-                       device float* mean [[buffer(5)]],
-                       device float* m2 [[buffer(6)]],
+                       device Values* mean [[buffer(5)]],
+                       device Values* m2 [[buffer(6)]],
                        uint channel [[threadgroup_position_in_grid]],
                        uint member [[thread_position_in_threadgroup]]) {
     threadgroup float n_of[group_size];
-    threadgroup float mean_of[group_size];
-    threadgroup float m2_of[group_size];
-    Moments own = {0, 0, 0};
+    threadgroup Values mean_of[group_size];
+    threadgroup Values m2_of[group_size];
+    Moments own = {0, Values(0.0f), Values(0.0f)};
     for (uint part = first_part(member, batch); part < first_part(member + 1, batch); ++part) {
         uint at = part * batch.channels + channel;
         own = merged(own, {float(pixels_of(part, batch)), means[at], m2s[at]});
@@ -107,53 +80,53 @@ kernel void statistics(device const float* means [[buffer(0)]],
     }
 }
 
-float root_of(float variance, constant Batch& batch) {
+Values root_of(Values variance, constant Batch& batch) {
     return 1.0f / sqrt(variance + batch.epsilon);
 }
 
 // y = f(gamma * (x - mean) * r + beta)
 kernel void forward(device const Storage* x [[buffer(0)]],
-                    device const float* mean [[buffer(1)]],
-                    device const float* variance [[buffer(2)]],
-                    device const float* gamma [[buffer(3)]],
-                    device const float* beta [[buffer(4)]],
+                    device const Values* mean [[buffer(1)]],
+                    device const Values* variance [[buffer(2)]],
+                    device const Values* gamma [[buffer(3)]],
+                    device const Values* beta [[buffer(4)]],
                     device const float* neuron [[buffer(5)]],
                     constant Batch& batch [[buffer(6)]],
-                    device float* y [[buffer(7)]],
+                    device Values* y [[buffer(7)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
     }
     uint c = id % batch.channels;
-    float xhat = (float(x[id]) - mean[c]) * root_of(variance[c], batch);
+    Values xhat = (Values(x[id]) - mean[c]) * root_of(variance[c], batch);
     y[id] = neuron_value(gamma[c] * xhat + beta[c], c, neuron);
 }
 
 // the sums of g' and of g' * xhat over a part
 kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
                           device const Storage* x [[buffer(1)]],
-                          device const float* mean [[buffer(2)]],
-                          device const float* variance [[buffer(3)]],
-                          device const float* gamma [[buffer(4)]],
-                          device const float* beta [[buffer(5)]],
+                          device const Values* mean [[buffer(2)]],
+                          device const Values* variance [[buffer(3)]],
+                          device const Values* gamma [[buffer(4)]],
+                          device const Values* beta [[buffer(5)]],
                           device const float* neuron [[buffer(6)]],
                           constant Batch& batch [[buffer(7)]],
-                          device float* dbetas [[buffer(8)]],
-                          device float* dgammas [[buffer(9)]],
+                          device Values* dbetas [[buffer(8)]],
+                          device Values* dgammas [[buffer(9)]],
                           uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
     }
     uint part = id / batch.channels;
     uint c = id % batch.channels;
-    ulong start = ulong(part) * batch.in_a_part * batch.channels + c;
-    float root = root_of(variance[c], batch);
-    BlockedSum dbeta = {0, 0, 0};
-    BlockedSum dgamma = {0, 0, 0};
+    Index start = Index(part) * batch.in_a_part * batch.channels + c;
+    Values root = root_of(variance[c], batch);
+    BlockedSum dbeta = empty_sum();
+    BlockedSum dgamma = empty_sum();
     for (uint k = 0; k < pixels_of(part, batch); ++k) {
-        ulong at = start + ulong(k) * batch.channels;
-        float xhat = (float(x[at]) - mean[c]) * root;
-        float upstream = float(g[at]) * neuron_slope(gamma[c] * xhat + beta[c], c, neuron);
+        Index at = start + Index(k) * batch.channels;
+        Values xhat = (Values(x[at]) - mean[c]) * root;
+        Values upstream = Values(g[at]) * neuron_slope(gamma[c] * xhat + beta[c], c, neuron);
         dbeta.add(upstream);
         dgamma.add(upstream * xhat);
     }
@@ -161,20 +134,20 @@ kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
     dgammas[id] = dgamma.value();
 }
 
-[[max_total_threads_per_threadgroup(64)]]
-kernel void statistics_gradient(device const float* dbetas [[buffer(0)]],
-                                device const float* dgammas [[buffer(1)]],
-                                device const float* dbeta_before [[buffer(2)]],
-                                device const float* dgamma_before [[buffer(3)]],
+[[max_total_threads_per_threadgroup(256)]]
+kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
+                                device const Values* dgammas [[buffer(1)]],
+                                device const Values* dbeta_before [[buffer(2)]],
+                                device const Values* dgamma_before [[buffer(3)]],
                                 constant Batch& batch [[buffer(4)]],
-                                device float* dbeta [[buffer(5)]],
-                                device float* dgamma [[buffer(6)]],
+                                device Values* dbeta [[buffer(5)]],
+                                device Values* dgamma [[buffer(6)]],
                                 uint channel [[threadgroup_position_in_grid]],
                                 uint member [[thread_position_in_threadgroup]]) {
-    threadgroup float first_of[group_size];
-    threadgroup float second_of[group_size];
-    float first = 0;
-    float second = 0;
+    threadgroup Values first_of[group_size];
+    threadgroup Values second_of[group_size];
+    Values first = Values(0.0f);
+    Values second = Values(0.0f);
     for (uint part = first_part(member, batch); part < first_part(member + 1, batch); ++part) {
         first += dbetas[part * batch.channels + channel];
         second += dgammas[part * batch.channels + channel];
@@ -198,23 +171,23 @@ kernel void statistics_gradient(device const float* dbetas [[buffer(0)]],
 // dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n), and gamma * r * g' with frozen statistics
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
-                     device const float* mean [[buffer(2)]],
-                     device const float* variance [[buffer(3)]],
-                     device const float* gamma [[buffer(4)]],
-                     device const float* beta [[buffer(5)]],
-                     device const float* dbeta [[buffer(6)]],
-                     device const float* dgamma [[buffer(7)]],
+                     device const Values* mean [[buffer(2)]],
+                     device const Values* variance [[buffer(3)]],
+                     device const Values* gamma [[buffer(4)]],
+                     device const Values* beta [[buffer(5)]],
+                     device const Values* dbeta [[buffer(6)]],
+                     device const Values* dgamma [[buffer(7)]],
                      device const float* neuron [[buffer(8)]],
                      constant Batch& batch [[buffer(9)]],
-                     device float* dx [[buffer(10)]],
+                     device Values* dx [[buffer(10)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= batch.count) {
         return;
     }
     uint c = id % batch.channels;
-    float root = root_of(variance[c], batch);
-    float xhat = (float(x[id]) - mean[c]) * root;
-    float dz = float(g[id]) * neuron_slope(gamma[c] * xhat + beta[c], c, neuron);
+    Values root = root_of(variance[c], batch);
+    Values xhat = (Values(x[id]) - mean[c]) * root;
+    Values dz = Values(g[id]) * neuron_slope(gamma[c] * xhat + beta[c], c, neuron);
     if (batch.before > 0) {
         float n = float(batch.before);
         dz = dz - dbeta[c] / n - xhat * (dgamma[c] / n);

@@ -1,30 +1,31 @@
-// Concatenation: all sources lie one after the other in one buffer.
+// Concatenation: each source is copied to its channels of the result by a launch of its own.
 
-// What a channel of the result reads: channel `channel` of a source with `channels` channels that begins at `start`.
-// Where a source is padded, `channel` is -1.
 struct Part {
-    long start;
-    int channels;
-    int channel;
+    uint count;     // threads
+    uint channels;  // packs of the source
+    uint joined;    // packs of the result
+    uint first;     // pack of the result
 };
 
-struct Joined {
-    uint count;
-    uint channels;
-};
+Index place_in_result(uint id, constant Part& part) {
+    uint pixel = id / part.channels;
+    return Index(pixel) * part.joined + part.first + (id - pixel * part.channels);
+}
 
-kernel void concatenate(device const Storage* sources [[buffer(0)]],
-                        device const Part* parts [[buffer(1)]],
-                        constant Joined& joined [[buffer(2)]],
-                        device float* result [[buffer(3)]],
-                        uint id [[thread_position_in_grid]]) {
-    if (id >= joined.count) {
-        return;
+kernel void copy(device const Storage* source [[buffer(0)]],
+                 constant Part& part [[buffer(1)]],
+                 device Values* result [[buffer(2)]],
+                 uint id [[thread_position_in_grid]]) {
+    if (id < part.count) {
+        result[place_in_result(id, part)] = Values(source[id]);
     }
-    Part part = parts[id % joined.channels];
-    if (part.channel < 0) {
-        result[id] = 0;
-        return;
+}
+
+// Channels between the sources.
+kernel void zeros(constant Part& part [[buffer(0)]],
+                  device Values* result [[buffer(1)]],
+                  uint id [[thread_position_in_grid]]) {
+    if (id < part.count) {
+        result[place_in_result(id, part)] = Values(0.0f);
     }
-    result[id] = float(sources[part.start + long(id / joined.channels) * part.channels + part.channel]);
 }

@@ -118,7 +118,7 @@ kernel void bias_sums(device const Gradient* g [[buffer(0)]],
     }
     uint channels = sums.groups * sums.outputs;
     uint end = min((id / channels + 1) * sums.chunk, sums.lines) * sums.width;
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (uint pixel = id / channels * sums.chunk * sums.width; pixel < end; ++pixel) {
         sum.add(float(g[ulong(pixel) * channels + id % channels]));
     }

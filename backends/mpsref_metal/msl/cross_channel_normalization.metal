@@ -22,10 +22,10 @@ struct Sizes {
 float base_of(device const Storage* x, uint id, device const Run* windows, constant Sizes& sizes,
               constant Parameters& parameters) {
     Run window = windows[id % sizes.channels];
-    ulong pixel = ulong(id) - id % sizes.channels;
-    BlockedSum squares = {0, 0, 0};
+    Index pixel = Index(id) - id % sizes.channels;
+    BlockedSum squares = empty_sum();
     for (int q = window.first; q < window.first + window.count; ++q) {
-        float value = float(x[pixel + ulong(q)]);
+        float value = float(x[pixel + Index(q)]);
         squares.add(value * value);
     }
     return parameters.delta + parameters.scale * squares.value();
@@ -75,10 +75,10 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
         return;
     }
     Run window = windows[id % sizes.channels];
-    ulong pixel = ulong(id) - id % sizes.channels;
-    BlockedSum sum = {0, 0, 0};
+    Index pixel = Index(id) - id % sizes.channels;
+    BlockedSum sum = empty_sum();
     for (int q = window.first; q < window.first + window.count; ++q) {
-        sum.add(share[pixel + ulong(q)]);
+        sum.add(share[pixel + Index(q)]);
     }
     dx[id] = own[id] - parameters.slope * float(x[id]) * sum.value();
 }

@@ -1,7 +1,7 @@
 // Dropout: masks from Philox4x32-10, and images scaled or zeroed by a mask.
 
 #ifndef SPECIALIZED
-typedef float Storage;  // what the image holds: float or half
+#define Mask uchar  // uchar4 where WIDTH is 4, unless one value holds for all channels
 #endif
 
 struct Drawing {
@@ -41,6 +41,10 @@ kernel void mask(constant Drawing& drawing [[buffer(0)]],
     ulong elements = (ulong(drawing.elements_high) << 32) + drawing.elements;
     ulong at = ulong(block) * 4;
     device uchar* line = bits + elements * image;
+    if (elements % 4 == 0) {
+        *(device uchar4*)(line + at) = uchar4(select(uint4(0u), uint4(1u), words < drawing.threshold));
+        return;
+    }
     for (int k = 0; k < 4 && at + k < elements; ++k) {
         line[at + k] = words[k] < drawing.threshold ? 1 : 0;
     }
@@ -59,18 +63,19 @@ struct Masked {
     float scale;
 };
 
-// y = x * scale where the mask is 1, else 0; dx from g in the same way
+// y = x * scale where the mask is 1, else 0; dx from g in the same way. A mask that holds for all channels has one value
+// for a pixel.
 kernel void apply(device const Storage* x [[buffer(0)]],
-                  device const uchar* mask [[buffer(1)]],
+                  device const Mask* mask [[buffer(1)]],
                   constant Masked& masked [[buffer(2)]],
-                  device float* y [[buffer(3)]],
+                  device Values* y [[buffer(3)]],
                   uint id [[thread_position_in_grid]]) {
     if (id >= masked.count) {
         return;
     }
-    uint pixel = id / masked.channels;
-    uint line = pixel / masked.width;
-    ulong at = ulong(line / masked.height) * masked.of_image + ulong(line % masked.height) * masked.of_row +
-               ulong(pixel % masked.width) * masked.of_pixel + ulong(id % masked.channels) * masked.of_channel;
-    y[id] = mask[at] != 0 ? float(x[id]) * masked.scale : 0.0f;
+    Place at = place_in(id, masked.height, masked.width, masked.channels);
+    Index bit = Index(at.image) * masked.of_image + Index(at.row) * masked.of_row +
+                Index(at.column) * masked.of_pixel + Index(at.channel) * masked.of_channel;
+    Flags kept = Counts(mask[bit]) != Counts(0u);
+    y[id] = select(Values(0.0f), Values(x[id]) * masked.scale, kept);
 }

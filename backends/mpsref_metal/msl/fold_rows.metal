@@ -1,4 +1,4 @@
-// The sum over all rows of an image: one thread for each column and channel. Rows are summed up in float32, and were
+// The sum over all rows of an image: one thread for each column and WIDTH channels. Rows are summed up in float32, and were
 // folded along the other axes before.
 
 struct Rows {
@@ -7,17 +7,17 @@ struct Rows {
     uint size;  // of a row
 };
 
-kernel void fold_rows(device const float* source [[buffer(0)]],
+kernel void fold_rows(device const Values* source [[buffer(0)]],
                       constant Rows& rows [[buffer(1)]],
-                      device float* sums [[buffer(2)]],
+                      device Values* sums [[buffer(2)]],
                       uint id [[thread_position_in_grid]]) {
     if (id >= rows.count) {
         return;
     }
-    BlockedSum sum = {0, 0, 0};
-    ulong start = ulong(id / rows.size) * rows.height * rows.size + id % rows.size;
+    BlockedSum sum = empty_sum();
+    Index start = Index(id / rows.size) * rows.height * rows.size + id % rows.size;
     for (uint row = 0; row < rows.height; ++row) {
-        sum.add(source[start + ulong(row) * rows.size]);
+        sum.add(source[start + Index(row) * rows.size]);
     }
     sums[id] = sum.value();
 }

@@ -1,163 +1,203 @@
-// Instance and group normalization. Three steps that a GPU does one after the other: statistics of each group, sums of
-// each channel (gradient only), then every pixel. The first two have a threadgroup for each sum, whose threads take the
-// values in turn; `THREADS`, a multiple of 32, is put in front.
-
-#ifndef SPECIALIZED
-#define THREADS 32
-#endif
+// Instance and group normalization. Steps that a GPU does one after the other: the moments of parts of each channel of
+// each image, their merger for each group, and y of every pixel; for the gradient also sums over parts of each channel,
+// and over channels. What belongs to a group is stored for each of its channels, so that every pixel is computed alike.
 
 struct Groups {
-    uint elements;  // of the image
-    uint pixels;    // of one image of the batch
-    uint channels;
-    uint groups;
-    uint size;   // channels of a group
-    uint count;  // values of a group
+    uint count;      // threads
+    uint pixels;     // of one image of the batch
+    uint channels;   // packs
+    uint in_a_part;  // pixels that one thread adds up
+    uint parts;      // of an image
+    uint size;       // channels of a group
+    float values;    // of a group
     float epsilon;
 };
 
-// The sum of the values of all threads of a group, the same in each of them.
-float sum_of_all(float value, threadgroup float* parts, uint member) {
-    float part = simd_sum(value);
-    if (member % 32 == 0) {
-        parts[member / 32] = part;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    float total = 0;
-    for (uint k = 0; k < THREADS / 32; ++k) {
-        total += parts[k];
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    return total;
+// The pixels of a part: where they begin, and how many they are.
+struct Part {
+    uint image;
+    uint channel;
+    Index start;
+    uint pixels;
+};
+
+Part part_of(uint id, constant Groups& groups) {
+    Place at = place_in(id, groups.parts, 1, groups.channels);
+    uint first = at.row * groups.in_a_part;
+    Index start = (Index(at.image) * groups.pixels + first) * groups.channels + at.channel;
+    return {at.image, at.channel, start, min(groups.in_a_part, groups.pixels - first)};
 }
 
-ulong index_in_group(uint group, uint value, constant Groups& groups) {
-    ulong first = ulong(group / groups.groups) * groups.pixels * groups.channels + group % groups.groups * groups.size;
-    return first + ulong(value / groups.size) * groups.channels + value % groups.size;
+// Mean and m2 of WIDTH channels of a part.
+kernel void moments_of_parts(device const Storage* x [[buffer(0)]],
+                             constant Groups& groups [[buffer(1)]],
+                             device Values* means [[buffer(2)]],
+                             device Values* m2s [[buffer(3)]],
+                             uint id [[thread_position_in_grid]]) {
+    if (id >= groups.count) {
+        return;
+    }
+    Part part = part_of(id, groups);
+    Moments own = moments_of(x + part.start, groups.channels, part.pixels);
+    means[id] = own.mean;
+    m2s[id] = own.m2;
 }
 
-// Mean and r = 1 / sqrt(variance + epsilon), from values relative to the first: a constant group has none but zeros.
+#ifdef THREADS  // of the threadgroup that merges the moments of a group; WIDTH is 1
+
+// Mean and r = 1 / sqrt(variance + epsilon). Each thread merges some moments, then all are merged in a tree.
 [[max_total_threads_per_threadgroup(THREADS)]]
-kernel void statistics(device const Storage* x [[buffer(0)]],
-                       constant Groups& groups [[buffer(1)]],
-                       device float* mean [[buffer(2)]],
-                       device float* r [[buffer(3)]],
+kernel void statistics(device const float* means [[buffer(0)]],
+                       device const float* m2s [[buffer(1)]],
+                       constant Groups& groups [[buffer(2)]],
+                       device float* mean [[buffer(3)]],
+                       device float* r [[buffer(4)]],
                        uint group [[threadgroup_position_in_grid]],
                        uint member [[thread_position_in_threadgroup]]) {
-    threadgroup float parts[THREADS / 32];
-    float first = float(x[index_in_group(group, 0, groups)]);
-    BlockedSum distances = {0, 0, 0};
-    for (uint value = member; value < groups.count; value += THREADS) {
-        distances.add(float(x[index_in_group(group, value, groups)]) - first);
+    threadgroup float n_of[THREADS];
+    threadgroup float mean_of[THREADS];
+    threadgroup float m2_of[THREADS];
+    uint in_an_image = groups.channels / groups.size;
+    uint image = group / in_an_image;
+    uint first = group % in_an_image * groups.size;
+    Moments own = {0, 0.0f, 0.0f};
+    for (uint k = member; k < groups.parts * groups.size; k += THREADS) {
+        uint part = k / groups.size;
+        uint at = (image * groups.parts + part) * groups.channels + first + k % groups.size;
+        uint pixels = min(groups.in_a_part, groups.pixels - part * groups.in_a_part);
+        own = merged(own, {float(pixels), means[at], m2s[at]});
     }
-    float away = sum_of_all(distances.value(), parts, member) / float(groups.count);
-    BlockedSum squares = {0, 0, 0};
-    BlockedSum rest = {0, 0, 0};  // what rounding left of a sum that is 0
-    for (uint value = member; value < groups.count; value += THREADS) {
-        float distance = float(x[index_in_group(group, value, groups)]) - first - away;
-        squares.add(distance * distance);
-        rest.add(distance);
+    for (uint step = 1; step < THREADS; step *= 2) {
+        n_of[member] = own.n;
+        mean_of[member] = own.mean;
+        m2_of[member] = own.m2;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        uint other = member ^ step;
+        bool is_left = member < other;
+        Moments theirs = {n_of[other], mean_of[other], m2_of[other]};
+        own = is_left ? merged(own, theirs) : merged(theirs, own);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    float square = sum_of_all(squares.value(), parts, member);
-    float remainder = sum_of_all(rest.value(), parts, member);
-    if (member == 0) {
-        float variance = max(square - remainder * remainder / float(groups.count), 0.0f) / float(groups.count);
-        mean[group] = first + away;
-        r[group] = 1 / sqrt(variance + groups.epsilon);
+    for (uint channel = first + member; channel < first + groups.size; channel += THREADS) {
+        mean[image * groups.channels + channel] = own.mean;
+        r[image * groups.channels + channel] = 1.0f / sqrt(own.m2 / groups.values + groups.epsilon);
     }
 }
 
-uint group_of(uint id, constant Groups& groups) {
-    return id / groups.channels / groups.pixels * groups.groups + id % groups.channels / groups.size;
+#endif
+
+// Pack of a channel of an image.
+uint channel_of(uint id, constant Groups& groups) {
+    Place at = place_in(id, groups.pixels, 1, groups.channels);
+    return at.image * groups.channels + at.channel;
 }
 
 // y = gamma * xhat + beta
 kernel void forward(device const Storage* x [[buffer(0)]],
-                    device const float* gamma [[buffer(1)]],
-                    device const float* beta [[buffer(2)]],
-                    device const float* mean [[buffer(3)]],
-                    device const float* r [[buffer(4)]],
+                    device const Values* gamma [[buffer(1)]],
+                    device const Values* beta [[buffer(2)]],
+                    device const Values* mean [[buffer(3)]],
+                    device const Values* r [[buffer(4)]],
                     constant Groups& groups [[buffer(5)]],
-                    device float* y [[buffer(6)]],
+                    device Values* y [[buffer(6)]],
                     uint id [[thread_position_in_grid]]) {
-    if (id >= groups.elements) {
+    if (id >= groups.count) {
         return;
     }
-    uint group = group_of(id, groups);
-    uint channel = id % groups.channels;
-    y[id] = gamma[channel] * ((float(x[id]) - mean[group]) * r[group]) + beta[channel];
+    uint own = channel_of(id, groups);
+    uint channel = own % groups.channels;
+    y[id] = gamma[channel] * ((Values(x[id]) - mean[own]) * r[own]) + beta[channel];
 }
 
-// Of each channel of each image: dgamma, the sum of g * xhat, and dbeta, the sum of g.
-[[max_total_threads_per_threadgroup(THREADS)]]
-kernel void channel_sums(device const Gradient* g [[buffer(0)]],
-                         device const Storage* x [[buffer(1)]],
-                         device const float* mean [[buffer(2)]],
-                         device const float* r [[buffer(3)]],
-                         constant Groups& groups [[buffer(4)]],
-                         device float* dgamma [[buffer(5)]],
-                         device float* dbeta [[buffer(6)]],
-                         uint sum [[threadgroup_position_in_grid]],
-                         uint member [[thread_position_in_threadgroup]]) {
-    threadgroup float parts[THREADS / 32];
-    uint image = sum / groups.channels;
-    uint channel = sum % groups.channels;
-    uint group = image * groups.groups + channel / groups.size;
-    BlockedSum products = {0, 0, 0};
-    BlockedSum gradients = {0, 0, 0};
-    for (uint pixel = member; pixel < groups.pixels; pixel += THREADS) {
-        ulong at = (ulong(image) * groups.pixels + pixel) * groups.channels + channel;
-        float upstream = float(g[at]);
-        products.add(upstream * ((float(x[at]) - mean[group]) * r[group]));
+// The sums of g * xhat and of g over a part.
+kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
+                          device const Storage* x [[buffer(1)]],
+                          device const Values* mean [[buffer(2)]],
+                          device const Values* r [[buffer(3)]],
+                          constant Groups& groups [[buffer(4)]],
+                          device Values* dgammas [[buffer(5)]],
+                          device Values* dbetas [[buffer(6)]],
+                          uint id [[thread_position_in_grid]]) {
+    if (id >= groups.count) {
+        return;
+    }
+    Part part = part_of(id, groups);
+    Values average = mean[part.image * groups.channels + part.channel];
+    Values root = r[part.image * groups.channels + part.channel];
+    BlockedSum products = empty_sum();
+    BlockedSum gradients = empty_sum();
+    for (uint pixel = 0; pixel < part.pixels; ++pixel) {
+        Index at = part.start + Index(pixel) * groups.channels;
+        Values upstream = Values(g[at]);
+        products.add(upstream * ((Values(x[at]) - average) * root));
         gradients.add(upstream);
     }
-    float product = sum_of_all(products.value(), parts, member);
-    float gradient = sum_of_all(gradients.value(), parts, member);
-    if (member == 0) {
-        dgamma[sum] = product;
-        dbeta[sum] = gradient;
-    }
+    dgammas[id] = products.value();
+    dbetas[id] = gradients.value();
 }
 
-// Of each group: the means of h = g * gamma and of h * xhat.
+// dgamma and dbeta of each channel of each image: the sums of its parts, in their order.
+kernel void channel_sums(device const Values* dgammas [[buffer(0)]],
+                         device const Values* dbetas [[buffer(1)]],
+                         constant Groups& groups [[buffer(2)]],
+                         device Values* dgamma [[buffer(3)]],
+                         device Values* dbeta [[buffer(4)]],
+                         uint id [[thread_position_in_grid]]) {
+    if (id >= groups.count) {
+        return;
+    }
+    uint first = id / groups.channels * groups.parts * groups.channels + id % groups.channels;
+    BlockedSum products = empty_sum();
+    BlockedSum gradients = empty_sum();
+    for (uint part = 0; part < groups.parts; ++part) {
+        products.add(dgammas[first + part * groups.channels]);
+        gradients.add(dbetas[first + part * groups.channels]);
+    }
+    dgamma[id] = products.value();
+    dbeta[id] = gradients.value();
+}
+
+// For each channel, the means of h = g * gamma and of h * xhat over its group; WIDTH is 1.
 kernel void group_means(device const float* gamma [[buffer(0)]],
                         device const float* dgamma [[buffer(1)]],
                         device const float* dbeta [[buffer(2)]],
                         constant Groups& groups [[buffer(3)]],
                         device float* of_h [[buffer(4)]],
                         device float* of_product [[buffer(5)]],
-                        uint group [[thread_position_in_grid]]) {
-    if (group >= groups.elements / groups.count) {
+                        uint id [[thread_position_in_grid]]) {
+    if (id >= groups.count) {
         return;
     }
-    uint first = group % groups.groups * groups.size;
-    uint row = group / groups.groups * groups.channels;
-    BlockedSum h = {0, 0, 0};
-    BlockedSum products = {0, 0, 0};
+    uint own = id % groups.channels;
+    uint first = own / groups.size * groups.size;
+    uint row = id - own;
+    BlockedSum h = empty_sum();
+    BlockedSum products = empty_sum();
     for (uint channel = first; channel < first + groups.size; ++channel) {
-        h.add(gamma[channel] * dbeta[row + channel]);
-        products.add(gamma[channel] * dgamma[row + channel]);
+        h.add(Values(gamma[channel] * dbeta[row + channel]));
+        products.add(Values(gamma[channel] * dgamma[row + channel]));
     }
-    of_h[group] = h.value() / float(groups.count);
-    of_product[group] = products.value() / float(groups.count);
+    of_h[id] = sum_of(h.value()) / groups.values;
+    of_product[id] = sum_of(products.value()) / groups.values;
 }
 
 // dx = r * (h - mean of h - xhat * mean of h * xhat); 0 where there is only one value
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
-                     device const float* gamma [[buffer(2)]],
-                     device const float* mean [[buffer(3)]],
-                     device const float* r [[buffer(4)]],
-                     device const float* of_h [[buffer(5)]],
-                     device const float* of_product [[buffer(6)]],
+                     device const Values* gamma [[buffer(2)]],
+                     device const Values* mean [[buffer(3)]],
+                     device const Values* r [[buffer(4)]],
+                     device const Values* of_h [[buffer(5)]],
+                     device const Values* of_product [[buffer(6)]],
                      constant Groups& groups [[buffer(7)]],
-                     device float* dx [[buffer(8)]],
+                     device Values* dx [[buffer(8)]],
                      uint id [[thread_position_in_grid]]) {
-    if (id >= groups.elements) {
+    if (id >= groups.count) {
         return;
     }
-    uint group = group_of(id, groups);
-    float h = float(g[id]) * gamma[id % groups.channels];
-    float xhat = (float(x[id]) - mean[group]) * r[group];
-    dx[id] = groups.count == 1 ? 0.0f : r[group] * (h - of_h[group] - xhat * of_product[group]);
+    uint own = channel_of(id, groups);
+    Values h = Values(g[id]) * gamma[own % groups.channels];
+    Values xhat = (Values(x[id]) - mean[own]) * r[own];
+    Values value = r[own] * (h - of_h[own] - xhat * of_product[own]);
+    dx[id] = groups.values == 1 ? Values(0.0f) : value;
 }

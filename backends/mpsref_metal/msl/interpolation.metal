@@ -12,7 +12,7 @@ kernel void resample(device const Storage* source [[buffer(0)]],
                      device const Weighted* columns [[buffer(3)]],
                      device const float* column_weights [[buffer(4)]],
                      constant Problem& problem [[buffer(5)]],
-                     device float* result [[buffer(6)]],
+                     device Values* result [[buffer(6)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= problem.count) {
         return;
@@ -20,11 +20,11 @@ kernel void resample(device const Storage* source [[buffer(0)]],
     Place at = place_of(id, problem);
     Weighted vertical = rows[at.row];
     Weighted horizontal = columns[at.column];
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (int a = 0; a < vertical.count; ++a) {
         for (int b = 0; b < horizontal.count; ++b) {
             float weight = row_weights[vertical.start + a] * column_weights[horizontal.start + b];
-            sum.add(weight * float(source[index_of(at.image, problem.source_height, problem.source_width,
+            sum.add(weight * Values(source[index_of(at.image, problem.source_height, problem.source_width,
                                                    vertical.first + a, horizontal.first + b, problem.channels,
                                                    at.channel)]));
         }

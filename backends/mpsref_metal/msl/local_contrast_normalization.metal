@@ -12,27 +12,27 @@ struct Parameters {
 };
 
 struct Contrast {
-    float mean;
-    float base;  // T = delta + alpha * variance
+    Values mean;
+    Values base;  // T = delta + alpha * variance
 };
 
 Contrast contrast_of(device const Storage* x, Around at, constant Sizes& sizes, constant Parameters& parameters) {
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
-            sum.add(float(x[source_index(at, i, k, sizes)]));
+            sum.add(Values(x[source_index(at, i, k, sizes)]));
         }
     }
-    float mean = sum.value() / parameters.taps;
-    BlockedSum squares = {0, 0, 0};
+    Values mean = sum.value() / parameters.taps;
+    BlockedSum squares = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
-            float distance = float(x[source_index(at, i, k, sizes)]) - mean;
+            Values distance = Values(x[source_index(at, i, k, sizes)]) - mean;
             squares.add(distance * distance);
         }
     }
     float outside = parameters.taps - float(at.rows.count) * float(at.columns.count);
-    float variance = (squares.value() + outside * (mean * mean)) / parameters.taps;
+    Values variance = (squares.value() + outside * (mean * mean)) / parameters.taps;
     return {mean, parameters.delta + parameters.alpha * variance};
 }
 
@@ -42,15 +42,15 @@ kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Run* columns [[buffer(2)]],
                     constant Sizes& sizes [[buffer(3)]],
                     constant Parameters& parameters [[buffer(4)]],
-                    device float* y [[buffer(5)]],
+                    device Values* y [[buffer(5)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
     }
     Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
     Contrast contrast = contrast_of(x, at, sizes, parameters);
-    float difference = centre_of(x, at, sizes) - parameters.p0 * contrast.mean;
-    y[id] = parameters.pm + parameters.ps * difference * precise::pow(contrast.base, -parameters.beta);
+    Values difference = centre_of(x, at, sizes) - parameters.p0 * contrast.mean;
+    y[id] = parameters.pm + parameters.ps * difference * precise::pow(contrast.base, Values(-parameters.beta));
 }
 
 // own = ps * g / T**beta, share = 2 * alpha * beta / N * own * (x - p0 * mean) / T
@@ -60,17 +60,17 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
                    device const Run* columns [[buffer(3)]],
                    constant Sizes& sizes [[buffer(4)]],
                    constant Parameters& parameters [[buffer(5)]],
-                   device float* own [[buffer(6)]],
-                   device float* share [[buffer(7)]],
-                   device float* mean [[buffer(8)]],
+                   device Values* own [[buffer(6)]],
+                   device Values* share [[buffer(7)]],
+                   device Values* mean [[buffer(8)]],
                    uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
     }
     Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
     Contrast contrast = contrast_of(x, at, sizes, parameters);
-    float value = parameters.ps * float(g[id]) * precise::pow(contrast.base, -parameters.beta);
-    float difference = centre_of(x, at, sizes) - parameters.p0 * contrast.mean;
+    Values value = parameters.ps * Values(g[id]) * precise::pow(contrast.base, Values(-parameters.beta));
+    Values difference = centre_of(x, at, sizes) - parameters.p0 * contrast.mean;
     own[id] = value;
     share[id] = 2 * parameters.alpha * parameters.beta / parameters.taps * value * (difference / contrast.base);
     mean[id] = contrast.mean;
@@ -78,27 +78,30 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
 
 // dx = own - sum of p0 / N * own + share * (x - mean)
 kernel void gradient(device const Storage* x [[buffer(0)]],
-                     device const float* own [[buffer(1)]],
-                     device const float* share [[buffer(2)]],
-                     device const float* mean [[buffer(3)]],
+                     device const Values* own [[buffer(1)]],
+                     device const Values* share [[buffer(2)]],
+                     device const Values* mean [[buffer(3)]],
                      device const Run* rows [[buffer(4)]],
                      device const Run* columns [[buffer(5)]],
                      constant Sizes& sizes [[buffer(6)]],
                      constant Parameters& parameters [[buffer(7)]],
-                     device float* dx [[buffer(8)]],
+                     device Values* dx [[buffer(8)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
     }
     Around at = around(id, sizes.channels, sizes.source_height, sizes.source_width, rows, columns);
-    float value = float(x[id]);
-    BlockedSum sum = {0, 0, 0};
+    Values value = Values(x[id]);
+    BlockedSum sum = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
-            ulong output = output_index(at, i, k, sizes);
+            Index output = output_index(at, i, k, sizes);
             sum.add(parameters.p0 / parameters.taps * own[output] + share[output] * (value - mean[output]));
         }
     }
-    float mine = has_centre(at) ? own[output_index(at, at.rows.centre, at.columns.centre, sizes)] : 0.0f;
+    Values mine = Values(0.0f);
+    if (has_centre(at)) {
+        mine = own[output_index(at, at.rows.centre, at.columns.centre, sizes)];
+    }
     dx[id] = mine - sum.value();
 }

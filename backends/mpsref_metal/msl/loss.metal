@@ -1,4 +1,5 @@
-// Losses and their derivatives, element by element or, for softmax, pixel by pixel.
+// Losses and their derivatives, element by element or, for softmax, pixel by pixel. LANES threads share a run of
+// elements of an image, for softmax the channels of a pixel, and take them in turn.
 //
 // The loss type and what is wanted of it are the same for all threads, so each switch goes one way in all of them. A
 // product with a factor t or 1 - t that is 0 is 0, whatever the logarithm.
@@ -8,15 +9,17 @@ typedef float Prediction;  // what each image holds: float or half
 typedef float Label;
 typedef float Weight;
 typedef float Gradient;
+constant bool OVER_CHANNELS = true;  // softmax
+constant bool SAME_CHANNELS = true;  // of predictions, labels and result
 #endif
 
 struct Sizes {
-    uint count;  // of the threads that have something to do
+    uint count;  // of runs of all images
     uint channels;
     uint label_channels;
     uint result_channels;  // of a pixel of the result
     uint size;             // elements of an image
-    uint run;              // elements that one thread looks at
+    uint run;              // elements that LANES threads look at
     uint runs;             // of an image
     uint loss_type;        // Apple's number
     uint wanted;           // 0 the loss, 1 its derivative by the prediction, 2 by the label
@@ -120,16 +123,18 @@ struct Pixel {
     float logarithm;
 };
 
-Pixel pixel_of(device const Prediction* y, uint channels) {
+Pixel pixel_of(device const Prediction* y, uint lane, uint channels) {
     float largest = float(y[0]);
-    for (uint k = 1; k < channels; ++k) {
+    for (uint k = lane; k < channels; k += LANES) {
         largest = max(largest, float(y[k]));
     }
-    BlockedSum sum = {0, 0, 0};
-    for (uint k = 0; k < channels; ++k) {
+    largest = largest_of_lanes(largest);
+    BlockedSum sum = empty_sum();
+    for (uint k = lane; k < channels; k += LANES) {
         sum.add(precise::exp(float(y[k]) - largest));
     }
-    return {largest, sum.value(), precise::log(sum.value())};
+    float total = sum_of_lanes(sum.value());
+    return {largest, total, precise::log(total)};
 }
 
 float value_of(float y, float t, Pixel pixel, constant Sizes& sizes) {
@@ -149,24 +154,38 @@ float weighted(device const Prediction* y,
                device const Weight* weights,
                device const Gradient* g,
                Pixel pixel,
-               ulong at,
+               Index at,
                constant Sizes& sizes) {
-    ulong label = at / sizes.channels * sizes.label_channels + at % sizes.channels;
+    Index label = SAME_CHANNELS ? at : at / sizes.channels * sizes.label_channels + at % sizes.channels;
     float value = value_of(float(y[at]), float(t[label]), pixel, sizes);
     value *= sizes.has_weights ? float(weights[at]) : 1.0f;
     return sizes.has_gradients ? float(g[at]) * value : value;
 }
 
-Pixel pixel_at(device const Prediction* y, ulong at, constant Sizes& sizes) {
-    if (sizes.loss_type == 2) {
-        return pixel_of(y + at, sizes.channels);
-    }
-    return {0, 1, 0};
+// The elements of a thread: first, first + LANES, ... below end. Threads past the last run look at that run again, since
+// their lanes take part in sums, and store nothing.
+struct Part {
+    uint run;
+    uint image;
+    Index start;
+    Index first;
+    Index end;
+    bool stores;
+};
+
+Part part_of(uint id, constant Sizes& sizes) {
+    uint run = min(id / LANES, sizes.count - 1);
+    uint image = run / sizes.runs;
+    Index start = Index(image) * sizes.size + Index(run - image * sizes.runs) * sizes.run;
+    Index end = min(start + sizes.run, Index(image + 1) * sizes.size);
+    return {run, image, start, start + id % LANES, end, id / LANES < sizes.count};
 }
 
-// Where the run of a thread begins.
-ulong start_of(uint id, constant Sizes& sizes) {
-    return ulong(id / sizes.runs) * sizes.size + ulong(id % sizes.runs) * sizes.run;
+Pixel pixel_at(device const Prediction* y, Part part, constant Sizes& sizes) {
+    if (OVER_CHANNELS) {
+        return pixel_of(y + part.start, uint(part.first - part.start), sizes.channels);
+    }
+    return {0, 1, 0};
 }
 
 // The values of a run, times the factor of its image; channels that the predictions do not have are 0.
@@ -178,16 +197,17 @@ kernel void values(device const Prediction* y [[buffer(0)]],
                    constant Sizes& sizes [[buffer(5)]],
                    device float* result [[buffer(6)]],
                    uint id [[thread_position_in_grid]]) {
-    if (id >= sizes.count) {
-        return;
-    }
-    ulong start = start_of(id, sizes);
-    float factor = factors[id / sizes.runs];
-    Pixel pixel = pixel_at(y, start, sizes);
-    for (uint k = 0; k < sizes.run; ++k) {
-        ulong at = start + k;
-        ulong target = at / sizes.channels * sizes.result_channels + at % sizes.channels;
-        result[target] = factor * weighted(y, t, weights, g, pixel, at, sizes);
+    Part part = part_of(id, sizes);
+    float factor = factors[part.image];
+    Pixel pixel = pixel_at(y, part, sizes);
+    for (Index at = part.first; part.stores && at < part.end; at += LANES) {
+        float value = factor * weighted(y, t, weights, g, pixel, at, sizes);
+        if (SAME_CHANNELS) {
+            result[at] = value;
+            continue;
+        }
+        Index target = at / sizes.channels * sizes.result_channels + at % sizes.channels;
+        result[target] = value;
         if (at % sizes.channels == sizes.channels - 1) {
             for (uint beyond = sizes.channels; beyond < sizes.result_channels; ++beyond) {
                 result[target + 1 + beyond - sizes.channels] = 0;
@@ -204,15 +224,14 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
                  constant Sizes& sizes [[buffer(4)]],
                  device float* result [[buffer(5)]],
                  uint id [[thread_position_in_grid]]) {
-    if (id >= sizes.count) {
-        return;
-    }
-    ulong start = start_of(id, sizes);
-    ulong end = min(start + sizes.run, ulong(id / sizes.runs + 1) * sizes.size);
-    Pixel pixel = pixel_at(y, start, sizes);
-    BlockedSum sum = {0, 0, 0};
-    for (ulong at = start; at < end; ++at) {
+    Part part = part_of(id, sizes);
+    Pixel pixel = pixel_at(y, part, sizes);
+    BlockedSum sum = empty_sum();
+    for (Index at = part.first; at < part.end; at += LANES) {
         sum.add(weighted(y, t, weights, g, pixel, at, sizes));
     }
-    result[id] = sum.value();
+    float total = sum_of_lanes(sum.value());
+    if (part.stores && id % LANES == 0) {
+        result[part.run] = total;
+    }
 }

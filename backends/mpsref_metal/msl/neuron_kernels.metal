@@ -10,10 +10,10 @@ struct Sizes {
 kernel void forward(device const Storage* x [[buffer(0)]],
                     device const float* neuron [[buffer(1)]],
                     constant Sizes& sizes [[buffer(2)]],
-                    device float* y [[buffer(3)]],
+                    device Values* y [[buffer(3)]],
                     uint id [[thread_position_in_grid]]) {
     if (id < sizes.count) {
-        y[id] = neuron_value(float(x[id]), id % sizes.channels, neuron);
+        y[id] = neuron_value(Values(x[id]), id % sizes.channels, neuron);
     }
 }
 
@@ -21,18 +21,18 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
                      device const float* neuron [[buffer(2)]],
                      constant Sizes& sizes [[buffer(3)]],
-                     device float* dx [[buffer(4)]],
+                     device Values* dx [[buffer(4)]],
                      uint id [[thread_position_in_grid]]) {
     if (id < sizes.count) {
-        dx[id] = float(g[id]) * neuron_slope(float(x[id]), id % sizes.channels, neuron);
+        dx[id] = Values(g[id]) * neuron_slope(Values(x[id]), id % sizes.channels, neuron);
     }
 }
 
-// One thread a channel and part of the pixels; the host adds the parts.
+// One thread for WIDTH channels and a part of the pixels.
 kernel void parameter_gradient(device const Gradient* g [[buffer(0)]],
                                device const Storage* x [[buffer(1)]],
                                constant Sizes& sizes [[buffer(2)]],
-                               device float* sums [[buffer(3)]],
+                               device Values* sums [[buffer(3)]],
                                uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
@@ -40,11 +40,11 @@ kernel void parameter_gradient(device const Gradient* g [[buffer(0)]],
     uint channel = id % sizes.channels;
     uint first = id / sizes.channels * sizes.in_a_part;
     uint last = min(first + sizes.in_a_part, sizes.pixels);
-    float sum = 0;
+    Values sum = Values(0.0f);
     for (uint pixel = first; pixel < last; ++pixel) {
-        ulong at = ulong(pixel) * sizes.channels + channel;
-        float value = float(x[at]);
-        sum += value < 0 ? float(g[at]) * value : 0.0f;
+        Index at = Index(pixel) * sizes.channels + channel;
+        Values value = Values(x[at]);
+        sum += select(Values(0.0f), Values(g[at]) * value, value < 0.0f);
     }
     sums[id] = sum;
 }

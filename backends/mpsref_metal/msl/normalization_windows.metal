@@ -27,16 +27,15 @@ struct Around {
 };
 
 Around around(uint id, uint channels, uint height, uint width, device const Run* rows, device const Run* columns) {
-    uint pixel = id / channels;
-    uint line = pixel / width;
-    return {line / height, id % channels, rows[line % height], columns[pixel % width]};
+    Place at = place_in(id, height, width, channels);
+    return {at.image, at.channel, rows[at.row], columns[at.column]};
 }
 
-ulong source_index(Around at, int row, int column, constant Sizes& sizes) {
+Index source_index(Around at, int row, int column, constant Sizes& sizes) {
     return index_of(at.image, sizes.source_height, sizes.source_width, row, column, sizes.channels, at.channel);
 }
 
-ulong output_index(Around at, int row, int column, constant Sizes& sizes) {
+Index output_index(Around at, int row, int column, constant Sizes& sizes) {
     return index_of(at.image, sizes.height, sizes.width, row, column, sizes.channels, at.channel);
 }
 
@@ -45,6 +44,9 @@ bool has_centre(Around at) {
 }
 
 // The source pixel in the middle of an output's window, 0 outside the image.
-float centre_of(device const Storage* x, Around at, constant Sizes& sizes) {
-    return has_centre(at) ? float(x[source_index(at, at.rows.centre, at.columns.centre, sizes)]) : 0.0f;
+Values centre_of(device const Storage* x, Around at, constant Sizes& sizes) {
+    if (has_centre(at)) {
+        return Values(x[source_index(at, at.rows.centre, at.columns.centre, sizes)]);
+    }
+    return Values(0.0f);
 }

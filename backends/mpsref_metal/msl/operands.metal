@@ -1,9 +1,10 @@
 // Two images of different sizes, element by element. An operand's element for result element i of an axis is
-// offset + stride * i; a stride is 0 or 1.
+// offset + stride * i; a stride is 0 or 1. An operand with the stride 0 along the channels has one value for all WIDTH
+// channels of a thread.
 
 #ifndef SPECIALIZED
-typedef float Primary;    // what x holds: float or half
-typedef float Secondary;  // what y holds
+#define Primary float    // what x holds: float or half, or float4 or half4 if it has the stride 1 along the channels
+#define Secondary float  // what y holds
 #endif
 
 struct Walk {
@@ -28,14 +29,8 @@ struct Pairing {
     Walk second;
 };
 
-Place place_in(uint id, uint height, uint width, uint channels) {
-    uint pixel = id / channels;
-    uint line = pixel / width;
-    return {line / height, line % height, pixel % width, id % channels};
-}
-
 // Index of an operand's element for the result's element at a place.
-ulong element_of(constant Walk& walk, Place at) {
+Index element_of(constant Walk& walk, Place at) {
     int row = int(walk.y + walk.stride_y * at.row);
     int column = int(walk.x + walk.stride_x * at.column);
     uint channel = walk.channel + walk.stride_channel * at.channel;

@@ -16,7 +16,7 @@ kernel void forward(device const Storage* x [[buffer(0)]],
                     device const float* row_factors [[buffer(3)]],
                     device const float* column_factors [[buffer(4)]],
                     constant Problem& problem [[buffer(5)]],
-                    device float* y [[buffer(6)]],
+                    device Values* y [[buffer(6)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= problem.count) {
         return;
@@ -24,10 +24,10 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     Place at = place_of(id, problem);
     Run vertical = rows[at.row];
     Run horizontal = columns[at.column];
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
-            sum.add(float(x[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+            sum.add(Values(x[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
                                      at.channel)]));
         }
     }
@@ -41,7 +41,7 @@ kernel void gradient(device const Storage* g [[buffer(0)]],
                      device const float* row_factors [[buffer(3)]],
                      device const float* column_factors [[buffer(4)]],
                      constant Problem& problem [[buffer(5)]],
-                     device float* dx [[buffer(6)]],
+                     device Values* dx [[buffer(6)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= problem.count) {
         return;
@@ -49,11 +49,11 @@ kernel void gradient(device const Storage* g [[buffer(0)]],
     Place at = place_of(id, problem);
     Run vertical = rows[at.row];
     Run horizontal = columns[at.column];
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
             float factor = row_factors[i] * column_factors[k];
-            sum.add(float(g[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+            sum.add(Values(g[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
                                      at.channel)]) *
                     factor);
         }

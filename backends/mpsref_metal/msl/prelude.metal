@@ -1,15 +1,27 @@
-// In front of every family. Images are (N, H, W, C), channels fastest; one thread owns one element of the result.
+// In front of every family. Images are (N, H, W, C), channels fastest.
+//
+// A thread owns WIDTH neighbouring channels of a pixel of the result: 4 where all images allow it, else 1. Values are
+// those numbers in registers, Storage and Gradient what the images hold of them. `channels` and indices count packs of
+// WIDTH channels. Operators and the functions of the library act on each channel; `select` chooses for each.
 
 #include <metal_stdlib>
 using namespace metal;
 
+#ifndef Values
+constant constexpr uint WIDTH = 1;
+#define Values float  // float4 where WIDTH is 4
+#define Flags bool    // what a comparison of Values gives
+#define Counts uint
+#endif
+
 #ifndef SPECIALIZED
-typedef float Storage;   // what the source image holds: float or half
+typedef float Storage;   // what the source image holds: float or half, or float4 or half4
 typedef float Gradient;  // what the source gradient holds
+typedef uint Index;      // of an element of an image; ulong where an image has more elements than 32 bits count
 #endif
 
 struct Problem {
-    uint count;  // elements of the result; the grid is rounded up to whole threadgroups, and the surplus threads do run
+    uint count;  // packs of the result; the grid is rounded up to whole threadgroups, and the surplus threads do run
     uint channels;
     uint height;  // of the result
     uint width;
@@ -17,7 +29,7 @@ struct Problem {
     uint source_width;
 };
 
-// Where the element of a thread is.
+// Where the pack of a thread is.
 struct Place {
     uint image;
     uint row;
@@ -25,34 +37,68 @@ struct Place {
     uint channel;
 };
 
-Place place_of(uint id, constant Problem& problem) {
-    uint pixel = id / problem.channels;
-    uint line = pixel / problem.width;
-    return {line / problem.height, line % problem.height, pixel % problem.width, id % problem.channels};
+Place place_in(uint id, uint height, uint width, uint channels) {
+    uint pixel = id / channels;
+    uint line = pixel / width;
+    uint image = line / height;
+    return {image, line - image * height, pixel - line * width, id - pixel * channels};
 }
 
-// Index of a pixel's value in an image of height x width pixels; products may exceed 32 bits.
-ulong index_of(uint image, uint height, uint width, int row, int column, uint channels, uint channel) {
-    return ((ulong(image) * height + ulong(row)) * width + ulong(column)) * channels + channel;
+Place place_of(uint id, constant Problem& problem) {
+    return place_in(id, problem.height, problem.width, problem.channels);
+}
+
+// Index of a pixel's value in an image of height x width pixels.
+Index index_of(uint image, uint height, uint width, int row, int column, uint channels, uint channel) {
+    return ((Index(image) * height + Index(row)) * width + Index(column)) * channels + channel;
 }
 
 // A sum whose chains of additions stay short, so that its rounding error does too.
 struct BlockedSum {
-    float total;
-    float block;
+    Values total;
+    Values block;
     uint taken;
 
-    void add(float term) {
+    void add(Values term) {
         block += term;
         taken += 1;
         if (taken == 1024) {
             total += block;
-            block = 0;
+            block = Values(0.0f);
             taken = 0;
         }
     }
 
-    float value() {
+    Values value() {
         return total + block;
     }
 };
+
+BlockedSum empty_sum() {
+    return {Values(0.0f), Values(0.0f), 0};
+}
+
+// The sum, and the largest, of the channels of a thread.
+float sum_of(float v) {
+    return v;
+}
+
+float sum_of(float2 v) {
+    return v.x + v.y;
+}
+
+float sum_of(float4 v) {
+    return (v.x + v.y) + (v.z + v.w);
+}
+
+float largest_of(float v) {
+    return v;
+}
+
+float largest_of(float2 v) {
+    return max(v.x, v.y);
+}
+
+float largest_of(float4 v) {
+    return max(max(v.x, v.y), max(v.z, v.w));
+}

@@ -20,42 +20,42 @@ struct Reduction {
     float scale;
 };
 
+// One thread for WIDTH channels of the result. Where channels are folded, WIDTH is 1.
 kernel void reduce(device const Storage* source [[buffer(0)]],
                    constant Reduction& reduction [[buffer(1)]],
-                   device float* result [[buffer(2)]],
+                   device Values* result [[buffer(2)]],
                    uint id [[thread_position_in_grid]]) {
     if (id >= reduction.count) {
         return;
     }
-    uint pixel = id / reduction.channels;
-    uint line = pixel / reduction.width;
-    uint image = line / reduction.height;
-    uint row = reduction.top + line % reduction.height;
-    uint column = reduction.left + pixel % reduction.width;
-    uint channel = id % reduction.channels;
-    BlockedSum sum = {0, 0, 0};
-    float best = 0;
-    uint found = 0;
+    Place at = place_in(id, reduction.height, reduction.width, reduction.channels);
+    uint row = reduction.top + at.row;
+    uint column = reduction.left + at.column;
+    BlockedSum sum = empty_sum();
+    Values best = Values(0.0f);
+    Values found = Values(0.0f);
     uint seen = 0;
     for (uint i = row; i < row + reduction.rows; ++i) {
         for (uint k = column; k < column + reduction.columns; ++k) {
-            for (uint c = channel; c < channel + reduction.depth; ++c) {
-                float value = float(source[index_of(image, reduction.source_height, reduction.source_width, int(i),
-                                                    int(k), reduction.source_channels, c)]);
+            for (uint c = at.channel; c < at.channel + reduction.depth; ++c) {
+                Values value = Values(source[index_of(at.image, reduction.source_height, reduction.source_width,
+                                                      int(i), int(k), reduction.source_channels, c)]);
                 if (OPERATION == 0) {
                     sum.add(value);
                 } else {
                     bool smaller = OPERATION == 1 || OPERATION == 3;
-                    if (seen == 0 || (smaller ? value < best : value > best)) {
-                        best = value;
-                        found = seen;
+                    Flags better = smaller ? value < best : value > best;
+                    if (seen == 0) {
+                        better = Flags(true);
                     }
+                    best = select(best, value, better);
+                    found = select(found, Values(float(seen)), better);
                     seen += 1;
                 }
             }
         }
     }
-    result[id] = OPERATION == 0 ? sum.value() * reduction.scale : OPERATION < 3 ? best : float(found);
+    result[id] = OPERATION == 0 ? sum.value() * reduction.scale : OPERATION < 3 ? best : found;
 }
 
 struct SpatialMean {
@@ -72,17 +72,14 @@ struct SpatialMean {
 
 kernel void spread(device const Storage* g [[buffer(0)]],
                    constant SpatialMean& mean [[buffer(1)]],
-                   device float* dx [[buffer(2)]],
+                   device Values* dx [[buffer(2)]],
                    uint id [[thread_position_in_grid]]) {
     if (id >= mean.count) {
         return;
     }
-    uint pixel = id / mean.channels;
-    uint line = pixel / mean.width;
-    uint row = line % mean.height;
-    uint column = pixel % mean.width;
-    bool inside = row >= mean.top && row < mean.top + mean.rows && column >= mean.left &&
-                  column < mean.left + mean.columns;
-    uint source = line / mean.height * mean.channels + id % mean.channels;
-    dx[id] = inside ? float(g[source]) * mean.scale : 0.0f;
+    Place at = place_in(id, mean.height, mean.width, mean.channels);
+    bool inside = at.row >= mean.top && at.row < mean.top + mean.rows && at.column >= mean.left &&
+                  at.column < mean.left + mean.columns;
+    Values value = Values(g[at.image * mean.channels + at.channel]) * mean.scale;
+    dx[id] = inside ? value : Values(0.0f);
 }

@@ -1,36 +1,45 @@
-// Softmax and log-softmax over the channels of a pixel, and their gradients. One thread a pixel.
+// Softmax and log-softmax over the channels of a pixel, and their gradients. LANES threads a pixel.
 
 struct Sizes {
-    uint pixels;  // of all images
-    uint channels;
+    uint pixels;    // of all images
+    uint channels;  // packs
 };
 
-float largest_of(device const Storage* x, uint channels) {
-    float largest = float(x[0]);
-    for (uint k = 1; k < channels; ++k) {
-        largest = max(largest, float(x[k]));
+// The part of a pixel that a thread has: the packs first, first + LANES, ... below end. Threads past the last pixel
+// compute that pixel again, since their lanes take part in sums, and store nothing.
+struct Part {
+    Index start;
+    uint first;
+    uint end;
+    bool stores;
+};
+
+Part part_of(uint id, constant Sizes& sizes) {
+    uint pixel = id / LANES;
+    return {Index(min(pixel, sizes.pixels - 1)) * sizes.channels, id % LANES, sizes.channels, pixel < sizes.pixels};
+}
+
+float largest_in(device const Storage* x, Part part) {
+    Values largest = Values(x[part.start]);
+    for (uint k = part.first; k < part.end; k += LANES) {
+        largest = max(largest, Values(x[part.start + k]));
     }
-    return largest;
+    return largest_of_lanes(largest_of(largest));
 }
 
 kernel void softmax(device const Storage* x [[buffer(0)]],
                     constant Sizes& sizes [[buffer(1)]],
-                    device float* y [[buffer(2)]],
+                    device Values* y [[buffer(2)]],
                     uint id [[thread_position_in_grid]]) {
-    if (id >= sizes.pixels) {
-        return;
+    Part part = part_of(id, sizes);
+    float largest = largest_in(x, part);
+    BlockedSum sum = empty_sum();
+    for (uint k = part.first; k < part.end; k += LANES) {
+        sum.add(precise::exp(Values(x[part.start + k]) - largest));
     }
-    ulong first = ulong(id) * sizes.channels;
-    float largest = largest_of(x + first, sizes.channels);
-    BlockedSum sum = {0, 0, 0};
-    for (uint k = 0; k < sizes.channels; ++k) {
-        float power = precise::exp(float(x[first + k]) - largest);
-        sum.add(power);
-        y[first + k] = power;
-    }
-    float total = sum.value();
-    for (uint k = 0; k < sizes.channels; ++k) {
-        y[first + k] /= total;
+    float total = sum_of_lanes(sum_of(sum.value()));
+    for (uint k = part.first; part.stores && k < part.end; k += LANES) {
+        y[part.start + k] = precise::exp(Values(x[part.start + k]) - largest) / total;
     }
 }
 
@@ -38,22 +47,21 @@ kernel void softmax(device const Storage* x [[buffer(0)]],
 // logarithm) otherwise, where the sum loses the digits of the logarithm.
 kernel void log_softmax(device const Storage* x [[buffer(0)]],
                         constant Sizes& sizes [[buffer(1)]],
-                        device float* l [[buffer(2)]],
+                        device Values* l [[buffer(2)]],
                         uint id [[thread_position_in_grid]]) {
-    if (id >= sizes.pixels) {
-        return;
-    }
-    ulong first = ulong(id) * sizes.channels;
-    float largest = largest_of(x + first, sizes.channels);
-    BlockedSum sum = {0, 0, 0};
-    for (uint k = 0; k < sizes.channels; ++k) {
-        float below = float(x[first + k]) - largest;
+    Part part = part_of(id, sizes);
+    float largest = largest_in(x, part);
+    BlockedSum sum = empty_sum();
+    for (uint k = part.first; k < part.end; k += LANES) {
+        Values below = Values(x[part.start + k]) - largest;
         sum.add(precise::exp(below));
-        l[first + k] = below;
+        if (part.stores) {
+            l[part.start + k] = below;
+        }
     }
-    float logarithm = precise::log(sum.value());
-    for (uint k = 0; k < sizes.channels; ++k) {
-        l[first + k] -= logarithm;
+    float logarithm = precise::log(sum_of_lanes(sum_of(sum.value())));
+    for (uint k = part.first; part.stores && k < part.end; k += LANES) {
+        l[part.start + k] -= logarithm;
     }
 }
 
@@ -61,19 +69,16 @@ kernel void log_softmax(device const Storage* x [[buffer(0)]],
 kernel void softmax_gradient(device const Gradient* g [[buffer(0)]],
                              device const Storage* y [[buffer(1)]],
                              constant Sizes& sizes [[buffer(2)]],
-                             device float* dx [[buffer(3)]],
+                             device Values* dx [[buffer(3)]],
                              uint id [[thread_position_in_grid]]) {
-    if (id >= sizes.pixels) {
-        return;
+    Part part = part_of(id, sizes);
+    BlockedSum sum = empty_sum();
+    for (uint k = part.first; k < part.end; k += LANES) {
+        sum.add(Values(g[part.start + k]) * Values(y[part.start + k]));
     }
-    ulong first = ulong(id) * sizes.channels;
-    BlockedSum sum = {0, 0, 0};
-    for (uint k = 0; k < sizes.channels; ++k) {
-        sum.add(float(g[first + k]) * float(y[first + k]));
-    }
-    float total = sum.value();
-    for (uint k = 0; k < sizes.channels; ++k) {
-        dx[first + k] = float(y[first + k]) * (float(g[first + k]) - total);
+    float total = sum_of_lanes(sum_of(sum.value()));
+    for (uint k = part.first; part.stores && k < part.end; k += LANES) {
+        dx[part.start + k] = Values(y[part.start + k]) * (Values(g[part.start + k]) - total);
     }
 }
 
@@ -81,18 +86,15 @@ kernel void softmax_gradient(device const Gradient* g [[buffer(0)]],
 kernel void log_softmax_gradient(device const Gradient* g [[buffer(0)]],
                                  device const Storage* l [[buffer(1)]],
                                  constant Sizes& sizes [[buffer(2)]],
-                                 device float* dx [[buffer(3)]],
+                                 device Values* dx [[buffer(3)]],
                                  uint id [[thread_position_in_grid]]) {
-    if (id >= sizes.pixels) {
-        return;
+    Part part = part_of(id, sizes);
+    BlockedSum sum = empty_sum();
+    for (uint k = part.first; k < part.end; k += LANES) {
+        sum.add(Values(g[part.start + k]));
     }
-    ulong first = ulong(id) * sizes.channels;
-    BlockedSum sum = {0, 0, 0};
-    for (uint k = 0; k < sizes.channels; ++k) {
-        sum.add(float(g[first + k]));
-    }
-    float total = sum.value();
-    for (uint k = 0; k < sizes.channels; ++k) {
-        dx[first + k] = float(g[first + k]) - precise::exp(float(l[first + k])) * total;
+    float total = sum_of_lanes(sum_of(sum.value()));
+    for (uint k = part.first; part.stores && k < part.end; k += LANES) {
+        dx[part.start + k] = Values(g[part.start + k]) - precise::exp(Values(l[part.start + k])) * total;
     }
 }

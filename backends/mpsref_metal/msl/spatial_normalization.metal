@@ -9,11 +9,11 @@ struct Parameters {
 };
 
 // T = delta + alpha / N * sum of squares
-float base_of(device const Storage* x, Around at, constant Sizes& sizes, constant Parameters& parameters) {
-    BlockedSum squares = {0, 0, 0};
+Values base_of(device const Storage* x, Around at, constant Sizes& sizes, constant Parameters& parameters) {
+    BlockedSum squares = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
-            float value = float(x[source_index(at, i, k, sizes)]);
+            Values value = Values(x[source_index(at, i, k, sizes)]);
             squares.add(value * value);
         }
     }
@@ -26,13 +26,13 @@ kernel void forward(device const Storage* x [[buffer(0)]],
                     device const Run* columns [[buffer(2)]],
                     constant Sizes& sizes [[buffer(3)]],
                     constant Parameters& parameters [[buffer(4)]],
-                    device float* y [[buffer(5)]],
+                    device Values* y [[buffer(5)]],
                     uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
     }
     Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
-    y[id] = centre_of(x, at, sizes) * precise::pow(base_of(x, at, sizes, parameters), -parameters.beta);
+    y[id] = centre_of(x, at, sizes) * precise::pow(base_of(x, at, sizes, parameters), Values(-parameters.beta));
 }
 
 // own = g / T**beta, share = own * x / T
@@ -42,39 +42,42 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
                    device const Run* columns [[buffer(3)]],
                    constant Sizes& sizes [[buffer(4)]],
                    constant Parameters& parameters [[buffer(5)]],
-                   device float* own [[buffer(6)]],
-                   device float* share [[buffer(7)]],
+                   device Values* own [[buffer(6)]],
+                   device Values* share [[buffer(7)]],
                    uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
     }
     Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
-    float base = base_of(x, at, sizes, parameters);
-    float value = float(g[id]) * precise::pow(base, -parameters.beta);
+    Values base = base_of(x, at, sizes, parameters);
+    Values value = Values(g[id]) * precise::pow(base, Values(-parameters.beta));
     own[id] = value;
     share[id] = value * (centre_of(x, at, sizes) / base);
 }
 
 // dx = own - 2 * alpha * beta / N * x * sum of shares
 kernel void gradient(device const Storage* x [[buffer(0)]],
-                     device const float* own [[buffer(1)]],
-                     device const float* share [[buffer(2)]],
+                     device const Values* own [[buffer(1)]],
+                     device const Values* share [[buffer(2)]],
                      device const Run* rows [[buffer(3)]],
                      device const Run* columns [[buffer(4)]],
                      constant Sizes& sizes [[buffer(5)]],
                      constant Parameters& parameters [[buffer(6)]],
-                     device float* dx [[buffer(7)]],
+                     device Values* dx [[buffer(7)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= sizes.count) {
         return;
     }
     Around at = around(id, sizes.channels, sizes.source_height, sizes.source_width, rows, columns);
-    BlockedSum sum = {0, 0, 0};
+    BlockedSum sum = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {
             sum.add(share[output_index(at, i, k, sizes)]);
         }
     }
-    float mine = has_centre(at) ? own[output_index(at, at.rows.centre, at.columns.centre, sizes)] : 0.0f;
-    dx[id] = mine - parameters.slope * float(x[id]) * sum.value();
+    Values mine = Values(0.0f);
+    if (has_centre(at)) {
+        mine = own[output_index(at, at.rows.centre, at.columns.centre, sizes)];
+    }
+    dx[id] = mine - parameters.slope * Values(x[id]) * sum.value();
 }

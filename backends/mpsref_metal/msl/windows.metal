@@ -38,3 +38,10 @@ float times_of(Window window, int group) {
     int tap = group - (window.before > 0 ? 1 : 0);
     return tap < 0 ? window.before : tap < window.count ? 1.0f : window.after;
 }
+
+// The tap of the run that reads a pixel, or -1.
+int tap_at(Window window, Axis axis, int pixel) {
+    int distance = pixel - window.first;
+    int tap = distance / axis.step;
+    return distance >= 0 && tap < window.count && tap * axis.step == distance ? tap : -1;
+}

@@ -83,8 +83,8 @@ class ArrayDevice(Device, Protocol):
     def result(self, shape: tuple[int, ...], dtype: DTypeLike, /) -> Any:
         """Allocate an array for the results of a kernel, filled with NaN (float dtypes) or 0; it is a ``Buffer``."""
 
-    def is_result(self, array: Any, /) -> bool:
-        """Return whether a kernel can write float32 results into an array: a C-contiguous array of this device."""
+    def is_result(self, array: Any, dtype: DTypeLike, /) -> bool:
+        """Return whether a kernel can write results of a dtype into an array: a C-contiguous array of this device."""
 
     def cleared(self, array: Any, /) -> Any:
         """Fill an array as in :meth:`result`, and return it."""

@@ -30,7 +30,7 @@ from mpsref.conformance.mutants import (
 )
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
-from mpsref.conformance.torch_equivalents import Arrays, Call, JointEquivalent, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, JointEquivalent, Outs, nchw, tensor
 from mpsref.kernels import Neuron
 from mpsref.kernels.batch_normalization import (
     BatchNormalization,
@@ -566,15 +566,17 @@ def torch_equivalent(torch: ModuleType, problem: BatchProblem, inputs: Arrays, o
     if problem.method == "statistics":
         return None if counted else _torch_statistics(aten, x, problem.pixels)
     mean, variance, gamma, beta = (
-        None if vector is None else torch.from_numpy(vector)
+        None if vector is None else tensor(torch, vector)
         for vector in (given.mean, given.variance, given.gamma, given.beta)
     )
     epsilon = problem.spec.epsilon
     if problem.method == "forward":
         return lambda: aten.native_batch_norm(x, gamma, beta, mean, variance, False, 0.0, epsilon)[0]
+    g = nchw(torch, given.g)
+    if x.is_cuda:
+        return _torch_cuda_gradient(torch, problem, g, x, gamma, given) if isinstance(problem, Gradient) else None
     if counted:
         return None
-    g = nchw(torch, given.g)
     mask = [problem.method == "gradient", *[problem.method == "statistics_gradient"] * 2]
 
     def backward() -> object:
@@ -584,6 +586,21 @@ def torch_equivalent(torch: ModuleType, problem: BatchProblem, inputs: Arrays, o
         return dx if problem.method == "gradient" else (dbeta, dgamma)
 
     return backward
+
+
+def _torch_cuda_gradient(
+    torch: ModuleType, problem: Gradient, g: Tensor, x: Tensor, gamma: Tensor | None, given: Inputs
+) -> Call | None:
+    """Return the last step of the backward pass of synchronized batch normalization; ``None`` without sums."""
+    if not problem.count:
+        return None
+    mean, variance, dbeta, dgamma = (
+        tensor(torch, array) for array in (given.mean, given.variance, given.dbeta, given.dgamma)
+    )
+    root = (variance + problem.spec.epsilon).rsqrt()
+    count = torch.tensor([problem.count], dtype=torch.int32, device=x.device)
+    elements = torch.ops.aten.batch_norm_backward_elemt
+    return lambda: elements(g, x, mean, root, gamma, dbeta, dgamma / root, count)
 
 
 def _torch_statistics(aten: ModuleType, x: Tensor, n: int) -> Call:
@@ -600,7 +617,7 @@ def training_step(torch: ModuleType, spec: Spec, arrays: Mapping[str, Array]) ->
     if spec.activates:
         return None
     aten, g, x = torch.ops.aten, nchw(torch, arrays["g"]), nchw(torch, arrays["x"])
-    gamma, beta = (torch.from_numpy(arrays[name]) if name in arrays else None for name in ("gamma", "beta"))
+    gamma, beta = (tensor(torch, arrays[name]) if name in arrays else None for name in ("gamma", "beta"))
 
     def step() -> tuple[Tensor, ...]:
         y, mean, root = aten.native_batch_norm(x, gamma, beta, None, None, True, 0.0, spec.epsilon)

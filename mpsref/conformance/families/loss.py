@@ -413,7 +413,7 @@ def _torch_gradient(torch: ModuleType, spec: Loss, y: Tensor, t: Tensor) -> Call
     """Return the gradient of the sum."""
     if spec.label_smoothing:
         return None
-    aten, one, summed = torch.ops.aten, torch.ones(()), 2
+    aten, one, summed = torch.ops.aten, y.new_ones(()), 2
     calls: dict[str, Call] = {
         "meanabsoluteerror": lambda: torch.sub(y, t).sign_(),
         "meansquarederror": lambda: aten.mse_loss_backward(one, y, t, summed),

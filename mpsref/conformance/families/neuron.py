@@ -358,7 +358,7 @@ def torch_equivalent(
 
 
 def _torch_prelu(torch: ModuleType, spec: Neuron, tensors: list[Tensor], outs: Outs) -> Call | None:
-    slopes = torch.from_numpy(np.array(spec.data, np.float32)).reshape(1, -1, 1, 1)
+    slopes = tensors[-1].new_tensor(spec.data).reshape(1, -1, 1, 1)
     if outs is not None:
         return None
     aten = torch.ops.aten

@@ -20,7 +20,7 @@ from mpsref.conformance.mutants import LAYOUT_MUTANTS, MutantTable, computed, co
 from mpsref.conformance.properties import repeatable
 from mpsref.conformance.runner import compute, expected, references, terms
 from mpsref.conformance.strategies import often
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, nchw, tensor
 from mpsref.kernels import Adam, RMSProp, StochasticGradientDescent
 from mpsref.kernels.optimizers import (
     REGULARIZATIONS,
@@ -294,7 +294,7 @@ def _torch_step(step: Callable[..., object]) -> TorchEquivalent:
         if spec.apply_gradient_clipping or spec.gradient_rescale != 1 or spec.regularization_type == "l1":
             return None
         gradient, value, *moments = (
-            nchw(torch, array) if array.ndim == 4 else torch.from_numpy(array) for array in inputs
+            nchw(torch, array) if array.ndim == 4 else tensor(torch, array) for array in inputs
         )
         decay = spec.regularization_scale if spec.regularization_type == "l2" else 0
 

@@ -26,7 +26,7 @@ from mpsref.conformance.mutants import MutantTable, computed, correct, of_input,
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import channels, framework_windows, often, pairs, seldom, sizes, thirds
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, keywords, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, blank, keywords, nchw
 from mpsref.geometry import EDGE_MODES, EdgeMode, ceil_div
 from mpsref.kernels import PoolingAverage, PoolingL2Norm, PoolingMax
 from mpsref.kernels.pooling import Pooling, PoolingForward, PoolingGradient, taps
@@ -569,7 +569,7 @@ def average_pooling(
         if out is None:
             return lambda: aten.avg_pool2d(tensor, *arguments)
         return lambda: aten.avg_pool2d.out(tensor, *arguments, out=out)
-    source = nchw(torch, np.empty(problem.source_shape, np.float32))
+    source = blank(torch, problem.source_shape, tensor)
     if out is None:
         return lambda: aten.avg_pool2d_backward(tensor, source, *arguments, None)
     return lambda: aten.avg_pool2d_backward.grad_input(tensor, source, *arguments, None, grad_input=out)

@@ -18,7 +18,7 @@ from mpsref.conformance.golden_entries import Adapter, Comparison, Entry, Values
 from mpsref.conformance.mutants import MutantTable, computed
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same
 from mpsref.conformance.runner import compute, expected, terms
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, tensor
 from mpsref.kernels import LogSoftMax, SoftMax
 from mpsref.registry import Backend, Implementation, Problem, Spec
 
@@ -210,7 +210,7 @@ GOLDEN: dict[str, Adapter] = {
 def torch_equivalent(torch: ModuleType, problem: Problem, inputs: Arrays, outs: Outs) -> Call:
     """Return the call of either kernel, or of its gradient, over the last axis: the fastest case of PyTorch."""
     aten = torch.ops.aten
-    tensors = [torch.from_numpy(array) for array in inputs]
+    tensors = [tensor(torch, array) for array in inputs]
     log = isinstance(problem.spec, LogSoftMax)
     if problem.method == "forward":
         operation, arguments = (aten._log_softmax if log else aten._softmax), (*tensors, 3, False)
@@ -221,7 +221,7 @@ def torch_equivalent(torch: ModuleType, problem: Problem, inputs: Arrays, outs: 
         into = "out" if log else "grad_input"
     if outs is None:
         return lambda: operation(*arguments).permute(0, 3, 1, 2)
-    out, store = torch.from_numpy(outs[0]), operation.out
+    out, store = tensor(torch, outs[0]), operation.out
     return lambda: store(*arguments, **{into: out}).permute(0, 3, 1, 2)
 
 

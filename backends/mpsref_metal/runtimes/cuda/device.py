@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from reprlib import repr as shorten
 from typing import Any
@@ -27,6 +29,15 @@ from .ptx import Compiled, compile_source, libdevice
 MAX_BYTES = 1 << 46
 USUAL_THREADS = 256
 """Default number of threads of a threadgroup; fewer if the registers of the kernel require it."""
+
+LEGACY = 1
+"""The address of the default stream, which other libraries use unless told otherwise."""
+
+CALLS = 5
+"""Number of calls that are measured together."""
+
+LEAD_BYTES, FASTEST_COPY = 1 << 30, 5e12
+"""Bytes that a copy before the measured calls reads and writes, and the fastest rate of copies, in bytes a second."""
 
 _contexts: dict[int, Context] = {}
 _compiling = threading.RLock()
@@ -306,14 +317,17 @@ class Device:
         """Return an array for results, filled with NaN (float dtypes) or 0."""
         return self.cleared(self.empty(shape, dtype))
 
-    def is_result(self, array: Any) -> bool:
-        """Return whether a kernel can write float32 results into an array: a C-contiguous array of this device."""
+    def is_result(self, array: Any, dtype: DTypeLike = np.float32) -> bool:
+        """Return whether a kernel can write results of a dtype into an array: a C-contiguous array of this device."""
         is_ours = isinstance(array, Array) and array.device.index == self.index
-        return is_ours and array.dtype == np.float32 and array.is_contiguous
+        return is_ours and array.dtype == dtype and array.is_contiguous
 
     def cleared(self, array: Array) -> Array:
-        """Fill a contiguous array with NaN (float dtypes) or 0, and return it."""
-        if array.nbytes:
+        """Fill a contiguous array with NaN (float dtypes) or 0, and return it; inside :func:`scope` it stays as it is.
+
+        Calls with arrays on the device do not pay for a second write of their results.
+        """
+        if array.nbytes and getattr(_chosen, "device", None) is None:
             self.set_bytes(array, 0xFF if array.dtype.kind == "f" else 0)
         return array
 
@@ -480,3 +494,45 @@ class Arrays:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Allocate a result; inside :meth:`scope`."""
         return current_device().empty(shape, dtype)
+
+    def put(self, values: NDArray[Any], shape: tuple[int, ...]) -> Array:
+        """Copy a NumPy array to the device, repeated along its first axis up to ``shape``, in the default stream."""
+        device = open_device()
+        with scope(device, LEGACY):
+            first = device.array(values)
+            if values.shape == shape:
+                return first
+            made = device.empty((shape[0] // values.shape[0], *values.shape), values.dtype)
+            made[...] = first
+            return made.reshape(shape)
+
+    def timer(self, call: Callable[[], object]) -> Callable[[], float]:
+        """Return a function that measures the seconds that a call takes on the device, in the default stream.
+
+        CUDA events measure a few calls together. Before them the device gets copies to do, for as long as the host
+        needs to queue the calls, so that the time on the host is excluded unless a call waits for the device.
+        """
+        device = open_device()
+        with scope(device, LEGACY):
+            call()
+            device.finish()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            queued = time.perf_counter() - began
+            device.finish()
+        leads = 2 + math.ceil(1.5 * queued * FASTEST_COPY / LEAD_BYTES)
+
+        def seconds() -> float:
+            with scope(device, LEGACY):
+                source, target = (device.empty((LEAD_BYTES // 2,), np.uint8) for _ in range(2))
+                for _ in range(leads):
+                    device.copy(source, target)
+                start = device.stream.record(options={"timing_enabled": True})
+                for _ in range(CALLS):
+                    call()
+                end = device.stream.record(options={"timing_enabled": True})
+                device.finish()
+                return float(end - start) / 1000 / CALLS
+
+        return seconds

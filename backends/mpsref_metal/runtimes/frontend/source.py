@@ -242,7 +242,7 @@ def is_local_declaration(words: tuple[Token, ...], position: int) -> bool:
         start -= 1
     if words[start - 1].text not in ("{", "}", ";"):
         return False
-    end = next(i for i in range(position, len(words)) if words[i].text == ";")
+    end = next(i for i in range(position, len(words)) if words[i].text in (";", "["))  # a length may be a product
     return not {"*", "&"} & {word.text for word in words[position:end]}
 
 

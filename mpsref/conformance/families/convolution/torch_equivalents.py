@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, keywords, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, TorchEquivalent, blank, keywords, nchw, tensor
 from mpsref.kernels import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.kernels.convolution import SlidingProblem, WeightedForward, WeightedProblem
 from mpsref.kernels.convolution_transpose import TransposeForward, TransposeGradientData, TransposeGradientWeights
@@ -41,7 +41,7 @@ def convolution(torch: ModuleType, problem: SlidingProblem, inputs: Arrays, outs
 
 def _forward_inputs(torch: ModuleType, inputs: tuple[Array, ...]) -> tuple[Tensor, Tensor, Tensor | None]:
     x, weight, *biases = inputs
-    return nchw(torch, x), nchw(torch, weight), torch.from_numpy(biases[0]) if biases else None
+    return nchw(torch, x), nchw(torch, weight), tensor(torch, biases[0]) if biases else None
 
 
 def _convolution(
@@ -49,7 +49,7 @@ def _convolution(
 ) -> Call:
     """Return the forward pass with weights in oneDNN's own layout, where this build of PyTorch has that."""
     strides, pads, dilations = arguments
-    if not torch.backends.mkldnn.is_available():
+    if x.is_cuda or not torch.backends.mkldnn.is_available():
         return lambda: torch.ops.aten.convolution(x, weight, bias, *arguments, False, [0, 0], groups)
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(
         weight.to_mkldnn(), pads, strides, dilations, groups, list(x.shape)
@@ -69,9 +69,9 @@ def _backward(
     backward, g = torch.ops.aten.convolution_backward, nchw(torch, inputs[0])
     biases = [problem.output_channels]
     if problem.method == "gradient_data":
-        x, weight = nchw(torch, np.empty(problem.source_shape, np.float32)), as_weight(torch, inputs[1])
+        x, weight = blank(torch, problem.source_shape, g), as_weight(torch, inputs[1])
         return lambda: backward(g, x, weight, biases, *arguments, [True, False, False])[0]
-    x, weight = nchw(torch, inputs[1]), as_weight(torch, np.empty(problem.weights_shape, np.float32))
+    x, weight = nchw(torch, inputs[1]), as_weight(torch, np.empty(problem.weights_shape, np.float32)).to(g.device)
     if arguments[3]:
         return lambda: _turned(torch, backward(g, x, weight, biases, *arguments, [False, True, True])[1:])
     return lambda: backward(g, x, weight, biases, *arguments, [False, True, True])[1:]
@@ -98,19 +98,19 @@ def transpose(torch: ModuleType, problem: TransposeProblem, inputs: Arrays, outs
 
 def _transposed(torch: ModuleType, weights: Array) -> Tensor:
     """Return OHWI weights as PyTorch's transposed convolution has them: (in, out), rotated by 180 degrees."""
-    return nchw(torch, np.ascontiguousarray(weights[:, ::-1, ::-1].transpose(3, 1, 2, 0)))
+    return nchw(torch, weights[:, ::-1, ::-1].transpose(3, 1, 2, 0).copy())
 
 
 def fully_connected(torch: ModuleType, problem: WeightedProblem, inputs: Arrays, outs: Outs) -> Call | None:
     """Return the products of matrices; ``None`` with a neuron, and into given memory."""
     if outs or problem.spec.neuron:
         return None
-    flat = [torch.from_numpy(array.reshape(len(array), -1)) for array in inputs[:2]]
+    flat = [tensor(torch, array.reshape(len(array), -1)) for array in inputs[:2]]
     images, height, width, channels = problem.source_shape
     outputs = problem.output_channels
     aten = torch.ops.aten
     if isinstance(problem, WeightedForward):
-        bias = torch.from_numpy(inputs[2]) if problem.biased else None
+        bias = tensor(torch, inputs[2]) if problem.biased else None
         return lambda: aten.linear(*flat, bias).view(images, outputs, 1, 1)
     g, other = flat
     if problem.method == "gradient_data":

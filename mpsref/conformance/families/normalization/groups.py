@@ -26,7 +26,7 @@ from mpsref.conformance.mutants import (
 from mpsref.conformance.properties import one_image_at_a_time, repeatable, same, with_limits
 from mpsref.conformance.runner import compute, expected
 from mpsref.conformance.strategies import seldom
-from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw
+from mpsref.conformance.torch_equivalents import Arrays, Call, Outs, nchw, tensor
 from mpsref.kernels import GroupNormalization, InstanceNormalization
 from mpsref.kernels.group_normalization import (
     ALL_VALUES,
@@ -329,7 +329,7 @@ def torch_equivalent(torch: ModuleType, problem: NormalizationProblem, inputs: A
         return functional.group_norm(x, problem.groups, weight, bias, spec.epsilon)
 
     images = [nchw(torch, array) for array in inputs if array.ndim == 4]
-    vectors = [torch.from_numpy(array) for array in inputs if array.ndim == 1]
+    vectors = [tensor(torch, array) for array in inputs if array.ndim == 1]
     return torch_function(torch, normalize, images, outs, vectors)
 
 

@@ -1,0 +1,20 @@
+// A pixel for LANES neighbouring threads, which belong to one SIMD group: the packs of its channels in turn.
+
+#ifndef SPECIALIZED
+constant constexpr uint LANES = 32;  // a power of 2
+#endif
+
+// The sum of a value of all lanes, the same in each of them; every thread of the SIMD group takes part.
+float sum_of_lanes(float value) {
+    for (uint step = 1; step < LANES; step *= 2) {
+        value += simd_shuffle_xor(value, ushort(step));
+    }
+    return value;
+}
+
+float largest_of_lanes(float value) {
+    for (uint step = 1; step < LANES; step *= 2) {
+        value = max(value, simd_shuffle_xor(value, ushort(step)));
+    }
+    return value;
+}

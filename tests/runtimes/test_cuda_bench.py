@@ -1,0 +1,69 @@
+"""The benchmark with arrays on a device, over a fake cuda.core. Not how fast anything is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mpsref
+from mpsref import bench, registry
+from mpsref.bench import Measurement, on_device
+from mpsref.conformance import torch_equivalents
+from mpsref.conformance.layer import Layer
+from mpsref_metal.runtimes import cuda
+from mpsref_metal.runtimes.cuda import device as cuda_device
+from tests.test_bench import FORWARD, FOUR, GRADIENT, LAYER, NORM, inputs_of, missing, printed, report_of
+
+
+@pytest.fixture
+def small_batches(fake_cuda: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake GPU, which a batch of six images fills."""
+    monkeypatch.setattr(torch_equivalents, "session", missing)
+    monkeypatch.setattr(cuda_device, "LEAD_BYTES", 1 << 12)
+    monkeypatch.setattr(cuda_device, "FASTEST_COPY", 1.0)
+    for name, value in (("IMAGES", 6), ("FILLING_BYTES", 1), ("FILLING_FLOPS", 1)):
+        monkeypatch.setattr(on_device, name, value)
+
+
+def test_arrays_on_a_device_stay_there(small_batches: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda.Array, "__array__", None)
+    report = bench.run("metal:cuda", [FORWARD, GRADIENT], [LAYER], rounds=1)
+    for m, small in zip(report.measurements, (FORWARD, GRADIENT), strict=True):
+        assert (m.operation, m.shape) == (str(small), (6, 6, 8, 3))
+        assert m.nbytes == 3 * bench._nbytes(LAYER.problem(small.method))
+        assert min(m.copy, m.backends["metal:cuda"]) > 0
+        assert m.pytorch is None
+    assert "Fake GPU" in report.devices["metal:cuda"]
+
+
+def test_several_operations_and_no_inputs_on_a_device(small_batches: None) -> None:
+    report = bench.run("metal:cuda", FOUR, [NORM], rounds=1)
+    assert [m.operation for m in report.measurements] == [*map(str, FOUR), "BatchNormalization.together"]
+    drop = Layer("tiny.drop", "Tiny", mpsref.Dropout(), (2, 3, 4, 5))
+    (mask,) = bench.run("metal:cuda", [registry.Operation(mpsref.Dropout, "mask")], [drop], rounds=1).measurements
+    assert mask.backends["metal:cuda"] > 0
+
+
+def test_inputs_on_a_device_are_those_of_one_image(small_batches: None) -> None:
+    problem = on_device.filling(LAYER, ("gradient",), bench._nbytes).problem("gradient")
+    (g,) = on_device._inputs(LAYER, ("gradient",), [problem], cuda.arrays).values()
+    (one,) = inputs_of(on_device._with_batch(LAYER, 1).problem("gradient"))
+    np.testing.assert_array_equal(np.asarray(g), np.repeat(one, 6, axis=0))
+
+
+def test_a_different_result_of_pytorch_on_a_device_is_not_timed() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ours = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    theirs = torch.from_numpy(ours).permute(0, 3, 1, 2)
+    assert on_device._difference(torch, ours, theirs) is None
+    assert on_device._difference(torch, (ours,), (theirs + 0.5,)) == 0.5
+    assert on_device._difference(torch, ours[:, :1], theirs) == float("inf")
+    wrong = Measurement("op", "large", (1, 1, 1, 1), 10, 0, {"cpu": 1.0}, copy=0.5, pytorch=None, difference=0.5)
+    assert "op large: PyTorch is not timed, its result differs by 0.5" in printed(report_of(wrong))
+
+
+def test_a_device_and_the_host_are_timed_apart(fake_cuda: object) -> None:
+    with pytest.raises(ValueError, match="cpu, metal:cuda have their arrays in different places"):
+        bench.run(["cpu", "metal:cuda"], [FORWARD], [LAYER])
+    with pytest.raises(ValueError, match="scaling is measured for backends on the host, not for metal:cuda"):
+        bench.run("metal:cuda", [FORWARD], [LAYER], scaling=True)
