@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Self, TypeAlias
@@ -50,16 +50,20 @@ SHRINK_SECONDS = 10.0
 
 @lru_cache(maxsize=4)
 def cases(
-    operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes, layouts: tuple[str, ...] = ()
+    operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes, layouts: tuple[str, ...] = (), few: bool = False
 ) -> st.SearchStrategy[Case]:
     """Return the strategy of cases of ``operation``: problem, dtype, family of data, seed, and layouts of the inputs.
+
+    ``few`` says that the backend compiles each problem: these are then as users of frameworks write them.
 
     The seed is drawn by its digits: into larger ranges Hypothesis mixes numbers from the source of loaded modules, and
     processes would draw different ones.
     """
+    tests = families.kernel_tests(operation.spec_type)
+    problems = (few and tests.by_framework) or tests.problems
     plain = st.builds(
         Case,
-        families.kernel_tests(operation.spec_type).problems(operation.method),
+        problems(operation.method),
         st.sampled_from([dtype for dtype in DTYPES if dtype in dtypes]),
         st.sampled_from(data.FINITE),
         st.tuples(*[st.integers(0, 15)] * 4).map(lambda digits: sum(d << 4 * k for k, d in enumerate(digits))),
@@ -85,7 +89,12 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
 
 @lru_cache(maxsize=4)
 def random_cases(
-    operation: Operation, dtypes: tuple[str, ...], number: int, seed: int, layouts: tuple[str, ...] = ()
+    operation: Operation,
+    dtypes: tuple[str, ...],
+    number: int,
+    seed: int,
+    layouts: tuple[str, ...] = (),
+    few: bool = False,
 ) -> dict[Case, int]:
     """Return the random cases of a check, the same for all backends, each with the round in which it was drawn.
 
@@ -97,16 +106,21 @@ def random_cases(
         if len(drawn) >= number:
             break
         found: list[Case] = []
-        _round(cases(operation, dtypes, layouts), seed, turn, found.append, min(ROUND, number - len(drawn)))
+        _round(cases(operation, dtypes, layouts, few), seed, turn, found.append, min(ROUND, number - len(drawn)))
         drawn |= {case: turn for case in found if case not in drawn}
     return dict(itertools.islice(drawn.items(), number))
 
 
 def checked_cases(
-    operation: Operation, dtypes: tuple[str, ...], number: int, seed: int, layouts: tuple[str, ...] = ()
+    operation: Operation,
+    dtypes: tuple[str, ...],
+    number: int,
+    seed: int,
+    layouts: tuple[str, ...] = (),
+    few: bool = False,
 ) -> dict[Case, int]:
     """Return the random cases, then a third of them again on NaN and infinities if the operation is tested on these."""
-    drawn = random_cases(operation, dtypes, number, seed, layouts)
+    drawn = random_cases(operation, dtypes, number, seed, layouts, few)
     again = itertools.islice(drawn.items(), _number_nonfinite(operation, number))
     return drawn | {replace(case, family="nonfinite"): turn for case, turn in again}
 
@@ -137,8 +151,9 @@ def _round(
 
 def _drawn(operation: Operation, backend: Backend, block: Block) -> ItemsView[Case, int]:
     """Return the random cases of a block for a backend, each with its round."""
+    few = backend.distinct_problems is not None
     number = min(block.number, backend.distinct_problems or block.number)
-    drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts)
+    drawn = checked_cases(operation, backend.dtypes, number, block.seed, backend.layouts, few)
     again = itertools.cycle(list(drawn.items()))
     while len(drawn) < block.number:  # only for a backend with few distinct problems
         case, turn = next(again)
@@ -211,7 +226,8 @@ def _shrunk(
 
     # A flaky failure is a failure, too.
     with contextlib.suppress(AssertionError, _TimeOver, hypothesis.errors.Flaky):
-        _round(cases(operation, backend.dtypes, backend.layouts), seed, turn, attempt)
+        few = backend.distinct_problems is not None
+        _round(cases(operation, backend.dtypes, backend.layouts, few), seed, turn, attempt)
     return smallest
 
 
@@ -399,11 +415,11 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
     for one in able:
         for case in map(Case.parse, block.known.get(one.backend.name, ())):
             one.count(case, one.outcome_of(case))
-    for number, (layer, case) in enumerate(layer_cases(operation) if block.layers else ()):
-        for one in able:
-            limit = one.backend.distinct_problems
-            few = limit is None or number < min(limit, block.number)
-            if case.dtype in one.backend.dtypes and few and not one.is_over:
+    layers = list(layer_cases(operation)) if block.layers else []
+    chosen = [_spread(len(layers), one.backend.distinct_problems, block.number) for one in able]
+    for number, (layer, case) in enumerate(layers):
+        for one, numbers in zip(able, chosen, strict=True):
+            if case.dtype in one.backend.dtypes and number in numbers and not one.is_over:
                 arranged = replace(case, layouts=one.backend.layouts[:1] * len(case.problem.input_shapes))
                 one.count(arranged, one.outcome_of(arranged, of_layer=True), layer)
     lists = [_drawn(operation, one.backend, block) for one in able]
@@ -413,6 +429,16 @@ def _run_block(operation: Operation, able: list[_Progress], block: Block) -> Non
                 one.count(drawn, one.outcome_of(drawn), turn=turn)
     for one in able:
         one.shrink(block.seed)
+
+
+def _spread(total: int, distinct: int | None, number: int) -> Collection[int]:
+    """Return which of the layers a backend runs: of one that compiles them a few, spread over all networks.
+
+    >>> sorted(_spread(10, 3, 60)), sorted(_spread(10, 3, 1)), list(_spread(2, 3, 60)), list(_spread(2, None, 1))
+    ([1, 5, 8], [5], [0, 1], [0, 1])
+    """
+    few = total if distinct is None else min(distinct, number, total)
+    return range(total) if few == total else {(2 * k + 1) * total // (2 * few) for k in range(few)}
 
 
 def outcome_of(case: Case, backend: Backend, isolate: Isolate = None) -> Outcome:

@@ -31,12 +31,15 @@ class KernelTests:
         layout of a result that is no image.
     nonfinite
         The methods that are also tested on data with NaN and infinities: those that select, compare or copy elements.
+    by_framework
+        As ``problems``, those that the arguments of a framework describe. Backends that compile few problems get these.
     """
 
     problems: Callable[[str], st.SearchStrategy[Problem]]
     properties: Mapping[str, tuple[Property, ...]]
     equivalent_mutants: Mapping[str, frozenset[str]] = field(default_factory=dict)
     nonfinite: Collection[str] = ()
+    by_framework: Callable[[str], st.SearchStrategy[Problem]] | None = None
 
 
 @dataclass(frozen=True, eq=False)

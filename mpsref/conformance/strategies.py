@@ -75,7 +75,7 @@ def framework_windows(draw: st.DrawFn, pooling: bool, dilated: bool) -> Windows:
     strides = draw(st.just(kernel) | pairs(1, 3) if pooling else pairs(1, 3) | pairs(1, 6))
     dilations = draw(often((1, 1), pairs(1, 4))) if dilated else (1, 1)
     extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    framework = draw(st.sampled_from((_pytorch, _onnx, _tensorflow)))
+    framework = draw(st.sampled_from((_pytorch, _onnx, _pytorch, _tensorflow)))
     return framework(draw, kernel, strides, dilations, extent, pooling)
 
 
@@ -85,12 +85,28 @@ def _size(draw: st.DrawFn, extent: list[int], pads: Pair) -> Pair:
     return height, width
 
 
+_POOLING = (
+    (False, True, False),
+    (True, True, False),
+    (True, False, False),
+    (True, True, False),
+    (False, True, True),
+    (True, True, False),
+    (False, False, False),
+    (True, True, True),
+)
+"""ceil_mode, count_include_pad, and whether divisor_override is the area of the kernel: most often by default."""
+
+
 def _pytorch(
     draw: st.DrawFn, kernel: Pair, strides: Pair, dilations: Pair, extent: list[int], pooling: bool
 ) -> Windows:
     pads = draw(st.tuples(*(st.integers(0, k // 2 if pooling else k + 1) for k in kernel)))
     size = _size(draw, extent, (2 * pads[0], 2 * pads[1]))
-    ceil_mode, counted, divisor = draw(st.tuples(*[st.booleans()] * 3)) if pooling else (False, True, True)
+    ceil_mode, counted, divisor = draw(st.sampled_from(_POOLING)) if pooling else (False, True, True)
+    if ceil_mode:  # which matters only where a stride more than fits hangs over
+        rest = ((n + 2 * p - e) % s for n, p, e, s in zip(size, pads, extent, strides, strict=True))
+        size = tuple(n + (r == 0) for n, r in zip(size, rest, strict=True))
     placement = padding.pytorch(size, kernel, strides, pads, dilations, ceil_mode, counted)
     if divisor:
         placement = placement._replace(edge_mode="zero", zero_pad_size=(0, 0))

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import mpsref_torch
+from mpsref.bugs import FINDINGS
+from mpsref.conformance import checker
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.conformance.runner import run_case
@@ -95,6 +97,18 @@ def test_a_check_names_the_wrong_gradient() -> None:
     assert outcome.status == "failed"
     assert "13 of 49 elements are wrong" in outcome.message
     assert run_case(Case.parse(CEIL), mpsref_torch.backend).status == "passed"
+
+
+@compiles
+def test_the_default_check_tries_a_case_that_shows_it() -> None:
+    (finding,) = (one for one in FINDINGS if one.script == "torch_compile_avg_pool2d")
+    operation = operation_named("PoolingAverage.gradient")
+    cases = checker.random_cases(operation, ("float32",), inductor.DISTINCT, 0, backend.layouts, few=True)
+    layers = [*checker.layer_cases(operation)]
+    chosen = [layers[k][1] for k in checker._spread(len(layers), inductor.DISTINCT, checker.CASES)]
+    for tried in (chosen, cases):
+        concerned = [case for case in tried if finding.concerns(case.problem, ())]
+        assert "failed" in {run_case(case, backend).status for case in concerned}
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------

@@ -682,14 +682,19 @@ FAMILY = Family(
             partial(problems, PoolingAverage),
             {"forward": (*_FORWARD, adjoint), "gradient": (*_GRADIENT, adjoint)},
             nonfinite=_BOTH,
+            by_framework=partial(framework_problems, PoolingAverage),
         ),
         PoolingMax: KernelTests(
             partial(problems, PoolingMax),
             {"forward": _FORWARD, "gradient": (*_GRADIENT, all_is_given_back)},
             nonfinite=_BOTH,
+            by_framework=partial(framework_problems, PoolingMax),
         ),
         PoolingL2Norm: KernelTests(
-            partial(problems, PoolingL2Norm), {"forward": _FORWARD, "gradient": _GRADIENT}, nonfinite=_BOTH
+            partial(problems, PoolingL2Norm),
+            {"forward": _FORWARD, "gradient": _GRADIENT},
+            nonfinite=_BOTH,
+            by_framework=partial(framework_problems, PoolingL2Norm),
         ),
     },
     mutants=_mutants(),
