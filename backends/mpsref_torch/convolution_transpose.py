@@ -6,23 +6,16 @@ import numpy as np
 
 from mpsref import ConvolutionTranspose, frameworks
 from mpsref.arguments.arrays import Array
-from mpsref.errors import UnsupportedError
+from mpsref.frameworks import Way
 from mpsref.operations import planned
 from mpsref_torch.convolution import activation
 from mpsref_torch.run import Torch, like
-from mpsref_torch.windows import Way
 
 
 @planned
 def way(problem: Any) -> Way:
     """Return PyTorch's arguments, or those of the whole result without padding and the part of it that is wanted."""
-    try:
-        words = frameworks.pytorch(problem)
-        return Way(words.keywords, words.crop, words.extend, words.crop, words.extend, False)
-    except UnsupportedError:
-        part = frameworks.unpadded(problem)
-        keywords = {"stride": problem.spec.strides, "groups": problem.spec.groups}
-        return Way(keywords, part.copy, part.adjoint, part.copy, part.adjoint, True)
+    return frameworks.transposed_way(problem, frameworks.pytorch)
 
 
 def _weights(problem: Any, weights: Array) -> Array:

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mpsref import frameworks
 from mpsref.arguments.arrays import Array
-from mpsref.errors import UnsupportedError
+from mpsref.frameworks import Way
 from mpsref.operations import Problem, planned
 from mpsref.registry import ImageProblem
 from mpsref_torch.run import Torch, like
 
 
-class Way(NamedTuple):
-    """Arguments of PyTorch's function, and what becomes of images before and after it."""
-
-    keywords: dict[str, Any]
-    copy: Callable[[Array], Array]
-    """Of the source image: what PyTorch gets."""
-    adjoint: Callable[[Array], Array]
-    """Of the gradient for that: the gradient for the source image."""
-    crop: Callable[[Array], Array]
-    extend: Callable[[Array], Array]
-    grown: bool
-
-
 @planned
 def way(problem: Problem) -> Way:
     """Return how PyTorch computes a problem with windows."""
-    try:
-        words = frameworks.pytorch(problem)
-        return Way(words.keywords, _same, _same, words.crop, words.extend, False)
-    except UnsupportedError:
-        image, words = frameworks.grown(problem), frameworks.pytorch(frameworks.without_padding(problem))
-        return Way(words.keywords, image.copy, image.adjoint, words.crop, words.extend, True)
-
-
-def _same(image: Array) -> Array:
-    return image
+    return frameworks.way(problem, frameworks.pytorch)
 
 
 def pooled(torch: Torch, problem: Any, function: Any, x: Array, out: Array) -> None:

@@ -73,6 +73,13 @@ def _negative_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
         return False
 
 
+def _output_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    try:
+        return any(frameworks.pytorch(problem).keywords["output_padding"])
+    except UnsupportedError:
+        return False
+
+
 EAGER = ("torch", "torch:channels_last")
 
 
@@ -188,6 +195,50 @@ FINDINGS = (
         "mlx",
         ("0.32.4",),
         "The gradient of conv_transpose2d with output_padding has a wrong shape.",
+        "ConvolutionTranspose.gradient_data:n1h1w1c1,k1x1,s1x2,co1,g1x2,float32,exact,seed=0",
+        ("mlx",),
+        tuple(f"ConvolutionTranspose.{method}" for method in ("forward", "gradient_data", "gradient_weights")),
+        _output_padding,
+    ),
+    Finding(
+        "mlx_log_softmax",
+        "mlx",
+        ("0.32.4",),
+        "nn.log_softmax of an axis of length 1 writes beyond its memory, which ends the process.",
+        "LogSoftMax.forward:n1h3w4c1,float32,seed=0",
+        ("mlx",),
+        ("LogSoftMax.forward", "LogSoftMax.gradient"),
+        lambda problem, inputs: bool(problem.source_shape[3] == 1),
+    ),
+    Finding(
+        "mlx_prelu",
+        "mlx",
+        ("0.32.4",),
+        "The slope of nn.prelu at 0 is 1 + alpha, the sum of the slopes of both sides.",
+        "Neuron.gradient:n1h4w4c1,prelu,data2.0,float32,exact,seed=0",
+        ("mlx",),
+        ("Neuron.gradient",),
+        lambda problem, inputs: bool(problem.spec.type == "prelu" and (inputs[1] == 0).any()),
+    ),
+    Finding(
+        "tinygrad_compare_nan",
+        "tinygrad",
+        ("0.14.0",),
+        "Comparisons with NaN by <= and >= are true.",
+        "Compare.forward:n1h1w1c2,float32,nonfinite,seed=0",
+        ("tinygrad",),
+        ("Compare.forward",),
+        lambda problem, inputs: not all(np.isfinite(one).all() for one in inputs),
+    ),
+    Finding(
+        "tinygrad_interpolate",
+        "tinygrad",
+        ("0.14.0",),
+        "interpolate with align_corners to an axis of one pixel returns NaN.",
+        "UpsamplingBilinear.forward:n1h1w1c1,s1x1,aligned,float32,seed=1",
+        ("tinygrad",),
+        ("UpsamplingBilinear.forward", "UpsamplingBilinear.gradient"),
+        lambda problem, inputs: 1 in problem.large_shape[1:3],
     ),
     Finding(
         "onnxruntime_average_pool",

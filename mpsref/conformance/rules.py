@@ -26,6 +26,7 @@ from mpsref.kernels import (
     Dropout,
     GroupNormalization,
     InstanceNormalization,
+    LogSoftMax,
     Loss,
     Neuron,
     PoolingL2Norm,
@@ -41,7 +42,8 @@ from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
 from mpsref.kernels.loss import LossGradient, weighted
 from mpsref.kernels.neuron import slope, value
 from mpsref.kernels.normalization import chain, over_power
-from mpsref.kernels.reference import ErrorBound, gamma
+from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
+from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
 from mpsref.kernels.resize import ResizeProblem
 from mpsref.kernels.upsampling import UpsamplingProblem
 from mpsref.operations import Operation, OperationKey, Problem
@@ -243,6 +245,51 @@ def _plain_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return of_mean, gamma(problem.pixels + 4) * m2 + n * (of_mean**2 + 2 * of_mean * np.sqrt(m2 / n))
 
 
+def _shared_ties(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow equal maxima of a window to share its gradient, as pixels or as often as taps read them."""
+    assert isinstance(problem, PoolingGradient)
+    g, x = inputs
+    extra = np.zeros(problem.source_shape)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    for a in rows:
+        for b in columns:
+            values, *axes = window_of(problem, x, a, b)
+            (ys, y_times), (xs, x_times) = axes
+            first = np.unravel_index(values.argmax(axis=1), (len(ys), len(xs)))
+            (y, y_index, y_count), (x_, x_index, x_count) = _distinct(ys, y_times), _distinct(xs, x_times)
+            values = values.reshape(len(x), len(ys), len(xs), -1)[:, y_index[:, None], x_index]
+            times = np.multiply.outer(y_count, x_count)[:, :, None]
+            inside = ((y >= 0)[:, None] & (x_ >= 0))[:, :, None]
+            tied = values == values.max(axis=(1, 2), keepdims=True)
+            shares, inner = (
+                [one / one.sum((1, 2), keepdims=True) for one in (t, t * times)] for t in (tied, tied & inside)
+            )
+            selected = (ys[first[0]][:, None, None] == y[:, None, None]) & (xs[first[1]][:, None, None] == x_[:, None])
+            share = np.where(selected, 1 - np.minimum(*shares), np.maximum(*inner))
+            share += gamma(times.sum() + 4) * (times.max() > 1)  # shares of copies of a pixel are added again
+            here = np.ix_(np.arange(len(x)), y[y >= 0], x_[x_ >= 0], np.arange(x.shape[3]))
+            extra[here] += (np.where(tied, share, 0) * abs(g[:, None, None, py + a, px + b]))[:, y >= 0][:, :, x_ >= 0]
+    return (problem.place(extra) * (1 + gamma(count_of_windows(problem) + 4)),)
+
+
+def _distinct(pixels: Array, times: Array) -> tuple[Array, Array, Array]:
+    """Return the pixels of an axis without repetition, the first position of each, and the number of its taps."""
+    found, first, inverse = np.unique(pixels, return_index=True, return_inverse=True)
+    return found, first, np.bincount(inverse, times)
+
+
+def _recomputed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of probabilities that are computed again from the logarithms of the given ones."""
+    g, y = inputs
+    logarithmic = isinstance(problem.spec, LogSoftMax)
+    p, logs = (np.exp(y), y) if logarithmic else (y, np.log(y))
+    largest = np.where(np.isfinite(logs), abs(logs), 0).max(axis=3, keepdims=True)
+    change = 2 * (gamma(p.shape[3] + 12) + UNIT_ROUNDOFF * largest)
+    if logarithmic:
+        return (p * change * abs(g.sum(axis=3, keepdims=True)),)
+    return (p * change * (abs(g) + 2 * (abs(g) * p).sum(axis=3, keepdims=True)),)
+
+
 def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
     return frozenset(Operation(spec_type, method) for spec_type in spec_types for method in methods)
 
@@ -312,6 +359,16 @@ RULES: Mapping[str, Rule] = {
         "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",
         _of([GroupNormalization], "forward", "gradient"),
         _squares,
+    ),
+    "softmax recomputed": Rule(
+        "The gradient of softmax is that at the logarithm of the given result, whose softmax is computed again.",
+        _of([SoftMax, LogSoftMax], "gradient"),
+        _recomputed,
+    ),
+    "ties shared": Rule(
+        "Equal maxima of a window share its gradient.",
+        _of([PoolingMax], "gradient"),
+        _shared_ties,
     ),
     "NaN by another formula": Rule(
         "NaN and infinities are not tested: 0 times infinity may be 0, a product with 0 NaN, any of several NaN "

@@ -5,6 +5,7 @@ what else an adapter needs: a second way for geometries that a framework does no
 operations that frameworks compute in one. It imports no framework.
 """
 
+from mpsref.frameworks.adapter import Framework, Way, transposed_way, way
 from mpsref.frameworks.exchange import (
     WEIGHT_LAYOUTS,
     TrainingResult,
@@ -19,8 +20,10 @@ from mpsref.frameworks.words import Words, jax, onnx, pytorch, tensorflow
 
 __all__ = [
     "WEIGHT_LAYOUTS",
+    "Framework",
     "Selection",
     "TrainingResult",
+    "Way",
     "Words",
     "canonical",
     "counted",
@@ -33,7 +36,9 @@ __all__ = [
     "pytorch",
     "tensorflow",
     "training_batch_normalization",
+    "transposed_way",
     "unpadded",
+    "way",
     "weights_from",
     "weights_to",
     "without_padding",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from mpsref.conformance import check, rules
 from mpsref.conformance.case import Case, operation_named
 from mpsref.conformance.rules import RULES
 from mpsref.conformance.runner import references, run_case
+from mpsref.kernels.pooling import window_of
 
 Formula = Callable[..., Any]
 
@@ -107,6 +109,29 @@ def relu_of_infinity(problem: Any, x: Array) -> Array:
     return np.where(np.isneginf(x) & (problem.spec.type == "relu"), 0, y)
 
 
+def ties_shared(problem: Any, g: Array, x: Array) -> Array:
+    """Equal maxima get equal parts."""
+    dx = np.zeros(problem.source_shape)
+    (py, px), (rows, columns) = problem.primary_offset, problem.included
+    for a, b in itertools.product(rows, columns):
+        _, (ys, _), (xs, _) = window_of(problem, x, a, b)
+        pixels = sorted({(y, x_) if min(y, x_) >= 0 else (-1, -1) for y, x_ in itertools.product(ys, xs)})
+        values = np.stack([x[:, y, x_] if y >= 0 else np.zeros_like(x[:, 0, 0]) for y, x_ in pixels])
+        tied = values == values.max(axis=0)
+        for (y, x_), share in zip(pixels, tied / tied.sum(axis=0), strict=True):
+            if y >= 0:
+                dx[:, y, x_] += g[:, py + a, px + b] * share
+    return np.asarray(problem.place(dx))
+
+
+def softmax_again(problem: Any, g: Array, y: Array) -> Array:
+    """The softmax of the logarithm of y, in float32, with an error of 4 units."""
+    with np.errstate(divide="ignore"):
+        e = np.exp(np.log(y.astype(np.float32)))
+    p = e / e.sum(axis=3, keepdims=True) * np.float32(1 + 2.0**-21)
+    return np.asarray(p * (g - (g * p).sum(axis=3, keepdims=True)))
+
+
 NAN = "NaN by another formula"
 
 MISTAKES: list[tuple[str, str, Formula]] = [
@@ -115,6 +140,7 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("slope from the result", "Neuron.gradient", sigmoid_slope),
     ("folded scale and shift", "BatchNormalization.forward", folded),
     ("plain sums", "BatchNormalization.statistics", plain_sums),
+    ("softmax recomputed", "SoftMax.gradient", softmax_again),
     ("rounded means", "InstanceNormalization.forward", mean_rounded),
     ("variance from squares", "GroupNormalization.forward", from_squares),
     ("zeros by products", "Dropout.gradient", by_product),
@@ -157,6 +183,25 @@ def test_another_value_at_another_place_is_wrong() -> None:
     name = "Neuron.gradient"
     (row,) = check([backend(name, relu_at_1, ("slope at a kink",))], [operation_named(name)], number=60).rows
     assert row.status == "failed"
+
+
+TIES = [
+    f"PoolingMax.gradient:{problem},float32,hard,seed={seed}"
+    for problem in ("n2h4w5c2,k3x3,s2x2,clamp", "n1h3w2c2,k4x5,s1x1,o2x1,clamp", "n1h4w4c2,k2x3", "n1h4w4c2,k2x2,d2x1")
+    for seed in (8192, 28688)
+]
+
+
+@pytest.mark.parametrize("case", TIES)
+def test_ties_may_be_shared_but_nothing_else(case: str) -> None:
+    def wrong(problem: Any, g: Array, x: Array) -> Array:
+        return ties_shared(problem, g, x) * (1 + 2.0**-6)
+
+    following = ("ties shared",)
+    assert run_case(Case.parse(case), backend("PoolingMax.gradient", ties_shared, ())).status == "failed"
+    outcome = run_case(Case.parse(case), backend("PoolingMax.gradient", ties_shared, following))
+    assert outcome.status == "passed", outcome.message
+    assert run_case(Case.parse(case), backend("PoolingMax.gradient", wrong, following)).status == "failed"
 
 
 def test_rules_end_with_the_case() -> None:

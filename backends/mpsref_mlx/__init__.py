@@ -1,0 +1,259 @@
+"""MLX as a backend: the functions that its users call, and their gradients by ``mlx.core.vjp``.
+
+A table of functions of MLX on images (N, H, W, C); :class:`mpsref.frameworks.Framework` makes implementations of
+mpsref of them. Images lie in memory as the arrays do, also transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpsref import (
+    Backend,
+    GroupNormalization,
+    InstanceNormalization,
+    Loss,
+    Neuron,
+    Pad,
+    PoolingAverage,
+    PoolingMax,
+    Reduce,
+    UnsupportedError,
+    UpsamplingBilinear,
+    UpsamplingNearest,
+    frameworks,
+)
+from mpsref.frameworks.adapter import Function, Table, Tensor
+from mpsref.frameworks.words import Words
+from mpsref.registry import Problem
+from mpsref_mlx.run import Mlx
+
+__all__ = ["backend"]
+
+mlx = Mlx()
+
+
+# --- pooling ----------------------------------------------------------------------------------------------------------
+
+
+def pooling(problem: Problem) -> Words:
+    """Return the arguments of ``MaxPool2d`` and ``AvgPool2d``, which have neither dilation nor ceil_mode."""
+    words = frameworks.pytorch(problem)
+    given = dict(words.keywords)
+    if given.pop("dilation", (1, 1)) != (1, 1):
+        raise UnsupportedError(f"the dilation is {words.keywords['dilation']}; pooling of MLX has none")
+    if given.pop("ceil_mode") or not given.pop("count_include_pad", True) or given.pop("divisor_override", None):
+        raise UnsupportedError("pooling of MLX has neither ceil_mode nor other divisors than the whole kernel")
+    return words._replace(keywords=given)
+
+
+def max_pool(x: Tensor, **words: Any) -> Tensor:
+    return mlx.nn.MaxPool2d(**words)(x)
+
+
+def avg_pool(x: Tensor, **words: Any) -> Tensor:
+    return mlx.nn.AvgPool2d(**words)(x)
+
+
+# --- convolution ------------------------------------------------------------------------------------------------------
+
+
+def conv2d(x: Tensor, weights: Tensor, bias: Tensor, **words: Any) -> Tensor:
+    return mlx.core.conv2d(x, weights, **words) + bias
+
+
+def conv_transpose2d(x: Tensor, weights: Tensor, **words: Any) -> Tensor:
+    return mlx.core.conv_transpose2d(x, weights, **words)
+
+
+def linear(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+    return mlx.core.addmm(bias, x, weights.T)
+
+
+# --- normalization ----------------------------------------------------------------------------------------------------
+
+
+def normalization(problem: Any) -> Function:
+    spec, channels = problem.spec, problem.source_shape[3]
+    if spec.epsilon == 0:
+        raise UnsupportedError("epsilon is 0; normalization of MLX takes positive ones")
+    if isinstance(spec, InstanceNormalization):
+        layer = mlx.nn.InstanceNorm(channels, spec.epsilon, affine=True)
+    else:
+        layer = mlx.nn.GroupNorm(spec.groups, channels, spec.epsilon, pytorch_compatible=True)
+
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        layer.weight, layer.bias = gamma, beta
+        return layer(x)
+
+    return normalize
+
+
+def batch_normalization(problem: Any) -> Function:
+    if problem.spec.epsilon == 0:
+        raise UnsupportedError("epsilon is 0; normalization of MLX takes positive ones")
+    layer = mlx.nn.BatchNorm(problem.source_shape[3], problem.spec.epsilon).eval()
+
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        layer.weight, layer.bias, layer.running_mean, layer.running_var = gamma, beta, mean, variance
+        return layer(x)
+
+    return normalize
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.mean((0, 1, 2)), x.var((0, 1, 2))
+
+
+# --- elements ---------------------------------------------------------------------------------------------------------
+
+
+def _exponential(n: Neuron) -> Function:
+    base = 1.0 if n.c == -1 else math.log(n.c)
+    return lambda x: mlx.core.exp((n.a * x + n.b) * base)
+
+
+def _logarithm(n: Neuron) -> Function:
+    base = 1.0 if n.c == -1 else math.log(n.c)
+    return lambda x: mlx.core.log(n.a * x + n.b) / base
+
+
+def leaky_relu(n: Neuron) -> Function:
+    if n.a > 1:
+        raise UnsupportedError(f"a is {n.a}; leaky_relu of MLX is the maximum of x and a * x, another function above 1")
+    return lambda x: mlx.nn.leaky_relu(x, n.a)
+
+
+def relun(n: Neuron) -> Function:
+    function = leaky_relu(n)
+    return lambda x: mlx.core.minimum(function(x), n.b)
+
+
+NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
+    "none": lambda n: lambda x: x * 1,
+    "relu": lambda n: mlx.nn.relu if n.a == 0 else leaky_relu(n),
+    "linear": lambda n: lambda x: n.a * x + n.b,
+    "sigmoid": lambda n: mlx.core.sigmoid,
+    "hardsigmoid": lambda n: lambda x: mlx.core.clip(n.a * x + n.b, 0, 1),
+    "tanh": lambda n: lambda x: n.a * mlx.core.tanh(n.b * x),
+    "absolute": lambda n: mlx.core.abs,
+    "softplus": lambda n: lambda x: n.a * mlx.nn.softplus(n.b * x),
+    "softsign": lambda n: mlx.nn.softsign,
+    "elu": lambda n: lambda x: mlx.nn.elu(x, n.a),
+    "relun": relun,
+    "power": lambda n: lambda x: mlx.core.power(n.a * x + n.b, n.c),
+    "exponential": _exponential,
+    "logarithm": _logarithm,
+    "gelu": lambda n: mlx.nn.gelu,
+    "prelu": lambda n: mlx.nn.prelu,
+}
+
+
+def neuron(n: Neuron) -> Function:
+    return NEURONS[n.type](n)
+
+
+LOSSES: Mapping[str, Callable[[Loss], Function]] = {
+    "meanabsoluteerror": lambda loss: lambda y, t: mlx.nn.losses.l1_loss(y, t, "none"),
+    "meansquarederror": lambda loss: lambda y, t: mlx.nn.losses.mse_loss(y, t, "none"),
+    "huber": lambda loss: lambda y, t: mlx.nn.losses.huber_loss(y, t, loss.delta),
+    "hinge": lambda loss: lambda y, t: mlx.nn.losses.hinge_loss(y, 2 * t - 1),
+    "sigmoidcrossentropy": lambda loss: lambda y, t: mlx.nn.losses.binary_cross_entropy(y, t, reduction="none"),
+    "softmaxcrossentropy": lambda loss: lambda y, t: mlx.nn.losses.cross_entropy(y, t)[..., None],
+}
+
+
+def loss(spec: Loss) -> Function:
+    if spec.type not in LOSSES:
+        raise UnsupportedError(f"MLX has no loss {spec.type!r} with the parameters of MPS")
+    return LOSSES[spec.type](spec)
+
+
+# --- movement ---------------------------------------------------------------------------------------------------------
+
+
+def upsampling(problem: Any) -> Function:
+    scale = tuple(map(float, problem.spec.factors))
+    if isinstance(problem.spec, UpsamplingNearest):
+        return lambda x: mlx.nn.Upsample(scale, "nearest")(x)
+    if not problem.spec.align_corners:
+        raise UnsupportedError("without aligned corners MLX shifts the positions by half a pixel; MPS does not")
+    return lambda x: mlx.nn.Upsample(scale, "linear", align_corners=True)(x)
+
+
+def pad(problem: Any) -> Function:
+    spec = problem.spec
+    modes = {"zero": "constant", "constant": "constant", "clamp": "edge"}
+    if spec.edge_mode not in modes or spec.fill_values is not None:
+        what = "fill_values" if spec.fill_values is not None else f"edge_mode {spec.edge_mode!r}"
+        raise UnsupportedError(f"mlx.core.pad has no {what}")
+    pairs = mlx.pairs(*zip(spec.before, spec.after, strict=True))
+    fill = spec.fill_value if spec.edge_mode == "constant" else 0.0
+    return lambda x: mlx.core.pad(x, pairs, modes[spec.edge_mode], fill)
+
+
+def zero_pad(x: Tensor, pairs: Any) -> Tensor:
+    return mlx.core.pad(x, pairs)
+
+
+AXES = {"row": 2, "column": 1, "featurechannels": 3, "spatial": (1, 2)}
+
+
+def reduce(problem: Any) -> Function:
+    spec = problem.spec
+    (y, x), (height, width) = problem.region
+    reduction, axes = getattr(mlx.core, spec.operation.replace("argument", "arg")), AXES[spec.over]
+    weight = 1 if spec.operation.startswith("argument") else spec.weight
+    part = mlx.index(slice(y, y + height), slice(x, x + width), slice(None))
+    return lambda image: reduction(image[part], axes, keepdims=True) * weight
+
+
+IMPLEMENTATIONS: Table = {
+    **mlx.pooling(PoolingMax, pooling, max_pool),
+    **mlx.pooling(PoolingAverage, pooling, avg_pool),
+    **mlx.convolution(frameworks.pytorch, conv2d, neuron),
+    **mlx.transposed_convolution(frameworks.pytorch, conv_transpose2d, neuron),
+    **mlx.fully_connected(linear, neuron),
+    **mlx.group_normalization(InstanceNormalization, normalization),
+    **mlx.group_normalization(GroupNormalization, normalization),
+    **mlx.batch_normalization(moments, batch_normalization, neuron),
+    **mlx.neurons(neuron),
+    **mlx.softmax(lambda x: mlx.core.softmax(x, -1), lambda x: mlx.nn.log_softmax(x, -1)),
+    **mlx.losses(loss, of_probabilities=True),
+    **mlx.layer(UpsamplingNearest, upsampling),
+    **mlx.layer(UpsamplingBilinear, upsampling),
+    **mlx.layer(Pad, pad),
+    **mlx.layer(Reduce, reduce),
+    **mlx.slices(zero_pad),
+    **mlx.reshape(lambda x, shape: x.reshape(shape), lambda x, axes: x.transpose(axes)),
+    **mlx.concatenation(lambda images, axis: mlx.core.concatenate(images, axis), zero_pad),
+    **mlx.arithmetic(lambda x, low, high: mlx.core.clip(x, low, high)),
+    **mlx.compare(lambda x: mlx.core.abs(x), lambda mask: mask.astype(mlx.core.float32)),
+    **mlx.dropout(),
+}
+
+RULES = (
+    "ties shared",
+    "softmax recomputed",
+    "slope at a kink",
+    "slope from the result",
+    "folded scale and shift",
+    "rounded means",
+    "plain sums",
+    "plain means",
+    "NaN by another formula",
+)
+
+backend = Backend(
+    "mlx",
+    IMPLEMENTATIONS,
+    unavailable=mlx.unavailable,
+    device=mlx.described,
+    layouts=("nhwc", "nchw", "cnhw"),
+    named_only=True,
+    rules=RULES,
+    dtypes=("float32",),
+    isolated=True,  # log_softmax of one channel writes beyond its memory
+)

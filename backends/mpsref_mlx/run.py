@@ -1,0 +1,68 @@
+"""Run functions of MLX on arrays (N, H, W, C), in the order in memory that these have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.frameworks.adapter import Framework, Function, Tensor
+
+
+class Mlx(Framework):
+    """MLX on the CPU."""
+
+    title = "MLX"
+    package = "mlx"
+
+    def unavailable(self) -> str | None:
+        """Return ``None``, or the reason why the framework does not run here, and what to install."""
+        reason = super().unavailable()
+        if reason is None:
+            try:
+                _ = self.core
+            except ImportError as error:  # on Linux the package alone has no library
+                return f'MLX cannot be imported ({error}): pip install "mpsref[mlx]"'
+        return reason
+
+    @property
+    def core(self) -> ModuleType:
+        """``mlx.core``."""
+        import mlx.core
+
+        core: ModuleType = mlx.core
+        return core
+
+    @property
+    def nn(self) -> Any:
+        """``mlx.nn``."""
+        import mlx.nn
+
+        return mlx.nn
+
+    def tensor(self, array: Array) -> Tensor:
+        """Return an array as a tensor, in the same order in memory."""
+        order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+        with self.core.stream(self.core.cpu):
+            memory = self.core.array(array.transpose(order).copy())
+            return memory.transpose(*map(int, np.argsort(order)))
+
+    def array(self, tensor: Tensor) -> Array:
+        """Return a tensor as an array, an image with its channels last."""
+        return np.array(tensor)
+
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return ``function(*tensors)`` as an array."""
+        with self.core.stream(self.core.cpu):
+            return super().run(function, *arrays)
+
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Return the gradients by ``mlx.core.vjp``."""
+        first, rest = tensors[:count], tensors[count:]
+        with self.core.stream(self.core.cpu):
+            _, found = self.core.vjp(lambda *leaves: function(*leaves, *rest), first, [g])
+            self.core.eval(found)
+        return list(found)

@@ -1,0 +1,217 @@
+"""tinygrad as a backend: the functions that its users call, and their gradients by ``Tensor.backward``.
+
+A table of functions of tinygrad on tensors (N, C, H, W); :class:`mpsref.frameworks.Framework` makes implementations of
+mpsref of them. tinygrad compiles each shape for seconds, so a check has few distinct problems with many data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpsref import (
+    Backend,
+    GroupNormalization,
+    InstanceNormalization,
+    Loss,
+    Neuron,
+    Pad,
+    PoolingAverage,
+    PoolingMax,
+    Reduce,
+    UnsupportedError,
+    UpsamplingBilinear,
+    UpsamplingNearest,
+    frameworks,
+)
+from mpsref.frameworks.adapter import Function, Table, Tensor
+from mpsref.frameworks.words import Words
+from mpsref.registry import Problem
+from mpsref_tinygrad.run import Tinygrad
+
+__all__ = ["backend"]
+
+tinygrad = Tinygrad()
+
+
+# --- pooling and convolution ------------------------------------------------------------------------------------------
+
+
+def average(problem: Problem) -> Words:
+    """Return the arguments of ``avg_pool2d``, which has no divisor_override."""
+    words = frameworks.pytorch(problem)
+    given = dict(words.keywords)
+    if given.pop("divisor_override") is not None:
+        raise UnsupportedError("avg_pool2d of tinygrad has no divisor_override")
+    return words._replace(keywords=given)
+
+
+def conv2d(x: Tensor, weights: Tensor, bias: Tensor, **words: Any) -> Tensor:
+    return x.conv2d(weights, bias, **words)
+
+
+def conv_transpose2d(x: Tensor, weights: Tensor, **words: Any) -> Tensor:
+    return x.conv_transpose2d(weights, **words)
+
+
+# --- normalization ----------------------------------------------------------------------------------------------------
+
+
+def normalization(problem: Any) -> Function:
+    spec, channels = problem.spec, problem.source_shape[3]
+
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        if isinstance(spec, InstanceNormalization):
+            layer = tinygrad.nn.InstanceNorm(channels, spec.epsilon)
+        else:
+            layer = tinygrad.nn.GroupNorm(spec.groups, channels, spec.epsilon)
+        layer.weight, layer.bias = gamma, beta
+        return layer(x)
+
+    return normalize
+
+
+def batch_normalization(problem: Any) -> Function:
+    epsilon = problem.spec.epsilon
+    return lambda x, gamma, beta, mean, variance: x.batchnorm(gamma, beta, mean, (variance + epsilon).rsqrt())
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
+
+
+# --- elements ---------------------------------------------------------------------------------------------------------
+
+
+def _exponential(n: Neuron) -> Function:
+    base = 1.0 if n.c == -1 else math.log(n.c)
+    return lambda x: ((n.a * x + n.b) * base).exp()
+
+
+def _logarithm(n: Neuron) -> Function:
+    base = 1.0 if n.c == -1 else math.log(n.c)
+    return lambda x: (n.a * x + n.b).log() / base
+
+
+NEURONS: Mapping[str, Callable[[Neuron], Function]] = {
+    "none": lambda n: lambda x: x * 1,
+    "relu": lambda n: lambda x: x.relu() if n.a == 0 else x.leaky_relu(n.a),
+    "linear": lambda n: lambda x: n.a * x + n.b,
+    "sigmoid": lambda n: lambda x: x.sigmoid(),
+    "hardsigmoid": lambda n: lambda x: x.hardsigmoid(n.a, n.b),
+    "tanh": lambda n: lambda x: n.a * (n.b * x).tanh(),
+    "absolute": lambda n: lambda x: x.abs(),
+    "softplus": lambda n: lambda x: n.a * (n.b * x).softplus(),
+    "softsign": lambda n: lambda x: x.softsign(),
+    "elu": lambda n: lambda x: x.elu(n.a),
+    "relun": lambda n: lambda x: x.leaky_relu(n.a).minimum(n.b),
+    "power": lambda n: lambda x: (n.a * x + n.b).pow(n.c),
+    "exponential": _exponential,
+    "logarithm": _logarithm,
+    "gelu": lambda n: lambda x: x.gelu(approximate="none"),
+}
+
+
+def neuron(n: Neuron) -> Function:
+    if n.type not in NEURONS:
+        raise UnsupportedError(f"tinygrad has no neuron {n.type!r}")
+    return NEURONS[n.type](n)
+
+
+LOSSES: Mapping[str, Callable[[Loss], Function]] = {
+    "sigmoidcrossentropy": lambda loss: lambda y, t: y.binary_crossentropy_logits(t, reduction="none"),
+    "softmaxcrossentropy": lambda loss: lambda y, t: y.cross_entropy(t, reduction="none").unsqueeze(1),
+}
+
+
+def loss(spec: Loss) -> Function:
+    if spec.type not in LOSSES:
+        raise UnsupportedError(f"tinygrad has no loss {spec.type!r}")
+    return LOSSES[spec.type](spec)
+
+
+# --- movement ---------------------------------------------------------------------------------------------------------
+
+
+def upsampling(problem: Any) -> Function:
+    size = problem.large_shape[1:3]
+    if isinstance(problem.spec, UpsamplingNearest):
+        return lambda x: x.interpolate(size, "nearest")
+    if not problem.spec.align_corners:
+        raise UnsupportedError("without aligned corners tinygrad shifts the positions by half a pixel; MPS does not")
+    return lambda x: x.interpolate(size, "linear", align_corners=True)
+
+
+def pad(problem: Any) -> Function:
+    spec = problem.spec
+    modes = {"zero": "constant", "constant": "constant", "clamp": "replicate", "mirror": "reflect"}
+    if spec.edge_mode not in modes or spec.fill_values is not None:
+        what = "fill_values" if spec.fill_values is not None else f"edge_mode {spec.edge_mode!r}"
+        raise UnsupportedError(f"pad of tinygrad has no {what}")
+    pairs = tinygrad.pairs(*zip(spec.before, spec.after, strict=True))
+    lengths = [problem.source_shape[axis] for axis in (0, 3, 1, 2)]
+    if spec.edge_mode == "mirror" and any(max(pair) >= n for pair, n in zip(pairs, lengths, strict=True)):
+        raise UnsupportedError("mode 'reflect' of tinygrad's pad reflects once")
+    fill = spec.fill_value if spec.edge_mode == "constant" else 0.0
+    return lambda x: x.pad(pairs, modes[spec.edge_mode], fill)
+
+
+AXES = {"row": 3, "column": 2, "featurechannels": 1, "spatial": (2, 3)}
+
+
+def reduce(problem: Any) -> Function:
+    spec = problem.spec
+    (y, x), (height, width) = problem.region
+    part = tinygrad.index(slice(y, y + height), slice(x, x + width), slice(None))
+    weight = 1 if spec.operation.startswith("argument") else spec.weight
+    name, axes = spec.operation.replace("argument", "arg"), AXES[spec.over]
+    return lambda image: (getattr(image[part], name)(axes, keepdim=True) * weight).float()
+
+
+IMPLEMENTATIONS: Table = {
+    **tinygrad.pooling(PoolingMax, frameworks.pytorch, lambda x, **words: x.max_pool2d(**words)),
+    **tinygrad.pooling(PoolingAverage, average, lambda x, **words: x.avg_pool2d(**words)),
+    **tinygrad.convolution(frameworks.pytorch, conv2d, neuron, "OIHW"),
+    **tinygrad.transposed_convolution(frameworks.pytorch, conv_transpose2d, neuron, "OIHW"),
+    **tinygrad.fully_connected(lambda x, weights, bias: x.linear(weights.transpose(), bias), neuron),
+    **tinygrad.group_normalization(InstanceNormalization, normalization),
+    **tinygrad.group_normalization(GroupNormalization, normalization),
+    **tinygrad.batch_normalization(moments, batch_normalization, neuron),
+    **tinygrad.neurons(neuron),
+    **tinygrad.softmax(lambda x: x.softmax(1), lambda x: x.log_softmax(1)),
+    **tinygrad.losses(loss),
+    **tinygrad.layer(UpsamplingNearest, upsampling),
+    **tinygrad.layer(UpsamplingBilinear, upsampling),
+    **tinygrad.layer(Pad, pad),
+    **tinygrad.layer(Reduce, reduce),
+    **tinygrad.slices(lambda x, pairs: x.pad(pairs)),
+    **tinygrad.reshape(lambda x, shape: x.reshape(shape), lambda x, axes: x.permute(axes)),
+    **tinygrad.concatenation(lambda images, axis: images[0].cat(*images[1:], dim=axis), lambda x, pairs: x.pad(pairs)),
+    **tinygrad.arithmetic(lambda x, low, high: x.clip(low, high)),
+    **tinygrad.compare(lambda x: x.abs(), lambda mask: mask.float()),
+    **tinygrad.dropout(),
+}
+
+RULES = (
+    "ties shared",
+    "softmax recomputed",
+    "slope at a kink",
+    "slope from the result",
+    "folded scale and shift",
+    "rounded means",
+    "plain sums",
+    "plain means",
+    "NaN by another formula",
+)
+
+backend = Backend(
+    "tinygrad",
+    IMPLEMENTATIONS,
+    unavailable=tinygrad.unavailable,
+    device=tinygrad.described,
+    named_only=True,
+    distinct_problems=1,
+    dtypes=("float32",),
+    rules=RULES,
+)

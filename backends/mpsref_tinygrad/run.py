@@ -1,0 +1,69 @@
+"""Run functions of tinygrad on arrays (N, H, W, C): tensors (N, C, H, W) on its CPU device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.frameworks.adapter import Framework, Function, Tensor
+
+
+class Tinygrad(Framework):
+    """tinygrad on the CPU."""
+
+    title = "tinygrad"
+    package = "tinygrad"
+    axes = "NCHW"
+
+    def unavailable(self) -> str | None:
+        """Return ``None``, or the reason why the framework does not run here, and what to install."""
+        compiler = os.environ.get("CC", "clang")
+        if (reason := super().unavailable()) is not None or shutil.which(compiler) is not None:
+            return reason
+        return f"tinygrad compiles with {compiler!r}, which is not installed: install clang, or set CC to a clang"
+
+    @property
+    def nn(self) -> Any:
+        """``tinygrad.nn``."""
+        import tinygrad.nn
+
+        return tinygrad.nn
+
+    def on_cpu(self) -> AbstractContextManager[None]:
+        """Return a context in which new tensors are on the CPU."""
+        import tinygrad
+
+        context: AbstractContextManager[None] = tinygrad.Context(DEV="CPU")
+        return context
+
+    def tensor(self, array: Array) -> Tensor:
+        """Return an array as a tensor, an image with its channels first."""
+        import tinygrad
+
+        return tinygrad.Tensor(np.ascontiguousarray(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array))
+
+    def array(self, tensor: Tensor) -> Array:
+        """Return a tensor as an array, an image with its channels last."""
+        found: Array = tensor.numpy()
+        return found.transpose(0, 2, 3, 1) if found.ndim == 4 else found
+
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return ``function(*tensors)`` as an array."""
+        with self.on_cpu():
+            return super().run(function, *arrays)
+
+    def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
+        """Return the gradients for the first ``count`` arrays."""
+        with self.on_cpu():
+            return super().gradients(function, arrays, g, count)
+
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Return the gradients by ``Tensor.backward``."""
+        function(*tensors).backward(g)
+        return [x.zeros_like() if x.grad is None else x.grad for x in tensors[:count]]

@@ -1,0 +1,701 @@
+"""Adapters: operations of mpsref computed by functions of a framework, and their gradients by its differentiation.
+
+An adapter derives a class from :class:`Framework` that converts arrays to tensors and differentiates a function. Its
+methods then return tables of implementations, forward and gradient, from the function of the framework:
+
+.. code-block:: python
+
+    IMPLEMENTATIONS = {
+        **mlx.layer(SoftMax, lambda problem: lambda x: mlx.core.softmax(x, -1)),
+        **mlx.convolution(pytorch, lambda x, w, bias, **words: mlx.core.conv2d(x, w, **words) + bias),
+    }
+
+``backends/mpsref_mlx`` and ``backends/mpsref_tinygrad`` are two complete adapters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib import metadata
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.backend import Implementation
+from mpsref.errors import UnsupportedError
+from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
+from mpsref.frameworks.grown import canonical, counted, divided, grown, unpadded, without_padding
+from mpsref.frameworks.words import Words
+from mpsref.kernels import (
+    Arithmetic,
+    BatchNormalization,
+    Compare,
+    Concatenation,
+    Convolution,
+    ConvolutionTranspose,
+    Dropout,
+    FullyConnected,
+    LogSoftMax,
+    Loss,
+    Neuron,
+    PoolingAverage,
+    Reshape,
+    Slice,
+    SoftMax,
+)
+from mpsref.kernels.batch_normalization import merged
+from mpsref.kernels.convolution import WeightedProblem
+from mpsref.operations import Operation, OperationKey, Problem, Spec, planned
+
+Tensor: TypeAlias = Any
+"""A tensor of a framework, which need not be installed."""
+
+Function: TypeAlias = Callable[..., Tensor]
+"""A differentiable function of tensors."""
+
+Make: TypeAlias = Callable[[Any], Function]
+"""Returns the function that computes a problem; raises ``UnsupportedError`` where the framework has none."""
+
+Convert: TypeAlias = Callable[[Problem], Words]
+"""Returns the framework's arguments for a problem, such as :func:`mpsref.frameworks.pytorch`."""
+
+Table: TypeAlias = dict[OperationKey, Implementation]
+
+
+class Way(NamedTuple):
+    """The arguments of a framework's function, and what becomes of images before and after it."""
+
+    keywords: dict[str, Any]
+    copy: Callable[[Array], Array]
+    """Of the source image: what the framework gets."""
+    adjoint: Callable[[Array], Array]
+    """Of the gradient for that: the gradient for the source image."""
+    crop: Callable[[Array], Array]
+    extend: Callable[[Array], Array]
+    """Of the source gradient: what the framework gets."""
+    grown: bool
+    """Whether the framework computes without padding on another image."""
+
+
+def way(problem: Problem, convert: Convert) -> Way:
+    """Return how a framework computes a problem with windows: with its own arguments, else on a grown image.
+
+    Parameters
+    ----------
+    problem : Problem
+        A problem of pooling or convolution; gradients of pooling as :func:`canonical` returns them.
+    convert : callable
+        Returns the framework's arguments, or raises ``UnsupportedError``.
+
+    Returns
+    -------
+    Way
+        Arguments and conversions of images.
+
+    Raises
+    ------
+    UnsupportedError
+        If the framework has no arguments for the problem without padding either.
+    """
+    try:
+        words = convert(problem)
+        return Way(words.keywords, _same, _same, words.crop, words.extend, False)
+    except UnsupportedError:
+        image, words = grown(problem), convert(without_padding(problem))
+        return Way(words.keywords, image.copy, image.adjoint, words.crop, words.extend, True)
+
+
+def transposed_way(problem: WeightedProblem, convert: Convert) -> Way:
+    """Return how a framework computes a transposed convolution: with its own arguments, else whole, without padding.
+
+    Parameters
+    ----------
+    problem : WeightedProblem
+        A problem of :class:`mpsref.ConvolutionTranspose`.
+    convert : callable
+        Returns the framework's arguments, or raises ``UnsupportedError``.
+
+    Returns
+    -------
+    Way
+        Arguments and conversions of images; the source image stays as it is.
+    """
+    try:
+        words = convert(problem)
+        return Way(words.keywords, _same, _same, words.crop, words.extend, False)
+    except UnsupportedError:
+        spec: Any = problem.spec
+        part = unpadded(problem)
+        first = tuple(k // 2 - k + 1 for k in spec.size)
+        size = "output_size" if problem.method == "forward" else "gradient_size"
+        changes: dict[str, Any] = {"spec": replace(spec, offset=(0, 0), kernel_offset=first), size: part.lengths}
+        return Way(convert(replace(problem, **changes)).keywords, _same, _same, part.copy, part.adjoint, True)
+
+
+def like(array: Array, shape: Sequence[int]) -> Array:
+    """Return zeros of a shape in the order in memory of an image: a source of which only the shape counts."""
+    return np.zeros_like(array, shape=tuple(shape))
+
+
+def _same(image: Array) -> Array:
+    return image
+
+
+class Framework(ABC):
+    """A framework with automatic differentiation, as an adapter sees it.
+
+    Subclasses set the class attributes and define :meth:`tensor`, :meth:`array` and :meth:`differentiate`. Each other
+    method returns implementations of one family of operations, from functions of tensors.
+    """
+
+    title: ClassVar[str]
+    """The name of the framework in messages."""
+    package: ClassVar[str]
+    """The package, and the extra of mpsref that installs it."""
+    axes: ClassVar[str] = "NHWC"
+    """The order of the axes of an image: NHWC or NCHW."""
+    refusals: ClassVar[tuple[str, ...]] = ()
+    """Parts of the messages with which the framework refuses arguments; other errors are failures."""
+
+    @abstractmethod
+    def tensor(self, array: Array) -> Tensor:
+        """Return an array as a tensor: an image in the order :attr:`axes`, other arrays as they are."""
+
+    @abstractmethod
+    def array(self, tensor: Tensor) -> Array:
+        """Return a tensor as an array: an image in the order NHWC."""
+
+    @abstractmethod
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Return the gradients of ``function(*tensors)`` for the first ``count`` tensors, from that for its result."""
+
+    def unavailable(self) -> str | None:
+        """Return ``None``, or the reason why the framework does not run here, and what to install."""
+        if importlib.util.find_spec(self.package) is None:
+            return f'{self.title} is not installed: pip install "mpsref[{self.package}]"'
+        return None
+
+    def described(self) -> str:
+        """Return device and version."""
+        return f"CPU, {self.title} {metadata.version(self.package)}"
+
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return ``function(*tensors)`` as an array."""
+        with self._refusing():
+            return self.array(function(*map(self.tensor, arrays)))
+
+    def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
+        """Return the gradients of ``function(*tensors)`` for the first ``count`` arrays, from the source gradient."""
+        with self._refusing():
+            found = self.differentiate(function, list(map(self.tensor, arrays)), self.tensor(g), count)
+            gradients = tuple(map(self.array, found))
+        for array, gradient in zip(arrays, gradients, strict=False):
+            if gradient.shape != array.shape:  # assigned to a result it might broadcast
+                raise ValueError(f"{self.title} returns a gradient of shape {gradient.shape} for {array.shape}")
+        return gradients
+
+    def gradient(self, function: Function, g: Array, *arrays: Array) -> Array:
+        """Return the gradient for the first array."""
+        return self.gradients(function, arrays, g)[0]
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Raise ``UnsupportedError`` where the framework refuses arguments."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, UnsupportedError) or not any(part in str(error) for part in self.refusals):
+                raise
+            raise UnsupportedError(f"{self.title}: {str(error).splitlines()[0]}") from error
+
+    def index(self, y: Any, x: Any, c: Any) -> tuple[Any, ...]:
+        """Return the index of rows, columns and channels of all images."""
+        return (slice(None), y, x, c) if self.axes == "NHWC" else (slice(None), c, y, x)
+
+    def pairs(self, y: Any, x: Any, c: Any) -> Any:
+        """Return the numbers of elements before and after each axis of an image, for functions that pad."""
+        return ((0, 0), y, x, c) if self.axes == "NHWC" else ((0, 0), c, y, x)
+
+    # --- one image to one image ---------------------------------------------------------------------------------------
+
+    def layer(self, kind: type[Spec], make: Make) -> Table:
+        """Return the operations of a kernel from one image to one; a gradient that takes no image gets zeros as one."""
+
+        def forward(problem: Any, x: Array, out: Array) -> None:
+            out[...] = self.run(make(problem), x)
+
+        def gradient(problem: Any, g: Array, *x: Array, out: Array) -> None:
+            source = x[0] if x else like(g, problem.source_shape)
+            out[...] = self.gradient(make(problem), g, source)
+
+        return _table(kind, forward=forward, gradient=gradient)
+
+    def softmax(self, softmax: Function, log_softmax: Function) -> Table:
+        """Return softmax and its logarithm; the gradients are differentiated at the logarithm of the result."""
+
+        def of(function: Function, *, logarithmic: bool) -> Table:
+            def gradient(problem: Any, g: Array, y: Array, out: Array) -> None:
+                out[...] = self.gradient(function, g, logits(y, logarithmic))
+
+            kind = LogSoftMax if logarithmic else SoftMax
+            return {**self.layer(kind, lambda problem: function), **_table(kind, gradient=gradient)}
+
+        return {**of(softmax, logarithmic=False), **of(log_softmax, logarithmic=True)}
+
+    def neurons(self, make: Callable[[Neuron], Function]) -> Table:
+        """Return the neurons; ``make(neuron)`` is a function of x, and for PReLU of x and the slopes."""
+
+        def slopes(problem: Any, x: Array) -> list[Array]:
+            data = problem.spec.data
+            return [] if data is None else [np.array(data, x.dtype)]
+
+        def forward(problem: Any, x: Array, out: Array) -> None:
+            out[...] = self.run(make(problem.spec), x, *slopes(problem, x))
+
+        def gradient(problem: Any, g: Array, x: Array, out: Array) -> None:
+            out[...] = self.gradient(make(problem.spec), g, x, *slopes(problem, x))
+
+        def parameter_gradient(problem: Any, g: Array, x: Array, out: Array) -> None:
+            out[...] = self.gradients(make(problem.spec), [x, *slopes(problem, x)], g, count=2)[1]
+
+        return _table(Neuron, forward=forward, gradient=gradient, parameter_gradient=parameter_gradient)
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def pooling(self, kind: type[Spec], convert: Convert, function: Function) -> Table:
+        """Return pooling by ``function(x, **keywords)``.
+
+        Where the framework has no arguments for a problem of average pooling, it computes means of all taps, as many
+        times as large as there are taps, on the grown image; these are divided by N.
+        """
+        found = planned(lambda problem: way(problem, convert))
+
+        def taps(problem: Any) -> np.float32:
+            """Return the number by which a mean on the grown image is divided."""
+            sums = kind is PoolingAverage and found(problem).grown
+            return np.float32(math.prod(window.kernel for window in problem.spec.windows) if sums else 1)
+
+        def forward(problem: Any, x: Array, out: Array) -> None:
+            here, n = found(problem), taps(problem)
+            y = here.crop(self.run(lambda x: function(x, **here.keywords), here.copy(x) * n))
+            out[...] = divided(problem, y) if n > 1 else y
+
+        def gradient(problem: Any, g: Array, *x: Array, out: Array) -> None:
+            simple = canonical(problem)
+            if simple is None:
+                out[...] = 0
+                return
+            here, n = found(simple), taps(simple)
+            source = here.copy(x[0] if x else like(g, problem.source_shape))
+            g = counted(problem, g)
+            g = here.extend(divided(simple, g) * n if n > 1 else g)
+            dx = self.gradient(lambda x: function(x, **here.keywords), g, source)
+            out[...] = problem.place(here.adjoint(dx))
+
+        return _table(kind, forward=forward, gradient=gradient)
+
+    def convolution(
+        self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str = "OHWI"
+    ) -> Table:
+        """Return convolution by ``function(x, weights, bias, **keywords)``, with weights in a layout."""
+        found = planned(lambda problem: way(problem, convert))
+
+        def weights_of(problem: Any, weights: Array) -> Array:
+            return self._weights(weights_to(weights, layout, problem.spec.groups))
+
+        def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
+            here, after = found(problem), self._activation(neuron, problem)
+            bias = _bias(problem, x, biases)
+            layer = lambda x, w, b: after(function(x, w, b, **here.keywords))  # noqa: E731
+            out[...] = here.crop(self.run(layer, here.copy(x), weights_of(problem, weights), bias))
+
+        def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
+            here, x = found(problem), like(g, problem.source_shape)
+            layer = lambda x, w, b: function(x, w, b, **here.keywords)  # noqa: E731
+            bias = _bias(problem, g)
+            dx = self.gradient(layer, here.extend(g), here.copy(x), weights_of(problem, weights), bias)
+            out[...] = here.adjoint(dx)
+
+        def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
+            here, weights = found(problem), weights_of(problem, like(x, problem.weights_shape))
+            layer = lambda w, b, x: function(x, w, b, **here.keywords)  # noqa: E731
+            inputs = weights, _bias(problem, x), here.copy(x)
+            dw, out[1][...] = self.gradients(layer, inputs, here.extend(g), count=2)
+            out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups)
+
+        return _weighted(Convolution, forward, gradient_data, gradient_weights)
+
+    def transposed_convolution(
+        self, convert: Convert, function: Function, neuron: Callable[[Neuron], Function], layout: str | None = None
+    ) -> Table:
+        """Return transposed convolution by ``function(x, weights, **keywords)``.
+
+        The weights are those of mpsref, rotated by 180 degrees, or with a ``layout`` those of the convolution whose
+        gradient this is. Where the framework has no arguments for a problem, it computes the whole result without
+        padding.
+        """
+
+        found = planned(lambda problem: transposed_way(problem, convert))
+
+        def weights_of(problem: Any, weights: Array) -> Array:
+            if layout is None:
+                return weights[:, ::-1, ::-1]
+            return self._weights(weights_to(weights, layout, problem.spec.groups, transposed=True))
+
+        def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
+            here, after, bias = found(problem), self._activation(neuron, problem), _bias(problem, x, biases)
+            y = self.run(lambda x, w: function(x, w, **here.keywords), x, weights_of(problem, weights))
+            out[...] = here.crop(y) + bias
+            if problem.spec.neuron is not None:
+                out[...] = self.run(after, out)
+
+        def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
+            here, x = found(problem), like(g, problem.source_shape)
+            layer = lambda x, w: function(x, w, **here.keywords)  # noqa: E731
+            out[...] = self.gradient(layer, here.extend(g).astype(g.dtype), x, weights_of(problem, weights))
+
+        def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
+            here, weights = found(problem), weights_of(problem, like(x, problem.weights_shape))
+            layer = lambda w, x: function(x, w, **here.keywords)  # noqa: E731
+            dw = self.gradient(layer, here.extend(g).astype(g.dtype), weights, x)
+            if layout is None:
+                out[0][...] = dw[:, ::-1, ::-1]
+            else:
+                out[0][...] = weights_from(self._weights(dw, back=True), layout, problem.spec.groups, transposed=True)
+            shape = *g.shape[:3], problem.output_channels
+            add = lambda b, y: y + self.on_channels(b)  # noqa: E731
+            out[1][...] = self.gradient(add, g, _bias(problem, x), like(g, shape))
+
+        return _weighted(ConvolutionTranspose, forward, gradient_data, gradient_weights)
+
+    def fully_connected(self, function: Function, neuron: Callable[[Neuron], Function]) -> Table:
+        """Return fully connected layers by ``function(x, weights, bias)`` of matrices (N, in) and (out, in)."""
+
+        def flat(array: Array) -> Array:
+            return array.reshape(len(array), -1)
+
+        def forward(problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
+            after = self._activation(neuron, problem)
+            layer = lambda x, w, b: after(function(x, w, b))  # noqa: E731
+            out[...] = self.run(layer, flat(x), flat(weights), _bias(problem, x, biases))[:, None, None]
+
+        def gradient_data(problem: Any, g: Array, weights: Array, out: Array) -> None:
+            x = flat(like(g, problem.source_shape))
+            dx = self.gradient(function, flat(g), x, flat(weights), _bias(problem, g))
+            out[...] = dx.reshape(out.shape)
+
+        def gradient_weights(problem: Any, g: Array, x: Array, out: tuple[Array, Array]) -> None:
+            layer = lambda w, b, x: function(x, w, b)  # noqa: E731
+            inputs = flat(like(x, problem.weights_shape)), _bias(problem, x), flat(x)
+            dw, out[1][...] = self.gradients(layer, inputs, flat(g), count=2)
+            out[0][...] = dw.reshape(out[0].shape)
+
+        return _weighted(FullyConnected, forward, gradient_data, gradient_weights)
+
+    def _weights(self, weights: Array, *, back: bool = False) -> Array:
+        """Return weights in an order that :meth:`tensor` changes to theirs, or ``back``."""
+        if self.axes == "NHWC":
+            return weights
+        return weights.transpose(0, 3, 1, 2) if back else weights.transpose(0, 2, 3, 1)
+
+    def _activation(self, neuron: Callable[[Neuron], Function], problem: Any) -> Function:
+        """Return the function of a layer's neuron."""
+        if problem.spec.neuron is None:
+            return _same
+        if problem.spec.neuron.type == "prelu":
+            raise UnsupportedError(f"no layer of {self.title} has PReLU; compute the neuron by itself")
+        return neuron(problem.spec.neuron)
+
+    def on_channels(self, vector: Tensor) -> Tensor:
+        """Return a vector of the channels so that it broadcasts over an image."""
+        return vector if self.axes == "NHWC" else vector.reshape(-1, 1, 1)
+
+    # --- normalization ------------------------------------------------------------------------------------------------
+
+    def group_normalization(self, kind: type[Spec], make: Make) -> Table:
+        """Return instance or group normalization by a function of x, gamma and beta."""
+
+        def forward(problem: Any, x: Array, *vectors: Array, out: Array) -> None:
+            gamma, beta = (one.astype(x.dtype, copy=False) for one in problem.parameters(vectors, x.dtype))
+            out[...] = self.run(make(problem), x, gamma, beta)
+
+        def gradient(problem: Any, g: Array, x: Array, *vectors: Array, out: tuple[Array, Array, Array]) -> None:
+            gamma = problem.parameters(vectors, x.dtype).astype(x.dtype, copy=False)
+            beta = np.zeros_like(gamma)
+            layer = make(problem)
+            out[0][...], *summed = self.gradients(layer, [x, gamma, beta], g, count=3)
+            # Frameworks sum the gradients of gamma and beta over the batch.
+            parameters = lambda g, x: self.gradients(layer, [x, gamma, beta], g, count=3)[1:]  # noqa: E731
+            rows = [one[None] for one in summed] if len(x) == 1 else per_image(parameters, g, x)
+            out[1][...], out[2][...] = rows
+
+        return _table(kind, forward=forward, gradient=gradient)
+
+    def batch_normalization(
+        self, moments: Callable[[Tensor], tuple[Tensor, Tensor]], make: Make, neuron: Callable[[Neuron], Function]
+    ) -> Table:
+        """Return batch normalization: ``moments(x)`` are mean and variance; ``make`` returns the layer in evaluation.
+
+        The layer is a function of x, gamma, beta, mean and variance. In training it computes the sums of its gradient
+        itself, so the gradient with given sums is unsupported;
+        :func:`mpsref.frameworks.training_batch_normalization` is the operation to compare it with.
+        """
+
+        def inputs(given: Any) -> list[Array]:
+            gamma = np.ones_like(given.mean) if given.gamma is None else given.gamma
+            beta = np.zeros_like(given.mean) if given.beta is None else given.beta
+            return [given.x, gamma, beta, given.mean, given.variance]
+
+        def layer_of(problem: Any) -> Function:
+            layer, after = make(problem), self._activation(neuron, problem)
+            return lambda *tensors: after(layer(*tensors))
+
+        def statistics(problem: Any, *arrays: Array, out: tuple[Array, Array]) -> None:
+            given = problem.named(arrays)
+            mean = self.run(lambda x: moments(x)[0], given.x)
+            m2 = self.run(lambda x: moments(x)[1], given.x) * problem.pixels
+            if problem.count:
+                seen = [one.astype(np.float64) for one in (given.mean, given.m2, mean, m2)]
+                mean, m2 = merged(problem.count, seen[0], seen[1], problem.pixels, seen[2], seen[3])
+            out[0][...], out[1][...] = mean, m2
+
+        def forward(problem: Any, *arrays: Array, out: Array) -> None:
+            out[...] = self.run(layer_of(problem), *inputs(problem.named(arrays)))
+
+        def statistics_gradient(problem: Any, *arrays: Array, out: tuple[Array, Array]) -> None:
+            given, layer = problem.named(arrays), layer_of(problem)
+            x, gamma, beta, *rest = inputs(given)
+            function = lambda gamma, beta, x, *rest: layer(x, gamma, beta, *rest)  # noqa: E731
+            dgamma, dbeta = self.gradients(function, [gamma, beta, x, *rest], given.g, count=2)
+            out[0][...] = dbeta + (given.dbeta if problem.count else 0)
+            out[1][...] = dgamma + (given.dgamma if problem.count else 0)
+
+        def gradient(problem: Any, *arrays: Array, out: Array) -> None:
+            given = problem.named(arrays)
+            if problem.count:
+                raise UnsupportedError(
+                    f"in training {self.title} computes mean, variance and both sums itself; it takes none"
+                )
+            out[...] = self.gradient(layer_of(problem), given.g, *inputs(given))
+
+        return _table(
+            BatchNormalization,
+            statistics=statistics,
+            forward=forward,
+            statistics_gradient=statistics_gradient,
+            gradient=gradient,
+        )
+
+    # --- movement -----------------------------------------------------------------------------------------------------
+
+    def slices(self, pad: Function) -> Table:
+        """Return slices by ``pad(image, pairs)``, which adds zeros around the part inside the image."""
+
+        def make(problem: Any) -> Function:
+            index, pads = [], []
+            lengths = problem.source_shape[1:]
+            for offset, size, n in zip(problem.spec.offset, problem.part_shape[1:], lengths, strict=True):
+                begin, end = min(max(offset, 0), n), min(max(offset + size, 0), n)
+                before = min(max(-offset, 0), size)
+                index.append(slice(begin, max(begin, end)))
+                pads.append((before, size - before - max(end - begin, 0)))
+            return lambda x: pad(x[self.index(*index)], self.pairs(*pads))
+
+        return self.layer(Slice, make)
+
+    def reshape(self, reshape: Function, transpose: Function) -> Table:
+        """Return reshaping by ``reshape(image, shape)`` and ``transpose(image, axes)``."""
+        to_nchw, to_nhwc = (0, 3, 1, 2), (0, 2, 3, 1)
+
+        def make(problem: Any) -> Function:
+            n, h, w, c = problem.shape
+            order = "N" + problem.spec.element_order
+            shape = (n, h, w, c) if order == "NHWC" else (n, c, h, w)
+            if order == self.axes:
+                return lambda x: reshape(x, shape)
+            there, back = (to_nchw, to_nhwc) if order == "NCHW" else (to_nhwc, to_nchw)
+            return lambda x: transpose(reshape(transpose(x, there), shape), back)
+
+        return self.layer(Reshape, make)
+
+    def concatenation(self, concatenate: Function, pad: Function) -> Table:
+        """Return concatenation by ``concatenate(images, axis)``, of images padded by ``pad(image, pairs)``."""
+
+        def make(problem: Any) -> Function:
+            rests = [problem.spec.aligned(c) - c for c in problem.channels]
+            none = (0, 0)
+
+            def function(*images: Tensor) -> Tensor:
+                pairs = zip(images, rests, strict=True)
+                whole = [pad(x, self.pairs(none, none, (0, rest))) if rest else x for x, rest in pairs]
+                return concatenate(whole, self.axes.index("C"))
+
+            return function
+
+        def forward(problem: Any, *xs: Array, out: Array) -> None:
+            out[...] = self.run(make(problem), *xs)
+
+        def gradient(problem: Any, g: Array, out: Any) -> None:
+            sources = [like(g, shape) for shape in problem.source_shapes]
+            found = self.gradients(make(problem), sources, g, count=len(sources))
+            for target, dx in zip(_several(out), found, strict=True):
+                target[...] = dx
+
+        return _table(Concatenation, forward=forward, gradient=gradient)
+
+    # --- elements -----------------------------------------------------------------------------------------------------
+
+    def _parts(self, spec: Any, images: Sequence[Tensor]) -> list[Tensor]:
+        """Return the elements of the operands that are read, in the length 1 where one is repeated."""
+        parts = []
+        for operand, image in zip(spec.operands, images, strict=True):
+            slices = [slice(o, None if t else o + 1) for t, o in zip(operand.strides, operand.offset, strict=True)]
+            parts.append(image[self.index(*slices)])
+        return parts
+
+    def arithmetic(self, clip: Function) -> Table:
+        """Return arithmetic by the operators of tensors; ``clip(image, low, high)`` bounds the result."""
+        combine = {
+            "add": operator.add,
+            "subtract": operator.sub,
+            "multiply": operator.mul,
+            "divide": operator.truediv,
+        }
+
+        def make(problem: Any) -> Function:
+            spec = problem.spec
+            low, high = spec.minimum_value, spec.maximum_value
+            bounded = math.isfinite(low) or math.isfinite(high)
+
+            def function(*images: Tensor) -> Tensor:
+                x, y = self._parts(spec, images)
+                r = combine[spec.operation](spec.primary_scale * x, spec.secondary_scale * y) + spec.bias
+                return clip(r, low, high) if bounded else r
+
+            return function
+
+        def forward(problem: Any, x: Array, y: Array, out: Array) -> None:
+            out[...] = self.run(make(problem), x, y)
+
+        def gradient(problem: Any, g: Array, *operands: Array, out: Any) -> None:
+            given = dict(zip(problem.reads, operands, strict=True))
+            shapes = problem.source_shape, problem.secondary_shape
+            found = self.gradients(make(problem), [given.get(k, like(g, shapes[k])) for k in (0, 1)], g, count=2)
+            for target, k in zip(_several(out), problem.of, strict=True):
+                target[...] = found[k]
+
+        return _table(Arithmetic, forward=forward, gradient=gradient)
+
+    def compare(self, absolute: Function, converted: Function) -> Table:
+        """Return comparisons; ``converted(mask)`` is a mask in float32."""
+        operators = {
+            "less": operator.lt,
+            "lessorequal": operator.le,
+            "greater": operator.gt,
+            "greaterorequal": operator.ge,
+        }
+
+        def forward(problem: Any, x: Array, y: Array, out: Array) -> None:
+            spec = problem.spec
+
+            def function(*images: Tensor) -> Tensor:
+                x, y = self._parts(spec, images)
+                if spec.comparison_type in operators:
+                    return converted(operators[spec.comparison_type](x, y))
+                equal = converted(absolute(x - y) <= spec.threshold)
+                return equal if spec.comparison_type == "equal" else 1 - equal
+
+            out[...] = self.run(function, x, y)
+
+        return _table(Compare, forward=forward)
+
+    def dropout(self) -> Table:
+        """Return why no framework has dropout with a given mask."""
+
+        def drawn_inside(problem: Any, *inputs: Array, out: Array) -> None:
+            raise UnsupportedError(f"dropout of {self.title} draws its mask itself, from a generator of its own")
+
+        return _table(Dropout, mask=drawn_inside, forward=drawn_inside, gradient=drawn_inside)
+
+    def losses(self, make: Callable[[Loss], Function], *, of_probabilities: bool = False) -> Table:
+        """Return losses by functions of predictions and labels, a value for each element; images are summed afterwards.
+
+        That of "softmaxcrossentropy" has a value for each pixel, an image of one channel; ``of_probabilities`` if it is
+        computed as ``logsumexp(y) - sum(t y)``, for labels whose sum is 1.
+        """
+
+        def check_labels(problem: Any, t: Array) -> None:
+            """Raise ``UnsupportedError`` for labels of the softmax of which the framework computes something else."""
+            if problem.spec.type != "softmaxcrossentropy":
+                return
+            if of_probabilities and problem.method == "gradient_labels":
+                raise UnsupportedError(f"the cross entropy of {self.title} is right where the labels sum to 1 alone")
+            if problem.method == "gradient" or of_probabilities:
+                scale, shift = problem.spec.smoothing
+                sums = (scale * t[..., : problem.source_shape[3]].astype(float) + shift).sum(axis=3)
+                if not np.allclose(sums, 1, atol=1e-6):
+                    raise UnsupportedError(
+                        f"the labels do not sum to 1; then MPS and the cross entropy of {self.title} differ"
+                    )
+
+        def function_of(problem: Any) -> Function:
+            spec, channels = problem.spec, problem.source_shape[3]
+            if spec.type == "softmaxcrossentropy" and (problem.weighted or spec.reduction == "none"):
+                raise UnsupportedError(f"the cross entropy of {self.title} has one value and weight for each pixel")
+            element, (scale, shift) = make(spec), spec.smoothing
+            index = self.index(slice(None), slice(None), slice(channels))
+
+            def function(y: Tensor, t: Tensor, *weights: Tensor) -> Tensor:
+                v = element(y, t[index] if spec.label_smoothing == 0 else scale * t[index] + shift) * spec.weight
+                for factors in weights:
+                    v = v * factors[index]
+                return v
+
+            return function
+
+        def forward(problem: Any, y: Array, t: Array, *weights: Array, out: Array) -> None:
+            check_labels(problem, t)
+            v = self.run(function_of(problem), y, t, *weights)
+            sums = v.sum(axis=(1, 2, 3), dtype=np.float64)
+            out[...] = v if problem.spec.reduction == "none" else problem.loss_image(sums, *(weights or [None]))
+
+        def gradients(problem: Any, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
+            g, y, t, weights = problem.named_inputs(inputs)
+            check_labels(problem, t)
+            of_pixels = problem.spec.type == "softmaxcrossentropy"
+            upstream = 1 if g is None else problem.source_gradient(g)
+            whole = np.broadcast_to(upstream, (*y.shape[:3], 1) if of_pixels else y.shape).astype(y.dtype)
+            given = [one for one in (y, t, weights) if one is not None]
+            return self.gradients(function_of(problem), given, np.ascontiguousarray(whole), count=2)
+
+        def gradient(problem: Any, *inputs: Array, out: Array) -> None:
+            out[...] = gradients(problem, inputs)[0]
+
+        def gradient_labels(problem: Any, *inputs: Array, out: Array) -> None:
+            out[...] = gradients(problem, inputs)[1]
+
+        return _table(Loss, forward=forward, gradient=gradient, gradient_labels=gradient_labels)
+
+
+def _table(kind: type[Spec], **methods: Implementation) -> Table:
+    return {Operation(kind, method): function for method, function in methods.items()}
+
+
+def _weighted(kind: type[Spec], forward: Any, gradient_data: Any, gradient_weights: Any) -> Table:
+    return _table(kind, forward=forward, gradient_data=gradient_data, gradient_weights=gradient_weights)
+
+
+def _bias(problem: Any, image: Array, biases: Sequence[Array] = ()) -> Array:
+    """Return the biases of a layer in the dtype of the image; zeros if there are none."""
+    return biases[0].astype(image.dtype, copy=False) if biases else np.zeros(problem.output_channels, image.dtype)
+
+
+def _several(out: Any) -> tuple[Array, ...]:
+    return out if isinstance(out, tuple) else (out,)
