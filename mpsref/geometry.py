@@ -225,7 +225,7 @@ class Window:
     def kernel_offset(self, clip_origin: int = 0) -> int:
         """Return the canonical kernel offset, ``ev - o + clip_origin``: destination pixel = source pixel.
 
-        Source: ``MPSCNNConvolution.h`` for a clip origin of 0 [doc]; the origin's term [choice].
+        Source: ``MPSCNNConvolution.h`` for a clip origin of 0 [doc]; the origin's term [choice pooling-state-position].
         """
         return self.even - self.offset + clip_origin
 

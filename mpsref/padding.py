@@ -126,14 +126,14 @@ TENSORFLOW_AVERAGE_POOLING = PaddingPolicy(
 TENSORFLOW_AVERAGE_POOLING_VALID_ONLY = PaddingPolicy(
     PaddingMethod.SizeValidOnly | PaddingMethod.AlignBottomRight, edge_mode="clamp"
 )
-"""``paddingForTensorflowAveragePoolingValidOnly``: TensorFlow's VALID for every stride [choice]."""
+"""``paddingForTensorflowAveragePoolingValidOnly``: TensorFlow's VALID [choice padding-tensorflow-valid]."""
 
 
 def _left(extra: int, method: PaddingMethod, axis: int) -> int:
     """Return how many of the ``extra`` pixels lie before the image; fewer than 0 crops.
 
     Source: the helper code in ``MPSNeuralNetworkTypes.h`` and ``MPSState.h`` for the centred split [doc], taken
-    literally for a negative ``extra``; the two aligned cases [choice].
+    literally for a negative ``extra``; the two aligned cases [choice padding-align-crop].
     """
     if method & ALIGN == PaddingMethod.AlignTopLeft:
         return extra
@@ -173,7 +173,8 @@ def policy_forward(length: int, window: Window, method: int, axis: int) -> Pair:
 def policy_reverse(length: int, window: Window, method: int, axis: int) -> Pair:
     """Return (O, ko): output size and kernel offset that a policy gives a reverse kernel; its offset is 0.
 
-    Source: size [doc: ``MPSNeuralNetworkTypes.h``]; the placement, in zero-inserted coordinates [choice].
+    Source: size [doc: ``MPSNeuralNetworkTypes.h``]; the placement, in zero-inserted coordinates [choice
+    padding-reverse].
 
     >>> policy_reverse(4, Window(3, stride=2), PaddingMethod.SizeFull, axis=0)
     (9, -1)
@@ -188,8 +189,9 @@ def policy_reverse(length: int, window: Window, method: int, axis: int) -> Pair:
 def method_inverse(method: int) -> PaddingMethod:
     """Return the method for the gradient pass: Valid and Full change places, and remainders change sides.
 
-    Documented only as suitable for a training gradient pass, with Valid and Full swapped [doc]; the rest [choice]. It
-    restores size and place of the source for stride 1; for larger strides no policy can, and a gradient state must.
+    Documented only as suitable for a training gradient pass, with Valid and Full swapped [doc]; the rest [choice
+    padding-inverse]. It restores size and place of the source for stride 1; for larger strides no policy can, and a
+    gradient state must.
 
     >>> method_inverse(PaddingMethod.SizeValidOnly) == PaddingMethod.SizeFull | PaddingMethod.AddRemainderToBottomRight
     True

@@ -60,13 +60,47 @@ def struct_fields(encoding: str) -> Any:
     return depth[0][0]
 
 
+CODES = {"NSUInteger": "Q", "float": "f", "BOOL": "B", "void": "v", "float *": "^f", "void *": "^v"}
+CODES |= {"NSZone?": "^{_NSZone=}"}
+
+
+def type_code(kind: str) -> str:
+    """Return the letter of a type in a signature."""
+    return CODES.get(kind, "I" if kind in headers()["enumerations"] else "@")
+
+
+class Protocol:
+    """``objc.formal_protocol``"""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.methods = name, headers()["protocols"][name]["methods"]
+
+    def descriptionForInstanceMethod_(self, selector: bytes) -> tuple[bytes, bytes] | None:
+        """Return selector and signature of a method."""
+        declared = self.methods.get(selector.decode())
+        if declared is None:
+            return None
+        arguments = "".join(type_code(kind) for _, kind in declared["arguments"])
+        return selector, f"{type_code(declared['returns'])}@:{arguments}".encode()
+
+
 class NSObject:
     """Root class of data sources that Python implements."""
 
-    def __init_subclass__(cls, protocols: Sequence[str] = ()) -> None:
-        cls.protocols = tuple(protocols)
-
-    protocols: ClassVar[tuple[str, ...]] = ()
+    def __init_subclass__(cls, protocols: Sequence[Protocol] = ()) -> None:
+        """Raise ``Refusal`` for a class that lacks a required method of a protocol, or has another signature."""
+        for protocol in protocols:
+            for selector, declared in protocol.methods.items():
+                method = getattr(cls, selector.replace(":", "_"), None)
+                if not isinstance(method, Selector) or method.selector != selector:
+                    if not declared.get("optional"):
+                        raise Refusal(f"a data source lacks {selector}, which {protocol.name} requires")
+                    continue
+                known = protocol.descriptionForInstanceMethod_(selector.encode())
+                if known is not None and method.signature != known[1].decode():
+                    raise Refusal(
+                        f"{selector} has the signature {method.signature}, in the protocol {known[1].decode()}"
+                    )
 
     @classmethod
     def alloc(cls) -> NSObject:
@@ -120,18 +154,15 @@ class Objc:
             raise Refusal(f"the fake has no class {name} to derive from")
         return NSObject
 
-    def protocolNamed(self, name: str) -> str:
+    def protocolNamed(self, name: str) -> Protocol:
         """Return a protocol."""
         if name not in headers()["protocols"]:
             raise ProtocolError(name)
-        return name
+        return Protocol(name)
 
     def registerMetaDataForSelector(self, kind: bytes, selector: bytes, metadata: dict[str, Any]) -> None:
         """Replace the metadata of a method for a class and those that derive from it."""
         self.metadata[kind.decode(), selector.decode()] = metadata
-
-
-RETURNED = {"NSUInteger": "Q", "float": "f", "BOOL": "Z", "void": "v", "float *": "^", "void *": "^"}
 
 
 class Object:
@@ -300,18 +331,12 @@ class Fake:
         if protocol in ("MPSImageAllocator", "MPSNNPadding") or protocol.startswith("MTL"):
             kinds = {"MPSNNPadding": "MPSNNDefaultPadding"}
             return isinstance(value, Object) and value.class_name == kinds.get(protocol, protocol)
-        if not isinstance(value, NSObject):
-            return False
-        for selector, declared in headers()["protocols"][protocol]["methods"].items():
-            method = getattr(type(value), selector.replace(":", "_"), None)
-            if method is None and declared.get("optional"):
-                continue
-            if not isinstance(method, Selector) or method.selector != selector:
-                raise Refusal(f"a data source lacks {selector}, which {protocol} requires")
-            wanted = RETURNED.get(declared["returns"], "I" if declared["returns"].startswith("MPSD") else "@")
-            if method.signature[:1] != wanted:
-                raise Refusal(f"{selector} returns {method.signature[:1]}; {protocol} declares {declared['returns']}")
-        return True
+        required = headers()["protocols"][protocol]["methods"]
+        return isinstance(value, NSObject) and all(
+            isinstance(getattr(type(value), selector.replace(":", "_"), None), Selector)
+            for selector, declared in required.items()
+            if not declared.get("optional")
+        )
 
     @staticmethod
     def _is_NSUInteger(value: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import Window
-from mpsref.padding import policy_forward
+from mpsref.padding import TENSORFLOW_AVERAGE_POOLING_VALID_ONLY, policy_forward
 from mpsref_mps import pointwise
 from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, Refusal, VariableList
 from mpsref_mps.training import LOSSES, REDUCTIONS
@@ -529,6 +529,12 @@ NEEDS = {"relu": "a", "linear": "ab", "hardsigmoid": "ab", "tanh": "ab", "softpl
 NEEDS |= dict.fromkeys(("power", "exponential", "logarithm"), "abc")
 
 
+class DefaultPadding:
+    @classmethod
+    def of_paddingForTensorflowAveragePoolingValidOnly(cls: Any) -> Any:
+        return ready(cls.fake, "MPSNNDefaultPadding", method=int(TENSORFLOW_AVERAGE_POOLING_VALID_ONLY.method))
+
+
 class NeuronDescriptor:
     defaults: Defaults = {"a": 0.0, "b": 0.0, "c": 0.0, "data": None}
 
@@ -667,6 +673,50 @@ class ArithmeticGradient(Gradient):
         return result + single(known["bias"])
 
 
+COMPARISONS: Any = ("equal", "notequal", "less", "lessorequal", "greater", "greaterorequal")
+
+
+class Compare(Arithmetic):
+    defaults: Defaults = {"comparisonType": 0, "threshold": 0.0}
+
+    def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
+        self: Any, commands: Any, primary: list[Any], secondary: list[Any], destinations: list[Any]
+    ) -> None:
+        check(commands)
+        spec = mpsref.Compare(COMPARISONS[self.values["comparisonType"]], single(self.values["threshold"]))
+        self.deliver(destinations, spec.forward(stack(primary), stack(secondary)))
+
+
+class WeightedMean(Binary):
+    def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
+        self: Any, commands: Any, primary: list[Any], secondary: list[Any], destinations: list[Any]
+    ) -> None:
+        check(commands)
+        self.deliver(destinations, (stack(primary) * stack(secondary)).mean(axis=3, keepdims=True))
+
+
+class ArgumentMax(Unary):
+    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
+        return np.asarray(x.argmax(axis=3)[..., None], np.float64)
+
+
+class Resize(Unary):
+    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
+        known = self.values
+        spec = mpsref.ResizeBilinear((known["resizeHeight"], known["resizeWidth"]), known["alignCorners"])
+        return spec.forward(x)
+
+
+class Reshape(Unary):
+    def on_encodeToCommandBuffer_sourceImage_reshapedWidth_reshapedHeight_reshapedFeatureChannels_(
+        self: Any, commands: Any, source: Any, width: int, height: int, channels: int
+    ) -> Any:
+        check(commands)
+        destinations: list[Any] = self.allocated(1, (height, width, channels))
+        self.deliver(destinations, stack([source]).reshape(1, height, width, channels))
+        return destinations[0]
+
+
 # --- kernels with weights ---------------------------------------------------------------------------------------------
 
 
@@ -759,6 +809,12 @@ class Weighted(Unary):
         state.values |= {"gradientForWeights": buffer(self.fake, np.zeros(shape))}
         state.values |= {"gradientForBiases": buffer(self.fake, np.zeros(shape[0]))}
         return [state] * len(sources)
+
+    def on_reloadWeightsAndBiasesWithCommandBuffer_state_(self: Any, commands: Any, state: Any) -> None:
+        check(commands)
+        self.loaded["weights"] = floats(state.values["weights"]).reshape(self.loaded["weights"].shape)
+        if state.values["biases"] is not None:
+            self.loaded["biases"] = floats(state.values["biases"])
 
     def on_encodeBatchToCommandBuffer_sourceImages_convolutionGradientStates_(
         self: Any, commands: Any, sources: list[Any], states: list[Any]
@@ -1135,6 +1191,7 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSCNNBinaryKernel": Binary,
     "MPSCNNGradientKernel": Gradient,
     "MPSNNNeuronDescriptor": NeuronDescriptor,
+    "MPSNNDefaultPadding": DefaultPadding,
     "MPSCNNNeuron": Neuron,
     "MPSCNNNeuronGradient": NeuronGradient,
     "MPSCNNArithmetic": Arithmetic,
@@ -1149,6 +1206,11 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSCNNLossDescriptor": LossDescriptor,
     "MPSNNForwardLoss": ForwardLoss,
     "MPSNNLossGradient": LossGradient,
+    "MPSNNCompare": Compare,
+    "MPSNNReduceFeatureChannelsAndWeightsMean": WeightedMean,
+    "MPSNNReduceFeatureChannelsArgumentMax": ArgumentMax,
+    "MPSNNResizeBilinear": Resize,
+    "MPSNNReshape": Reshape,
     "MPSVector": Vector,
     "MPSNNOptimizerDescriptor": OptimizerDescriptor,
     "MPSNNOptimizerStochasticGradientDescent": SGD,

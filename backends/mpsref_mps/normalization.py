@@ -21,7 +21,7 @@ COMMON = {
     "epsilon": b"f@:",
     "load": b"Z@:",
     "purge": b"v@:",
-    "copyWithZone_": b"@@:^v",
+    "copyWithZone_": b"@@:^{_NSZone=}",
 }
 BATCH = COMMON | {"mean": b"^v@:", "variance": b"^v@:"}
 GROUP = COMMON | {"numberOfGroups": b"Q@:", "setNumberOfGroups_": b"v@:Q"}

@@ -31,14 +31,24 @@ def default_strides(width: int, height: int) -> list[int]:
 
 def policy_offset(method: int, size: int, stride: int, length: int) -> list[int]:
     """Return the offset in x that a padding policy gives a pooling kernel."""
+    return _placed(in_use().mps.MPSNNDefaultPadding.paddingWithMethod_(method), size, stride, length)
+
+
+def _placed(policy: Object, size: int, stride: int, length: int) -> list[int]:
     run = in_use()
     name = "initWithDevice_kernelWidth_kernelHeight_strideInPixelsX_strideInPixelsY_"
     kernel = run.new("MPSCNNPoolingMax", name, size, 1, stride, 1)
-    kernel.setPadding_(run.mps.MPSNNDefaultPadding.paddingWithMethod_(method))
+    kernel.setPadding_(policy)
     sources = run.upload(np.zeros((1, 1, length, 1)))
     kernel.destinationImageDescriptorForSourceImages_sourceStates_(sources, None)
     offset = kernel.offset()
     return [int(offset[0])]
+
+
+def tensorflow_valid_offset(size: int, stride: int, length: int) -> list[int]:
+    """Return the offset in x of the policy for average pooling without padding."""
+    policy = in_use().mps.MPSNNDefaultPadding.paddingForTensorflowAveragePoolingValidOnly()
+    return _placed(policy, size, stride, length)
 
 
 def stored_in_float16(values: Any) -> Array:
@@ -265,3 +275,82 @@ def distribution(p: float) -> list[int]:
         found.append(run.download(results) > 0)
     near = abs(found[0].mean() - p) < 5 * np.sqrt(p * (1 - p) / ones.size)
     return [int(near), int(not np.array_equal(found[0], found[1]))]
+
+
+# --- kernels that the backend does not run ----------------------------------------------------------------------------
+
+
+def unary(name: str, x: Array, shape: Shape, initializer: str = "initWithDevice_", *arguments: object) -> Array:
+    """Return the result of a kernel with one source."""
+    run, out = in_use(), np.zeros(shape, np.float32)
+    windows.forward_batch(run, run.new(name, initializer, *arguments), x, out)
+    return out
+
+
+def resized(x: Array, width: int) -> Array:
+    """Return one row, resized with bilinear interpolation."""
+    name = "initWithDevice_resizeWidth_resizeHeight_alignCorners_"
+    return unary("MPSNNResizeBilinear", x, (1, 1, width, 1), name, width, 1, False)
+
+
+def compared(x: Array, y: Array, kind: str, threshold: float) -> Array:
+    """Return a comparison of two images."""
+    run = in_use()
+    kernel = run.new("MPSNNCompare")
+    kernel.setComparisonType_(run.constant(f"MPSNNComparisonType{kind}"))
+    kernel.setThreshold_(threshold)
+    return _binary(run, kernel, x, y, x.shape)
+
+
+def weighted_mean(x: Array, weights: Array) -> Array:
+    """Return the mean over channels with an image of weights."""
+    run = in_use()
+    return _binary(run, run.new("MPSNNReduceFeatureChannelsAndWeightsMean"), x, weights, (*x.shape[:3], 1))
+
+
+def _binary(run: Runtime, kernel: Object, x: Array, y: Array, shape: Shape) -> Array:
+    results = run.images(shape)
+    with run.commands(results) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_
+        encode(commands, run.upload(x), run.upload(y), results)
+    return run.download(results)
+
+
+def reshaped(x: Array, width: int, height: int, channels: int) -> Array:
+    """Return an image in another shape."""
+    run = in_use()
+    kernel = run.new("MPSNNReshape")
+    run.returns_images(kernel)
+    results: Images = []
+    with run.commands(results) as commands:
+        name = "encodeToCommandBuffer_sourceImage_reshapedWidth_reshapedHeight_reshapedFeatureChannels_"
+        results.append(getattr(kernel, name)(commands, run.upload(x)[0], width, height, channels))
+    return run.download(results)
+
+
+def reloaded(x: Array, weights: Array, biases: Array) -> Array:
+    """Return a convolution after a reload from a state with other weights and without biases."""
+    run, spec, out = in_use(), mpsref.Convolution(1), np.zeros_like(x)
+    problem = spec.problems["forward"](spec, x.shape, 1, x.shape[1:3], True)
+    filters = np.ones((1, 1, 1, 1), np.float32)
+    kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, filters, biases))
+    make = run.mps.MPSCNNConvolutionWeightsAndBiasesState.alloc().initWithWeights_biases_
+    state = make(run.buffer(weights), None)
+    with run.commands() as commands:
+        kernel.reloadWeightsAndBiasesWithCommandBuffer_state_(commands, state)
+    windows.forward_batch(run, kernel, x, out)
+    return out
+
+
+def state_kernel_offset(spec: Any, g: Array, x: Array) -> list[int]:
+    """Return the kernel offset in x that a state gives a pooling gradient."""
+    run = in_use()
+    kernel, images = windows.pooling_kernel(run, spec, "Gradient"), run.upload(x)
+    forward = windows.forward_pooling(run, spec)
+    make = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_
+    states = make(images, None, run.images(g.shape))
+    run.returns_images(kernel)
+    with run.commands() as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
+        encode(commands, run.upload(g), images, states)
+    return [int(kernel.kernelOffsetX())]

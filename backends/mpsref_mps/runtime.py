@@ -199,18 +199,16 @@ class Sources:
             self._objc.registerMetaDataForSelector(BASE.encode(), name.encode(), {"retval": {"type": b"^v"}})
         return base
 
-    def _protocols(self, name: str) -> dict[str, Any]:
+    def _protocol(self, name: str) -> Object:
         try:
-            return {"protocols": [self._objc.protocolNamed(name)]}
+            return self._objc.protocolNamed(name)
         except self._objc.ProtocolError:  # no code that is loaded uses it; methods are looked up by name anyway
-            return {}
+            return None
 
     def make(self, protocol: str, signatures: dict[str, bytes], values: dict[str, Any]) -> Object:
         """Return a data source whose methods return ``values``; arrays as the address of their memory."""
         if protocol not in self._made:
-            methods = {name: self._method(name, signature) for name, signature in signatures.items()}
-            kind = f"MPSRef{protocol.removeprefix('MPSCNN')}"
-            self._made[protocol] = self._class(kind, methods, self._protocols(protocol))
+            self._made[protocol] = self._class(protocol, signatures)
         source = self._made[protocol].alloc().init()
         source.values = {
             name: np.ascontiguousarray(value, np.float32) if isinstance(value, np.ndarray) else value
@@ -218,13 +216,23 @@ class Sources:
         }
         return source
 
-    def _class(self, name: str, methods: dict[str, Object], keywords: dict[str, Any]) -> Object:
-        return types.new_class(name, (self._base,), keywords, lambda body: body.update(methods))
+    def _class(self, name: str, signatures: dict[str, bytes]) -> Object:
+        """Return a class with these methods; PyObjC wants the signatures that the protocol has, to the letter."""
+        protocol, methods = self._protocol(name), {}
+        for method, signature in signatures.items():
+            selector = method.replace("_", ":").encode()
+            known = None if protocol is None else protocol.descriptionForInstanceMethod_(selector)
+            methods[method] = self._method(method, selector, known[1] if known else signature)
+        keywords = {} if protocol is None else {"protocols": [protocol]}
+        kind = f"MPSRef{name.removeprefix('MPSCNN')}"
+        return types.new_class(kind, (self._base,), keywords, lambda body: body.update(methods))
 
-    def _method(self, name: str, signature: bytes) -> Callable[..., Any]:
+    def _method(self, name: str, selector: bytes, signature: bytes) -> Object:
         def method(self: Object, *_: object) -> Any:
+            if name == "copyWithZone_":
+                return self
             value = self.values.get(name)
             return value.ctypes.data if isinstance(value, np.ndarray) else value
 
         method.__name__ = name
-        return self._objc.selector(method, selector=name.replace("_", ":").encode(), signature=signature)  # type: ignore[no-any-return]
+        return self._objc.selector(method, selector=selector, signature=signature)

@@ -27,7 +27,7 @@ SIGNATURES = {
     "purge": b"v@:",
     "label": b"@@:",
     "kernelWeightsDataType": b"I@:",
-    "copyWithZone_": b"@@:^v",
+    "copyWithZone_": b"@@:^{_NSZone=}",
 }
 
 

@@ -84,7 +84,8 @@ def pooling_kernel(run: Runtime, spec: Any, suffix: str = "") -> Object:
     return kernel
 
 
-def _forward_pooling(run: Runtime, spec: Any) -> Object:
+def forward_pooling(run: Runtime, spec: Any) -> Object:
+    """Return the forward kernel of a spec."""
     kernel = pooling_kernel(run, spec)
     kernel.setOffset_(offset_of(spec.offset))
     kernel.setEdgeMode_(run.constant(EDGE_MODES[spec.edge_mode]))
@@ -93,7 +94,7 @@ def _forward_pooling(run: Runtime, spec: Any) -> Object:
 
 def pooling_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
     """Encode a pooling kernel."""
-    forward_batch(run, _forward_pooling(run, problem.spec), x, out)
+    forward_batch(run, forward_pooling(run, problem.spec), x, out)
 
 
 def pooling_gradient(run: Runtime, problem: Any, g: Array, *source: Array, out: Array) -> None:
@@ -101,7 +102,7 @@ def pooling_gradient(run: Runtime, problem: Any, g: Array, *source: Array, out: 
     spec, kernel = problem.spec, pooling_kernel(run, problem.spec, "Gradient")
     sources = run.upload(source[0]) if source else run.images(problem.source_shape)
     if (problem.primary_offset, problem.source_size, problem.kernel_offset, problem.clip) == ((0, 0), None, None, None):
-        gradient_batch(run, kernel, _forward_pooling(run, spec), g, sources, out)
+        gradient_batch(run, kernel, forward_pooling(run, spec), g, sources, out)
         return
     configure_pooling(run, kernel, problem)
     manual_batch(run, kernel, run.upload(g), sources, out)

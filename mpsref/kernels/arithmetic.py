@@ -6,11 +6,11 @@ Gradient  add ``dx = R(p g m)``, ``dy = R(q g m)``; subtract the same with ``dy 
           multiply ``dx = R(p g m q y)``, ``dy = R(p g m q x)``
 
 ``m`` is 1 where ``minimum_value < r' < maximum_value`` (both strict), else 0. Where it is 0 the term is 0, also if g
-is NaN [choice]. ``R`` sums over the axes on which the operand has stride 0 and puts the sum at the
+is NaN [choice arithmetic-mask-nan]. ``R`` sums over the axes on which the operand has stride 0 and puts the sum at the
 operand's offset, zeros elsewhere, so that dx has the shape of x. A division has no gradient kernel.
 
 Source: MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply, MPSCNNDivide and their gradients in ``MPSCNNMath.h``; forward, mask
-and R [doc]; the default bounds, which are infinite [obs]; where R puts its sum [math].
+and R [doc]; the default bounds, which are infinite [obs arithmetic-bounds]; where R puts its sum [math].
 """
 
 from __future__ import annotations

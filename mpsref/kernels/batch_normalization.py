@@ -9,7 +9,8 @@ Gradient             ``dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n)``; 
 
 A batch may come in parts: statistics and sums of one call are given to the next, and are the same for every partition
 and order, up to rounding. Statistics are count, mean and m2, merged as Chan does, with the first pixel of each call
-as its shift: nothing cancels where a mean is large, and a constant channel has m2 = 0 exactly [choice].
+as its shift: nothing cancels where a mean is large, and a constant channel has m2 = 0 exactly [choice
+normalization-constant].
 
 Source: MPSCNNBatchNormalizationStatistics, MPSCNNBatchNormalization, MPSCNNBatchNormalizationStatisticsGradient,
 MPSCNNBatchNormalizationGradient in ``MPSCNNBatchNormalization.h``: formulas of the first two, and what the last two

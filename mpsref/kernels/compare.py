@@ -4,7 +4,7 @@ Equal is ``|x - y| <= threshold``, "notequal" its negation; the orderings compar
 comparison with NaN is 0, and 1 for "notequal"; so is one of equal infinities, whose difference is NaN. MPS has no
 gradient for it.
 
-Source: MPSNNCompare in ``MPSCNNMath.h`` [doc]; that the orderings ignore the threshold [choice].
+Source: MPSNNCompare in ``MPSCNNMath.h`` [doc]; that the orderings ignore the threshold [choice compare-threshold].
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ MPS stores channels in groups of four and pads every source, including the last 
 have the same gaps. ``channel_alignment=1`` is the concatenation of other frameworks; both agree for sources whose
 channels are a multiple of four.
 
-Source: MPSNNConcatenationNode in ``MPSNNGraphNodes.h``; the padding [doc], its zeros [obs], 0 in all of them [choice].
+Source: MPSNNConcatenationNode in ``MPSNNGraphNodes.h``; the padding [doc], its zeros [obs concatenation-padding], 0 in
+all of them [choice concatenation-padding].
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ It is also the data gradient of a convolution with the same strides, the offset 
 weights rotated by 180 degrees with input and output channels exchanged: see :meth:`ConvolutionTranspose.convolution`.
 
 Source: MPSCNNConvolutionTranspose, MPSCNNConvolutionTransposeGradient in ``MPSCNNConvolution.h``; forward [doc], the
-anchor ``K // 2`` [obs], gradients [math], groups as for a convolution [choice].
+anchor ``K // 2`` [obs transpose-anchor], gradients [math], groups as for a convolution [choice transpose-groups].
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ f x[j0 + 1]`` with ``j0 + f = p``. Where p lies before pixel 0 or behind pixel L
 computed without rounding. MPS has no gradient kernel for it.
 
 Source: MPSNNCropAndResizeBilinear in ``MPSNNResize.h`` [doc]; positions and zeros are those of TensorFlow's
-``crop_and_resize`` [choice].
+``crop_and_resize`` [choice crop-boxes].
 """
 
 from __future__ import annotations

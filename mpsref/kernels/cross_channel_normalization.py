@@ -9,10 +9,11 @@ Gradient  ``dx(k) = g(k) L(k)**-beta
           - 2 alpha beta / K * x(k) * sum over the q whose window has k of  g(q) x(q) L(q)**(-beta - 1)``
 
 The gradient is the exact derivative of the forward pass. The header of Apple's gradient kernel has the factor
-``2 alpha beta`` without 1 / K, which is not the derivative for windows of more than one channel [choice].
+``2 alpha beta`` without 1 / K, which is not the derivative for windows of more than one channel [choice
+channel-gradient].
 
 Source: MPSCNNCrossChannelNormalization, MPSCNNCrossChannelNormalizationGradient in ``MPSCNNNormalization.h``; forward,
-windows, divisor, parameters and defaults [doc, obs], gradient [math].
+windows, divisor, parameters and defaults [doc, obs channel-divisor], gradient [math].
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ row by row over the mask, is word ``e & 3`` of Philox4x32-10 with counter ``(e >
 number, and key ``(low, high)`` of the seed. A mask depends only on its shape, p, seed, sequence and n.
 
 Source: MPSCNNDropout, MPSCNNDropoutGradient in ``MPSCNNDropout.h``: scale, zeros and mask strides [doc]; the generator
-is not documented, so no mask matches Apple's bit for bit [choice].
+is not documented, so no mask matches Apple's bit for bit [choice dropout-generator].
 The generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 """
 

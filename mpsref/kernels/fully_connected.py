@@ -5,7 +5,8 @@ Data     ``dx[n, h, v, c] = sum over o of g[n, 0, 0, o] * w[o, h, v, c]``
 Weights  ``dw[o, h, v, c] = sum over n of g[n, 0, 0, o] * x[n, h, v, c]``, ``db[o] = sum over n of g[n, 0, 0, o]``
 
 Source: MPSCNNFullyConnected, MPSCNNFullyConnectedGradient in ``MPSCNNConvolution.h`` [doc]; weights are OHWI as for
-every convolution, as networks that ran on Apple hardware pass them, though one text there has W before H [choice].
+every convolution, as networks that ran on Apple hardware pass them, though one text there has W before H [choice
+fully-connected-order].
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ Forward   ``xhat = (x - mean) r``, ``y = gamma xhat + beta``; gamma and beta bel
 Gradient  ``h = g gamma``, ``dx = r (h - sum(h) / M - xhat sum(h xhat) / M)``
           ``dgamma = sum of g xhat``, ``dbeta = sum of g``, over the pixels of one channel of one image
 
-The variance is the biased one, divided by M [choice]. Channels are grouped in contiguous blocks [choice]. Instance
-normalization has one channel a group [doc]. Values are taken relative to the group's first one before anything is
-averaged, so that a constant group gives ``xhat = 0`` exactly [choice].
+The variance is the biased one, divided by M [choice instance-variance]. Channels are grouped in contiguous blocks
+[choice group-order]. Instance normalization has one channel a group [doc]. Values are taken relative to the group's
+first one before anything is averaged, so that a constant group gives ``xhat = 0`` exactly [choice
+normalization-constant].
 
 Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``; forward [doc], gradient [math].
 """

@@ -3,8 +3,8 @@
 Output i is sampled at the position ``p = (start + i * numerator) / denominator`` of an axis of L pixels: it reads the
 pixel ``j0 = floor(p)`` with weight ``1 - f`` and its right neighbour with weight ``f = p - j0``. The right neighbour of
 the last pixel is 0 with edge mode "zero" and the last pixel with "clamp". A neighbour with weight 0 is not read: an
-output at the position of a pixel is a copy of this pixel, even next to NaN or infinity [choice]. Positions are
-fractions of integers, so that all backends read the same pixels; each weight is computed by one division.
+output at the position of a pixel is a copy of this pixel, even next to NaN or infinity [choice upsampling-weight-zero].
+Positions are fractions of integers, so that all backends read the same pixels; each weight is computed by one division.
 
 Nearest interpolation is the case ``f = 0``.
 """

@@ -7,15 +7,16 @@ Gradient  ``dx(j) = ps (g(j - o) T(j - o)**-beta - sum over the windows that rea
           + 2 alpha beta / N * (x(c) - p0 M) T**(-beta - 1) (x(j) - M)))``
 
 Windows are those of :mod:`mpsref.kernels.normalization_windows`: pixels outside the image are zeros, which are
-included in M, in V (each adds M**2) and in N. V is computed from centred values and cannot be negative [choice].
+included in M, in V (each adds M**2) and in N. V is computed from centred values and cannot be negative [choice
+contrast-centred].
 
 The gradient is the exact derivative of the forward pass. The header of Apple's gradient kernel has another expression,
 ``ps T(j)**-beta (g(j) - sum of g(k) (p0 / N + 2 alpha beta / N * (x(k) - 1) (x(j) - p0 M(j)) / T(j)))``, with T of the
 centre as a factor of the sum, j and k exchanged in the last two factors, and 1 in place of the mean, which is not the
-derivative for windows of more than one pixel [choice].
+derivative for windows of more than one pixel [choice contrast-gradient].
 
 Source: MPSCNNLocalContrastNormalization, MPSCNNLocalContrastNormalizationGradient in ``MPSCNNNormalization.h``;
-forward, parameters and defaults [doc], mean and variance at the border [obs], gradient [math].
+forward, parameters and defaults [doc], mean and variance at the border [obs contrast-outside], gradient [math].
 """
 
 from __future__ import annotations

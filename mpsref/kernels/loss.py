@@ -6,18 +6,18 @@ Gradient labels  ``dt = g W dl/dt``, 0 in channels of the labels that the predic
 
 ``W`` is ``weight``, times the weights image where there is one. To train on a mean, put the divisor into ``weight``.
 The ten losses l are the rows of :data:`FUNCTIONS`. A product with a factor t or 1 - t that is 0 is 0, whatever the
-logarithm [choice].
+logarithm [choice loss-zero-logarithm].
 
 Source: MPSCNNLoss, MPSNNForwardLoss, MPSNNLossGradient in ``MPSCNNLoss.h``: loss and derivative by y [doc], derivative
 by t [math]. Where the text contradicts itself or its own gradient, the formula is the consistent one of TensorFlow's
-losses of the same names [choice]: labels of the hinge loss are mapped to -1 and +1 in both directions; Huber's square
-is of the error; the softmax gradient is ``softmax(y) - t``; the Kullback-Leibler gradient is ``-t``; the sign of 0 is
-0.
+losses of the same names [choice loss-hinge, loss-huber, loss-divergence]: labels of the hinge loss are mapped to -1 and
++1 in both directions; Huber's square is of the error; the softmax gradient is ``softmax(y) - t``; the Kullback-Leibler
+gradient is ``-t``; the sign of 0 is 0.
 
 The error of an element is ``gamma(24) * A``: A is the formula with its summands in absolute values, and 1 more for each
 logarithm or sigmoid, whose error is absolute near their zeros. 24 roundings cover a smoothed label, a logarithm and a
-division as Metal has them, and the factors of the result [math; costs of the functions: choice]. What softmax adds is
-its own bound. Differences of two inputs are rounded once, relative to themselves.
+division as Metal has them, and the factors of the result [math; costs of the functions: choice error-bounds]. What
+softmax adds is its own bound. Differences of two inputs are rounded once, relative to themselves.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ PReLU      ``da[c] = sum over images and pixels with x < 0 of g * x``, the gradi
 The sixteen functions are the rows of :data:`ACTIVATIONS`. Each is evaluated so that no intermediate value overflows,
 and NaN in gives NaN out, except for the constant derivatives of "none" and "linear". At a kink the derivative has the
 value that Apple documents; where the documentation is silent or contradicts itself, ReLUN is flat from its clamp on
-[math], and Absolute has the derivative 0 at 0 [choice].
+[math], and Absolute has the derivative 0 at 0 [choice neuron-absolute].
 
 Source: ``MPSCNNNeuronType.h``, ``MPSCNNNeuron.h``: functions and derivatives [doc], that of GeLU [math]; the gradient
 of PReLU's slopes is an extension [math].
@@ -188,7 +188,8 @@ def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     """Return how far a float32 result may be from the ``of`` ("value" or "slope") at ``x``, float64.
 
     The argument may move by a few roundings; the elementary functions may be off by what Metal's tables allow, which is
-    relative to the value, but absolute where a difference from 1 is taken. Derived from these tables [math, choice].
+    relative to the value, but absolute where a difference from 1 is taken. Derived from these tables [math, choice
+    error-bounds].
     """
     activation = ACTIVATIONS[neuron.type]
     function = getattr(activation, of)

@@ -2,7 +2,8 @@
 
 On one axis, output ``i`` has its centre at source pixel ``c = i + o`` and reads ``c - K // 2 ... c + (K - 1) // 2``: an
 even window reaches one pixel further to the top left. Pixels outside the image read as 0, and the divisor ``N = KH KW``
-counts them too. Source: ``MPSCNNNormalization.h``, which prints the adjoint windows [doc]; the rest [math, obs].
+counts them too. Source: ``MPSCNNNormalization.h``, which prints the adjoint windows [doc]; the rest [math, obs
+windowed-even].
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
               lr_t = lr sqrt(1 - beta2**t) / (1 - beta1**t);   AMSGrad: umax = max(umax, u) in place of u
 
 The plain momentum holds the learning rate, Nesterov's does not [doc]. Clipping comes first and rescaling second [doc];
-the rescale does not touch the regularization, whose L1 form follows the sign of the value [choice].
+the rescale does not touch the regularization, whose L1 form follows the sign of the value [choice optimizer-l1,
+optimizer-rescale].
 
 Source: ``MPSNNOptimizers.h`` [doc].
 """

@@ -4,9 +4,10 @@ Forward   ``y[a, b] = sqrt(sum over the taps of window (a, b) of V**2)``
 Gradient  ``dx[j] = sum over the windows (a, b) of g[p0 + (a, b)] * taps of (a, b) that read j * x[j] / y[a, b]``
 
 ``V`` is what a tap reads: the pixel, and outside the image 0 with edge mode "zero", the nearest pixel with "clamp",
-once for each tap that is clamped to it [choice: Apple's printed derivative counts only taps at the pixel itself].
-A window whose norm is 0 contributes 0, the zero subgradient [choice: Apple's formula is 0/0 there]. The gradient works
-from the source image and computes the norm again [doc], never from a result that was rounded to storage [choice].
+once for each tap that is clamped to it [choice l2-clamp-gradient: Apple's printed derivative counts only taps at the
+pixel itself]. A window whose norm is 0 contributes 0, the zero subgradient [choice l2-zero: Apple's formula is 0/0
+there]. The gradient works from the source image and computes the norm again [doc], never from a result that was rounded
+to storage [choice l2-gradient-norm].
 
 Source: MPSCNNPoolingL2Norm, MPSCNNPoolingL2NormGradient in ``MPSCNNPooling.h`` [doc].
 """

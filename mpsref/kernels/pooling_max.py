@@ -5,9 +5,9 @@ Gradient  ``dx[pixel that the selected tap of (a, b) reads] += g[p0 + (a, b)]``
 
 ``V`` is what a tap reads: the pixel, and outside the image 0 with edge mode "zero", or the nearest pixel with "clamp"
 [doc]. The selected tap is the first in raster order whose value equals the maximum, as in ``numpy.argmax``; the first
-NaN is larger than everything [choice; Apple documents that which of equal maxima is taken may vary with the hardware].
-With "zero" an outside tap can be selected: then no pixel gets the gradient of that window [math]. Pixels that no
-window selects get exactly 0.
+NaN is larger than everything [choice max-nan, max-tie; Apple documents that which of equal maxima is taken may vary
+with the hardware]. With "zero" an outside tap can be selected: then no pixel gets the gradient of that window [math].
+Pixels that no window selects get exactly 0.
 
 Source: MPSCNNPoolingMax, MPSCNNDilatedPoolingMax and their gradients in ``MPSCNNPooling.h`` [doc].
 """

@@ -10,8 +10,8 @@ spatial         channel, the mean alone       (N, 1, 1, C)
 =============== ============================= ============
 
 A sum over channels is multiplied by ``weight``; a mean divides by the number of elements read; of equal extrema the
-lowest index counts [choice], and a NaN is the extremum. With a ``clip`` only that part of the image is read, and H and
-W are its size.
+lowest index counts [choice reduction-tie], and a NaN is the extremum. With a ``clip`` only that part of the image is
+read, and H and W are its size.
 
 Only the spatial mean has a gradient: ``dx[n, h, w, c] = g[n, 0, 0, c] / (H W)`` inside the clip, 0 outside [math].
 

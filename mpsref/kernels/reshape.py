@@ -7,7 +7,8 @@ So a reshape to one pixel followed by a 1 x 1 fully connected layer is a fully c
 whose weights are stored in this order. Apple documents no order; ``element_order="CHW"``, x fastest, then y, then
 channels, is there for experiments.
 
-Source: MPSNNReshape and MPSNNReshapeGradient in ``MPSNNReshape.h`` [doc]; the order of the elements [choice].
+Source: MPSNNReshape and MPSNNReshapeGradient in ``MPSNNReshape.h`` [doc]; the order of the elements [choice
+reshape-order].
 """
 
 from __future__ import annotations

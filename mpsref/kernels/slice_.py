@@ -3,8 +3,8 @@
 Forward   ``out[n, i, j, c] = x[n, i + oy, j + ox, c + oc]``, 0 outside the image
 Gradient  ``dx[n, i + oy, j + ox, c + oc] = g[n, i, j, c]``, 0 elsewhere
 
-Source: MPSNNSlice in ``MPSNNSlice.h`` [doc]; a channel offset that is no multiple of 4 [choice]. MPS declares no
-gradient; the adjoint is that of the formula [math].
+Source: MPSNNSlice in ``MPSNNSlice.h`` [doc]; a channel offset that is no multiple of 4 [choice
+arithmetic-channel-offset]. MPS declares no gradient; the adjoint is that of the formula [math].
 """
 
 from __future__ import annotations

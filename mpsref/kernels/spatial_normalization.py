@@ -11,10 +11,10 @@ includes them.
 
 The gradient is the exact derivative of the forward pass. The header of Apple's gradient kernel has another expression,
 ``T(j)**-beta (g(j) - 2 alpha beta x(j) / T(j) * sum of g x)``, with T of the centre as a factor of the sum and without
-the factor 1 / N, which is not the derivative for windows of more than one pixel [choice].
+the factor 1 / N, which is not the derivative for windows of more than one pixel [choice spatial-gradient].
 
 Source: MPSCNNSpatialNormalization, MPSCNNSpatialNormalizationGradient in ``MPSCNNNormalization.h``; forward, parameters
-and defaults [doc], the divisor at the border and even windows [obs], gradient [math].
+and defaults [doc], the divisor at the border and even windows [obs windowed-even], gradient [math].
 """
 
 from __future__ import annotations

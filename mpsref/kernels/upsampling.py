@@ -8,8 +8,9 @@ s - 1 outputs lie beyond the last pixel, where they fade to 0 with edge mode "ze
 "clamp". With ``align_corners``, ``p = i (L - 1) / (O - 1)``, the corners of both images coincide.
 
 Source: MPSCNNUpsamplingNearest, MPSCNNUpsamplingBilinear and their gradients in ``MPSCNNUpsampling.h``; sizes, nearest,
-aligned corners [doc]; positions without alignment and edge mode "zero" [obs]; "clamp", and that the gradient has
-``align_corners``, for which Apple's has no argument [choice]; the adjoint [math].
+aligned corners [doc]; positions without alignment and edge mode "zero" [obs upsampling-positions]; "clamp", and that
+the gradient has ``align_corners``, for which Apple's has no argument [choice upsampling-aligned-gradient]; the adjoint
+[math].
 """
 
 from __future__ import annotations

@@ -132,6 +132,23 @@ CHOICES = (
     _windowed_gradient("contrast-gradient", "local contrast", CONTRAST, X, G, "two factors are exchanged", ()),
     _windowed_gradient("channel-gradient", "cross-channel", CHANNEL, CHANNELS, CHANNEL_G, "1/N is missing", ()),
     Choice(
+        "channel-divisor",
+        "The divisor of cross-channel normalization is the kernel size, also where the window is cut.",
+        "Documented, and measured on a Mac. A network uses it with a kernel larger than its number of channels.",
+        {},
+        {"size": "the kernel size", "cut": "the number of channels in the window"},
+        [
+            operation(
+                "MPSCNNCrossChannelNormalization",
+                CrossChannelNormalization(3, alpha=3.0, beta=1.0, delta=1.0),
+                "forward",
+                {"x": pixel(1, 2)},
+                {"size": [1 / 6, 1 / 3], "cut": [1 / 8.5, 2 / 8.5]},
+            )
+        ],
+        tag="obs",
+    ),
+    Choice(
         "windowed-edge-mode",
         "Spatial and local contrast normalization accept only edge mode Zero.",
         "Apple says nothing about other edge modes here; for the average Clamp means a smaller window.",
@@ -454,6 +471,31 @@ CHOICES = (
                 "forward",
                 {"x": row(1, 3)},
                 {"M": np.array([-1, 1]) / np.sqrt(3), "M-1": [-0.5, 0.5]},
+            )
+        ],
+    ),
+    Choice(
+        "normalization-constant",
+        "A channel whose pixels are all equal is 0 after normalization, without any error.",
+        "Values are taken relative to the first one before anything is averaged. A plain sum has rounding errors, which a "
+        "small epsilon makes large.",
+        {},
+        {"exact": "0", "rounded": "rounding errors"},
+        [
+            Problem(
+                "MPSCNNInstanceNormalization",
+                "forward",
+                {"x": np.full((1, 1, 1000, 1), 0.1, np.float32)},
+                lambda machine: [
+                    float(
+                        machine.call(
+                            InstanceNormalization(), "forward", np.full((1, 1, 1000, 1), 0.1, np.float32)
+                        ).any()
+                    )
+                ],
+                {"exact": [0], "rounded": [1]},
+                {"epsilon": "2**-126", "result": "whether an element is not 0"},
+                planted={"exact": lambda values: values, "rounded": lambda values: values + 1},
             )
         ],
     ),

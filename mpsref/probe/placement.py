@@ -57,6 +57,46 @@ CHOICES = (
         ],
     ),
     Choice(
+        "padding-tensorflow-valid",
+        "paddingForTensorflowAveragePoolingValidOnly starts at pixel 0.",
+        "It equals VALID of TensorFlow for every stride. Apple calls it a typical policy without padding.",
+        {},
+        {"begin": "windows start at pixel 0", "centred": "pixels that are left out are shared by both sides"},
+        [
+            Problem(
+                "MPSCNNPoolingMax",
+                "property",
+                {"length": [9]},
+                lambda machine: machine.apple.tensorflow_valid_offset(2, 4, 9),
+                {"begin": [1], "centred": [2]},
+                {"kernelWidth": 2, "strideInPixelsX": 4},
+                "offset",
+                {"begin": lambda _: (1, 0, 0), "centred": lambda _: (2, 0, 0)},
+            )
+        ],
+    ),
+    Choice(
+        "padding-reverse",
+        "A padding policy places the result of a reverse kernel in coordinates with inserted zeros, by its kernel offset.",
+        "Converters of ONNX models do so. Apple documents the size.",
+        {},
+        none="The backend passes destinations to reverse kernels; no problem exists yet.",
+    ),
+    Choice(
+        "padding-inverse",
+        "The inverse of a policy exchanges Valid and Full, and the sides of remainders.",
+        "For stride 1 it gives the size of the source. Apple documents that it suits a gradient pass.",
+        {},
+        none="The backend configures gradients from states, not from policies; no problem exists yet.",
+    ),
+    Choice(
+        "error-bounds",
+        "Bounds of errors charge 3 units to a division, 4 to an exponential, and so on.",
+        "They come from the accuracy tables of Metal, with what sums and factors add.",
+        {},
+        none="A bound is no result; `mpsref check -b mps` shows the errors of Apple's kernels as parts of it.",
+    ),
+    Choice(
         "float16-store",
         "Storing float16 rounds to the nearest number, ties to even.",
         "It is IEEE 754. One measured GPU truncates.",

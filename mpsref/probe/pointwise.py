@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import Arithmetic, Neuron, UpsamplingBilinear
-from mpsref.probe.declare import Choice, Problem, operation, row
+from mpsref.probe.declare import Choice, Problem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
 NOT_RUN = "The backend does not run this kernel, so no problem exists yet."
 PYTHON = "It is an argument that only mpsref has."
 ILLEGAL = "Apple documents the other cases as illegal."
+ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"
+SIX = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 3, 2)
 CLAMPED = Arithmetic("add", maximum_value=4.0)
 
 CHOICES = (
@@ -165,7 +167,17 @@ CHOICES = (
         "Resizing reads position i L / O, and the last pixel beyond it.",
         "By analogy with upsampling.",
         {"upsampling": "resize reads `i L / O`"},
-        none=NOT_RUN,
+        {"i L / O": "i L / O", "half": "half-pixel centres"},
+        [
+            Problem(
+                "MPSNNResizeBilinear",
+                "forward",
+                {"x": row(3, 6)},
+                lambda machine: machine.apple.resized(row(3, 6), 3),
+                {"i L / O": [3, 5, 6], "half": [3, 4.5, 6]},
+                {"resizeWidth": 3},
+            )
+        ],
     ),
     Choice(
         "crop-boxes",
@@ -250,7 +262,17 @@ CHOICES = (
         "The orderings of a comparison ignore the threshold.",
         "Only equality is documented with one.",
         {"arithmetic": "the orderings of a comparison ignore the threshold"},
-        none=NOT_RUN,
+        {"ignored": "it has no effect", "margin": "x < y - threshold"},
+        [
+            Problem(
+                "MPSNNCompare",
+                "forward",
+                {"x": row(1, 2, 3), "y": row(2.5, 2.5, 2.5)},
+                lambda machine: machine.apple.compared(row(1, 2, 3), row(2.5, 2.5, 2.5), "Less", 1.0),
+                {"ignored": [1, 1, 0], "margin": [1, 0, 0]},
+                {"comparisonType": "Less", "threshold": 1},
+            )
+        ],
     ),
     Choice(
         "concatenation-padding",
@@ -264,28 +286,69 @@ CHOICES = (
         "A reshape keeps the order channel, column, row, the channel fastest.",
         "A layer on a reshaped image then equals a fully connected layer.",
         {"data_movement": "the order of the elements of a reshape"},
-        none=NOT_RUN,
+        {"HWC": "the channel fastest", "CHW": "the column fastest, the channel slowest"},
+        [
+            Problem(
+                "MPSNNReshape",
+                "forward",
+                {"x": SIX},
+                lambda machine: machine.apple.reshaped(SIX, 1, 1, 6),
+                {"HWC": SIX, "CHW": [1, 3, 5, 2, 4, 6]},
+                {"shape": [1, 1, 6]},
+            )
+        ],
     ),
     Choice(
         "reduction-weights",
         "A weighted mean divides by the number of channels; pixels with zero weights are 0.",
         "The header has no formula.",
         {"reductions": "a weighted mean divides by the number of channels"},
-        none=NOT_RUN,
+        {
+            "channels": "by the number of channels",
+            "weights": "by the sum of the weights",
+            "non-zero": "by the non-zero weights",
+        },
+        [
+            Problem(
+                "MPSNNReduceFeatureChannelsAndWeightsMean",
+                "forward",
+                {"x": pixel(1, 2, 3, 6), "weights": pixel(2, 0, 3, 1)},
+                lambda machine: machine.apple.weighted_mean(pixel(1, 2, 3, 6), pixel(2, 0, 3, 1)),
+                {"channels": [17 / 4], "weights": [17 / 6], "non-zero": [17 / 3]},
+            )
+        ],
     ),
     Choice(
         "reduction-tie",
         "Among equal extrema the index is the lowest one.",
         "It is the rule of NumPy.",
         {"reductions": ("the lowest index among equal extrema", "among equal extrema it is the lowest index")},
-        none=NOT_RUN,
+        {"lowest": "the lowest index", "highest": "the highest index"},
+        [
+            Problem(
+                "MPSNNReduceFeatureChannelsArgumentMax",
+                "forward",
+                {"x": pixel(1, 3, 3, 2, 3)},
+                lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, 3, 2, 3), (1, 1, 1, 1)),
+                {"lowest": [1], "highest": [4]},
+            )
+        ],
     ),
     Choice(
         "reduction-nan",
         "A NaN is the extremum.",
         "It is the rule of NumPy.",
         {"reductions": "a NaN is the extremum"},
-        none=NOT_RUN,
+        {"nan": "the index of the first NaN", "number": "the index of the largest number"},
+        [
+            Problem(
+                "MPSNNReduceFeatureChannelsArgumentMax",
+                "forward",
+                {"x": pixel(1, 3, np.nan, 2)},
+                lambda machine: machine.apple.unary(ARGUMENT, pixel(1, 3, np.nan, 2), (1, 1, 1, 1)),
+                {"nan": [2], "number": [1]},
+            )
+        ],
     ),
     Choice(
         "reduction-empty",
@@ -299,7 +362,7 @@ CHOICES = (
         "The shapes of reductions over channels and of the spatial mean.",
         "A test that ran on Apple devices has them.",
         {"reductions": "the shapes of the results over channels and of the spatial mean"},
-        none=NOT_RUN,
+        none="The size is that of the destination in MPS, which the caller makes.",
         tag="obs",
     ),
 )

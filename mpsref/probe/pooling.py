@@ -244,6 +244,30 @@ CHOICES = (
         ],
     ),
     Choice(
+        "pooling-state-offset",
+        "A state sets the kernel offset that the rule of MPSCNNPooling.h needs: 0 where the first window starts at or before "
+        "pixel 0.",
+        "The default then means the same with and without a state.",
+        {},
+        {
+            "rule": "0, by the rule of MPSCNNPooling.h",
+            "canonical": "1 - offset for an even window, as for a convolution",
+        },
+        [
+            Problem(
+                "MPSCNNPoolingAverageGradient",
+                "property",
+                {"g": row(1, 10), "x": row(0, 0, 0, 0)},
+                lambda machine: machine.apple.state_kernel_offset(
+                    PoolingAverage((1, 2), (1, 2)), row(1, 10), row(0, 0, 0, 0)
+                ),
+                {"rule": [0], "canonical": [1]},
+                {"kernel_size": [1, 2], "strides": [1, 2], "offset": [0, 0]},
+                "kernelOffsetX",
+            )
+        ],
+    ),
+    Choice(
         "pooling-strides",
         "The default strides are 1.",
         "The short initializer does not name them.",

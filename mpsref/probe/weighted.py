@@ -331,6 +331,15 @@ CHOICES = (
         "A state without biases does not change those of the kernel.",
         "The argument is nullable, its meaning is not described.",
         {"convolution_training": "A state without biases does not change those of the kernel"},
-        none="The backend makes a kernel for each call and never reloads; no problem exists yet.",
+        {"kept": "the biases are kept", "cleared": "the biases are 0"},
+        [
+            Problem(
+                "MPSCNNConvolution",
+                "forward",
+                {"x": row(1, 2), "weights": [3], "biases": [5]},
+                lambda machine: machine.apple.reloaded(row(1, 2), np.array([3], np.float32), np.array([5], np.float32)),
+                {"kept": [8, 11], "cleared": [3, 6]},
+            )
+        ],
     ),
 )

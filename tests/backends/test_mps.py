@@ -229,7 +229,7 @@ def unsynchronized(fake: Fake) -> Any:
 def temporary(fake: Fake) -> Any:
     run, x = runtime.in_use(), np.ones((1, 2, 2, 1), np.float32)
     spec = mpsref.PoolingMax(1)
-    gradient, state_of = windows.pooling_kernel(run, spec, "Gradient"), windows._forward_pooling(run, spec)
+    gradient, state_of = windows.pooling_kernel(run, spec, "Gradient"), windows.forward_pooling(run, spec)
     images = run.upload(x)
     states = state_of.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, run.images(x.shape))
     results: list[Any] = []
@@ -297,3 +297,15 @@ def test_channels_lie_in_slices_of_four(fake: Fake) -> None:
     (image,) = runtime.in_use().upload(x)
     assert image.slices.shape == (2, 2, 3, 4)
     assert image.slices[1, 1, 2].tolist() == [34, 35, 0, 0]
+
+
+def test_signatures_are_those_of_the_protocol(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = np.ones((2, 1, 1, 1, 1), np.float32)
+    monkeypatch.setitem(weighted.SIGNATURES, "load", b"q@:")
+    assert mpsref.Convolution(1).forward(*arguments, backend=BACKEND).ravel().tolist() == [1]
+
+
+def test_a_signature_that_is_not_that_of_the_protocol_is_refused(fake: Fake) -> None:
+    methods = {name: Selector(lambda self: None, name.encode(), b"q@:") for name in weighted.SIGNATURES}
+    with pytest.raises(Refusal, match="dataType has the signature q@:, in the protocol I@:"):
+        type("Source", (NSObject,), methods, protocols=[fake.objc.protocolNamed("MPSCNNConvolutionDataSource")])
