@@ -25,8 +25,8 @@ from mpsref_jax.equations import EQUATIONS, Part
 from mpsref_jax.run import JaxArray
 
 MOVES = """
-    broadcast_in_dim concatenate convert_element_type copy dynamic_slice dynamic_update_slice expand_dims gather iota
-    pad reshape rev select_n slice split squeeze stop_gradient transpose
+    broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice dynamic_update_slice expand_dims
+    gather iota pad reshape rev select_n slice split squeeze stop_gradient transpose
     and eq ge gt is_finite le lt ne not or
     ceil clamp floor round sign
 """

@@ -58,7 +58,7 @@ def test_case(case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("UpsamplingBilinear.forward:n1h2w2c1,s2x2,float32,seed=1", "shifts the positions by half a pixel"),
+        ("BatchNormalization.gradient:n1h2w2c1,count4,float32,seed=1", "it takes no sums"),
         ("PoolingMax.gradient:n1h5w6c2,k2x2,d2x2,g3x4,float32,seed=2", "VJP not implemented for select_and_gather"),
     ],
 )
