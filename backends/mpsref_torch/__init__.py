@@ -7,6 +7,7 @@ arrays: ``torch`` is tested mostly with contiguous tensors, ``torch:channels_las
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,14 @@ from mpsref.arguments.parameters import choice
 from mpsref.backend import LazyImplementations
 from mpsref.errors import UnsupportedError
 from mpsref.operations import Spec
+from mpsref_torch import training
 from mpsref_torch.auditing import audit
 from mpsref_torch.run import Torch
 
 if TYPE_CHECKING:
     from mpsref_torch.differentiable import Function
 
-__all__ = ["audit", "backend", "backend_on", "channels_last", "compiled", "cuda", "function", "mps"]
+__all__ = ["audit", "backend", "backend_on", "batch_norm", "channels_last", "compiled", "cuda", "function", "mps"]
 
 CONTIGUOUS = ("nchw", "nhwc", "nchw-gap", "nchw-offset", "cnhw")
 CHANNELS_LAST = ("nhwc", "nchw", "nhwc-gap", "nhwc-offset", "cnhw")
@@ -74,6 +76,14 @@ def backend_on(
 backend = backend_on("torch")
 channels_last = backend_on("torch:channels_last", layouts=CHANNELS_LAST)
 compiled = backend_on("torch:compile", compiles=True)
+batch_norm = replace(
+    backend,
+    name="torch:batch_norm",
+    implementations={key: partial(function, Torch("cpu")) for key, function in training.IMPLEMENTATIONS.items()},
+    layouts=CHANNELS_LAST,
+    rules=(*RULES, "plain means"),
+)
+"""Batch normalization in training, see :mod:`mpsref_torch.training`."""
 cuda = backend_on("torch:cuda", "cuda")
 mps = backend_on("torch:mps", "mps")
 
