@@ -1,20 +1,21 @@
-"""The Metal kernels that ``torch.compile`` writes for Apple GPUs, run by a runtime for MSL, without a Mac.
+"""The Metal kernels that ``torch.compile`` writes for Apple GPUs, run on one, or without a Mac by a runtime for MSL.
 
 Inductor, the compiler of PyTorch, can write Metal Shading Language in every wheel. A function is split into a forward
 and a backward graph as by ``torch.compile``, their device is changed to "mps" on fake tensors, and the programs that
-inductor writes for them are run with tensors of the CPU, their kernels in the clang runtime. All private parts of
-PyTorch that this needs are in this module.
+inductor writes for them are run with tensors of the CPU, their kernels in the clang runtime: the other runtimes have no
+exact grids. All private parts of PyTorch that this needs are in this module. On an Apple GPU ``torch.compile`` runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import platform
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,8 @@ def unavailable() -> str | None:
     """Return ``None``, or why Metal kernels of PyTorch cannot be written or run here."""
     if importlib.util.find_spec("torch") is None:
         return 'PyTorch is not installed: pip install "mpsref[torch]"'
+    if _has_gpu():
+        return None
     version = metadata.version("torch")
     if not version.startswith(tuple(f"{known}." for known in TESTED)):
         return f"torch:metal uses private parts of PyTorch and was tested with {', '.join(TESTED)}, not with {version}"
@@ -226,13 +229,31 @@ def _refuses(problem: Problem) -> str | None:
     return None
 
 
-_run = Inductor()
+@cache
+def _has_gpu() -> bool:
+    """Return whether there is an Apple GPU; PyTorch, whose import takes seconds, is imported only where one can be."""
+    if platform.system() != "Darwin":
+        return False
+    import torch
+
+    return bool(torch.backends.mps.is_available())
+
+
+@cache
+def run() -> Torch:
+    """Return what runs the kernels on this machine."""
+    return Torch("mps", compiles=True) if _has_gpu() else Inductor()
+
+
+def _adapted(function: Callable[..., None]) -> Callable[..., None]:
+    return lambda *arguments, **keywords: function(run(), *arguments, **keywords)
+
 
 backend = Backend(
     "torch:metal",
-    LazyImplementations("mpsref_torch", lambda function: partial(function, _run)),
+    LazyImplementations("mpsref_torch", _adapted),
     unavailable=unavailable,
-    device=_run.described,
+    device=lambda: run().described(),
     refuses=_refuses,
     layouts=("nchw", "nhwc"),
     named_only=True,

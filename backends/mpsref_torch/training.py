@@ -7,12 +7,14 @@ shift.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mpsref import InstanceNormalization
 from mpsref.arguments.arrays import Array
+from mpsref.operations import OperationKey
 from mpsref_torch.run import Function, Tensor, Torch
 
 IMAGES = 4
@@ -57,4 +59,7 @@ def gradient(torch: Torch, problem: Any, g: Array, x: Array, *vectors: Array, ou
             result[k] = array.reshape(result[k].shape)
 
 
-IMPLEMENTATIONS = {(InstanceNormalization, "forward"): forward, (InstanceNormalization, "gradient"): gradient}
+IMPLEMENTATIONS: dict[OperationKey, Callable[..., None]] = {
+    (InstanceNormalization, "forward"): forward,
+    (InstanceNormalization, "gradient"): gradient,
+}

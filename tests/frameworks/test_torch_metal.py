@@ -176,3 +176,20 @@ def test_other_versions_of_pytorch_are_unavailable(monkeypatch: pytest.MonkeyPat
     )
     monkeypatch.setattr(inductor.importlib.util, "find_spec", lambda name: None)
     assert "PyTorch is not installed" in str(inductor.unavailable())
+
+
+def test_on_an_apple_gpu_torch_compile_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for function in (inductor._has_gpu, inductor.run):
+        function.cache_clear()
+    try:
+        monkeypatch.setattr(inductor.platform, "system", lambda: "Darwin")
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+        monkeypatch.setattr(metadata, "version", lambda name: "2.99.1")
+        assert inductor.unavailable() is None
+        assert (inductor.run().device, inductor.run().compiles) == ("mps", True)
+        assert backend.device() == "MPS, PyTorch 2.99.1, compiled"
+    finally:
+        for function in (inductor._has_gpu, inductor.run):
+            function.cache_clear()
+    monkeypatch.undo()
+    assert isinstance(inductor.run(), Inductor)
