@@ -21,9 +21,12 @@ from mpsref.arguments.parameters import choice
 from mpsref.kernels import (
     Arithmetic,
     BatchNormalization,
+    Convolution,
+    ConvolutionTranspose,
     CropAndResizeBilinear,
     CrossChannelNormalization,
     Dropout,
+    FullyConnected,
     GroupNormalization,
     InstanceNormalization,
     LogSoftMax,
@@ -290,11 +293,38 @@ def _recomputed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (p * change * (abs(g) + 2 * (abs(g) * p).sum(axis=3, keepdims=True)),)
 
 
+TF32 = (1 + 2.0**-11) ** 2 - 1
+"""The relative error of a product whose factors are rounded to 11 bits."""
+
+
+def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow both factors of each product to be rounded to 11 bits; the gradient of a bias has no products."""
+    bounds = problem.operation.error_bound(problem, *inputs)
+    if isinstance(bounds, ErrorBound):
+        return (TF32 * np.asarray(bounds.magnitude),)
+    return TF32 * np.asarray(bounds[0].magnitude), np.zeros_like(bounds[1].magnitude)
+
+
+STAGES = 120
+"""Roundings of three transforms of 32 x 32 pixels: ten stages of a complex product and a sum, of four roundings."""
+
+
+def _transformed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the bound of the element with the most terms and the largest of an image or kernel, and the transforms."""
+    bounds = problem.operation.error_bound(problem, *inputs)
+    first, *others = (bounds,) if isinstance(bounds, ErrorBound) else bounds
+    largest = gamma(np.max(first.m) + STAGES) * np.asarray(first.magnitude).max(axis=(1, 2), keepdims=True)
+    whole = np.broadcast_to(largest, np.shape(first.magnitude))
+    return (whole, *(np.zeros_like(one.magnitude) for one in others))
+
+
 def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
     return frozenset(Operation(spec_type, method) for spec_type in spec_types for method in methods)
 
 
 GROUPS = (InstanceNormalization, GroupNormalization)
+
+WEIGHTED = ("forward", "gradient_data", "gradient_weights")
 
 RULES: Mapping[str, Rule] = {
     "slope at a kink": Rule(
@@ -354,6 +384,22 @@ RULES: Mapping[str, Rule] = {
         "The sum of a window is that of the window before, plus one square, minus another.",
         _of([CrossChannelNormalization], "forward"),
         _running_sums,
+    ),
+    "TF32 convolutions": Rule(
+        "Pixels, weights and gradients of convolutions are rounded to 11 bits, in the format TF32.",
+        _of([Convolution, ConvolutionTranspose], *WEIGHTED),
+        _short_factors,
+    ),
+    "TF32 products": Rule(
+        "Inputs, weights and gradients of fully connected layers are rounded to 11 bits, in the format TF32.",
+        _of([FullyConnected], *WEIGHTED),
+        _short_factors,
+    ),
+    "transformed convolutions": Rule(
+        "Convolutions are products of transformed images (FFT, Winograd): an element is rounded relative to the "
+        "largest of its image.",
+        _of([Convolution, ConvolutionTranspose], *WEIGHTED),
+        _transformed,
     ),
     "variance from squares": Rule(
         "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",

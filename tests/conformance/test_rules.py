@@ -99,6 +99,27 @@ def _scaled(problem: Any, inputs: tuple[Array, ...], xhat: Array) -> Array:
     return gamma * xhat.reshape(problem.source_shape) + beta
 
 
+def tf32(array: Array) -> Array:
+    """Round to 11 bits."""
+    mantissa, exponent = np.frexp(array.astype(np.float64))
+    return np.ldexp(np.rint(mantissa * 2.0**11) / 2.0**11, exponent)
+
+
+def in_tf32(problem: Any, x: Array, *others: Array) -> Any:
+    """The pixels, or the gradient, and the weights in TF32; not the biases, nor the gradient of a bias."""
+    found = references(problem, tf32(x), *(tf32(one) if one.ndim == 4 else one for one in others))
+    results = references(problem, x, *others)
+    return (found[0], *results[1:]) if problem.spec.neuron is None else results
+
+
+def by_transform(problem: Any, *inputs: Array) -> Any:
+    """With an error in each element that is relative to the largest of the image."""
+    first, *others = references(problem, *inputs)
+    if problem.spec.neuron is None:
+        first = first + 2.0**-24 * abs(first).max(axis=(1, 2), keepdims=True)
+    return (first, *others)
+
+
 def by_product(problem: Any, g: Array, mask: Array) -> Array:
     return g * mask.astype(g.dtype) * problem.spec.scale
 
@@ -143,6 +164,9 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("softmax recomputed", "SoftMax.gradient", softmax_again),
     ("rounded means", "InstanceNormalization.forward", mean_rounded),
     ("variance from squares", "GroupNormalization.forward", from_squares),
+    ("TF32 convolutions", "Convolution.forward", in_tf32),
+    ("TF32 products", "FullyConnected.gradient_weights", in_tf32),
+    ("transformed convolutions", "ConvolutionTranspose.forward", by_transform),
     ("zeros by products", "Dropout.gradient", by_product),
     ("NaN by another formula", "Neuron.forward", relu_of_infinity),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,6 +27,15 @@ nn, F = torch.nn, torch.nn.functional
 VERSION = str(torch.__version__).partition("+")[0]
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=["contiguous", "channels_last"])
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small layers are slower on several threads if other tests run at the same time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def images(*shape: int, layout: Any = torch.contiguous_format) -> Any:
@@ -125,6 +136,14 @@ def test_functions_repeated_uses_and_frozen_parameters() -> None:
     assert {name for _, name, _ in report.others} == {"silu"}
 
 
+def test_dropout_in_evaluation_returns_its_input() -> None:
+    layers = nn.Conv2d(2, 3, 1), nn.Dropout(0.5), nn.Dropout(0.5, inplace=True), nn.ReLU(inplace=True)
+    report = audit(nn.Sequential(*layers).eval(), None, images(2, 2, 4, 4))
+    assert report.ok
+    assert [compared(row) for row in report.rows[1:]] == [["result"], ["result"], ["result", "gradient for x"]]
+    assert not [row.reasons for row in report.rows if row.reasons]
+
+
 def test_gradients_and_buffers_of_the_model_are_kept() -> None:
     model = every_layer()
     model[0].weight.grad = kept = torch.ones_like(model[0].weight)
@@ -142,7 +161,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], Any]] = {
     "l1 sum": (lambda y, t: F.l1_loss(y, t, reduction="sum"), torch.randn(4, 5)),
     "huber": (lambda y, t: F.huber_loss(y, t, delta=0.5), torch.randn(4, 5)),
     "smooth l1": (lambda y, t: F.smooth_l1_loss(y, t, beta=0.5), torch.randn(4, 5)),
-    "none": (lambda y, t: F.mse_loss(y, t, reduction="none").mean(), torch.randn(4, 5)),
+    "none": (lambda y, t: F.mse_loss(y, t, reduction="none").sum(), torch.randn(4, 5)),
     "logits": (F.binary_cross_entropy_with_logits, torch.rand(4, 5)),
     "labels": (F.cross_entropy, torch.tensor([0, 4, 2, 2])),
     "ignored": (lambda y, t: F.cross_entropy(y, t, ignore_index=2), torch.tensor([0, 4, 2, 2])),
@@ -191,6 +210,37 @@ def test_infinities_are_no_wrong_results() -> None:
     report = audit(nn.Sequential(nn.ReLU(), nn.Conv2d(2, 3, 3)), None, x)
     assert not report.wrong
     assert "NaN or infinities" in str(report)
+
+
+@functools.cache
+def torchvision_models() -> Any:
+    """Return torchvision.models; a wheel for CUDA lacks its own operators on a CPU, which networks do not use."""
+    try:
+        return importlib.import_module("torchvision.models")
+    except RuntimeError:
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        models = importlib.import_module("torchvision.models")
+        models.operators = library  # they exist as long as it
+        return models
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
+@pytest.mark.filterwarnings("ignore")  # of torchvision about itself
+@pytest.mark.parametrize(
+    ("name", "layout", "training"),
+    [
+        ("squeezenet1_1", LAYOUTS[0], True),
+        ("resnet18", LAYOUTS[1], False),
+    ],
+)
+def test_networks_of_torchvision_are_right(name: str, layout: Any, training: bool) -> None:
+    torch.manual_seed(1)
+    model = torchvision_models().get_model(name, weights=None).train(training).to(memory_format=layout)
+    report = audit(model, None, images(2, 3, 48, 48, layout=layout))
+    assert report.ok, str(report)
+    assert len(report.rows) > 40
 
 
 # --- wrong layers: PyTorch itself -------------------------------------------------------------------------------------
@@ -523,7 +573,7 @@ def test_the_command() -> None:
     report = json.loads(found.output)
     assert report["ok"] is False
     assert [row["layer"] for row in report["rows"] if row["status"] == "wrong"] == ["1"]
-    assert [row["function"] for row in report["rows"]] == ["conv2d", "Relu", "cross_entropy"]
+    assert [row["function"] for row in report["rows"]] == ["conv2d", "Relu", "mean", "cross_entropy"]
     assert report["rows"][1]["case"].startswith("Neuron.gradient:n1h1w1c1,relu,")
 
 

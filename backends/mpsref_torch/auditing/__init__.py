@@ -71,7 +71,6 @@ def audit(
     import torch
 
     from mpsref.conformance.audit import Audit
-    from mpsref_torch.auditing.layer import RULES
     from mpsref_torch.auditing.sampled import Draw
     from mpsref_torch.auditing.watch import Watch
 
@@ -98,6 +97,7 @@ def audit(
             if not isinstance(value, torch.Tensor) or value.numel() != 1:
                 shown = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
                 raise TypeError(f"the loss is {shown}; it must be a tensor of one element")
+            watch.in_backward = True
             if value.requires_grad:
                 torch.autograd.backward(value)
     finally:
@@ -109,9 +109,9 @@ def audit(
                 buffer.copy_(values)
     runtime = f"PyTorch {torch.__version__} on {value.device}{', layers compiled' if compiles else ''}"
     cases: dict[object, tuple[str, str]] = {}
-    rows = tuple(_row(seen, str(value.device.type), compiles, cases if shrinks else None) for seen in watch.seen)
+    rows = tuple(_row(seen, str(value.device.type), compiles, cases if shrinks else None) for seen in watch.compared())
     others = tuple((layer, name, calls) for (layer, name), calls in watch.others.items())
-    return Audit(rows, others, runtime, seed, RULES, time.perf_counter() - start)
+    return Audit(rows, others, runtime, seed, watch.rules, time.perf_counter() - start)
 
 
 def _called(model: Any, x: Any) -> Any:

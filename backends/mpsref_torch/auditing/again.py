@@ -13,7 +13,6 @@ import torch.nn.functional as F
 
 from mpsref.backend import Backend, LazyImplementations
 from mpsref.conformance.audit import smallest
-from mpsref_torch.auditing.layer import RULES
 from mpsref_torch.auditing.normalizing import Grouped, LayerNormalization
 from mpsref_torch.auditing.watch import Seen
 from mpsref_torch.run import Function, Tensor, Torch
@@ -43,7 +42,7 @@ def small_case(seen: Seen, method: str, dtype: str, device: str, *, compiles: bo
         return "", ""
     run = Again(device, compiles, own=own)
     implementations = LazyImplementations("mpsref_torch", lambda function: partial(function, run))
-    backend = Backend("audited layer", implementations, dtypes=(dtype,), rules=RULES)
+    backend = Backend("audited layer", implementations, dtypes=(dtype,), rules=seen.rules)
     tensors = {"weights": "weight"}
     layouts = tuple(seen.layouts.get(tensors.get(name, name), "") or "nhwc" for name in problem.input_shapes)
     case = smallest(problem, backend, dtype, layouts)

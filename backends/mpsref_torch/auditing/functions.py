@@ -144,10 +144,19 @@ def _dropout(
 
 
 def _operands(name: str, *, in_place: bool = False) -> Translate:
+    """Return the translation of an operation on two tensors, or on a tensor and a number."""
+
     def translate(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Layer:
         if not isinstance(input, torch.Tensor) or out is not None:
-            raise UnsupportedError("operands of two shapes, or a number")
-        return TwoOperands(input, other, name, alpha, works_in_place=in_place)
+            raise UnsupportedError("a number with a tensor, or an array for the result")
+        if isinstance(other, torch.Tensor) and (other.dim() or not input.dim()):
+            return TwoOperands(input, other, name, alpha, works_in_place=in_place)
+        if isinstance(other, torch.Tensor) and other.requires_grad:
+            raise UnsupportedError("a tensor of one number that requires a gradient")
+        number = float(other)
+        shift = {"add": number * alpha, "subtract": -number * alpha, "multiply": 0.0}[name]
+        neuron = Neuron("linear", a=number if name == "multiply" else 1.0, b=shift)
+        return Activation(input, neuron, works_in_place=in_place)
 
     return translate
 
@@ -200,6 +209,7 @@ TABLE: tuple[tuple[str, Translate, tuple[Any, ...]], ...] = (
         partial(sliding.adaptive, largest=True, rank=1),
         (F.adaptive_max_pool1d, F.adaptive_max_pool1d_with_indices),
     ),
+    ("mean", sliding.MeanOfPixels, (torch.mean, _T.mean)),
     ("interpolate", sliding.UpsamplingLayer, (F.interpolate,)),
     ("batch_norm", normalizing.batch, (F.batch_norm,)),
     ("batch_norm", _builtin_batch_norm, (torch.batch_norm,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 from mpsref.arguments.arrays import Shape
 from mpsref.conformance.audit import Check
@@ -20,8 +21,20 @@ RULES = (
     "rounded means",
     "plain sums",
     "variance from squares",
+    "rounded positions",
 )
 """Those of the backend ``torch`` that concern layers; NaN and infinities are not compared at all."""
+
+
+def rules_on(device: Any) -> tuple[str, ...]:
+    """Return the rules that concern a device, with its settings."""
+    import torch
+
+    if device.type != "cuda":
+        return RULES
+    convolutions = ("TF32 convolutions",) if torch.backends.cudnn.allow_tf32 else ()
+    products = ("TF32 products",) if torch.backends.cuda.matmul.allow_tf32 else ()
+    return (*RULES, "transformed convolutions", *convolutions, *products)
 
 
 class Layer(ABC):
@@ -34,6 +47,8 @@ class Layer(ABC):
     """The tensors for which there may be gradients, by name."""
 
     works_in_place = False
+    notes: tuple[str, ...] = ()
+    """What is not compared, with the reason."""
 
     def prepare(self, draw: Draw) -> None:
         """Take what the function will overwrite; called before a function that works in place."""

@@ -180,21 +180,26 @@ class Masked(Layer):
 
 
 class TwoOperands(Layer):
-    """Sum, difference or product of two tensors of the same shape."""
+    """Sum, difference or product of two tensors; the gradient of a tensor that is repeated is not compared."""
 
-    def __init__(self, input: Tensor, other: Any, name: Any, alpha: float = 1, *, works_in_place: bool = False) -> None:
-        if getattr(other, "shape", None) != input.shape:
-            raise UnsupportedError("operands of two shapes, or a number")
+    def __init__(
+        self, input: Tensor, other: Tensor, name: Any, alpha: float = 1, *, works_in_place: bool = False
+    ) -> None:
         if other is input:
             raise UnsupportedError("an operand twice")
+        if other.dtype != input.dtype or other.device != input.device:
+            raise UnsupportedError(f"operands of two kinds, {input.dtype} and {other.dtype}")
         self.inputs, self.works_in_place = {"x": input, "y": other}, works_in_place
         self.layer = Arithmetic(name, secondary_scale=alpha)
-        self.shape = tuple(input.shape)
+        self.shape = np.broadcast_shapes(tuple(input.shape), tuple(other.shape))
+        repeated = [one for one, tensor in self.inputs.items() if tuple(tensor.shape) != self.shape]
+        self.notes = tuple(f"gradient for {one}: a sum over what it is repeated for" for one in repeated)
         self.kept: tuple[Array, Array] | None = None
 
     def prepare(self, draw: Draw) -> None:
         self.index = draw.positions(self.shape, ELEMENTS)
-        self.kept = elements(self.inputs["x"], self.index), elements(self.inputs["y"], self.index)
+        x, y = (elements(tensor.detach().expand(self.shape), self.index) for tensor in self.inputs.values())
+        self.kept = x, y
 
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
         if self.kept is None:
@@ -208,11 +213,11 @@ class TwoOperands(Layer):
         assert self.kept is not None
         shape = self.kept[0].shape
         problem = self.layer.problems["gradient"](self.layer, shape, shape)
-        actual = {f"gradient for {name}": elements(dx, self.index) for name, dx in found.items()}
-        of = tuple("xy".index(name) for name in found)
+        whole = {name: dx for name, dx in found.items() if tuple(dx.shape) == self.shape}
+        actual = {f"gradient for {name}": elements(dx, self.index) for name, dx in whole.items()}
         values = dict(zip("xy", self.kept, strict=True))
         inputs = tuple(values.get(name, elements(g, self.index)) for name in problem.input_shapes)
-        return [Check(problem, inputs, actual, of)]
+        return [Check(problem, inputs, actual, tuple("xy".index(name) for name in whole))]
 
     def whole(self, method: str) -> Problem | None:
         return None

@@ -417,6 +417,26 @@ class PoolingLayer(Layer):
         return problem
 
 
+class MeanOfPixels(PoolingLayer):
+    """``mean`` over both axes of images: average pooling with one window."""
+
+    def __init__(self, input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> None:
+        axes = {axis % max(1, input.dim()) for axis in (dim if isinstance(dim, (list, tuple)) else [])}
+        if input.dim() != 4 or axes != {2, 3} or dtype not in (None, input.dtype):
+            raise UnsupportedError("a mean over other axes than those of the pixels")
+        height, width = input.shape[2:]
+        super().__init__(input, PoolingAverage((height, width), offset=(height // 2, width // 2)))
+
+    def _one_pixel(self, tensor: Tensor) -> Tensor:
+        return tensor.reshape(*tensor.shape[:2], 1, 1)
+
+    def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:
+        return super().result(self._one_pixel(y), wanted, draw)
+
+    def gradients(self, g: Tensor, found: dict[str, Tensor], draw: Draw) -> list[Check]:
+        return super().gradients(self._one_pixel(g), found, draw)
+
+
 def _windows(kernel: Any, stride: Any, padding: Any, dilation: Any, rank: int) -> tuple[Pair, Pair, Pair, Pair]:
     """Return kernel, strides, pads and dilations of both axes."""
     k, d, pads = pair(kernel, rank), pair(dilation, rank), pair(padding, rank)

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from mpsref.conformance.audit import Check, Compared, compare
 from mpsref.errors import UnsupportedError
 from mpsref_torch.auditing.functions import KNOWN, of_module
-from mpsref_torch.auditing.layer import DTYPES, RULES, Layer
+from mpsref_torch.auditing.layer import DTYPES, RULES, Layer, rules_on
 from mpsref_torch.auditing.sampled import Draw
 from mpsref_torch.run import Tensor
 
@@ -45,6 +45,9 @@ class Seen:
     reasons: list[str] = field(default_factory=list)
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    rules: tuple[str, ...] = ()
+    repeated: bool = False
+    """Whether the call is in the backward pass, which repeats a part of the forward pass."""
     differentiable: bool = False
     """Whether the result requires a gradient."""
     layouts: dict[str, str] = field(default_factory=dict)
@@ -60,7 +63,7 @@ class Seen:
         """Compare; a check that mpsref refuses is a reason."""
         try:
             for check in checks():
-                self.compared += compare(check, RULES)
+                self.compared += compare(check, self.rules)
         except UnsupportedError as error:
             self.reasons.append(str(error))
 
@@ -95,6 +98,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
     def __init__(self, model: nn.Module, draw: Draw, *, compiles: bool = False) -> None:
         super().__init__()
         self.seen: list[Seen] = []
+        self.rules: tuple[str, ...] = RULES
+        """Those of the devices of all layers."""
         self.others: Counter[tuple[str, str]] = Counter()
         """How many calls of unknown functions there were, by place and name."""
         self._draw, self._compiles = draw, compiles
@@ -105,6 +110,8 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         self._began: list[tuple[int, Any]] = []
         self._busy = False
         """Whether functions are those of the audit itself."""
+        self.in_backward = False
+        """Whether the forward pass is over."""
 
     # --- modules ------------------------------------------------------------------------------------------------------
 
@@ -118,6 +125,10 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
                 module.register_forward_pre_hook(self._entering(name, module, known), with_kwargs=True),
                 module.register_forward_hook(self._leaving(module, known), with_kwargs=True, always_call=True),
             ]
+
+    def compared(self) -> list[Seen]:
+        """Return the calls; those that a checkpoint repeats in the backward pass only if they got gradients."""
+        return [one for one in self.seen if not (one.repeated and NO_GRADIENT in one.reasons)]
 
     def remove(self) -> None:
         """Remove the hooks, and what was compiled."""
@@ -219,13 +230,18 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         if not isinstance(x, torch.Tensor) or not x.is_floating_point():
             return None
         kind, translate = KNOWN[function]
-        seen = Seen("", type(module).__name__ if module is not None else kind, kind, module=module)
+        name = getattr(function, "__name__", "_") if module is None else type(module).__name__
+        seen = Seen("", kind if name.startswith("_") or name == "fn" else name, kind, module=module)
+        seen.repeated, seen.rules = self.in_backward, rules_on(x.device)
+        self.rules = tuple(dict.fromkeys((*self.rules, *seen.rules)))
         seen.place, seen.shape, seen.dtype = self._place(module), tuple(x.shape), str(x.dtype).removeprefix("torch.")
         try:
             if read is not None:
                 more, named = read(module)
                 args, keywords = (x, *more), named
             seen.layer = translate(*args, **keywords)
+            if not all(one.numel() for one in seen.layer.inputs.values()):
+                raise UnsupportedError("a tensor without elements")
             if seen.dtype not in DTYPES:
                 raise UnsupportedError(f"{seen.dtype}; there are bounds for {' and '.join(DTYPES)}")
             if seen.layer.works_in_place:
@@ -248,10 +264,11 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         if y.dtype != layer.inputs["x"].dtype:
             seen.reasons.append(f"a result of another dtype, {y.dtype}")
             return
+        seen.reasons += layer.notes
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
         wanted = frozenset(call.edges) if y.requires_grad else frozenset()
         seen.run(lambda: layer.result(y, wanted, self._draw))
-        if y is layer.inputs["x"] and not layer.works_in_place:
+        if y is layer.inputs["x"] and call.edges and _edges(layer) == call.edges:
             return  # dropout in evaluation, for example: there is nothing whose gradient could be wrong
         if not y.requires_grad:
             seen.reasons.append("no gradient: the result does not require one")
