@@ -2,7 +2,8 @@
 
 They are put into one line, with zeros between them, so that one sum over windows of the line serves all of them: a
 window that extends into the zeros has passed the last channel. The elements between two pixels are computed too, and
-not used. An element costs a few vector operations, whatever the size of the window.
+not used. An element costs a few vector operations, whatever the size of the window. Where every window has all channels,
+each pixel has one sum.
 """
 
 from __future__ import annotations
@@ -24,10 +25,14 @@ from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.normalization.window_sums import Halo, sum_line
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.powers import raise_to_minus
+from mpsref_cpu.simd.reductions import BEYOND, total
 from mpsref_cpu.threads import for_rows
 
 LINE = 2048
 """About how many elements a line has."""
+
+ALIGNED = 32
+"""Lines begin at multiples of this, so that all are as well aligned as the first."""
 
 MOST_FLOAT32_TERMS = 1024
 
@@ -52,26 +57,30 @@ def _plan(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, .
     """
     spec, (n, height, width, channels) = problem.spec, problem.source_shape
     halo = Halo.of(spec.window, channels, channels)
+    whole = min(halo.before, halo.after) == channels - 1  # every window has all channels
+    if whole:
+        halo = halo._replace(before=0, after=0)
     pixels = n * height * width
     line = max(1, LINE // (channels + halo.before + halo.after))
     dtype = np.float32 if halo.before + halo.after < MOST_FLOAT32_TERMS else np.float64
     scale = spec.alpha / spec.kernel_size
     factors: Any = tuple(map(dtype, (spec.delta, scale, 2 * scale * spec.beta)))
-    sizes = pixels, channels, line, halo.before, halo.after
+    sizes = pixels, channels, line, halo.before, halo.after, int(whole)
     return sizes, (spec.beta, *factors), -(-pixels // line), np.empty(0, dtype)
 
 
 @inlined
 def _allocate(count, like, sizes):
     """Return memory for ``count`` lines, with a halo before the first pixel and after the last."""
-    _, channels, line, before, after = sizes
-    return np.empty((count, line * (channels + before + after) + before + after), like.dtype)
+    _, channels, line, before, after, _ = sizes
+    length = line * (channels + before + after) + before + after + BEYOND
+    return np.empty((count, -(-length // ALIGNED) * ALIGNED), like.dtype)
 
 
 @compiled
 def _forward(begin, end, source, target, like, sizes, factors):
     """Compute the lines ``begin`` to ``end``."""
-    pixels, channels, line, before, after = sizes
+    pixels, channels, line, before, after, _ = sizes
     stride = channels + before + after
     room = _allocate(4, like, sizes)
     sums, power = room[2], room[3]
@@ -88,7 +97,7 @@ def _forward(begin, end, source, target, like, sizes, factors):
 @compiled
 def _gradient(begin, end, gradients, source, target, like, sizes, factors):
     """Compute the lines ``begin`` to ``end``: the term of every output, then the sums."""
-    pixels, channels, line, before, after = sizes
+    pixels, channels, line, before, after, _ = sizes
     stride = channels + before + after
     room = _allocate(6, like, sizes)
     sums, power, term, base = room[2], room[3], room[4], room[5]
@@ -104,7 +113,7 @@ def _gradient(begin, end, gradients, source, target, like, sizes, factors):
             for c in range(np.uintp(channels)):
                 ratio = np.true_divide(load(source[p + c]), base[q + c])
                 term[at + c] = load(gradients[p + c]) * power[q + c] * ratio
-        sum_line(term, count * stride, before + after + 1, 1, sums, room[1])
+        _add_up(term, count, sizes, sums, room[1])
         for pixel in range(count):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             for c in range(np.uintp(channels)):
@@ -115,7 +124,7 @@ def _gradient(begin, end, gradients, source, target, like, sizes, factors):
 @inlined
 def _bases(source, first, count, room, into, sizes, factors):
     """Set ``into`` to L of ``count`` pixels, which are ``stride`` apart."""
-    _, channels, _, before, after = sizes
+    _, channels, _, before, after, _ = sizes
     stride = channels + before + after
     line = room[0]
     line[:] = 0
@@ -124,9 +133,22 @@ def _bases(source, first, count, room, into, sizes, factors):
         for c in range(np.uintp(channels)):
             value = line.dtype.type(load(source[p + c]))
             line[q + c] = value * value
-    sum_line(line, count * stride, before + after + 1, 1, into, room[1])
+    _add_up(line, count, sizes, into, room[1])
     for i in range(np.uintp(count * stride)):
         into[i] = factors[1] + factors[2] * into[i]
+
+
+@inlined
+def _add_up(line, count, sizes, into, room):
+    """Set ``into`` to the sums over the windows of ``count`` pixels; ``line`` loses its values."""
+    _, channels, _, before, after, whole = sizes
+    stride = channels + before + after
+    if whole:
+        for pixel in range(count):
+            q = np.uintp(pixel * stride)
+            into[q : q + np.uintp(channels)] = total(line, q, channels)
+    else:
+        sum_line(line, count * stride, before + after + 1, 1, into, room)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {
