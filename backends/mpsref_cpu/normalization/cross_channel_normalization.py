@@ -2,8 +2,8 @@
 
 They are put into one line, with zeros between them, so that one sum over windows of the line serves all of them: a
 window that extends into the zeros has passed the last channel. The elements between two pixels are computed too, and
-not used. An element costs a few vector operations, whatever the size of the window. Where every window has all channels,
-each pixel has one sum.
+not used. An element costs a few vector operations, whatever the size of the window. Where every window has all
+channels, a pixel has one sum.
 """
 
 from __future__ import annotations
