@@ -456,6 +456,24 @@ def explore(
 
 
 @app.command()
+def lessons(
+    number: Annotated[int, typer.Argument(min=0, max=8, help="The lesson to copy; 0: list all.")] = 0,
+    folder: Annotated[Path, typer.Option(help="Where the copy goes.")] = Path(),
+) -> None:
+    """List the lessons, or copy a notebook with exercises to a folder, to be opened with Jupyter."""
+    from mpsref.lessons import EXERCISES
+    from mpsref.lessons.notebooks import copied, notebooks
+
+    if number:
+        typer.echo(f"wrote {copied(number, folder)}; open it with: jupyter lab, or any editor for notebooks")
+        return
+    table = Table("lesson", "title", "functions to fill in")
+    for lesson, title in notebooks().items():
+        table.add_row(str(lesson), title, ", ".join(one.name for one in EXERCISES if one.lesson == lesson))
+    _console().print(table)
+
+
+@app.command()
 def bench(
     backend: BackendOption = None,
     kernel: KernelOption = None,

@@ -1,0 +1,94 @@
+"""The notebooks run as they are, every exercise has one, and their solutions pass in them."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from mpsref.cli import app
+from mpsref.lessons import EXERCISES
+from mpsref.lessons.notebooks import notebooks, paths
+
+LESSONS = paths()
+
+
+def cells(path, kind="code"):
+    found = json.loads(path.read_text("utf-8"))
+    return ["".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == kind]
+
+
+def run(path, replaced=lambda code: code):
+    """Run the code of a notebook in one namespace; return it, and the answers of the last lines."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    names, answers = {}, []
+    for number, cell in enumerate(cells(path)):
+        code = re.sub(r"^%.*$", "", replaced(cell), flags=re.MULTILINE)
+        lines = code.rstrip().split("\n")
+        last = lines.pop() if lines[-1].startswith("check(") else ""
+        exec(compile("\n".join(lines), f"{path.name}, cell {number}", "exec"), names)
+        if last:
+            answers.append(eval(last, names))
+    return names, answers
+
+
+@pytest.mark.parametrize("number", LESSONS)
+def test_a_notebook_runs_as_it_is(number):
+    if number == 7:
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed (the extra `examples`)")
+    _, answers = run(LESSONS[number])
+    mine = [one for one in EXERCISES if one.lesson == number]
+    assert len(answers) == len(mine)
+    for answer, exercise in zip(answers, mine, strict=True):
+        assert not answer.passed
+        if exercise.name == "row_sums":
+            assert "raised LaunchError" in answer.message, "the missing barrier"
+        else:
+            assert answer.message == f"{exercise.name} returns None: fill in the function, and return the result."
+
+
+def test_the_kernels_of_the_last_lesson_can_be_completed():
+    kernel = """kernel void relu_gradient(device const float* g [[buffer(0)]], device const float* x [[buffer(1)]],
+                          device float* dx [[buffer(2)]], constant uint& n [[buffer(3)]],
+                          uint i [[thread_position_in_grid]]) {
+    if (i < n) dx[i] = x[i] > 0 ? g[i] : 0;
+}"""
+    call = """dx = device.buffer(g.nbytes)
+    device.kernel(relu_source).function("relu_gradient")(g.size, g, x, dx, np.uint32(g.size))
+    return np.frombuffer(dx, np.float32).copy()"""
+    barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+
+    def completed(code):
+        code = code.replace("// your kernel", kernel)
+        code = code.replace("...  # compile relu_source, run it, return the result as an array", call)
+        code = code.replace("part[t] = x[group * 64 + t];", f"part[t] = x[group * 64 + t]; {barrier}")
+        return code.replace("// is something missing here?", barrier)
+
+    _, answers = run(LESSONS[8], completed)
+    assert [answer.passed for answer in answers] == [True, True], str(answers)
+
+
+@pytest.mark.parametrize("number", LESSONS)
+def test_notebooks_are_clean_and_have_alternative_texts(number):
+    found = json.loads(LESSONS[number].read_text("utf-8"))
+    assert found["nbformat"] == 4
+    assert len({cell["id"] for cell in found["cells"]}) == len(found["cells"])
+    for cell in found["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+            if "plot(" in "".join(cell["source"]):
+                assert len(cell["metadata"]["mystnb"]["image"]["alt"]) > 20
+    assert cells(LESSONS[number], "markdown")[0].startswith(f"# Lesson {number}: ")
+
+
+def test_the_command_lists_and_copies(tmp_path):
+    listed = CliRunner().invoke(app, ["lessons"]).output
+    assert all(title[:20] in listed for title in notebooks().values())
+    assert "merged_statistics" in listed
+    CliRunner().invoke(app, ["lessons", "3", "--folder", str(tmp_path)])
+    (copy,) = tmp_path.iterdir()
+    assert copy.read_text("utf-8") == LESSONS[3].read_text("utf-8")
+    again = CliRunner().invoke(app, ["lessons", "3", "--folder", str(tmp_path)])
+    assert "exists; move it" in str(again.exception)
