@@ -671,9 +671,7 @@ def probe(
         raise typer.Exit(1 if missed else 0)
     _check_folders(output)
     device = f"{run.machine().backend.device()}, {run.system()}"
-    findings = run.in_processes(
-        chosen, lambda found: console.print(f"{found.choice.id}: {found.verdict}", markup=False, highlight=False)
-    )
+    findings = run.in_processes(chosen, lambda found: console.print(str(found), markup=False, highlight=False))
     output.write_text(jsonlib.dumps(run.document(findings, device), indent=1) + "\n", encoding="utf-8")
     same = sum(finding.same for finding in findings)
     console.print(f"{same} of {len(findings)} as in mpsref. {output} is written; please send it to the project.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -59,6 +60,7 @@ def test_alternatives_of_a_choice_differ() -> None:
 def test_another_result_is_none_of_the_alternatives() -> None:
     one = choice("max-tie")
     assert run.Finding(one, [np.full(8, 9.0)]).verdict == "none of the alternatives"
+    assert str(run.Finding(one, [np.array([0, 0, 0, 0, 4.0, 0, 0, 8])])) == "max-tie: last (mpsref: first)"
     assert run.Finding(one, ["ValueError: x"]).verdict == "failed: ValueError: x"
 
 
@@ -96,9 +98,10 @@ def test_every_tagged_statement_has_an_identifier() -> None:
     assert unlinked == [], "declare the choice in mpsref/probe, then run scripts/link_choices.py"
 
 
-def test_tags_in_the_code_of_kernels_name_choices() -> None:
+def test_tags_in_the_code_name_choices() -> None:
     package = DOCS.parent / "mpsref"
-    files = [*sorted((package / "kernels").glob("*.py")), package / "geometry.py", package / "padding.py"]
+    folders = (package / "kernels").rglob("*.py"), (package / "mps").rglob("*.py")
+    files = [*sorted(itertools.chain(*folders)), package / "geometry.py", package / "padding.py"]
     known = {one.id for one in choices()}
     for file in files:
         for tag in re.findall(r"\[([^\]\[]*\b(?:choice|obs)\b[^\]\[]*)\]", file.read_text("utf-8")):

@@ -27,7 +27,9 @@ for family in FAMILIES:
 
 def _on_the_runtime(function: Callable[..., None]) -> Implementation:
     def implementation(problem: Problem, *inputs: Any, out: Any) -> None:
-        function(in_use(), problem, *inputs, out=out)
+        run = in_use()
+        with run.objc.autorelease_pool():  # a check makes many images
+            function(run, problem, *inputs, out=out)
 
     return implementation
 

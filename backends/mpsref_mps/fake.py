@@ -10,6 +10,7 @@ Nothing here is evidence of what Apple's kernels compute.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -147,6 +148,8 @@ class Objc:
 
     def __init__(self) -> None:
         self.metadata: dict[tuple[str, str], dict[str, Any]] = {}
+
+    autorelease_pool = contextlib.nullcontext
 
     def lookUpClass(self, name: str) -> type[NSObject]:
         """Return a class by its name."""

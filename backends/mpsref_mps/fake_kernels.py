@@ -1145,6 +1145,18 @@ class SGD(Optimizer):
         )
         self.step(commands, result, spec, gradient, values, m)
 
+    def on_encodeToCommandBuffer_convolutionGradientState_convolutionSourceState_inputMomentumVectors_resultState_(
+        self: Any, commands: Any, gradients: Any, source: Any, moments: list[Any], result: Any
+    ) -> None:
+        check(commands)
+        known, target = source.values, result.values
+        spec = mpsref.StochasticGradientDescent(momentum_scale=single(self.values["momentumScale"]), **self.options())
+        for n, (name, of) in enumerate((("weights", "gradientForWeights"), ("biases", "gradientForBiases"))):
+            values = floats(known[name])
+            if n < len(moments):
+                values, _ = spec.step(floats(gradients.values[of]), values, floats(moments[n].values["buffer"]))
+            written(target[name], self.fake.alter(self.class_name, name, values))
+
 
 class RMSProp(Optimizer):
     def on_encodeToCommandBuffer_inputGradientVector_inputValuesVector_inputSumOfSquaresVector_resultValuesVector_(

@@ -140,16 +140,48 @@ def weights_only_destination(spec: Any, g: Array, x: Array, weights: Array, fill
 
 def twice_into_a_state(spec: Any, g: Array, x: Array) -> Array:
     """Return the weight gradient after two encodes into one state."""
-    run, problem = in_use(), _problem(spec, g, x)
+    run = in_use()
+    state = _accumulated(run, spec, g, x, 2)
+    return run.values(state.gradientForWeights(), _problem(spec, g, x).weights_shape)
+
+
+def _accumulated(run: Runtime, spec: Any, g: Array, x: Array, encodes: int) -> Object:
+    """Return a state with the gradients of a convolution."""
+    problem = _problem(spec, g, x)
     source, images = weighted.source_of(run, problem, np.zeros(problem.weights_shape, np.float32)), run.upload(x)
     kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
     run.returns_images(kernel)
     states = _states(run, problem, source, images, g)
     with run.commands(states[0]) as commands:
-        for _ in range(2):
+        for _ in range(encodes):
             encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
             encode(commands, run.upload(g), images, states)
-    return run.values(states[0].gradientForWeights(), problem.weights_shape)
+    return states[0]
+
+
+def biases_after_step(spec: Any, g: Array, x: Array, biases: Array) -> Array:
+    """Return the biases after a step of an optimizer with a momentum for the weights alone."""
+    run = in_use()
+    gradients, weights = _accumulated(run, spec, g, x, 1), np.zeros(_problem(spec, g, x).weights_shape, np.float32)
+    make = run.mps.MPSCNNConvolutionWeightsAndBiasesState
+    source = make.alloc().initWithWeights_biases_(run.buffer(weights), run.buffer(biases))
+    result = make.alloc().initWithWeights_biases_(run.buffer(weights), run.buffer(biases * 0))
+    kernel = run.new("MPSNNOptimizerStochasticGradientDescent", "initWithDevice_learningRate_", 0.1)
+    with run.commands(result) as commands:
+        name = "convolutionGradientState_convolutionSourceState_inputMomentumVectors_resultState_"
+        encode = getattr(kernel, f"encodeToCommandBuffer_{name}")
+        encode(commands, gradients, source, [training.vector(run, weights)], result)
+    return run.values(result.biases(), biases.shape)
+
+
+def fully_connected_offset(size: Any, x: Array, weights: Array) -> Array:
+    """Return a fully connected layer whose offset in x is one pixel behind the centre of the window."""
+    run, spec, out = in_use(), mpsref.FullyConnected(size), np.zeros((1, 1, 1, 1), np.float32)
+    problem = spec.problems["forward"](spec, x.shape, 1)
+    kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, weights))
+    kernel.setOffset_((size[1] // 2 + 1, size[0] // 2, 0))
+    windows.forward_batch(run, kernel, x, out)
+    return out
 
 
 def paired_transpose(size: Any, strides: Any, x: Array, weights: Any, length: int) -> Array:

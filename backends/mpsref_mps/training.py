@@ -133,7 +133,8 @@ def _optimizer(run: Runtime, spec: Any, kind: str, initializer: str, *arguments:
     return run.new(f"MPSNNOptimizer{kind}", f"initWithDevice_{initializer}optimizerDescriptor_", *arguments, descriptor)
 
 
-def _vector(run: Runtime, values: Array) -> Object:
+def vector(run: Runtime, values: Array) -> Object:
+    """Return a vector with float32 values."""
     flat = values.reshape(-1)
     kind = run.constant("MPSDataTypeFloat32")
     descriptor = run.mps.MPSVectorDescriptor.vectorDescriptorWithLength_dataType_(flat.size, kind)
@@ -142,13 +143,13 @@ def _vector(run: Runtime, values: Array) -> Object:
 
 def encode_step(run: Runtime, kernel: Object, name: str, inputs: list[Array | None], out: Any) -> None:
     """Encode a step on vectors; moments are updated in place."""
-    vectors = [None if one is None else _vector(run, one) for one in inputs]
-    result = _vector(run, np.zeros_like(inputs[1]))
+    vectors = [None if one is None else vector(run, one) for one in inputs]
+    result = vector(run, np.zeros_like(inputs[1]))
     read = [result, *(one for one in vectors[2:] if one is not None)]
     with run.commands(read) as commands:
         getattr(kernel, f"encodeToCommandBuffer_{name}_resultValuesVector_")(commands, *vectors, result)
-    for target, vector in zip(out if isinstance(out, tuple) else (out,), read, strict=True):
-        target[...] = run.values(vector.data(), target.shape)
+    for target, one in zip(out if isinstance(out, tuple) else (out,), read, strict=True):
+        target[...] = run.values(one.data(), target.shape)
 
 
 def sgd(run: Runtime, problem: Any, gradient: Array, value: Array, *m: Array, out: Any) -> None:

@@ -22,7 +22,7 @@ The result has the size of the operands with stride 1; ``padding`` decides nothi
 offsets apply to each operand; other regions of images are not supported.
 
 Source: ``MPSCNNMath.h``, ``MPSNNGraphNodes.h`` [doc]; sizes, channel offsets that are no multiple of 4, the mask of the
-clamp in gradients, and gradients without a state [choice].
+clamp in gradients, and gradients without a state [choice arithmetic-mask].
 """
 
 from __future__ import annotations

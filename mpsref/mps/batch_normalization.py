@@ -19,8 +19,8 @@ A training step, with the batch in two chunks:
 There is one state for a whole batch and all of its chunks. Kernels add to it in the order in which they are encoded;
 the host reads it after a synchronization. Gamma, beta and epsilon are read from its kernel, so they are current after a
 reload. A batch is complete when a normalization or a gradient kernel has used its statistics: the next statistics
-kernel starts a new batch. The same holds for the sums after a gradient kernel [choice: Apple documents ``reset``, but
-not when it must be called].
+kernel starts a new batch. The same holds for the sums after a gradient kernel [choice batch-restart: Apple documents
+``reset``, but not when it must be called].
 
 Source: ``MPSCNNBatchNormalization.h`` [doc].
 """
@@ -190,7 +190,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     """Statistics and gradient sums of one batch. Made by ``MPSCNNBatchNormalization.result_state_for_source_image``.
 
     The host reads values that kernels write after :meth:`synchronize`. A new state, and one after :meth:`reset`, can be
-    read without it [choice].
+    read without it [choice batch-early-reads].
     """
 
     __eq__ = object.__eq__  # two states of one kernel hold different sums

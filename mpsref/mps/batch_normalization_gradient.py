@@ -17,7 +17,7 @@
 
 Both kernels have the fused neuron of the forward kernel, and multiply by its derivative first; gamma, beta and epsilon
 are those of the forward kernel at the time of the encode. The statistics gradient kernel computes the gradients of
-gamma and beta, which are the sums that the gradient needs [choice: Apple's texts name both kernels].
+gamma and beta, which are the sums that the gradient needs [choice batch-sums: Apple's texts name both kernels].
 
 A node normalizes with the statistics of the batch if a gradient step of the graph reads its state, otherwise with those
 of its data source; ``flags`` overrides that.
@@ -139,7 +139,7 @@ class MPSCNNBatchNormalizationStatisticsGradient(_BatchGradientKernel):
     """
 
     append_batch_barrier = True
-    """All chunks of a batch are finished before the gradient starts [choice, as for the statistics]."""
+    """All chunks of a batch are finished before the gradient starts [choice batch-barrier, as for the statistics]."""
 
     def encode(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise ``UnsupportedError``: use :meth:`encode_batch`."""
@@ -317,7 +317,7 @@ class _Parameters(NormalizationParameters):
 class MPSCNNBatchNormalizationGradientNode(TrainableGradientNode):
     """The gradients of batch normalization for its source, and in its state for gamma and beta.
 
-    Statistics of a data source are constants, which have no gradient [choice].
+    Statistics of a data source are constants, which have no gradient [choice batch-frozen].
     """
 
     def _methods(self, step: Step) -> Sequence[str]:

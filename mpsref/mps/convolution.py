@@ -161,8 +161,9 @@ class MPSCNNConvolutionGradient(WeightedGradientKernel):
     """The gradient of :class:`MPSCNNConvolution`, from g (N, OH, OW, Co) and the source (N, H, W, Ci) to (N, H, W, Ci).
 
     The gradient for the data depends on the effective offset of ``primary_offset`` and ``kernel_offset_x/y``; the
-    gradient for the weights on ``secondary_offset``, which is the left edge of the first window [choice], and on
-    ``secondary_edge_mode``. A state sets all of them. The parameters are those of :class:`MPSCNNConvolution`.
+    gradient for the weights on ``secondary_offset``, which is the left edge of the first window [choice
+    convolution-left-edge], and on ``secondary_edge_mode``. A state sets all of them. The parameters are those of
+    :class:`MPSCNNConvolution`.
     """
 
     forward_class = MPSCNNConvolution
@@ -289,8 +290,8 @@ class MPSCNNConvolutionGradientNode(TrainableGradientNode):
     convolution_gradient_state : MPSNNStateNode
         The ``result_state`` of the forward node.
     weights : MPSCNNConvolutionDataSource, optional
-        Weights for the gradient for the source alone; updates are those of the forward node [choice]. ``None``: the
-        weights of the forward node.
+        Weights for the gradient for the source alone; updates are those of the forward node [choice graph-updates].
+        ``None``: the weights of the forward node.
     **properties
         Initial values of other properties, by name.
 

@@ -6,10 +6,10 @@
 ((1, 1, 3, 1), array([0.5], dtype=float32))
 
 A kernel loads its weights in one sequence of calls. It decodes 8-bit weights and folds a batch normalization for
-inference into them, in float64, and rounds the result once to its weight type [choice].
+inference into them, in float64, and rounds the result once to its weight type [choice weight-rounding].
 
 Source: ``MPSCNNConvolutionDataSource``, ``MPSCNNConvolutionWeightsAndBiasesState`` in ``MPSCNNConvolution.h`` [doc];
-the order of the calls [choice].
+the order of the calls [choice data-source-calls].
 """
 
 from __future__ import annotations

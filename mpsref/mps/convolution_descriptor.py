@@ -9,7 +9,8 @@
 Each property is checked when it is set, and all of them together when a kernel is made, so that they can be set in any
 order. The kernel copies the descriptor: later changes have no effect on it.
 
-Source: ``MPSCNNConvolution.h``, ``MPSNeuralNetworkTypes.h`` [doc]; the time of the checks, and the copy [choice].
+Source: ``MPSCNNConvolution.h``, ``MPSNeuralNetworkTypes.h`` [doc]; the time of the checks, and the copy [choice
+data-source-calls].
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class MPSCNNWeightsQuantizationType(Enumeration):
 
 
 class MPSNNConvolutionAccumulatorPrecisionOption(Enumeration):
-    """The precision of sums of products. It has no effect: sums always have full precision [choice].
+    """The precision of sums of products. It has no effect: sums always have full precision [choice objects-options].
 
     Results in half precision would depend on the order of summation, which is not documented; Apple's kernels may
     ignore the option [doc].
@@ -274,7 +275,8 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         Parameters
         ----------
         mean, variance, gamma, beta : array_like, optional
-            Vectors with a number for each output channel, which are copied; by default 0, 1, 1 and 0 [choice].
+            Vectors with a number for each output channel, which are copied; by default 0, 1, 1 and 0 [choice
+            training-folded].
         epsilon : float
             The summand of the variance, >= 0.
 
@@ -372,7 +374,7 @@ class MPSCNNDepthWiseConvolutionDescriptor(MPSCNNConvolutionDescriptor):
     """A convolution of each source channel with ``channel_multiplier`` filters.
 
     Result channel ``k * channel_multiplier + q`` is source channel k convolved with its filter q [doc]. Apple's kernels
-    support a multiplier of 1 only [doc]; here it can be any [choice].
+    support a multiplier of 1 only [doc]; here it can be any [choice convolution-multiplier].
     """
 
     kind = "depthwise"

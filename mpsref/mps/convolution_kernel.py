@@ -1,13 +1,13 @@
 """Base classes of the kernels with weights: convolution, fully connected layer, transposed convolution; their states.
 
 They load weights from a data source, reload, export, copy and save them. A kernel reads its weights when it is encoded:
-a reload has an effect on later encodes only [choice].
+a reload has an effect on later encodes only [choice weights-at-encode].
 
 A forward kernel makes one gradient state for a whole batch. Every gradient kernel that is encoded with the state adds
 the gradients for weights and biases to its buffers. They are not divided by the batch size and not reset: a new batch
 needs a new state. Kernels read the buffers in the order in which they are encoded, the host after a synchronization.
 
-Source: ``MPSCNNConvolution.h`` [doc]; "zero at creation, every encode adds" [choice].
+Source: ``MPSCNNConvolution.h`` [doc]; "zero at creation, every encode adds" [choice convolution-accumulates].
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class WeightedKernel(ImageKernel):
         ----------
         state : MPSCNNConvolutionWeightsAndBiasesState
             The weights, which are rounded to the kernel's weight type, and the biases; without biases those of the
-            kernel do not change [choice]. No synchronization is needed.
+            kernel do not change [choice reload-without-biases]. No synchronization is needed.
         command_buffer : MPSCommandBuffer, optional
             The command buffer to encode on.
 
@@ -292,7 +292,7 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
 
     @property
     def gradient_for_biases(self) -> Array:
-        """dL/db (Co,), also for a convolution without biases [choice]; otherwise as ``gradient_for_weights``."""
+        """dL/db (Co,), also if there are no biases [choice convolution-bias-gradient]; as ``gradient_for_weights``."""
         self.check_readable("gradient_for_biases")
         return self._sums.biases
 

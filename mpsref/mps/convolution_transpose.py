@@ -262,7 +262,7 @@ class MPSCNNConvolutionTransposeGradient(_Transposed, WeightedGradientKernel):
     """The gradient of :class:`MPSCNNConvolutionTranspose`, g (N, OH, OW, Co) and source (N, H, W, Ci) to (N, H, W, Ci).
 
     The state is required, and determines all offsets, also with a destination, which must have the size of the forward
-    source. Offsets and edge modes that are set have no effect [choice].
+    source. Offsets and edge modes that are set have no effect [choice transpose-gradient-geometry].
     """
 
     state_class = MPSCNNConvolutionTransposeGradientState

@@ -13,7 +13,7 @@ True
 1
 
 Source: ``MPSCNNDropout.h``, ``MPSNNGraphNodes.h`` [doc]; the random number generator is mpsref's own, as Apple
-documents none [choice].
+documents none [choice dropout-generator].
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
 class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
     """The gradient of dropout, with the mask in the state of the forward pass.
 
-    ``secondary_offset`` shifts the mask; elements outside the mask are dropped [choice]. The parameters are those of
-    the forward kernel.
+    ``secondary_offset`` shifts the mask; elements outside the mask are dropped [choice dropout-zero]. The parameters
+    are those of the forward kernel.
     """
 
     state_class = MPSCNNDropoutGradientState

@@ -8,7 +8,8 @@
 [168.5, 455.5]
 
 Source: ``MPSCNNFullyConnected`` in ``MPSCNNConvolution.h`` [doc]; the order of the weights is that of every
-convolution, as in working networks, though one text there has the width before the height [choice].
+convolution, as in working networks, though one text there has the width before the height [choice
+fully-connected-order].
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class MPSCNNFullyConnected(_WholeImage, MPSCNNConvolution):
 class MPSCNNFullyConnectedGradient(_WholeImage, MPSCNNConvolutionGradient):
     """The gradient of :class:`MPSCNNFullyConnected`, from g (N, 1, 1, Co) and the source to (N, H, W, Ci).
 
-    Offsets and edge modes are ignored: a pixel of the result is that of the source [choice].
+    Offsets and edge modes are ignored: a pixel of the result is that of the source [choice fully-connected-offset].
     """
 
     forward_class = MPSCNNFullyConnected

@@ -24,7 +24,7 @@
 (1, None, True)
 
 Statistics are those of each image. The gradient kernel computes them again, and reads gamma and epsilon of the forward
-kernel, which its state names, at the time of the encode [choice].
+kernel, which its state names, at the time of the encode [choice weights-at-encode].
 
 Source: ``MPSCNNInstanceNormalization.h``, ``MPSCNNGroupNormalization.h``, ``MPSNNGraphNodes.h`` [doc].
 """
@@ -206,7 +206,7 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``False``: each image has its own state [doc]; here one object has the states of all images [choice]."""
+        """``False``: each image has a state [doc]; here one object has those of all images [choice instance-state]."""
         return False
 
     def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:

@@ -156,7 +156,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
 
     @classmethod
     def cnn_neuron_prelu_descriptor_with_data_no_copy(cls, data: ArrayLike, no_copy: bool = False) -> Self:
-        """Return the descriptor of PReLU; the slopes are always copied, ``no_copy`` has no effect [choice]."""
+        """Return the descriptor of PReLU; slopes are always copied, ``no_copy`` is ignored [choice objects-options]."""
         return cls(MPSCNNNeuronType.PReLU, data=data)
 
     @property
@@ -241,7 +241,8 @@ class MPSCNNNeuronGradient(_Described, PixelwiseGradient):
     """The gradient of a neuron, from g and the source image x; the forward result is not read.
 
     ``relun_clamped_slope`` selects the derivative of ReLUN at and above its clamp b: "zero", the derivative, or
-    "documented", the value b in Apple's header [choice]. The parameters are those of :class:`MPSCNNNeuron`.
+    "documented", the value b in Apple's header [choice neuron-relun]. The parameters are those of
+    :class:`MPSCNNNeuron`.
     """
 
     forward_class = MPSCNNNeuron
@@ -482,7 +483,7 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:
-        """Return the node of a type and its parameters; for the type NONE a Linear node with a = 1, b = 0 [choice].
+        """Return the node of a type and its parameters; for NONE a Linear node, a = 1, b = 0 [choice objects-options].
 
         >>> node = MPSCNNNeuronNode.node_with_source_descriptor(MPSNNImageNode(), MPSNNNeuronDescriptor("elu", a=0.5))
         >>> type(node).__name__, node.descriptor.a

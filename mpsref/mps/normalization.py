@@ -165,7 +165,7 @@ class NormalizationParameters(NodeParameters):
     """Gamma and beta of one node in one graph, and for batch normalization mean and variance."""
 
     pairs: ClassVar[tuple[str, ...]] = ("gamma_and_beta",)
-    """The pairs of vectors that the data source may update, in this order [choice]."""
+    """The pairs of vectors that the data source may update, in this order [choice data-source-calls]."""
     kernel: NormalizationKernel
 
     @property

@@ -189,7 +189,7 @@ class MPSCNNNormalizationGammaAndBetaState(NormalizationPairState):
 
 
 class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
-    """Statistics of a normalization: ``mean`` and ``variance``, (C,) each; a negative variance is refused [choice]."""
+    """Statistics: ``mean`` and ``variance``, (C,) each; a negative variance is refused [choice batch-errors]."""
 
     names = ("mean", "variance")
 
@@ -229,10 +229,10 @@ class MPSCNNInstanceNormalizationDataSource(Protocol):
         """C: the number of channels of every image."""
 
     def gamma(self) -> ArrayLike | None:
-        """Return the scale (C,), or ``None`` for 1 [choice]."""
+        """Return the scale (C,), or ``None`` for 1 [choice batch-gamma]."""
 
     def beta(self) -> ArrayLike | None:
-        """Return the shift (C,), or ``None`` for 0 [choice]."""
+        """Return the shift (C,), or ``None`` for 0 [choice batch-gamma]."""
 
     def label(self) -> str | None:
         """Return a name for messages, or ``None``."""
@@ -242,7 +242,7 @@ class MPSCNNInstanceNormalizationDataSource(Protocol):
 class MPSCNNGroupNormalizationDataSource(MPSCNNInstanceNormalizationDataSource, Protocol):
     """The members of a data source of group normalization.
 
-    ``load`` and ``purge``, which Apple's protocol does not have, are optional [choice].
+    ``load`` and ``purge``, which Apple's protocol does not have, are optional [choice data-source-calls].
     """
 
     number_of_groups: int

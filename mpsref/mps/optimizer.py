@@ -446,7 +446,7 @@ class _Convolution(_States):
         self._target = None if target is None else _of_kind(self.result, target, MPSCNNConvolutionWeightsAndBiasesState)
 
     def write(self, values: Sequence[Array]) -> MPSCNNConvolutionWeightsAndBiasesState:
-        # Biases that were not updated are copied, so that a reload from the result is safe [choice].
+        # Biases that were not updated are copied, so that a reload from the result is safe [choice optimizer-biases].
         weights, biases = values[0], [*values, *self._kept][1]
         if self._target is None:
             return MPSCNNConvolutionWeightsAndBiasesState(weights.reshape(self._shape), biases)

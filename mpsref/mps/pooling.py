@@ -202,10 +202,10 @@ class MPSCNNPoolingGradient(_Pooling, MPSCNNGradientKernel):
     With kernel offsets of 0, the default, the first pixel of the clip rectangle is that of the gradient for the first
     source pixel of the first window: pixel ``max(0, o - c)`` for a window of ``c = floor(K / 2)`` pixels before its
     center at ``o = secondary_offset`` [doc: ``MPSCNNPooling.h``]. Another kernel offset is added to that position
-    [choice; the formula of ``MPSCNNGradientKernel`` with no exception for pooling has ``ko + o - ev`` in place of
-    ``ko + max(0, o - c)``, with ``ev = 1`` for an even window]. A state sets them so that destination pixel and source
-    pixel are the same: ``clip origin - max(0, o - c)``, which is 0 in a pass without clip whose first window starts at
-    or before pixel 0.
+    [choice pooling-kernel-offset; the formula of ``MPSCNNGradientKernel`` with no exception for pooling has
+    ``ko + o - ev`` in place of ``ko + max(0, o - c)``, with ``ev = 1`` for an even window]. A state sets them so that
+    destination pixel and source pixel are the same: ``clip origin - max(0, o - c)``, which is 0 in a pass without clip
+    whose first window starts at or before pixel 0.
 
     Examples
     --------
@@ -405,7 +405,7 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
 class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
     """Base class of the pooling gradient nodes.
 
-    Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [choice].
+    Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [choice objects-options].
 
     Parameters
     ----------

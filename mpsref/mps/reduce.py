@@ -20,8 +20,8 @@ Products and sums of weighted reductions are those of :class:`mpsref.Arithmetic`
 kernel's backend, in float32 for float16 images, and rounded once when they are stored.
 
 Source: ``MPSNNReduce.h``, ``MPSNNGraphNodes.h`` [doc]; of weighted reductions, the sum over pixels without a weight is
-0, the mean divides by the number of channels, and both images have one shape [choice]. The only gradient is that of the
-node of the spatial mean.
+0, the mean divides by the number of channels, and both images have one shape [choice reduction-weights]. The only
+gradient is that of the node of the spatial mean.
 """
 
 from __future__ import annotations
@@ -219,14 +219,14 @@ class MPSNNReduceFeatureChannelsSum(_FeatureChannels):
 
 @saved()
 class MPSNNReduceFeatureChannelsArgumentMin(_FeatureChannels):
-    """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice]."""
+    """The index, as a float, of the smallest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
 
     operation = "argumentmin"
 
 
 @saved()
 class MPSNNReduceFeatureChannelsArgumentMax(_FeatureChannels):
-    """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice]."""
+    """The index, as a float, of the largest channel of each pixel; the lowest of equal ones [choice reduction-tie]."""
 
     operation = "argumentmax"
 

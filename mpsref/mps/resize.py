@@ -81,7 +81,7 @@ def _regions(name: str, value: object) -> tuple[MPSRegion, ...]:
 class MPSNNCropAndResizeBilinear(_Resize):
     """Linear interpolation of boxes to one size: :class:`mpsref.CropAndResizeBilinear`.
 
-    The result has an image for each image and box: first all boxes of the first image [choice].
+    The result has an image for each image and box: first all boxes of the first image [choice crop-boxes].
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class MPSNNCropAndResizeBilinear(_Resize):
         The size of the result, >= 1.
     regions : sequence of MPSRegion
         The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no
-        effect [choice].
+        effect [choice objects-options].
     backend : str or mpsref.Backend, optional
         The backend to run on; ``None`` for the one in use.
     **properties

@@ -12,7 +12,7 @@
 The result is the scale factors times as large as the source; ``padding`` has no effect.
 
 Source: ``MPSCNNUpsampling.h``, ``MPSNNGraphNodes.h`` [doc]; integer factors only, and that the gradient, unlike
-Apple's, has ``align_corners`` [choice].
+Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@
 >>> MPSCNNCrossChannelNormalizationGradient(3, alpha=3.0, beta=0.5).encode(g, x, state).ravel().round(4).tolist()
 [0.3402, -0.2506, 0.0955, 0.603, 0.3536]
 
-A gradient kernel has the parameters of its forward kernel [doc]; a state that recorded others is refused [choice].
+A gradient kernel has the parameters of its forward kernel [doc]; a state that recorded others is refused [choice
+state-of-another-layer].
 
 Source: ``MPSCNNNormalization.h``, ``MPSNNGraphNodes.h`` [doc]. The default kernel size of a node is 5, for
-cross-channel normalization [doc], for the others [choice].
+cross-channel normalization [doc], for the others [choice channel-default-size].
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ class MPSCNNSpatialNormalization(_Spatial, _WindowedForward):
 
 @saved("kernel_width", "kernel_height")
 class MPSCNNSpatialNormalizationGradient(_Spatial, _WindowedGradient):
-    """The gradient of spatial normalization: its exact derivative, where Apple prints another expression [choice]."""
+    """The gradient of spatial normalization: the derivative; Apple prints another one [choice spatial-gradient]."""
 
     forward_class = MPSCNNSpatialNormalization
 
@@ -209,7 +210,7 @@ class MPSCNNLocalContrastNormalization(_LocalContrast, _WindowedForward):
 
 @saved("kernel_width", "kernel_height")
 class MPSCNNLocalContrastNormalizationGradient(_LocalContrast, _WindowedGradient):
-    """The gradient of local contrast normalization: its exact derivative, where Apple prints another one [choice]."""
+    """Gradient of local contrast normalization: the derivative; Apple prints another [choice contrast-gradient]."""
 
     forward_class = MPSCNNLocalContrastNormalization
 
@@ -236,7 +237,8 @@ class _CrossChannel(_Quotient, ImageKernel):
 class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
     """Cross-channel normalization: :class:`mpsref.CrossChannelNormalization`.
 
-    The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice].
+    The window is cut to the channels that are read; the edge mode has no effect, outside the image are zeros [choice
+    windowed-edge-mode].
     """
 
     def _compute(self, inputs: Sequence[Array], destination: Array, region: Region) -> None:
@@ -246,7 +248,7 @@ class MPSCNNCrossChannelNormalization(_CrossChannel, ForwardOfLists):
 
 @saved("kernel_size")
 class MPSCNNCrossChannelNormalizationGradient(_CrossChannel, _Gradient):
-    """The gradient of cross-channel normalization: its exact derivative; Apple prints it without 1 / N [choice]."""
+    """The gradient of cross-channel normalization: the derivative; Apple omits 1 / N [choice channel-gradient]."""
 
     forward_class = MPSCNNCrossChannelNormalization
 

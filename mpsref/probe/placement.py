@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpsref.probe.declare import Choice, Problem
 
+API = "It is about the objects of mpsref."
 GRAPH = "It is about MPSNNGraph, which the backend does not run; no problem exists yet."
 EVEN = 2.0**-11
 HALVES = [1 + EVEN, 1 + 3 * EVEN, 1 + 1.5 * EVEN]
@@ -164,5 +165,33 @@ CHOICES = (
         "A reference must not hide errors behind the rounding of storage. MPS stores float16.",
         {"graph": "Images are stored as float32, not float16, by default"},
         none="Apple documents float16; the choice is not to follow it.",
+    ),
+    Choice(
+        "graph-order",
+        "A graph computes in the order of first use, and calls a completion handler before it returns.",
+        "Apple leaves the order open.",
+        {},
+        none=GRAPH,
+    ),
+    Choice(
+        "objects-not-built",
+        "Classes without a kernel in mpsref raise an error that names what to use.",
+        "They have no part in training of a convolutional network, or no documented result.",
+        {},
+        none=API,
+    ),
+    Choice(
+        "objects-options",
+        "Some arguments have no effect: copies, reuse of memory, precision, policies of gradient nodes.",
+        "They have no effect on results, or a state has precedence.",
+        {},
+        none=API,
+    ),
+    Choice(
+        "data-source-calls",
+        "A kernel calls load, the other methods and purge in one order, when it is made and reloaded; what it reads is copied.",
+        "Apple documents pairs of load and purge, and no order between them.",
+        {},
+        none="A data source sees the calls; their order has no effect on a result.",
     ),
 )

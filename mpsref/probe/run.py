@@ -49,6 +49,10 @@ class Finding:
             matching &= set(problem.matching(result))
         return " or ".join(name for name in self.choice.alternatives if name in matching) or "none of the alternatives"
 
+    def __str__(self) -> str:
+        note = "" if self.same else f" (mpsref: {self.choice.chosen or 'an error'})"
+        return f"{self.choice.id}: {self.verdict}{note}"
+
     @property
     def same(self) -> bool:
         """Whether it is the alternative of mpsref."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref import Loss, StochasticGradientDescent
+from mpsref import Convolution, Loss, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
-from mpsref.probe.declare import Choice, Problem, operation, pixel
+from mpsref.probe.declare import Choice, Problem, operation, pixel, row
 
 FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
 SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()
@@ -343,7 +343,20 @@ CHOICES = (
         "Biases that are not updated are copied to the result.",
         "A reload from it then does not change them.",
         {"optimizers": "biases that are not updated are copied to the result"},
-        none="The backend runs optimizers on vectors, not on states of convolutions; no problem exists yet.",
+        {"copied": "they are copied", "updated": "they are updated", "kept": "the result keeps what it held"},
+        [
+            Problem(
+                "MPSNNOptimizerStochasticGradientDescent",
+                "gradient",
+                {"g": row(1, 2, 3), "x": row(1, 2, 3, 4, 5), "biases": [2]},
+                lambda machine: machine.apple.biases_after_step(
+                    Convolution((1, 3), (1, 2)), row(1, 2, 3), row(1, 2, 3, 4, 5), np.array([2], np.float32)
+                ),
+                {"copied": [2], "updated": [1.4], "kept": [0]},
+                {"learningRate": 0.1, "inputMomentumVectors": 1},
+                "biases",
+            )
+        ],
     ),
     Choice(
         "optimizer-momentum-none",

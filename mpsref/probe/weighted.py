@@ -342,4 +342,34 @@ CHOICES = (
             )
         ],
     ),
+    Choice(
+        "weight-rounding",
+        "Weights are folded and dequantized in float64, and rounded once to the type of the kernel.",
+        "It is the most exact way.",
+        {},
+        none="The alternatives differ in the last digit of a weight.",
+    ),
+    Choice(
+        "transpose-gradient-geometry",
+        "The gradient of a transposed convolution takes its geometry from the state alone.",
+        "Apple describes no other use.",
+        {},
+        none="The backend sets no properties of this kernel; no problem exists yet.",
+    ),
+    Choice(
+        "fully-connected-offset",
+        "A fully connected layer ignores its offset.",
+        "The window covers the whole image.",
+        {},
+        {"ignored": "it has no effect", "shifts": "it shifts the window"},
+        [
+            Problem(
+                "MPSCNNFullyConnected",
+                "forward",
+                {"x": row(1, 2, 3), "weights": W, "offset": [2, 0, 0]},
+                lambda machine: machine.apple.fully_connected_offset((1, 3), row(1, 2, 3), W),
+                {"ignored": [321], "shifts": [32]},
+            )
+        ],
+    ),
 )

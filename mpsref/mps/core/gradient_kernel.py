@@ -281,7 +281,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         """Set the properties that a state with one source determines.
 
         Source: secondary properties, and the kernel offset for a clip origin of 0 [doc]. The others follow from the
-        adjoint [math], or are chosen so that destination and source pixels coincide [choice].
+        adjoint [math], or are chosen so that destination and source pixels coincide [choice pooling-state-position].
         """
         record, forward = state.record, state.source
         own = self._source_properties(1).geometry

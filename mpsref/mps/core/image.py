@@ -398,7 +398,7 @@ class MPSTemporaryImage(MPSImage):
 
     Notes
     -----
-    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused [choice].
+    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused [choice objects-options].
     """
 
     _reads = 1

@@ -447,7 +447,7 @@ class ImageKernel(MPSKernel):
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``True``: there is one state for all images of a batch [choice]."""
+        """``True``: one state for all images of a batch [choice instance-state]."""
         return True
 
     def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
@@ -712,7 +712,7 @@ class MPSCNNKernel(ImageKernel):
         source_states: Sequence[MPSState] | MPSState | None = None,
         destination_image: ImageLike | None = None,
     ) -> Any:
-        """Return :meth:`result_state_for_source_image`: there is one state for all images of a batch [choice]."""
+        """Return :meth:`result_state_for_source_image`: one state for all images of a batch [choice instance-state]."""
         return self.result_state_for_source_image(source_image, source_states, destination_image)
 
     def temporary_result_state_for_command_buffer(

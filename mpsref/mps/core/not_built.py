@@ -1,4 +1,4 @@
-"""Base class of Apple's classes that mpsref does not build: their constructors raise ``UnsupportedError`` [choice]."""
+"""Base class of Apple's classes that mpsref does not build: constructors raise an error [choice objects-not-built]."""
 
 from __future__ import annotations
 

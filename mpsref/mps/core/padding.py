@@ -73,7 +73,7 @@ class MPSNNPadding:
         source_images : sequence of MPSImage
             The sources.
         source_states : sequence of MPSState
-            Empty [choice].
+            Empty [choice objects-options].
         kernel : MPSKernel
             The kernel, whose properties may be set. Its offsets are those suggested by the other bits of
             ``padding_method``.
@@ -91,7 +91,7 @@ class MPSNNPadding:
         )
 
     def inverse(self) -> MPSNNPadding | None:
-        """Return the policy of the gradient pass, or ``None`` for a custom policy [choice]."""
+        """Return the policy of the gradient pass, or ``None`` for a custom policy [choice padding-inverse]."""
         return None
 
 

@@ -13,7 +13,7 @@ and it can be used more than once.
 (MPSOffset(x=0, y=0, z=0), 7, 5)
 
 Source: ``MPSState.h``, ``MPSNNGradientState.h`` [doc]. More is recorded than offset, edge mode, kernel size and
-source size [choice].
+source size [choice pooling-state-position].
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class SynchronizedState(MPSState):
     A read is an error before :meth:`synchronize`, before the command buffer of the synchronization has completed, and
     after the next kernel that writes the state.
 
-    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice].
+    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice host-reads].
     """
 
     _version = 0
@@ -237,7 +237,7 @@ class MPSNNGradientState(RecordedState):
 
         Notes
         -----
-        Combines the two rules in ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc, choice].
+        Combines the two rules in ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc, choice pooling-state-position].
         """
         record = self._record
         (x, y, z), (width, height, depth) = record.clip_rect

@@ -1,7 +1,7 @@
 """Kernels on whole images: they resample, combine or rearrange, and the kernel determines the size of the result.
 
-Offsets, clip rectangles and ranges of channels must keep their defaults [choice], since MPS does not define their
-effect on these kernels.
+Offsets, clip rectangles and ranges of channels must keep their defaults [choice normalization-whole-images], since MPS
+does not define their effect on these kernels.
 """
 
 from __future__ import annotations

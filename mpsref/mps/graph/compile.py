@@ -3,7 +3,7 @@
 Nodes are in depth-first order from the results, so that a forward node precedes the gradient nodes that read its state.
 Nodes that do not contribute to a result, an export or an update are pruned.
 
-Source: ``MPSNNGraph.h`` [doc]; the order where Apple leaves it open [choice].
+Source: ``MPSNNGraph.h`` [doc]; the order where Apple leaves it open [choice graph-order].
 """
 
 from __future__ import annotations

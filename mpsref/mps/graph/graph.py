@@ -9,7 +9,7 @@
 [5.0, 7.0, 13.0, 15.0]
 
 Source: ``MPSNNGraph.h`` [doc]. A run returns when it has completed. Images are stored as
-float32 by default, where MPS stores float16 [choice].
+float32 by default, where MPS stores float16 [choice graph-format].
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class MPSNNGraph(PropertyHolder):
     format: Property[Format] = _Storage(
         image_format,
         MPSImageFeatureChannelFormat.Float32,
-        'Storage of images whose node has no format: MPSImageFeatureChannelFormat, or ``"float64"`` [choice].',
+        'Storage of images without a format, MPSImageFeatureChannelFormat or ``"float64"`` [choice graph-format].',
     )
     destination_image_allocator: Property[Allocator | None] = Property(
         allocator, None, "``(shape, dtype) -> array`` for the results."
@@ -169,7 +169,7 @@ class MPSNNGraph(PropertyHolder):
 
     @property
     def source_images(self) -> tuple[MPSNNImageNode, ...]:
-        """The input images in the order of :meth:`run`, which is that of first use [choice]."""
+        """The input images in the order of :meth:`run`, which is that of first use [choice graph-order]."""
         return self.program.source_images
 
     @property
@@ -417,8 +417,8 @@ class MPSNNGraph(PropertyHolder):
         source_images : sequence or mapping
             Images as in :meth:`encode`.
         completion_handler : callable, optional
-            ``handler(result, error)`` is called before this method returns [choice]; ``error`` is ``None``, since
-            errors are raised.
+            ``handler(result, error)`` is called before this method returns [choice graph-order]; ``error`` is ``None``,
+            since errors are raised.
 
         Returns
         -------

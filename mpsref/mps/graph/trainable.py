@@ -1,10 +1,11 @@
 """Nodes with a data source, and their parameters in a compiled graph.
 
 A graph reads each data source once, when it is compiled. All steps of a run use the same parameters; updates take
-effect after the run, for all nodes or, after an error, for none [choice].
+effect after the run, for all nodes or, after an error, for none [choice graph-updates].
 
 An MPS graph calls the callbacks of each data source separately, and each returns a state [doc]. A data source of a
-convolution or of a batch normalization can have a method ``joint_update`` in place of these callbacks [choice]:
+convolution or of a batch normalization can have a method ``joint_update`` in place of these callbacks [choice
+graph-updates]:
 
 ``joint_update(gradients)``
     with the gradients of weights and biases, for a convolution
