@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import mpsref.mps
 from mpsref.mps import graph
 from mpsref.mps.core.not_built import NotBuilt
+from mpsref.mps.core.properties import Property
 
 HEADERS = Path(mpsref.mps.__file__).with_name("headers.json")
 BASE = "MPSCommandBuffer.h", "MPSImage.h", "MPSKernel.h", "MPSState.h", "MPSNeuralNetworkTypes.h"
@@ -68,6 +69,9 @@ RENAMED = {
     "temporaryCNNConvolutionWeightsAndBiasesStateWithCommandBuffer:cnnConvolutionDescriptor:": "temporary_state",
 }
 """Names that are others in mpsref."""
+
+OTHER_MEANING = ("neuron",)
+"""Deprecated names that mpsref has with another meaning."""
 
 IMPLEMENTED = {
     "MPSCNNConvolutionDataSource": mpsref.mps.ArrayConvolutionDataSource,
@@ -124,6 +128,8 @@ def parameters(call: Any) -> list[str]:
 def of_mpsref(kind: type, selector: str, receiver: str) -> str:
     """Return the name of a selector in mpsref, or an empty string."""
     first, *others = selector.split(":")
+    if first in OTHER_MEANING:
+        return ""
     if receiver == "init" or re.match(r"(node|graph)With", first):
         wanted = arguments(selector, re.match(r"init(With)?|nodeWith|graphWith", first)[0])  # type: ignore[index]
         if hasattr(kind, snake(selector.rstrip(":").replace(":", "_"))):
@@ -162,6 +168,17 @@ def names(owner: str, kind: type, methods: dict[str, Any]) -> Iterator[Name]:
         yield Name(owner, selector, found, reasons[0] if reasons else "")
 
 
+def read_only(owner: str, kind: type, methods: dict[str, Any]) -> Iterator[str]:
+    """Yield the properties that have a setter in MPS and can only be read in mpsref."""
+    for selector in methods:
+        setter = re.fullmatch(r"set([A-Z])(\w*):", selector)
+        if setter and setter[1].lower() + setter[2] in methods.keys() - set(OTHER_MEANING):
+            own = getattr(kind, snake(setter[1].lower() + setter[2]), None)
+            fixed = own.read_only if isinstance(own, Property) else isinstance(own, property) and own.fset is None
+            if fixed:
+                yield f"`{owner}.{setter[1].lower()}{setter[2]}`"
+
+
 def table(rows: list[tuple[str, ...]]) -> str:
     """Return a Markdown table; the first row is its head."""
     head, *others = rows
@@ -179,6 +196,7 @@ def page() -> str:
     }
     found: dict[str, list[Name]] = {}
     missing, not_built = [], []
+    fixed: list[str] = []
     for name, entry in wanted.items():
         kind = getattr(mpsref.mps, name, None) or getattr(graph, name, None)
         if kind is None:
@@ -186,6 +204,7 @@ def page() -> str:
         elif issubclass(kind, NotBuilt):
             not_built.append((name, entry["header"], f"{kind.why}; {kind.instead}" if kind.why else kind.instead))
         else:
+            fixed += read_only(name, kind, entry["methods"])
             found[name] = list(names(name, IMPLEMENTED.get(name, kind), entry["methods"]))
     every = [one for of_class in found.values() for one in of_class]
     have = [one for one in every if one.found]
@@ -208,6 +227,8 @@ def page() -> str:
         "snake_case; `encodeToCommandBuffer:...` is `encode`, and `encodeBatchToCommandBuffer:...` is `encode_batch`.",
         "## Lacking",
         table([("class or protocol", "names"), *_grouped(lacks)]) if lacks else "Nothing.",
+        "## Properties that cannot be set",
+        f"With a setter in MPS: {', '.join(fixed)}. Make another object instead.",
         "## Left out on purpose",
         "Names that are inherited are listed at the class that declares them.",
         *(f"**{why[0].upper()}{why[1:]}.**\n\n{_listed(ones)}" for why, ones in by_reason.items() if ones),

@@ -47,6 +47,15 @@ def test_names_are_found_by_their_arguments(coverage: Any) -> None:
     assert of(pool, "sourceDepth", "instance") == ""
 
 
+def test_read_only_properties_are_found(coverage: Any) -> None:
+    methods = {"setA:": {}, "a": {}, "setBackend:": {}}
+    assert list(coverage.read_only("MPSNNNeuronDescriptor", mps.MPSNNNeuronDescriptor, methods)) == [
+        "`MPSNNNeuronDescriptor.a`"
+    ]
+    methods = {"setOffset:": {}, "offset": {}, "setKernelWidth:": {}, "kernelWidth": {}}
+    assert list(coverage.read_only("K", mps.MPSCNNPoolingMax, methods)) == ["`K.kernelWidth`"]
+
+
 OTHERS = {"MPSCNNBatchNormalizationFlags.Default": "automatic"}
 """Members whose name is another in the headers."""
 

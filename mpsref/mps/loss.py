@@ -107,7 +107,8 @@ SETTABLE = "reduce_across_batch", "weight", "label_smoothing", "number_of_classe
 class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
     """A loss type, a reduction and their parameters, which can be set. A kernel copies the descriptor when it is made.
 
-    ``CosineDistance`` has the reduction ``Sum`` only [doc]. Legal values are those of :class:`mpsref.Loss`.
+    ``CosineDistance`` has the reduction ``Sum`` only [doc], which is checked when a descriptor is made or used. Legal
+    values are those of :class:`mpsref.Loss`.
 
     Parameters
     ----------
@@ -130,16 +131,12 @@ class MPSCNNLossDescriptor(_Numbers, PropertyHolder, SecureCoding):
     """
 
     loss_type = Property(
-        lambda name, value: member(name, value, MPSCNNLossType),
-        MPSCNNLossType.MeanAbsoluteError,
-        "The loss.",
-        read_only=True,
+        lambda name, value: member(name, value, MPSCNNLossType), MPSCNNLossType.MeanAbsoluteError, "The loss."
     )
     reduction_type = Property(
         lambda name, value: member(name, value, MPSCNNReductionType),
         MPSCNNReductionType.NONE,
         "How the losses of all elements are reduced.",
-        read_only=True,
     )
     reduce_across_batch = Property(flag, False, "Whether all images are reduced to one number.")
     number_of_classes = Property(
@@ -182,6 +179,7 @@ def _copied(name: str, value: object) -> MPSCNNLossDescriptor:
     """Return a copy of ``value`` if it is a descriptor, else raise ``TypeError``: the check of a property."""
     if not isinstance(value, MPSCNNLossDescriptor):
         raise TypeError(f"{name} is of type {type(value).__name__}; it must be an MPSCNNLossDescriptor")
+    _ = value.function  # raises for a reduction that the type does not have
     return value.copy()
 
 

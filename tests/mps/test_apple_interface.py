@@ -56,6 +56,12 @@ def test_optimizer_descriptors() -> None:
 def test_factories_of_descriptors() -> None:
     loss = mps.MPSCNNLossDescriptor.cnn_loss_descriptor_with_type_reduction_type("huber", "mean")
     assert loss == mps.MPSCNNLossDescriptor("huber", "mean")
+    loss.loss_type, loss.reduction_type = "cosinedistance", "sum"
+    assert mps.MPSCNNLoss(loss).loss_type is mps.MPSCNNLossType.CosineDistance
+    loss.reduction_type = "mean"
+    for kind in (mps.MPSCNNLoss, mps.MPSNNForwardLoss):
+        with pytest.raises(ValueError, match="reduction"):
+            kind(loss)
     data = mps.MPSCNNLossDataDescriptor.cnn_loss_data_descriptor_with_data_layout_size(np.ones(4, F32), 0, (2, 2, 1))
     assert data.array.shape == (1, 2, 2, 1)
     name = "cnn_convolution_descriptor_with_kernel_width_kernel_height_input_feature_channels_output_feature_channels"
