@@ -816,7 +816,10 @@ class MPSCNNBinaryKernel(ImageKernel):
         source_states: Sequence[MPSState] | MPSState | None = None,
         destination_image: ImageLike | None = None,
     ) -> Any:
-        """Return the state that an encode would return; as :meth:`mpsref.mps.MPSCNNKernel.result_state_for_source_image`."""
+        """Return the state that an encode would return.
+
+        As :meth:`mpsref.mps.MPSCNNKernel.result_state_for_source_image`.
+        """
         sources = (
             image_arguments.source("primary_image", primary_image),
             image_arguments.source("secondary_image", secondary_image),
@@ -956,7 +959,10 @@ class MPSCNNMultiaryKernel(ImageKernel):
         source_states: Sequence[MPSState] | MPSState | None = None,
         destination_image: ImageLike | None = None,
     ) -> Any:
-        """Return the state that an encode would return; as :meth:`mpsref.mps.MPSCNNKernel.result_state_for_source_image`."""
+        """Return the state that an encode would return.
+
+        As :meth:`mpsref.mps.MPSCNNKernel.result_state_for_source_image`.
+        """
         sources = [image_arguments.source(f"source_images[{k}]", image) for k, image in enumerate(source_images)]
         return self._result_state(sources, source_states, destination_image)
 
