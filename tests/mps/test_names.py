@@ -83,3 +83,14 @@ def test_a_label_is_a_property_of_an_object_with_a_setter() -> None:
     image.read_count = 3
     with pytest.raises(PropertyError, match=r"those that can be set are: .*read_count"):
         image.wieght = 1  # type: ignore[attr-defined]
+
+
+def test_a_keyword_that_is_no_property_raises_the_same_error() -> None:
+    for call in (
+        lambda: mps.MPSCNNPoolingMax(2, 2, wieght=1),
+        lambda: mps.MPSCNNLossDescriptor("huber", "sum", wieght=1),
+        lambda: graph.MPSNNImageNode("x", wieght=1),
+        lambda: graph.MPSNNGraph(graph.MPSCNNSoftMaxNode(graph.MPSNNImageNode("x")).result_image, wieght=1),
+    ):
+        with pytest.raises(PropertyError, match="wieght is no property of MPS"):
+            call()

@@ -155,12 +155,12 @@ def fix(instance: object, **values: object) -> None:
 def initialize(instance: object, values: Mapping[str, object]) -> None:
     """Set every property that :func:`fix` has not set to its value in ``values``, or to its default.
 
-    Raises ``TypeError`` for a name in ``values`` that is not a property, or a read-only property.
+    Raises ``PropertyError`` for a name in ``values`` that is not a property, or a read-only property.
     """
     known, kind = properties_of(type(instance)), type(instance).__name__
     for name in values:
         if name not in known or known[name].read_only:
-            raise TypeError(f"{name} is no property of {kind} that can be set; those are: {_settable(instance)}")
+            raise PropertyError(f"{name} is no property of {kind} that can be set; those are: {_settable(instance)}")
     for name, prop in known.items():
         if name in values:
             instance.__dict__[name] = prop.accepted(instance, values[name])
