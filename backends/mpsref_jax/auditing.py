@@ -6,6 +6,7 @@ Each equation is run by its primitive, compiled alone, so that its operands are 
 
 from __future__ import annotations
 
+import itertools
 import sysconfig
 import time
 from collections import Counter
@@ -25,8 +26,8 @@ from mpsref_jax.equations import EQUATIONS, Part
 from mpsref_jax.run import JaxArray
 
 MOVES = """
-    broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice dynamic_update_slice expand_dims
-    gather iota pad reshape rev select_n slice split squeeze stop_gradient transpose
+    bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy device_put dynamic_slice
+    dynamic_update_slice expand_dims gather iota pad reshape rev select_n slice split squeeze stop_gradient transpose
     and eq ge gt is_finite le lt ne not or
     ceil clamp floor round sign
 """
@@ -99,7 +100,7 @@ class _Auditor:
         name = equation.primitive.name
         dtypes = [jnp.result_type(one) for one in (*operands, *results)]
         numbers = sorted({str(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.inexact)})
-        if name in MOVES.split() or not numbers:
+        if name in MOVES.split() or not numbers or 0 in itertools.chain(*map(np.shape, (*operands, *results))):
             return
         if name not in EQUATIONS or numbers != ["float32"]:
             self.others[place, f"{name} of {', '.join(numbers)}"] += 1

@@ -63,10 +63,13 @@ def _limited(each: int, limit: int, *sizes: int) -> list[int]:
 
 
 def _elements(part: Part) -> list[Array]:
-    """Return elements of all operands and of the result, as images (1, 1, n, 1)."""
-    arrays = np.broadcast_arrays(*part.operands, part.result)
-    chosen = part.few(arrays[-1].size, ELEMENTS)
-    return [array.ravel()[chosen].reshape(1, 1, -1, 1) for array in arrays]
+    """Return elements of all operands, which are finite there, and of the result, as images (1, 1, n, 1)."""
+    *operands, result = np.broadcast_arrays(*part.operands, part.result)
+    finite = np.flatnonzero(np.logical_and.reduce([np.isfinite(one) for one in operands]))
+    if not finite.size:
+        raise UnsupportedError("no element has finite operands")
+    chosen = finite[part.few(finite.size, ELEMENTS)]
+    return [array.ravel()[chosen].reshape(1, 1, -1, 1) for array in (*operands, result)]
 
 
 def _neuron(kind: str, **parameters: Any) -> Make:
@@ -97,9 +100,9 @@ def _extremum(name: Any) -> Make:
     """``max`` and ``min`` of two operands."""
 
     def make(part: Part) -> Check:
-        x, y, r = _elements(part)
-        finite = [one for one in (x, y) if not np.isinf(one).all()]  # a maximum may begin with minus infinity
-        images = np.concatenate(finite or [x, y], axis=3)
+        finite = [one for one in part.operands if not np.isinf(one).all()]  # a maximum may begin with minus infinity
+        *operands, r = _elements(part._replace(operands=finite or part.operands))
+        images = np.concatenate(operands, axis=3)
         return Check(_problem(Reduce(name, "featurechannels"), "forward", images.shape), (images,), {"result": r})
 
     return make
@@ -111,7 +114,14 @@ def _reduction(name: Any) -> Make:
         axes = [axis % x.ndim for axis in part.parameters["axes"]]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         rows = x.transpose(*kept, *axes).reshape(math.prod(x.shape[axis] for axis in kept), -1)
-        chosen = part.few(len(rows), ELEMENTS * 16 // rows.shape[1])
+        if name in ("max", "min"):  # masks are infinities, which do not win
+            masked = rows == (-np.inf if name == "max" else np.inf)
+            with np.errstate(invalid="ignore"):
+                rows = np.where(masked, getattr(rows, name)(axis=1, keepdims=True), rows)
+        finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        if not finite.size:
+            raise UnsupportedError("no row has finite elements alone")
+        chosen = finite[part.few(finite.size, ELEMENTS * 16 // rows.shape[1])]
         image, y = rows[chosen][:, None, None], y.astype(np.float32).reshape(-1)[chosen].reshape(-1, 1, 1, 1)
         return Check(_problem(Reduce(name, "featurechannels"), "forward", image.shape), (image,), {"result": y})
 

@@ -146,10 +146,29 @@ def test_what_is_not_compared_is_listed() -> None:
     assert row.reasons == ("convolution over 3 axes",)
 
 
-def test_infinities_are_not_compared() -> None:
-    found = mpsref_jax.audit(lambda x: jnp.exp(x), np.array([1, np.inf], np.float32), gradient=False)
+def test_elements_that_are_not_finite_are_left_out() -> None:
+    """A row of which nothing is masked, one with a mask, and one with nothing else."""
+    scores = np.array([[1, 2, 3], [4, -np.inf, -np.inf], [-np.inf] * 3], np.float32)
+    found = mpsref_jax.audit(lambda x: jax.nn.softmax(x), scores)
+    assert found.ok, found
+    assert {"exp", "sub", "reduce_max"} <= {row.function for row in found.rows if row.compared}
+    found = mpsref_jax.audit(lambda x: jnp.exp(x), np.full(2, np.inf, np.float32), gradient=False)
     assert not found.ok
-    assert "infinities" in found.rows[0].reasons[0]
+    assert found.rows[0].reasons == ("no element has finite operands",)
+    assert mpsref_jax.audit(lambda x: x[:0].sum() + x.sum(), normal(3)).ok
+
+
+def test_wrong_rules_of_differentiation_are_those_of_the_user() -> None:
+    """What a custom rule and a checkpoint compute is compared, equation by equation."""
+
+    @jax.custom_vjp
+    def exp(x: Any) -> Any:
+        return jnp.exp(x)
+
+    exp.defvjp(lambda x: (jnp.exp(x), x), lambda x, g: (g * jnp.tanh(x),))
+    found = mpsref_jax.audit(jax.checkpoint(lambda x: exp(x).sum()), normal(5))
+    assert found.ok
+    assert {"exp", "tanh"} <= {row.function for row in found.rows}
 
 
 def test_integers_have_no_gradient() -> None:
