@@ -14,7 +14,7 @@ from mpsref.viz.page import explorer_address
 from .test_explore import CASES
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install playwright")
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
     pytest.mark.xdist_group("browser"),

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import urllib.request
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
@@ -42,6 +43,7 @@ CASES = [
     "LocalContrastNormalization.forward:n1h5w5c1,k3x3,alpha1.0,delta1.0,float32,seed=0",
     "LocalContrastNormalization.gradient:n1h5w5c1,k3x3,alpha1.0,delta1.0,float32,seed=0",
 ]
+DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = {"forward": "y", "gradient_weights": "dw"}
 
 
@@ -107,6 +109,14 @@ def test_a_hollow_center_is_no_tap():
     assert [(t.pixel, t.kind) for t in scene.terms((2, 2))] == [
         ((1, 1), "tap"), ((1, 3), "tap"), ((2, 2), "hollow"), ((3, 1), "tap"), ((3, 3), "tap")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("lessons/*.ipynb"))], ids=lambda page: page.name
+)
+def test_cases_in_the_documentation_can_be_opened(page):
+    for text in re.findall(r"mpsref explore '([^']+)'", page.read_text("utf-8")):
+        assert Scene(simplified(Case.parse(text))).grids
 
 
 def test_texts():
