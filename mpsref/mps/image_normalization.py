@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -253,7 +253,8 @@ class ImageNormalizationGradient(GradientOfLists):
         source_image: ImageLike,
         gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
-        **options: Any,
+        *,
+        command_buffer: MPSCommandBuffer | None = None,
     ) -> ImageResult:
         """Return the gradient for the source image, and write those for gamma and beta to the state.
 
@@ -263,12 +264,14 @@ class ImageNormalizationGradient(GradientOfLists):
             The gradient of the forward result, and the source of the forward pass, whose mean and variance are used.
         gradient_state : MPSNNGradientState
             The state of the forward pass, which is required; gamma and epsilon are those of its kernel.
-        destination_gradient, **options
+        destination_gradient, command_buffer
             As in :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
         """
         if gradient_state is None:
             raise ValueError("gradient_state is None; pass the state of the forward pass, whose kernel has the epsilon")
-        return super().encode(source_gradient, source_image, gradient_state, destination_gradient, **options)
+        return super().encode(
+            source_gradient, source_image, gradient_state, destination_gradient, command_buffer=command_buffer
+        )
 
     encode_batch = batch_form(encode)
 

@@ -185,6 +185,10 @@ def test_batches_have_the_names_of_apple() -> None:
     np.testing.assert_array_equal(mps.MPSCNNAdd().encode_batch(primary_images=X, secondary_images=X), X + X)
     labels = mps.MPSCNNLossLabels((1, 1, 1), X)
     assert mps.MPSCNNLoss(LOSS).encode_batch(source_images=X, labels=labels).shape == X.shape
+    norm = mps.MPSCNNInstanceNormalization(mps.InstanceNormalizationDataSource(2))
+    y, state = norm.encode_batch(source_images=X, return_state=True)
+    assert norm.encode_batch(source_images=X, destination_states=state, return_state=True)[1] is state
+    mps.MPSCNNInstanceNormalizationGradient().encode_batch(source_gradients=y, source_images=X, gradient_states=state)
     with pytest.raises(TypeError, match="source_images and source_image are both given"):
         pool.encode_batch(source_images=X, source_image=X)
 

@@ -10,16 +10,16 @@ The images of all arrays have one size, and one state covers all arrays.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mpsref.arguments import arrays
+from mpsref.arguments.parameters import PairLike
 from mpsref.errors import ShapeError
+from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import MPSCNNKernel
-from mpsref.mps.core.state import StateLike
+from mpsref.mps.core.state import RecordedState, StateLike
 
 
 def joined(name: str, value: ImageLike) -> tuple[ImageLike, list[int] | None]:
@@ -50,7 +50,16 @@ def split(result: Encoded, lengths: list[int] | None) -> Encoded:
 class ForwardOfLists(MPSCNNKernel):
     """A forward kernel that accepts a list of arrays."""
 
-    def encode(self, source_image: ImageLike, destination_image: ImageLike | None = None, **options: Any) -> Encoded:
+    def encode(
+        self,
+        source_image: ImageLike,
+        destination_image: ImageLike | None = None,
+        *,
+        destination_size: PairLike | None = None,
+        return_state: bool = False,
+        destination_state: RecordedState | None = None,
+        command_buffer: MPSCommandBuffer | None = None,
+    ) -> Encoded:
         """Run the kernel on an image or on a list of arrays.
 
         Parameters
@@ -59,8 +68,8 @@ class ForwardOfLists(MPSCNNKernel):
             The source (N, H, W, C), or a list of sources whose images have one size.
         destination_image : ndarray, MPSImage or batch of images, optional
             The destination; not allowed with a list.
-        **options
-            Further arguments of :meth:`mpsref.mps.MPSCNNKernel.encode`.
+        destination_size, return_state, destination_state, command_buffer : optional
+            As in :meth:`mpsref.mps.MPSCNNKernel.encode`.
 
         Returns
         -------
@@ -75,7 +84,15 @@ class ForwardOfLists(MPSCNNKernel):
         source, lengths = joined("source_image", source_image)
         if lengths is not None and destination_image is not None:
             raise ValueError("destination_image is given and source_image is a list; pass one array, or no destination")
-        return split(super().encode(source, destination_image, **options), lengths)
+        result = super().encode(
+            source,
+            destination_image,
+            destination_size=destination_size,
+            return_state=return_state,
+            destination_state=destination_state,
+            command_buffer=command_buffer,
+        )
+        return split(result, lengths)
 
     encode_batch = batch_form(encode)
 
@@ -89,7 +106,8 @@ class GradientOfLists(MPSCNNGradientKernel):
         source_image: ImageLike,
         gradient_state: StateLike | None = None,
         destination_gradient: ImageLike | None = None,
-        **options: Any,
+        *,
+        command_buffer: MPSCommandBuffer | None = None,
     ) -> ImageResult:
         """Return the gradient for the source image or for a list of arrays.
 
@@ -101,8 +119,8 @@ class GradientOfLists(MPSCNNGradientKernel):
             The state of the forward pass.
         destination_gradient : ndarray, MPSImage or batch of images, optional
             The destination; not allowed with a list.
-        **options
-            Further arguments of :meth:`mpsref.mps.MPSCNNGradientKernel.encode`.
+        command_buffer : MPSCommandBuffer, optional
+            The command buffer to encode on.
 
         Returns
         -------
@@ -124,6 +142,7 @@ class GradientOfLists(MPSCNNGradientKernel):
             raise ValueError(
                 "destination_gradient is given and source_image is a list; pass one array, or no destination"
             )
-        return split(super().encode(g, x, gradient_state, destination_gradient, **options), lengths)
+        result = super().encode(g, x, gradient_state, destination_gradient, command_buffer=command_buffer)
+        return split(result, lengths)
 
     encode_batch = batch_form(encode)
