@@ -37,6 +37,10 @@ def rules_on(device: Any) -> tuple[str, ...]:
     return (*RULES, "transformed convolutions", *convolutions, *products)
 
 
+IMAGES = frozenset({"x", "y", "target"})
+"""Inputs that are not parameters of a layer."""
+
+
 class Layer(ABC):
     """One call of a function that mpsref knows, translated to its problems.
 
@@ -53,6 +57,11 @@ class Layer(ABC):
     def prepare(self, draw: Draw) -> None:
         """Take what the function will overwrite; called before a function that works in place."""
         raise NotImplementedError
+
+    def release(self) -> None:
+        """Keep only the shapes of images, which are as large as all else together; called after ``result``."""
+        for name in IMAGES & self.inputs.keys():
+            self.inputs[name] = self.inputs[name].detach().to("meta")
 
     @abstractmethod
     def result(self, y: Tensor, wanted: frozenset[str], draw: Draw) -> list[Check]:

@@ -268,7 +268,9 @@ class Watch(TorchFunctionMode):  # type: ignore[misc]  # PyTorch need not be ins
         seen.layouts = {name: layout(tensor) for name, tensor in (*layer.inputs.items(), ("result", y))}
         wanted = frozenset(call.edges) if y.requires_grad else frozenset()
         seen.run(lambda: layer.result(y, wanted, self._draw))
-        if y is layer.inputs["x"] and call.edges and _edges(layer) == call.edges:
+        same = y is layer.inputs["x"] and call.edges and _edges(layer) == call.edges
+        layer.release()
+        if same:
             return  # dropout in evaluation, for example: there is nothing whose gradient could be wrong
         if not y.requires_grad:
             seen.reasons.append("no gradient: the result does not require one")
