@@ -328,7 +328,15 @@ def offenders(folder: Path, *forbidden: str) -> dict[str, set[str]]:
 
 def test_the_definition_knows_no_backend() -> None:
     assert len(list(PACKAGE.rglob("*.py"))) > 10
-    backends = "mpsref_cpu", "mpsref_metal", "mpsref_mlx", "mpsref_mps", "mpsref_tinygrad", "mpsref_torch"
+    backends = (
+        "mpsref_cpu",
+        "mpsref_metal",
+        "mpsref_mlx",
+        "mpsref_mps",
+        "mpsref_tensorflow",
+        "mpsref_tinygrad",
+        "mpsref_torch",
+    )
     assert offenders(PACKAGE, *backends, "numba", "metalcompute", "tests") == {}
 
 
@@ -343,9 +351,16 @@ def test_backends_know_the_definition_and_not_each_other() -> None:
     assert offenders(BACKENDS / "mpsref_torch", "mpsref_cpu", "tests") == {}
     audits = {Path(file).parent.name for file in offenders(BACKENDS / "mpsref_torch", "mpsref.conformance")}
     assert audits == {"auditing"}, "an audit compares as the conformance suite does"
-    for name in ("mpsref_jax", "mpsref_mlx", "mpsref_mps", "mpsref_onnxruntime", "mpsref_tinygrad"):
+    for name in (
+        "mpsref_jax",
+        "mpsref_mlx",
+        "mpsref_mps",
+        "mpsref_onnxruntime",
+        "mpsref_tensorflow",
+        "mpsref_tinygrad",
+    ):
         assert offenders(BACKENDS / name, "mpsref_cpu", "mpsref_metal", "mpsref_torch", "tests") == {}
-    for name in ("mpsref_mlx", "mpsref_mps", "mpsref_onnxruntime", "mpsref_tinygrad"):
+    for name in ("mpsref_mlx", "mpsref_mps", "mpsref_onnxruntime", "mpsref_tensorflow", "mpsref_tinygrad"):
         assert offenders(BACKENDS / name, "mpsref.conformance") == {}
     audits = {Path(file).name for file in offenders(BACKENDS / "mpsref_jax", "mpsref.conformance")}
     assert audits == {"auditing.py", "equations.py"}

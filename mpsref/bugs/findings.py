@@ -221,6 +221,33 @@ FINDINGS = (
         lambda problem, inputs: bool(problem.spec.type == "prelu" and (inputs[1] == 0).any()),
     ),
     Finding(
+        "tensorflow_conv2d_gradient",
+        "tensorflow-cpu",
+        ("2.21.0",),
+        "The gradient of the weights of a strided 1 x 1 conv2d of few channels writes beyond its memory, which ends "
+        "the process (oneDNN).",
+    ),
+    Finding(
+        "tensorflow_max_pool",
+        "tensorflow-cpu",
+        ("2.21.0",),
+        "max_pool2d of windows of minus infinity is the lowest finite number.",
+        "PoolingMax.forward:n1h1w1c1,k1x1,clamp,float32,nonfinite,seed=8192",
+        ("tensorflow",),
+        ("PoolingMax.forward",),
+        lambda problem, inputs: not np.isfinite(inputs[0]).all(),
+    ),
+    Finding(
+        "tensorflow_softmax",
+        "tensorflow-cpu",
+        ("2.21.0",),
+        "softmax of values with a NaN or an infinity is 0 in the other channels, not NaN.",
+        "SoftMax.forward:n1h1w1c2,float32,nonfinite,seed=0",
+        ("tensorflow",),
+        ("SoftMax.forward",),
+        lambda problem, inputs: not np.isfinite(inputs[0]).all(),
+    ),
+    Finding(
         "tinygrad_compare_nan",
         "tinygrad",
         ("0.14.0",),

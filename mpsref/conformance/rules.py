@@ -39,7 +39,7 @@ from mpsref.kernels import (
     UpsamplingBilinear,
 )
 from mpsref.kernels import arithmetic as arithmetic_formulas
-from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normalized, scaled
+from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normalized, scaled, upstream
 from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, bases
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
 from mpsref.kernels.loss import LossGradient, weighted
@@ -117,10 +117,10 @@ def _positions(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
 
 
 def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of 1 - y in y (1 - y), and of 1 - y**2."""
+    """Allow the rounding of 1 - y in y (1 - y), of 1 - y**2, and of y + a."""
     assert isinstance(problem.spec, Neuron)
     neuron, (g, x) = problem.spec, inputs
-    factor = {"sigmoid": 1.0, "tanh": abs(neuron.a * neuron.b)}.get(neuron.type, 0.0)
+    factor = {"sigmoid": 1.0, "tanh": abs(neuron.a * neuron.b), "elu": abs(neuron.a)}.get(neuron.type, 0.0)
     return (abs(g) * np.where(np.isfinite(x), gamma(4) * factor, 0),)
 
 
@@ -281,6 +281,21 @@ def _distinct(pixels: Array, times: Array) -> tuple[Array, Array, Array]:
     return found, first, np.bincount(inverse, times)
 
 
+def _folded_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of both sums, of all pixels one after the other, relative to their absolute values."""
+    assert isinstance(problem, BatchProblem)
+    given = problem.named(inputs)
+    r, xhat = normalized(problem, given)
+    terms = abs(upstream(problem, xhat, given)) * (abs(given.x) + abs(given.mean)) * r
+    of_dgamma = gamma(problem.pixels + 8) * terms.sum(axis=(0, 1, 2))
+    return np.zeros_like(of_dgamma), of_dgamma
+
+
+def _vanishing(problem: Problem, inputs: tuple[Array, ...]) -> Array:
+    y = problem.operation.formula(problem, *inputs)
+    return np.where(y < 2.0**-125, y, 0)
+
+
 def _recomputed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow the rounding of probabilities that are computed again from the logarithms of the given ones."""
     g, y = inputs
@@ -345,7 +360,7 @@ RULES: Mapping[str, Rule] = {
         _positions,
     ),
     "slope from the result": Rule(
-        "The slopes of sigmoid and tanh are y (1 - y) and 1 - y**2 of the rounded result.",
+        "The slopes of sigmoid, tanh and ELU are y (1 - y), 1 - y**2 and y + a of the rounded result.",
         _of([Neuron], "gradient"),
         _from_result,
     ),
@@ -407,6 +422,16 @@ RULES: Mapping[str, Rule] = {
         "A variance is the mean of squares minus the squared mean, in float32: it cancels where the mean is large.",
         _of([GroupNormalization], "forward", "gradient"),
         _squares,
+    ),
+    "folded sums": Rule(
+        "The gradient of the scale of batch normalization is the sum of g x minus the mean times that of g.",
+        _of([BatchNormalization], "statistics_gradient"),
+        _folded_sums,
+    ),
+    "small probabilities are 0": Rule(
+        "A probability of softmax below 2**-125 may be 0.",
+        _of([SoftMax], "forward"),
+        lambda problem, inputs: (_vanishing(problem, inputs),),
     ),
     "softmax recomputed": Rule(
         "The gradient of softmax is that at the logarithm of the given result, whose softmax is computed again.",

@@ -153,6 +153,25 @@ def softmax_again(problem: Any, g: Array, y: Array) -> Array:
     return np.asarray(p * (g - (g * p).sum(axis=3, keepdims=True)))
 
 
+def folded_sums(problem: Any, *inputs: Array) -> tuple[Array, Array]:
+    """Sums of g and of g x in float32, one after the other."""
+    dbeta, dgamma = references(problem, *inputs)
+    given = problem.named(inputs)
+    if problem.count or problem.spec.neuron is not None:
+        return dbeta, dgamma
+    r = (1 / np.sqrt(given.variance.astype(np.float64) + problem.spec.epsilon)).astype(np.float32)
+    of_g, of_gx = (
+        np.add.accumulate(one.astype(np.float32).reshape(-1, len(r)), dtype=np.float32)[-1]
+        for one in (given.g, given.g * given.x)
+    )
+    return dbeta, (of_gx - given.mean.astype(np.float32) * of_g) * r
+
+
+def without_small_probabilities(problem: Any, x: Array) -> Array:
+    (y,) = references(problem, x)
+    return np.where(y < 2.0**-125, 0, y)
+
+
 NAN = "NaN by another formula"
 
 MISTAKES: list[tuple[str, str, Formula]] = [
@@ -161,6 +180,8 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("slope from the result", "Neuron.gradient", sigmoid_slope),
     ("folded scale and shift", "BatchNormalization.forward", folded),
     ("plain sums", "BatchNormalization.statistics", plain_sums),
+    ("folded sums", "BatchNormalization.statistics_gradient", folded_sums),
+    ("small probabilities are 0", "SoftMax.forward", without_small_probabilities),
     ("softmax recomputed", "SoftMax.gradient", softmax_again),
     ("rounded means", "InstanceNormalization.forward", mean_rounded),
     ("variance from squares", "GroupNormalization.forward", from_squares),

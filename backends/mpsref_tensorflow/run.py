@@ -1,0 +1,58 @@
+"""Run functions of TensorFlow on arrays (N, H, W, C), eagerly."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from mpsref.arguments.arrays import Array
+from mpsref.frameworks.adapter import Framework, Function, Tensor
+
+
+class TensorFlow(Framework):
+    """TensorFlow on the CPU."""
+
+    title = "TensorFlow"
+    package = "tensorflow"
+    refusals = ("only supports", "not supported", "not implemented", "No OpKernel", "Current implementation")
+
+    def described(self) -> str:
+        """Return device and version, of the package that is installed; without an import, which starts threads."""
+        for package in ("tensorflow", "tensorflow-cpu"):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                return f"CPU, TensorFlow {metadata.version(package)}"
+        return "CPU, TensorFlow"
+
+    @property
+    def tf(self) -> Any:
+        """The module."""
+        import tensorflow
+
+        return tensorflow
+
+    def tensor(self, array: Array) -> Tensor:
+        """Return an array as a tensor."""
+        return self.tf.constant(np.ascontiguousarray(array))
+
+    def array(self, tensor: Tensor) -> Array:
+        """Return a tensor as an array."""
+        found: Array = tensor.numpy()
+        return found
+
+    def run(self, function: Function, *arrays: Array) -> Array:
+        """Return ``function(*tensors)`` as an array."""
+        with self.tf.device("/CPU:0"):
+            return super().run(function, *arrays)
+
+    def differentiate(self, function: Function, tensors: list[Tensor], g: Tensor, count: int) -> Sequence[Tensor]:
+        """Return the gradients by ``tf.GradientTape``."""
+        with self.tf.device("/CPU:0"), self.tf.GradientTape() as tape:
+            tape.watch(tensors[:count])
+            y = function(*tensors)
+        zero = self.tf.UnconnectedGradients.ZERO
+        found = tape.gradient(y, tensors[:count], output_gradients=g, unconnected_gradients=zero)
+        return [self.tf.convert_to_tensor(one) for one in found]

@@ -1,0 +1,11 @@
+"""TensorFlow (oneDNN): the gradient of the weights of a strided 1 x 1 conv2d writes beyond its memory."""
+
+import tensorflow as tf
+
+x, w = tf.ones((1, 56, 56, 5)), tf.ones((1, 1, 5, 6))
+for _ in range(200):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        y = tf.nn.conv2d(x, w, 2, "VALID")
+    tape.gradient(y, w)
+print("fixed: the calls return")
