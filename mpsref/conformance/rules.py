@@ -32,6 +32,7 @@ from mpsref.kernels import (
     LogSoftMax,
     Loss,
     Neuron,
+    PoolingAverage,
     PoolingL2Norm,
     PoolingMax,
     ResizeBilinear,
@@ -44,7 +45,7 @@ from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, base
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
 from mpsref.kernels.loss import LossGradient, weighted
 from mpsref.kernels.neuron import slope, value
-from mpsref.kernels.normalization import chain, over_power
+from mpsref.kernels.normalization import FLT_MIN, chain, over_power
 from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
 from mpsref.kernels.resize import ResizeProblem
@@ -320,6 +321,13 @@ def _short_factors(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return TF32 * np.asarray(bounds[0].magnitude), np.zeros_like(bounds[1].magnitude)
 
 
+def _underflow(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow each term of a sum to lose the smallest normal number."""
+    bounds = problem.operation.error_bound(problem, *inputs)
+    each = (bounds,) if isinstance(bounds, ErrorBound) else bounds
+    return tuple(np.broadcast_to(np.asarray(one.m) * FLT_MIN, np.shape(one.magnitude)) for one in each)
+
+
 WINOGRAD = 256
 """The largest sum of absolute terms of a result of Winograd's F(4 x 4, 3 x 3), relative to that of its products.
 
@@ -401,6 +409,12 @@ RULES: Mapping[str, Rule] = {
         "The sum of a window is that of the window before, plus one square, minus another.",
         _of([CrossChannelNormalization], "forward"),
         _running_sums,
+    ),
+    "flushes subnormals": Rule(
+        "Products below the smallest normal number, 1.2e-38, may be 0 or rounded to a multiple of 1.4e-45.",
+        _of([Convolution, ConvolutionTranspose, FullyConnected], *WEIGHTED)
+        | _of([PoolingAverage], "forward", "gradient"),
+        _underflow,
     ),
     "TF32 convolutions": Rule(
         "Pixels, weights and gradients of convolutions are rounded to 11 bits, in the format TF32.",

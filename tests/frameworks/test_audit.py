@@ -204,6 +204,14 @@ def test_what_is_not_compared_is_listed() -> None:
     assert "float16" in half.rows[0].reasons[0]
 
 
+def test_sums_of_products_that_underflow_are_right() -> None:
+    model = nn.Linear(96, 8, bias=False)
+    nn.init.normal_(model.weight, std=1e-4)
+    report = audit(model, None, images(64, 96) * 2.0**-139)
+    assert report.ok, str(report)
+    assert "flushes subnormals" in report.rules
+
+
 def test_infinities_are_no_wrong_results() -> None:
     x = images(2, 2, 9, 9)
     x[0, 0, 4, 4] = torch.inf

@@ -22,6 +22,7 @@ RULES = (
     "plain sums",
     "variance from squares",
     "rounded positions",
+    "flushes subnormals",
 )
 """Those of the backend ``torch`` that concern layers; NaN and infinities are not compared at all."""
 
