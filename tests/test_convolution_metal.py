@@ -25,6 +25,8 @@ def integers(*shape: int, seed: int = 0) -> Array:
     [
         ((2, 9, 10, 8), 12, Convolution(3)),
         ((1, 7, 8, 20), 70, Convolution(3, 2, groups=2)),
+        ((2, 9, 10, 21), 21, Convolution(3, 2)),  # channels are padded
+        ((2, 9, 10, 8), 8, Convolution(5, groups=8)),
         ((2, 40, 41, 5), 7, Convolution(3)),
         ((1, 30, 31, 9), 9, Convolution(3, 2, groups=9)),
         ((2, 9, 10, 6), 12, Convolution((1, 3), (1, 3), groups=6)),
@@ -43,6 +45,7 @@ def test_many_tiles_and_chunks(
 ) -> None:
     """Sums of integers are exact in any order, so every element must be the reference's: the products are the sums."""
     monkeypatch.setattr(metal, "LEAST_OUTPUTS", least_outputs)
+    monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
     x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
     y = spec.forward(x, weights)
     np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)
@@ -85,6 +88,7 @@ def test_products_of_transposed_convolution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metal, "LEAST_OUTPUTS", 1)
+    monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
     x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
     y = spec.forward(x, weights)
     np.testing.assert_array_equal(spec.forward(x, weights, backend=metal_backend), y)

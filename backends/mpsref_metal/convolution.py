@@ -11,7 +11,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights, IntTable
 from mpsref.kernels.convolution_transpose import exchanged
-from mpsref_metal.launch import STORAGE, WIDE, Launcher, Step, problem_of, store, typedef, types, width_of
+from mpsref_metal.launch import LONGEST, STORAGE, WIDE, Launcher, Step, problem_of, store, typedef, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
 SUMS = ("convolution_sums",)
@@ -27,14 +27,19 @@ TILES = "neuron", "tiles", "convolution_tiles"
 TILE_K = 8
 """Number of terms of a tile, as in the MSL source."""
 
-LEAST_OUTPUTS = 12
-"""Groups with as many channels of the result are products of matrices in tiles; others have simpler kernels."""
+LEAST_OUTPUTS, LEAST_PRODUCTS = 12, 2**16
+"""Convolutions with as many channels of the result in a group, and as many multiplications, are products of matrices in
+tiles; others have simpler kernels."""
 
-FILLING = 264
-"""Number of threadgroups that fill a large GPU: smaller tiles, or sums in chunks, are used to have as many."""
+AT_ONCE = 2**16
+"""Number of threads with 128 registers that a large GPU (NVIDIA H200: 132 x 512) runs at once; with fewer, tiles are
+smaller, or sums are divided into chunks. The number does not affect results by more than rounding."""
 
 TERMS = 256
 """Minimum number of terms of a chunk."""
+
+REGISTERS = 32
+"""Maximum number of taps whose sums a thread of a depthwise convolution keeps."""
 
 CHUNKS = 1024
 """Maximum number of chunks of pixels; the sums of the chunks are added sequentially."""
@@ -90,7 +95,9 @@ def convolved(
         Whether the weights are rotated by 180 degrees.
     """
     outputs, inputs = out.shape[3] // groups, source.shape[3] // groups
-    if outputs >= LEAST_OUTPUTS:
+    if _is_product(outputs, math.prod(out.shape[:3]) * weights.size) and (inputs % WIDE == 0 or groups == 1):
+        if inputs % WIDE:
+            source, weights = _padded(launch, source, 3), _padded(launch, weights, 0 if along else 3)
         steps = _Product(source, weights, out, groups, along, turned)
         steps.run(launch, taps, strides, biases, neuron)
         return
@@ -102,6 +109,11 @@ def convolved(
         _depthwise(launch, source, simple, taps, out, biases, neuron)
     else:
         filtered(launch, source, simple, taps, out, groups, biases, neuron, strides[1])
+
+
+def _is_product(outputs: int, products: int) -> bool:
+    """Return whether a convolution is computed in tiles."""
+    return outputs >= LEAST_OUTPUTS and products >= LEAST_PRODUCTS
 
 
 def _depthwise(
@@ -119,8 +131,45 @@ def _depthwise(
     width = width_of(channels, source, weights, added, out)
     struct = np.concatenate([problem_of(source, out.shape, width), np.array(weights.shape[1:3], np.uint32)])
     buffers = [source, weights, added, *taps, neuron_parameters(neuron), struct]
-    known = types(width, Storage=source, Gradient=source, Weight=weights)
+    known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(1, 1)
     launch.into(("neuron", "depthwise"), "depthwise", buffers, out, known, out.size // width)
+
+
+def _taps(height: int, width: int) -> tuple[str, str]:
+    return _constant("TAPS_Y", height), _constant("TAPS_X", width)
+
+
+def _depthwise_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array | None:
+    """Return dw, float32, of a depthwise convolution; ``None`` if its taps or pixels do not fit into a thread."""
+    channels, *kernel, _ = problem.weights_shape
+    n, height, columns, _ = g.shape
+    width = width_of(channels, g, x)
+    lines, packs, taps = n * height, channels // width, math.prod(kernel)
+    chunk = min(-(-lines * packs // THREADS), LONGEST // columns)
+    if taps > REGISTERS or chunk < 1 or -(-lines // chunk) > CHUNKS or -(-lines // chunk) * taps > lines * columns:
+        return None
+    chunks = -(-lines // chunk)
+    sums = np.array([chunks * packs, lines, height, columns, packs, *x.shape[1:3], chunk], np.uint32)
+    known = *types(width, Storage=x, Gradient=g, Weight=np.float32), *_taps(*kernel)
+    results = [((chunks, *kernel, 1, channels), np.float32)]
+    buffers = [g, x, *problem.pixels(), sums]
+    partial = launch.run(("neuron", "depthwise"), "depthwise_sums", buffers, results, known, chunks * packs)[0]
+    return _total(launch, partial, _known(x, g, TILE, TILE)).transpose(3, 0, 1, 2)
+
+
+def _padded(launch: Launcher, array: Array, axis: int) -> Array:
+    """Return an array with zeros behind the elements of its first or last axis, up to a multiple of ``WIDE``."""
+    *rest, last = array.shape if axis else (1, array.size)
+    length = array.shape[axis]
+    joined = last // length * (length + -length % WIDE) if axis == 0 else last + -last % WIDE
+    shape = (*rest, joined) if axis else (length + -length % WIDE, *array.shape[1:])
+    pixels = math.prod(rest)
+    steps = []
+    for function, images, first, count in (("copy", [array], 0, last), ("zeros", [], last, joined - last)):
+        width = width_of(math.gcd(first, count, joined), *images)
+        part = np.array([pixels * count // width, count // width, joined // width, first // width], np.uint32)
+        steps.append(Step(function, [*images, part], types(width, Storage=array), pixels * count // width))
+    return launch.in_parts(("concatenation",), [step for step in steps if step.threads], shape)
 
 
 TAP = np.dtype([("number", "u4"), ("y", "u4"), ("x", "u4")])
@@ -149,7 +198,7 @@ class _Product(NamedTuple):
         added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
         classes = [(top, left) for top in range(strides[0]) for left in range(strides[1])]
         classes = [(top, left) for top, left in classes if top < self.out.shape[1] and left < self.out.shape[2]]
-        chunks = self._chunks(math.prod(self.weights.shape[1:3])) if len(classes) == 1 else 1
+        chunks = self._chunks(math.prod(self.weights.shape[1:3]), len(classes))
         steps = [self._step(taps, strides, first, added, chunks) for first in classes]
         if chunks == 1 and neuron is None:
             launch.in_parts(TILES, steps, self.out.shape, self.out)
@@ -169,17 +218,17 @@ class _Product(NamedTuple):
         """Return the rows and columns of a tile."""
         outputs, _ = self._sizes()
         across = 128 if outputs > 64 else 64 if outputs > 32 else 32
-        groups = -(-pixels // 128) * -(-outputs // across) * self.groups
-        return (128 if groups >= FILLING else 64), across
+        threads = -(-pixels // 128) * -(-outputs // across) * self.groups * _threads(128, across)
+        return (128 if threads >= 4 * AT_ONCE else 64), across
 
-    def _chunks(self, taps: int) -> int:
-        """Return the number of chunks of terms: more than one if there are few tiles."""
+    def _chunks(self, taps: int, classes: int) -> int:
+        """Return the number of chunks of the terms of each class of pixels: more than one if there are few tiles."""
         outputs, inputs = self._sizes()
-        pixels = math.prod(self.out.shape[:3])
+        pixels = -(-math.prod(self.out.shape[:3]) // classes)
         rows, across = self._tiles(pixels)
         tiles = -(-pixels // rows) * -(-outputs // across) * self.groups
         workspace = max(self.source.size, self.weights.size) // self.out.size
-        return max(1, min(FILLING // tiles, taps * inputs // TERMS, workspace))
+        return max(1, min(AT_ONCE // (tiles * _threads(rows, across)), taps * inputs // (classes * TERMS), workspace))
 
     def _step(
         self,
@@ -217,8 +266,13 @@ class _Product(NamedTuple):
         nothing = np.full((1, 1), -1, np.int32)
         tables = [one if one.size else nothing for one in (rows, columns)]
         buffers = [self.source, self.weights, biases, *tables, table, np.array(layer, np.uint32)]
-        count = math.prod(tiles) * self.groups * chunks * (down // 8) * (across // 8)
+        count = math.prod(tiles) * self.groups * chunks * _threads(down, across)
         return Step("products", buffers, known, count)
+
+
+def _threads(down: int, across: int) -> int:
+    """Return the number of threads of the threadgroup of a tile, each with 8 x 8 results."""
+    return down // 8 * (across // 8)
 
 
 def _tile_types(source: Array, width: int, other: Array, other_width: int) -> tuple[str, ...]:
@@ -286,8 +340,11 @@ def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array,
     """Return dw, float32."""
     shape, groups = problem.weights_shape, problem.spec.groups
     outputs, inputs, kernel = shape[0] // groups, shape[3], shape[1:3]
-    if outputs >= LEAST_OUTPUTS:
+    products = math.prod(g.shape[:3]) * math.prod(shape)
+    if _is_product(outputs, products) and (outputs % WIDE == inputs % WIDE == 0 or groups == 1):
         return _weight_products(launch, problem, g, x)
+    if outputs == inputs == 1 and (sums := _depthwise_sums(launch, problem, g, x)) is not None:
+        return sums
     tile = _tile_size(outputs), _tile_size(inputs)
     tiles = math.prod(kernel) * groups * math.ceil(outputs / tile[0]) * math.ceil(inputs / tile[1])
     chunk = _chunk(
@@ -303,23 +360,26 @@ def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array,
 
 def _weight_products(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array:
     """Return dw, float32: ``weight_products``, then the sum of its chunks."""
-    shape, groups = problem.weights_shape, problem.spec.groups
+    wanted, groups = problem.weights_shape, problem.spec.groups
+    g, x = (image if image.shape[3] // groups % WIDE == 0 else _padded(launch, image, 3) for image in (g, x))
+    shape = g.shape[3], *wanted[1:3], x.shape[3] // groups
     outputs, inputs = shape[0] // groups, shape[3]
     weights, size, pixels = math.prod(shape[1:]), math.prod(shape), math.prod(g.shape[:3])
     down, across = (128 if length > 64 else 64 for length in (outputs, weights))
     tiles = -(-outputs // down), -(-weights // across)
     workspace = max(g.size, x.size) // size
-    chunks = max(1, min(2 * FILLING // (math.prod(tiles) * groups), pixels // TERMS, workspace, CHUNKS))
+    threads = math.prod(tiles) * groups * _threads(down, across)
+    chunks = max(1, min(AT_ONCE // threads, pixels // TERMS, workspace, CHUNKS))
     chunk = -(-pixels // chunks // TILE_K) * TILE_K
     chunks = -(-pixels // chunk)
     layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size]
     known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across, weights % WIDE == 0)
     buffers = [g, x, *problem.pixels(), np.array(layer, np.uint32)]
-    count = math.prod(tiles) * groups * chunks * (down // 8) * (across // 8)
+    count = chunks * threads
     results = [((chunks, *shape), np.float32)]
     known += (_bool("ALONG", False),)
     partial = launch.run(TILES, "weight_products", buffers, results, known, count)[0]
-    return _total(launch, partial, _known(x, g, TILE, TILE))
+    return _total(launch, partial, _known(x, g, TILE, TILE))[: wanted[0], :, :, : wanted[3]]
 
 
 def bias_sums(launch: Launcher, g: Array) -> Array:

@@ -18,8 +18,8 @@ from mpsref_metal.launch import Launcher, types, width_of
 
 FILES = "moments", "group_normalization"
 
-THREADS = 64
-"""Threads of the threadgroup that merges the moments of a group."""
+FEW = 64
+"""Maximum number of moments of a group that one SIMD group merges; two merge more."""
 
 LEAST, SUMS = 64, 2**20
 """Minimum number of pixels of a part, which one thread adds up, and approximate number of sums of parts."""
@@ -80,8 +80,9 @@ def _statistics(launch: Launcher, problem: GroupsProblem, x: Array, width: int, 
         known,
         count,
     )
-    threads = n * problem.groups * THREADS
-    merging = *types(1, Storage=x, Gradient=x), f"#define THREADS {THREADS}"
+    members = 32 if _parts(problem)[1] * channels // problem.groups <= FEW else 64
+    threads = n * problem.groups * members
+    merging = *types(1, Storage=x, Gradient=x), f"#define THREADS {members}"
     buffers = [*moments, _groups(problem, threads, 1)]
     return launch.run(FILES, "statistics", buffers, [((n, channels), np.float32)] * 2, merging, threads)
 

@@ -11,8 +11,9 @@ from mpsref_metal.launch import Launcher
 
 def resample(launch: Launcher, axes: tuple[Sampling, Sampling], gradient: bool, source: Array, out: Array) -> None:
     """Fill ``out`` with ``source`` interpolated along y and x, or with the gradient of the interpolation."""
-    buffers = []
+    buffers, terms = [], 1
     for axis in axes:
         first, number, start, weights = axis.gradient() if gradient else axis.forward()
+        terms *= int(number.max())
         buffers += [np.stack([first, number, start], axis=1), weights.astype(np.float32)]
-    launch(("interpolation",), "resample", [source], buffers, out)
+    launch(("interpolation",), "resample", [source], buffers, out, terms)

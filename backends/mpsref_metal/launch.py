@@ -25,6 +25,9 @@ STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "u
 WIDE = 4
 """Number of neighbouring channels that a thread reads, computes and writes together, where they are aligned."""
 
+LONGEST = 1024
+"""Maximum number of additions in sequence, as in ``msl/prelude.metal``."""
+
 MOST_INDICES = 2**32
 """Images with fewer elements are indexed in 32 bits, others in 64 bits."""
 
@@ -147,15 +150,21 @@ class Launcher:
         return out
 
     def __call__(
-        self, files: tuple[str, ...], function: str, images: Sequence[Array], tables: Sequence[Array], out: Array
+        self,
+        files: tuple[str, ...],
+        function: str,
+        images: Sequence[Array],
+        tables: Sequence[Array],
+        out: Array,
+        terms: float,
     ) -> None:
         """Run a gather over windows with one thread for ``width_of`` channels, and round the results into ``out``.
 
         The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
-        ``Problem``, and the result.
+        ``Problem``, and the result. Sums have at most ``terms`` terms.
         """
         width = width_of(out.shape[3], *images, out)
-        known = types(width, Storage=images[-1], Gradient=images[0])
+        known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms)
         buffers = [*images, *tables, problem_of(images[0], out.shape, width)]
         self.into(files, function, buffers, out, known, out.size // width)
 
@@ -206,6 +215,11 @@ def types(width: int, **images: Array | type[np.generic] | np.dtype[np.generic])
         f"#define Counts uint{lanes}",
         *(f"#define {name} {STORAGE[dtype]}{lanes}" for name, dtype in stored.items()),
     )
+
+
+def short_sums(terms: float) -> tuple[str, ...]:
+    """Return the line of MSL that says that a sum has few terms, if ``terms`` is that."""
+    return ("#define SHORT_SUMS",) if terms <= LONGEST else ()
 
 
 def typedef(name: str, image: Array) -> str:

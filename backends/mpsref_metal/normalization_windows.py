@@ -8,7 +8,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
-from mpsref_metal.launch import Launcher, types, width_of
+from mpsref_metal.launch import Launcher, short_sums, types, width_of
 
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
@@ -19,7 +19,7 @@ def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
 
     def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
         width = width_of(x.shape[3], x, out)
-        known = types(width, Storage=x, Gradient=x)
+        known = *types(width, Storage=x, Gradient=x), *short_sums(problem.spec.taps)
         buffers = [x, *problem.reads(), _sizes(problem, out, width), parameters(problem)]
         launch.into(("normalization_windows", family), "forward", buffers, out, known, out.size // width)
 
@@ -31,7 +31,7 @@ def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..
 
     def gradient(launch: Launcher, problem: WindowedGradient, g: Array, x: Array, out: Array) -> None:
         width, files = width_of(x.shape[3], g, x, out), ("normalization_windows", family)
-        known = types(width, Storage=x, Gradient=g)
+        known = *types(width, Storage=x, Gradient=g), *short_sums(problem.spec.taps)
         buffers = [g, x, *problem.reads(), _sizes(problem, g, width), parameters(problem)]
         terms = launch.run(files, "shares", buffers, [(g.shape, np.float32)] * planes, known, g.size // width)
         buffers = [x, *terms, *problem.readers(), _sizes(problem, out, width), parameters(problem)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,20 +11,18 @@ from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
-from mpsref.tables import Reads, Touching
-from mpsref_metal.launch import Launcher, problem_of, types, width_of
+from mpsref.tables import Reads
+from mpsref_metal.launch import Launcher, problem_of, short_sums, types, width_of
 
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
-CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4")])
+CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("start", "i4")])
 
 
-def _structs(table: Reads | Touching, dtype: np.dtype[np.void]) -> Array:
+def _structs(table: Reads) -> Array:
     """Return the columns of a table as an array of structs."""
-    assert dtype.names is not None
-    columns = {name: getattr(table, name) for name in dtype.names}
-    structs = np.empty(len(table.first), dtype)
-    for name, column in columns.items():
-        structs[name] = column
+    structs = np.empty(len(table.first), WINDOW)
+    structs["before"], structs["first"], structs["count"] = table.before, table.first, table.count
+    structs["after"] = table.after
     return structs
 
 
@@ -31,7 +30,7 @@ def _windows(problem: PoolingForward | PoolingGradient) -> tuple[list[Array], Ar
     """Return the windows of both axes, and the values common to all windows of an axis."""
     reads = problem.reads()
     axes = np.array([[axis.step, axis.low, axis.high] for axis in reads], np.int32)
-    return [_structs(axis, WINDOW) for axis in reads], axes
+    return [_structs(axis) for axis in reads], axes
 
 
 def forward_of(family: str) -> Callable[..., None]:
@@ -39,9 +38,17 @@ def forward_of(family: str) -> Callable[..., None]:
 
     def forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
         windows, axes = _windows(problem)
-        launch(("windows", family), "forward", [x], [*windows, axes], out)
+        launch(("windows", family), "forward", [x], [*windows, axes], out, _terms(problem))
 
     return forward
+
+
+def _terms(problem: PoolingForward | PoolingGradient) -> int:
+    """Return the maximum number of pixels of a window, and of windows that read a pixel."""
+    of_windows = math.prod(int(axis.count.max()) + 2 for axis in problem.reads())
+    if isinstance(problem, PoolingForward):
+        return of_windows
+    return max(of_windows, math.prod(int(axis.count.max()) for axis in problem.touching()))
 
 
 class _Gradient(NamedTuple):
@@ -63,12 +70,43 @@ class _Gradient(NamedTuple):
             self.files, function, buffers, [(g.shape, dtype)], self.known, count=g.size // self.width
         )[0]
 
-    def gather(self, images: list[Array], out: Array) -> None:
-        """Run ``gradient`` on these images."""
-        windows, axes = _windows(self.problem)
-        candidates = [_structs(axis, CANDIDATES) for axis in self.problem.touching()]
-        buffers = [*images, *windows, *candidates, axes, problem_of(self.images[0], out.shape, self.width)]
+    def gather(self, images: list[Array], of_pairs: Callable[[Reads, Array, Array], Array], out: Array) -> None:
+        """Run ``gradient`` on these images and on ``of_pairs(reads, windows, pixels)`` for each axis."""
+        candidates, tables = [], []
+        for reads, touching in zip(self.problem.reads(), self.problem.touching(), strict=True):
+            structs = np.empty(len(touching.pixel), CANDIDATES)
+            structs["pixel"], structs["first"], structs["count"] = touching.pixel, touching.first, touching.count
+            end = np.cumsum(touching.count)
+            structs["start"] = end - touching.count
+            windows = np.arange(end[-1]) - np.repeat(structs["start"] - touching.first, touching.count)
+            candidates.append(structs)
+            table = of_pairs(reads, windows, np.repeat(touching.pixel, touching.count))
+            tables.append(table if table.size else np.zeros(1, table.dtype))
+        buffers = [*images, *candidates, *tables, problem_of(self.images[0], out.shape, self.width)]
         self.launch.into(self.files, "gradient", buffers, out, self.known, count=out.size // self.width)
+
+
+def _tap_of(reads: Reads, windows: Array, pixels: Array) -> tuple[Array, Array]:
+    """Return, for pairs of a window and a pixel, the tap of the run that reads the pixel, and whether there is one."""
+    tap, rest = np.divmod(pixels.astype(np.int64) - reads.first[windows], reads.step)
+    return tap, (rest == 0) & (tap >= 0) & (tap < reads.count[windows])
+
+
+def first_groups(reads: Reads, windows: Array, pixels: Array) -> Array:
+    """Return, for pairs of a window and a pixel, the first group of taps that reads the pixel, or -1."""
+    tap, inside = _tap_of(reads, windows, pixels)
+    leading = (reads.before[windows] > 0).astype(np.int64)
+    behind = np.where((reads.after[windows] > 0) & (pixels == reads.high), leading + reads.count[windows], -1)
+    group = np.where(inside, leading + tap, behind)
+    return np.where((leading > 0) & (pixels == reads.low), 0, group).astype(np.int32)
+
+
+def times_reading(reads: Reads, windows: Array, pixels: Array) -> Array:
+    """Return, for pairs of a window and a pixel, how many taps of the window read the pixel, float32."""
+    _, inside = _tap_of(reads, windows, pixels)
+    before = np.where(pixels == reads.low, reads.before[windows], 0)
+    after = np.where(pixels == reads.high, reads.after[windows], 0)
+    return (before + inside + after).astype(np.float32)
 
 
 def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
@@ -77,14 +115,18 @@ def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array,
     rows, columns = (int(axis.count.max()) + 2 for axis in problem.reads())  # the taps before and after are a group
     groups = 1 << max(4, (columns - 1).bit_length())
     tap = np.min_scalar_type(rows * groups - 1)
-    known = *types(width, Storage=x, Gradient=g, Tap=tap), f"constant constexpr uint GROUPS = {groups};"
+    known = (
+        *types(width, Storage=x, Gradient=g, Tap=tap),
+        *short_sums(_terms(problem)),
+        f"constant constexpr uint GROUPS = {groups};",
+    )
     step = _Gradient(launch, ("windows", "pooling_max"), problem, (g, x), width, known)
-    step.gather([g, step.of_windows("selected_taps", tap)], out)
+    step.gather([g, step.of_windows("selected_taps", tap)], first_groups, out)
 
 
 def l2norm_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``forward``, which computes the norms, then ``gradient``."""
+    """Run ``reciprocals``, of the norms, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
-    known = types(width, Storage=x, Gradient=g)
+    known = *types(width, Storage=x, Gradient=g), *short_sums(_terms(problem))
     step = _Gradient(launch, ("windows", "pooling_l2norm"), problem, (g, x), width, known)
-    step.gather([g, x, step.of_windows("forward", np.float32)], out)
+    step.gather([g, x, step.of_windows("reciprocals", np.float32)], times_reading, out)

@@ -10,17 +10,14 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, types, width_of
 
-PACKS = 8
-"""Approximate number of packs of channels that a thread reads, if the SIMD group of a pixel is not full."""
-
 
 def lanes_of(packs: int) -> int:
-    """Return the number of threads that share a pixel with this many packs of channels: a power of 2 up to 32."""
-    return min(32, 1 << max(0, -(-packs // PACKS) - 1).bit_length())
+    """Return the number of threads that share a pixel with this many packs of channels."""
+    return 1 if packs <= 8 else 4 if packs <= 32 else 32
 
 
 def implementation(function: str) -> Callable[..., None]:
-    """Return the implementation that runs an MSL function with one to 32 threads per pixel."""
+    """Return the implementation that runs an MSL function with 1, 4 or 32 threads per pixel."""
 
     def run(launch: Launcher, problem: ForwardProblem, *inputs: Array, out: Array) -> None:
         channels = problem.source_shape[3]

@@ -3,7 +3,9 @@
 // `rows` and `columns` hold, for each row and column of the result and each tap, the row or column of the source, or -1.
 
 #ifndef SPECIALIZED
-#define Weight float  // what the weights hold: (taps, channels)
+#define Weight float                      // what the weights hold: (taps, channels)
+constant constexpr uint TAPS_Y = 3;  // of the kernel, for `depthwise_sums`
+constant constexpr uint TAPS_X = 3;
 #endif
 
 struct Depthwise {
@@ -41,4 +43,56 @@ kernel void depthwise(device const Storage* source [[buffer(0)]],
         }
     }
     result[id] = neuron_value(sum.value() + biases[at.channel], at.channel, neuron);
+}
+
+struct DepthwiseSums {
+    uint count;     // threads
+    uint lines;     // rows of the gradient, of all images
+    uint height;    // of the gradient
+    uint width;
+    uint channels;  // packs
+    uint source_height;
+    uint source_width;
+    uint chunk;  // lines that one thread adds up, with at most 1024 pixels
+};
+
+// For each chunk of lines, the sums over the pixels of g[pixel, c] * source[what the tap reads, c], for all taps.
+kernel void depthwise_sums(device const Gradient* g [[buffer(0)]],
+                           device const Storage* source [[buffer(1)]],
+                           device const int* rows [[buffer(2)]],
+                           device const int* columns [[buffer(3)]],
+                           constant DepthwiseSums& sums [[buffer(4)]],
+                           device Values* partial [[buffer(5)]],
+                           uint id [[thread_position_in_grid]]) {
+    if (id >= sums.count) {
+        return;
+    }
+    uint chunk = id / sums.channels;
+    uint channel = id - chunk * sums.channels;
+    Values total[TAPS_Y * TAPS_X];
+    for (uint tap = 0; tap < TAPS_Y * TAPS_X; ++tap) {
+        total[tap] = Values(0.0f);
+    }
+    uint end = min((chunk + 1) * sums.chunk, sums.lines);
+    for (uint line = chunk * sums.chunk; line < end; ++line) {
+        uint image = line / sums.height;
+        uint at = line - image * sums.height;
+        for (uint k = 0; k < sums.width; ++k) {
+            Values gradient = Values(g[(Index(line) * sums.width + k) * sums.channels + channel]);
+            for (uint y = 0; y < TAPS_Y; ++y) {
+                int row = rows[at * TAPS_Y + y];
+                for (uint x = 0; x < TAPS_X; ++x) {
+                    int column = columns[k * TAPS_X + x];
+                    if (row >= 0 && column >= 0) {
+                        total[y * TAPS_X + x] += gradient * Values(source[index_of(image, sums.source_height,
+                                                                                   sums.source_width, row, column,
+                                                                                   sums.channels, channel)]);
+                    }
+                }
+            }
+        }
+    }
+    for (uint tap = 0; tap < TAPS_Y * TAPS_X; ++tap) {
+        partial[(chunk * TAPS_Y * TAPS_X + tap) * sums.channels + channel] = total[tap];
+    }
 }

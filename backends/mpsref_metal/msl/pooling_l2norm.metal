@@ -1,19 +1,8 @@
-// L2-norm pooling, forward and gradient: the root of the sum of squares of each window. The gradient reads the norms of
-// all windows, which `forward` gives.
+// L2-norm pooling, forward and gradient: the root of the sum of squares of each window. The gradient reads the
+// reciprocals of the norms of all windows.
 
-kernel void forward(device const Storage* x [[buffer(0)]],
-                    device const Window* row_windows [[buffer(1)]],
-                    device const Window* column_windows [[buffer(2)]],
-                    constant Axis* axes [[buffer(3)]],
-                    constant Problem& problem [[buffer(4)]],
-                    device Values* y [[buffer(5)]],
-                    uint id [[thread_position_in_grid]]) {
-    if (id >= problem.count) {
-        return;
-    }
-    Place at = place_of(id, problem);
-    Window vertical = row_windows[at.row];
-    Window horizontal = column_windows[at.column];
+Values norm_of(device const Storage* x, Place at, Window vertical, Window horizontal, constant Axis* axes,
+               constant Problem& problem) {
     BlockedSum squares = empty_sum();
     for (int i = 0; i < groups(vertical); ++i) {
         int row = pixel_of(vertical, axes[0], i);
@@ -26,27 +15,50 @@ kernel void forward(device const Storage* x [[buffer(0)]],
             }
         }
     }
-    y[id] = sqrt(squares.value());
+    return sqrt(squares.value());
 }
 
-// How many taps of a window read a pixel.
-float times_reading(Window window, Axis axis, int pixel) {
-    float before = pixel == axis.low ? window.before : 0.0f;
-    float after = pixel == axis.high ? window.after : 0.0f;
-    return before + (tap_at(window, axis, pixel) >= 0 ? 1.0f : 0.0f) + after;
+kernel void forward(device const Storage* x [[buffer(0)]],
+                    device const Window* row_windows [[buffer(1)]],
+                    device const Window* column_windows [[buffer(2)]],
+                    constant Axis* axes [[buffer(3)]],
+                    constant Problem& problem [[buffer(4)]],
+                    device Values* y [[buffer(5)]],
+                    uint id [[thread_position_in_grid]]) {
+    if (id >= problem.count) {
+        return;
+    }
+    Place at = place_of(id, problem);
+    y[id] = norm_of(x, at, row_windows[at.row], column_windows[at.column], axes, problem);
 }
 
-// dx = x * sum over the windows that read this pixel of g * times / norm; a norm of 0 contributes 0
+// 1 / norm of each window, and 0 for a norm of 0, which contributes nothing.
+kernel void reciprocals(device const Storage* x [[buffer(0)]],
+                        device const Window* row_windows [[buffer(1)]],
+                        device const Window* column_windows [[buffer(2)]],
+                        constant Axis* axes [[buffer(3)]],
+                        constant Problem& problem [[buffer(4)]],
+                        device Values* inverse [[buffer(5)]],
+                        uint id [[thread_position_in_grid]]) {
+    if (id >= problem.count) {
+        return;
+    }
+    Place at = place_of(id, problem);
+    Values norm = norm_of(x, at, row_windows[at.row], column_windows[at.column], axes, problem);
+    inverse[id] = select(Values(0.0f), 1.0f / norm, norm > Values(0.0f));
+}
+
+// dx = sum over the windows that read this pixel of g * times * (x / norm). `row_times` and `column_times` hold, for each
+// window of the candidates, how many of its taps read the pixel.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
-                     device const Values* norms [[buffer(2)]],
-                     device const Window* row_windows [[buffer(3)]],
-                     device const Window* column_windows [[buffer(4)]],
-                     device const Candidates* row_candidates [[buffer(5)]],
-                     device const Candidates* column_candidates [[buffer(6)]],
-                     constant Axis* axes [[buffer(7)]],
-                     constant Problem& problem [[buffer(8)]],
-                     device Values* dx [[buffer(9)]],
+                     device const Values* inverse [[buffer(2)]],
+                     device const Candidates* row_candidates [[buffer(3)]],
+                     device const Candidates* column_candidates [[buffer(4)]],
+                     device const float* row_times [[buffer(5)]],
+                     device const float* column_times [[buffer(6)]],
+                     constant Problem& problem [[buffer(7)]],
+                     device Values* dx [[buffer(8)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= problem.count) {
         return;
@@ -58,17 +70,16 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     if (rows.pixel >= 0 && columns.pixel >= 0) {
         Values value = Values(x[index_of(at.image, problem.height, problem.width, rows.pixel, columns.pixel,
                                          problem.channels, at.channel)]);
-        for (int i = rows.first; i < rows.first + rows.count; ++i) {
-            float vertical = times_reading(row_windows[i], axes[0], rows.pixel);
-            for (int k = columns.first; k < columns.first + columns.count; ++k) {
-                float times = vertical * times_reading(column_windows[k], axes[1], columns.pixel);
-                Index window = index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
-                                        at.channel);
+        for (int i = 0; i < rows.count; ++i) {
+            float vertical = row_times[rows.start + i];
+            Index window = index_of(at.image, problem.source_height, problem.source_width, rows.first + i,
+                                    columns.first, problem.channels, at.channel);
+            for (int k = 0; k < columns.count; ++k) {
+                float times = vertical * column_times[columns.start + k];
                 if (times > 0) {
-                    Values norm = norms[window];
-                    Values term = Values(g[window]) * times * (value / norm);
-                    sum.add(select(Values(0.0f), term, norm > Values(0.0f)));
+                    sum.add(Values(g[window]) * times * (value * inverse[window]));
                 }
+                window += problem.channels;
             }
         }
     }

@@ -16,16 +16,22 @@ struct Selected {
 Selected select_tap(device const Storage* x, Place at, Window vertical, Window horizontal, constant Axis* axes,
                     uint height, uint width, uint channels) {
     Selected best = {Values(0.0f), Counts(0u)};
+    bool is_first = true;
+    int across = groups(horizontal);
     for (int i = 0; i < groups(vertical); ++i) {
         int row = pixel_of(vertical, axes[0], i);
-        for (int k = 0; k < groups(horizontal); ++k) {
+        Index line = index_of(at.image, height, width, max(row, 0), 0, channels, at.channel);
+        for (int k = 0; k < across; ++k) {
             int column = pixel_of(horizontal, axes[1], k);
-            bool inside = row >= 0 && column >= 0;
             Values value = Values(0.0f);
-            if (inside) {
-                value = Values(x[index_of(at.image, height, width, row, column, channels, at.channel)]);
+            if (row >= 0 && column >= 0) {
+                value = Values(x[line + Index(column) * channels]);
             }
-            Flags better = i + k == 0 ? Flags(true) : value > best.value;
+            Flags better = value > best.value;
+            if (is_first) {
+                better = Flags(true);
+                is_first = false;
+            }
             best.value = select(best.value, value, better);
             best.tap = select(best.tap, Counts(uint(i) * GROUPS + uint(k)), better);
         }
@@ -67,29 +73,16 @@ kernel void selected_taps(device const Storage* x [[buffer(0)]],
     taps[id] = Tap(tap);
 }
 
-// The first group of a window that reads a pixel, or -1: of several, which have the same value, only this is selected.
-int first_group(Window window, Axis axis, int pixel) {
-    int leading = window.before > 0 ? 1 : 0;
-    if (leading == 1 && pixel == axis.low) {
-        return 0;
-    }
-    int tap = tap_at(window, axis, pixel);
-    if (tap >= 0) {
-        return leading + tap;
-    }
-    return window.after > 0 && pixel == axis.high ? leading + window.count : -1;
-}
-
-// dx = sum of g over the windows that select this pixel
+// dx = sum of g over the windows that select this pixel. `row_groups` and `column_groups` hold, for each window of the
+// candidates, the first group that reads the pixel, or -1: of several, which have the same value, only it is selected.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Tap* taps [[buffer(1)]],
-                     device const Window* row_windows [[buffer(2)]],
-                     device const Window* column_windows [[buffer(3)]],
-                     device const Candidates* row_candidates [[buffer(4)]],
-                     device const Candidates* column_candidates [[buffer(5)]],
-                     constant Axis* axes [[buffer(6)]],
-                     constant Problem& problem [[buffer(7)]],
-                     device Values* dx [[buffer(8)]],
+                     device const Candidates* row_candidates [[buffer(2)]],
+                     device const Candidates* column_candidates [[buffer(3)]],
+                     device const int* row_groups [[buffer(4)]],
+                     device const int* column_groups [[buffer(5)]],
+                     constant Problem& problem [[buffer(6)]],
+                     device Values* dx [[buffer(7)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= problem.count) {
         return;
@@ -98,17 +91,17 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     Candidates rows = row_candidates[at.row];
     Candidates columns = column_candidates[at.column];
     BlockedSum sum = empty_sum();
-    for (int i = rows.first; i < rows.first + rows.count; ++i) {
-        int vertical = first_group(row_windows[i], axes[0], rows.pixel);
-        for (int k = columns.first; k < columns.first + columns.count; ++k) {
-            int horizontal = first_group(column_windows[k], axes[1], columns.pixel);
-            if (vertical < 0 || horizontal < 0) {
-                continue;
+    for (int i = 0; i < rows.count; ++i) {
+        int vertical = row_groups[rows.start + i];
+        Index window = index_of(at.image, problem.source_height, problem.source_width, rows.first + i, columns.first,
+                                problem.channels, at.channel);
+        for (int k = 0; k < columns.count; ++k) {
+            int horizontal = column_groups[columns.start + k];
+            if (vertical >= 0 && horizontal >= 0) {
+                Flags is_selected = Counts(taps[window]) == Counts(uint(vertical) * GROUPS + uint(horizontal));
+                sum.add(select(Values(0.0f), Values(g[window]), is_selected));
             }
-            Index window = index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
-                                    at.channel);
-            Flags is_selected = Counts(taps[window]) == Counts(uint(vertical) * GROUPS + uint(horizontal));
-            sum.add(select(Values(0.0f), Values(g[window]), is_selected));
+            window += problem.channels;
         }
     }
     dx[id] = sum.value();

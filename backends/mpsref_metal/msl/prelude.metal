@@ -53,7 +53,8 @@ Index index_of(uint image, uint height, uint width, int row, int column, uint ch
     return ((Index(image) * height + Index(row)) * width + Index(column)) * channels + channel;
 }
 
-// A sum whose chains of additions stay short, so that its rounding error does too.
+// A sum whose chains of additions stay short, so that its rounding error does too. With SHORT_SUMS in front all sums have
+// at most 1024 terms.
 struct BlockedSum {
     Values total;
     Values block;
@@ -61,12 +62,14 @@ struct BlockedSum {
 
     void add(Values term) {
         block += term;
+#ifndef SHORT_SUMS
         taken += 1;
         if (taken == 1024) {
             total += block;
             block = Values(0.0f);
             taken = 0;
         }
+#endif
     }
 
     Values value() {

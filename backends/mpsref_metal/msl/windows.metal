@@ -16,12 +16,13 @@ struct Axis {
     int high;
 };
 
-// A destination pixel on one axis: the source pixel it stands for (-1: none), and the gradient pixels whose windows may
-// read that.
+// A destination pixel on one axis: the source pixel it stands for (-1: none), the gradient pixels whose windows may
+// read that, and where the entries of these windows begin in a table that belongs to the family.
 struct Candidates {
     int pixel;
     int first;
     int count;
+    int start;
 };
 
 // The taps of a window as groups that read the same pixel, in the order of the taps.
@@ -37,11 +38,4 @@ int pixel_of(Window window, Axis axis, int group) {
 float times_of(Window window, int group) {
     int tap = group - (window.before > 0 ? 1 : 0);
     return tap < 0 ? window.before : tap < window.count ? 1.0f : window.after;
-}
-
-// The tap of the run that reads a pixel, or -1.
-int tap_at(Window window, Axis axis, int pixel) {
-    int distance = pixel - window.first;
-    int tap = distance / axis.step;
-    return distance >= 0 && tap < window.count && tap * axis.step == distance ? tap : -1;
 }
