@@ -36,7 +36,8 @@ MOVES = """
 CASES_OF = frozenset({"conv_general_dilated", "reduce_window_max", "select_and_scatter_add", "tanh", "logistic", "exp"})
 """Primitives whose problems the backend ``jax`` computes by the same primitive."""
 
-LIBRARIES = str(Path(jax.__file__).parent), str(Path(np.__file__).parent), sysconfig.get_path("stdlib")
+LIBRARIES = str(Path(jax.__file__).parent), str(Path(np.__file__).parent), __file__, "<"
+STANDARD = sysconfig.get_path("stdlib")
 
 
 class Group(NamedTuple):
@@ -148,8 +149,10 @@ def _place(equation: Any) -> str:
     """Return the line of the user's code that an equation comes from."""
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
-        if not frame.file_name.startswith((*LIBRARIES, "<")) and frame.file_name != __file__:
-            return f"{Path(frame.file_name).name}:{frame.line_num}"
+        name = frame.file_name
+        is_standard = name.startswith(STANDARD) and "-packages" not in name  # installed packages may lie below it
+        if not (name.startswith(LIBRARIES) or is_standard):
+            return f"{Path(name).name}:{frame.line_num}"
     return ""
 
 

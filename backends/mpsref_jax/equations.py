@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     def few(self, count: int, wanted: int) -> Array:
         """Return the indices of a random choice, in their order."""
-        return np.sort(self.rng.permutation(count)[: max(1, wanted)])
+        return np.sort(self.rng.choice(count, min(count, max(1, wanted)), replace=False))
 
     def block(self, count: int, wanted: int) -> tuple[int, int]:
         """Return begin and end of consecutive indices: as often at either end as between."""
@@ -64,12 +64,13 @@ def _limited(each: int, limit: int, *sizes: int) -> list[int]:
 
 def _elements(part: Part) -> list[Array]:
     """Return elements of all operands, which are finite there, and of the result, as images (1, 1, n, 1)."""
-    *operands, result = np.broadcast_arrays(*part.operands, part.result)
-    finite = np.flatnonzero(np.logical_and.reduce([np.isfinite(one) for one in operands]))
-    if not finite.size:
+    arrays = np.broadcast_arrays(*map(np.atleast_1d, (*part.operands, part.result)))
+    chosen = np.unravel_index(part.few(arrays[-1].size, ELEMENTS), arrays[-1].shape)
+    *operands, result = (array[chosen] for array in arrays)
+    finite = np.logical_and.reduce([np.isfinite(one) for one in operands])
+    if not finite.any():
         raise UnsupportedError("no element has finite operands")
-    chosen = finite[part.few(finite.size, ELEMENTS)]
-    return [array.ravel()[chosen].reshape(1, 1, -1, 1) for array in (*operands, result)]
+    return [one[finite].reshape(1, 1, -1, 1) for one in (*operands, result)]
 
 
 def _neuron(kind: str, **parameters: Any) -> Make:
@@ -114,15 +115,15 @@ def _reduction(name: Any) -> Make:
         axes = [axis % x.ndim for axis in part.parameters["axes"]]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         rows = x.transpose(*kept, *axes).reshape(math.prod(x.shape[axis] for axis in kept), -1)
+        chosen = part.few(len(rows), ELEMENTS * 16 // rows.shape[1])
+        rows, y = rows[chosen], y.reshape(-1)[chosen].astype(np.float32)
         if name in ("max", "min"):  # masks are infinities, which do not win
             masked = rows == (-np.inf if name == "max" else np.inf)
-            with np.errstate(invalid="ignore"):
-                rows = np.where(masked, getattr(rows, name)(axis=1, keepdims=True), rows)
-        finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
-        if not finite.size:
+            rows = np.where(masked, getattr(rows, name)(axis=1, keepdims=True), rows)
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.any():
             raise UnsupportedError("no row has finite elements alone")
-        chosen = finite[part.few(finite.size, ELEMENTS * 16 // rows.shape[1])]
-        image, y = rows[chosen][:, None, None], y.astype(np.float32).reshape(-1)[chosen].reshape(-1, 1, 1, 1)
+        image, y = rows[finite][:, None, None], y[finite].reshape(-1, 1, 1, 1)
         return Check(_problem(Reduce(name, "featurechannels"), "forward", image.shape), (image,), {"result": y})
 
     return make
@@ -204,17 +205,16 @@ def _slid(part: Part, c: _Sliding) -> Check:
     return _forward(part, c)
 
 
-def _channels(part: Part, c: _Sliding, results: int, groups: int) -> tuple[_Sliding, int]:
-    """Return a convolution with some of the groups, or without groups with some of the results."""
+def _channels(part: Part, c: _Sliding, number: int) -> _Sliding:
+    """Return a convolution with some of the groups, or without groups with some of the channels of the result."""
+    chosen = part.few(c.y.shape[3] if c.groups == 1 else c.groups, number)
     if c.groups == 1:
-        chosen = part.few(c.y.shape[3], results)
-        return c._replace(weights=c.weights[chosen], y=c.y[..., chosen]), 1
-    chosen = part.few(c.groups, groups)
+        return c._replace(weights=c.weights[chosen], y=c.y[..., chosen])
     of_x, of_y = (
         (chosen[:, None] * each + np.arange(each)).ravel()
         for each in (c.x.shape[3] // c.groups, c.y.shape[3] // c.groups)
     )
-    return c._replace(x=c.x[..., of_x], weights=c.weights[of_y], y=c.y[..., of_y], groups=len(chosen)), len(chosen)
+    return c._replace(x=c.x[..., of_x], weights=c.weights[of_y], y=c.y[..., of_y], groups=len(chosen))
 
 
 def _smaller(part: Part, c: _Sliding) -> tuple[_Sliding, tuple[int, int, int, int]]:
@@ -225,7 +225,7 @@ def _smaller(part: Part, c: _Sliding) -> tuple[_Sliding, tuple[int, int, int, in
     of_channels = c.groups if c.groups > 1 else outputs
     n, height, width, channels = _limited(each * of_group, PRODUCTS, n, height, width, of_channels)
     images = part.few(len(c.x), n)
-    c, _ = _channels(part, c._replace(x=c.x[images], y=c.y[images]), channels, channels)
+    c = _channels(part, c._replace(x=c.x[images], y=c.y[images]), channels)
     rows, columns = part.block(c.y.shape[1], height), part.block(c.y.shape[2], width)
     return c, (*rows, *columns)
 
@@ -296,10 +296,10 @@ def _product(part: Part) -> Check:
 
 
 class _Windows(NamedTuple):
-    """Windows on two axes of arrays (N, H, W, C)."""
+    """Windows on two axes of an array, which becomes an image (N, H, W, 1)."""
 
     order: tuple[int, ...]
-    """Axes of the array: others, the two of the windows, and the last one or a new one."""
+    """Axes of the array: the others, then the two of the windows."""
     axes: tuple[int, ...]
 
     @classmethod
@@ -310,15 +310,11 @@ class _Windows(NamedTuple):
         used = [k for k in range(ndim) if any(size[k] != 1 for size in sizes) or any(given["padding"][k])]
         if len(used) > 2:
             raise UnsupportedError(f"windows over {len(used)} axes")
-        used = (
-            [*[k for k in range(ndim) if k not in used and k < ndim - 1][len(used) - 2 :], *used]
-            if len(used) < 2
-            else used
-        )
-        axes = tuple(sorted(used[-2:]))
-        if len(axes) < 2:
-            raise UnsupportedError(f"windows of an array of {ndim} axes")
-        return cls((*(k for k in range(ndim) if k not in axes), *axes), axes)
+        if ndim < 2:
+            raise UnsupportedError("windows of an array of one axis")
+        others = [k for k in range(ndim) if k not in used]
+        axes = tuple(sorted([*used, *others[: 2 - len(used)]]))
+        return cls((*(k for k in others if k not in axes), *axes), axes)
 
     def image(self, array: Array) -> Array:
         """Return (N, H, W, 1)."""
