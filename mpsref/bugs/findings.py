@@ -80,6 +80,13 @@ def _output_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
         return False
 
 
+def _large_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    try:
+        return any(map(operator.ge, frameworks.pytorch(problem).keywords["padding"], problem.spec.size))
+    except UnsupportedError:
+        return False
+
+
 EAGER = ("torch", "torch:channels_last")
 
 
@@ -199,6 +206,16 @@ FINDINGS = (
         ("mlx",),
         tuple(f"ConvolutionTranspose.{method}" for method in ("forward", "gradient_data", "gradient_weights")),
         _output_padding,
+    ),
+    Finding(
+        "mlx_conv_transpose2d_padding",
+        "mlx",
+        ("0.32.4",),
+        "conv_transpose2d with a padding of the kernel size or more returns other pixels, and its gradient raises.",
+        "ConvolutionTranspose.forward:n1h1w3c1,k1x1,s1x2,ko0x1,co1,out1x1,float32,exact,seed=0",
+        ("mlx",),
+        tuple(f"ConvolutionTranspose.{method}" for method in ("forward", "gradient_data", "gradient_weights")),
+        _large_padding,
     ),
     Finding(
         "mlx_log_softmax",
