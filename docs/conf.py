@@ -1,8 +1,10 @@
 """Sphinx: ``nox -s docs``. Every code cell of every page is executed."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
+from jupyter_cache import get_cache
 from sphinx.application import Sphinx
 from sphinx.util.inspect import stringify_signature
 
@@ -17,7 +19,9 @@ exclude_patterns = ["_build", "jupyter_execute"]
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
-nb_execution_mode = "cache"  # pages that have not changed are not executed again: docs/_build/.jupyter_cache
+nb_execution_mode = "cache"  # pages that have not changed are not executed again
+nb_execution_cache_path = str(Path(__file__).with_name("_build") / ".jupyter_cache")
+get_cache(nb_execution_cache_path).list_cache_records()  # creates the database, which parallel processes cannot do
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
