@@ -1,4 +1,4 @@
-"""The web application of the explorer. The page is made on the server; its script only asks for the next one."""
+"""The web application of the explorer. The page is made on the server; its script only fetches changes."""
 
 from __future__ import annotations
 

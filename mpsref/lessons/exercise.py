@@ -1,4 +1,4 @@
-"""An exercise: what is asked, how cases are drawn, and which wrong answers are usual."""
+"""An exercise: the function to write, its cases, and usual wrong answers."""
 
 from __future__ import annotations
 

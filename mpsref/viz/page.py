@@ -31,7 +31,7 @@ class Page:
         head = SubElement(self._root, "head")
         add(head, "meta", charset="utf-8")
         add(head, "meta", name="viewport", content="width=device-width")
-        add(head, "link", rel="icon", href="data:,")  # none, so that browsers do not ask for one
+        add(head, "link", rel="icon", href="data:,")  # none, so that browsers do not request one
         add(head, "title", title)
         add(head, "style", _file("page.css") + style)
         self.body = SubElement(self._root, "body")
