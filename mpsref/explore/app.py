@@ -77,7 +77,9 @@ def page(query: Mapping[str, str], problem: str = "") -> str:
     add(found.body, "p", problem, id="problem", role="alert")
     main = add(found.body, "main")
     _form(main, case)
-    main.append(_scene(case))
+    pictures = add(main, "div")
+    add(pictures, "p", id="sum", aria_live="polite")  # outside the scene: a live region must not be replaced
+    pictures.append(_scene(case))
     return found.text()
 
 
@@ -128,7 +130,6 @@ def _list(form: Element, control: Control) -> None:
 def _scene(case: Case) -> Element:
     """Return the section with the pictures of a case."""
     scene, section = Scene(case), Element("section", {"id": "scene", "aria-label": "windows and sums"})
-    add(section, "p", scene.text((0, 0)), id="sum", aria_live="polite")
     count = int(np.prod(scene.result.shape[1:3]))
     play = add(section, "div", class_="play")
     label = add(play, "label", f"pixel of {scene.result_name}, in order ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from mpsref.arguments.text import shown
 from mpsref.conformance.case import Case
 from mpsref.errors import UnsupportedError
 from mpsref.operations import Spec
+from mpsref.viz.explain import of_windows
 
 KERNELS: dict[str, type[Spec]] = {
     kind.__name__: kind
@@ -30,6 +32,12 @@ KERNELS: dict[str, type[Spec]] = {
 
 LARGEST = 32
 """Maximum height and width of an image that is shown."""
+
+WIDEST = 64
+"""Maximum number of rows and columns that the windows reach over, pixels outside the image included."""
+
+MOST_PRODUCTS = 100_000
+"""Maximum number of pixels of an image times taps of a window, 32 x 32 x 9 x 9 and some more."""
 
 START = "PoolingAverage.gradient:n1h6w6c1,k3x3,s2x2,clamp,float32,exact,seed=0"
 """The case of a page without an address."""
@@ -93,7 +101,30 @@ def simplified(case: Case) -> Case:
         raise UnsupportedError(f"an image of this case has {largest} pixels; the explorer shows at most {LARGEST}")
     if not all(all(shape) for shape in shapes):
         raise UnsupportedError("an image of this case has no pixels; use a larger image or output size")
+    _check_windows(found.problem)
     return found
+
+
+def _check_windows(problem: Any) -> None:
+    """Raise ``UnsupportedError`` for windows that are too large or too far apart to be shown."""
+    shapes = [*problem.input_shapes.values(), *problem.result_shapes]
+    pixels = max(math.prod(shape[1:3]) for shape in shapes)
+    products = pixels * math.prod(getattr(problem.spec, "kernel_size", (1, 1)))
+    if products > MOST_PRODUCTS:
+        text = f"windows of {problem.spec.kernel_size} pixels over {pixels} pixels have {products} products"
+        raise UnsupportedError(f"{text}; the explorer shows at most {MOST_PRODUCTS}: use a smaller kernel or image")
+    windows = getattr(of_windows(problem).spec, "windows", None)
+    if windows is None:
+        return
+    is_forward = problem.operation.method == "forward"
+    counts = problem.result_shapes[0][1:3] if is_forward else (1, 1)
+    for window, count, length in zip(windows, counts, problem.source_shape[1:3], strict=True):
+        reach = window.extent
+        if is_forward:
+            reach = max(length, window.start(count - 1) + window.extent) - min(0, window.start(0))
+        if reach > WIDEST:
+            text = f"the windows of this case reach over {reach} pixels; the explorer shows at most {WIDEST}"
+            raise UnsupportedError(f"{text}: use a smaller kernel, stride or offset")
 
 
 def _replaced(thing: Any, values: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 // The page of the explorer. Geometry and sums come from the server; this script marks the pixels that it names.
 const controls = document.getElementById("controls");
 const problem = document.getElementById("problem");
-let data, source, result, order, chosen, timer, request;
+let data, source, result, order, chosen, traced, timer, request;
 
 function begin() {
   clearInterval(timer);
@@ -9,6 +9,7 @@ function begin() {
   source = cells("source");
   result = cells("result");
   order = Object.keys(data.pixels);
+  if (!source[traced]) traced = Object.keys(source)[0];
   chosen ??= new URLSearchParams(location.search).get("pixel");
   choose(order.includes(chosen) ? chosen : order[0]);
 }
@@ -28,14 +29,15 @@ function clear() {
     cell.textContent = cell.dataset.text;
     cell.tabIndex = -1;
   }
+  source[traced].tabIndex = 0;
+  result[chosen].tabIndex = 0;
 }
 
 // Mark a pixel of the result and the pixels of its window or sum.
-function choose(pixel, focus = false) {
+function choose(pixel) {
   chosen = pixel;
   clear();
   result[pixel].classList.add("chosen");
-  result[pixel].tabIndex = 0;
   for (const [place, weight, kind] of data.pixels[pixel].terms) {
     const cell = source[place];
     if (!cell) continue;
@@ -49,7 +51,6 @@ function choose(pixel, focus = false) {
   history.replaceState(null, "", `/?${address}`);
   document.getElementById("sum").textContent = data.pixels[pixel].text;
   document.getElementById("order").value = order.indexOf(pixel);
-  if (focus) result[pixel].focus();
 }
 
 function weigh(cell, weight) {
@@ -61,6 +62,7 @@ function weigh(cell, weight) {
 
 // Mark a pixel of the source and the pixels of the result to which it contributes.
 function trace(place) {
+  traced = place;
   clear();
   source[place].classList.add("chosen");
   const reached = [];
@@ -129,18 +131,18 @@ for (const happening of ["mouseover", "click", "focusin"]) {
 
 document.addEventListener("keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-  if (!step || !event.target.matches?.(".grid.result td")) return;
+  if (!step || !event.target.matches?.(".grid.result td, .grid.source td")) return;
   event.preventDefault();
-  const [y, x] = chosen.split(",").map(Number);
-  const next = `${y + step[0]},${x + step[1]}`;
-  if (result[next]) choose(next, true);
+  const [y, x] = event.target.dataset.pixel.split(",").map(Number);
+  const grid = event.target.closest(".grid.result") ? result : source;
+  grid[`${y + step[0]},${x + step[1]}`]?.focus();
 });
 
 document.addEventListener("click", async (event) => {
   const button = event.target;
   if (button.id === "play") play(button);
   if (button.dataset?.copy === undefined) return;
-  const title = button.textContent;
+  const title = (button.dataset.title ??= button.textContent);
   await navigator.clipboard.writeText(button.dataset.copy);
   button.textContent = "Copied";
   setTimeout(() => (button.textContent = title), 1500);

@@ -6,6 +6,7 @@ gradient, so that source gradients with a single 1 give all weights, those of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -66,7 +67,7 @@ class Scene:
         self.problem = cast("ImageProblem", case.problem)
         self.method = case.problem.operation.method
         self.inputs = dict(zip(self.problem.input_shapes, case.inputs(), strict=True))
-        self.result = references(self.problem, *self.inputs.values())[0]
+        self.result = _results(self.problem, *self.inputs.values())
 
     @property
     def is_forward(self) -> bool:
@@ -107,7 +108,7 @@ class Scene:
                 ones if name == "g" else given[name].repeat(1 if name == "weights" else count, axis=0)
                 for name in batch.input_shapes
             ]
-        results = references(batch, *inputs)[0][..., 0]
+        results = _results(batch, *inputs)[..., 0]
         by_source = results.reshape(*shape, *results.shape[1:])
         return by_source if forward else by_source.transpose(2, 3, 0, 1)
 
@@ -227,6 +228,12 @@ class Scene:
             yield "{},{}".format(*pixel), {"text": self.text(cast("Pixel", pixel), terms), "terms": shown}
 
 
+def _results(problem: Problem, *inputs: Array) -> Array:
+    """Return the first result of the reference, which may be infinite or NaN."""
+    with np.errstate(all="ignore"):
+        return references(problem, *inputs)[0]
+
+
 _TITLES: Mapping[str, str] = {
     "x": "source image x",
     "g": "source gradient g",
@@ -241,8 +248,10 @@ _TITLES: Mapping[str, str] = {
 def fraction(value: float) -> str:
     """Return a number as a fraction with a small denominator if it is one.
 
-    >>> fraction(0.25), fraction(3.0), fraction(0.123456789)
-    ('1/4', '3', '0.123457')
+    >>> fraction(0.25), fraction(3.0), fraction(0.123456789), fraction(float("inf"))
+    ('1/4', '3', '0.123457', 'inf')
     """
+    if not math.isfinite(value):
+        return f"{value:g}"
     near = Fraction(value).limit_denominator(1024)
     return str(near) if abs(float(near) - value) <= 1e-12 * abs(value) else f"{value:.6g}"

@@ -16,7 +16,6 @@ import hypothesis
 import numpy as np
 
 from mpsref.arguments.text import shown
-from mpsref.errors import UnsupportedError
 from mpsref.lessons.exercise import Arguments, Exercise, agrees, differing
 from mpsref.lessons.exercises import EXERCISES
 from mpsref.viz.page import HOST, PORT, explorer_address
@@ -174,6 +173,9 @@ def _isolated(function: Callable[..., Any], exercise: Exercise) -> Answer:
         if answer is None:
             child.kill()
         child.join()
+    if answer is None and time.monotonic() >= end:
+        text = f"all cases of {exercise.name} together took more than {SECONDS:g} s, the last one {running}: "
+        return Answer(False, text + "use fewer steps for each pixel.")
     if answer is None:
         text = f"{exercise.name} did not return in {CASE_SECONDS:g} s when called with {running}: "
         text += "is there an endless loop?"
@@ -240,7 +242,7 @@ def _tried(function: Callable[..., Any], exercise: Exercise, running: Callable[[
     answer = smallest[0]
     if answer.got is None:
         return answer
-    return Answer(**{**answer.__dict__, "hint": recognized(function, exercise)})
+    return Answer(**{**answer.__dict__, "hint": recognized(function, exercise, running)})
 
 
 def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments) -> Answer | None:
@@ -252,8 +254,6 @@ def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments)
         with contextlib.redirect_stdout(head), contextlib.redirect_stderr(head), np.errstate(all="ignore"):
             got = function(**given)
     except BaseException as error:  # also SystemExit, which would end the notebook
-        if isinstance(error, UnsupportedError):
-            raise
         text = f"{name} raised {type(error).__name__}: {str(error)[:PRINTED]}"
         return Answer(False, text, "", dict(arguments), expected, printed=head.shown())
     for key, value in arguments.items():
@@ -284,14 +284,17 @@ def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments)
     )
 
 
-def recognized(function: Callable[..., Any], exercise: Exercise) -> str:
+def recognized(
+    function: Callable[..., Any], exercise: Exercise, running: Callable[[str], None] = lambda text: None
+) -> str:
     """Return the cause of the usual wrong answer with the same results as a function; empty if there is none."""
     left = list(exercise.wrong)
     for arguments in _sample(exercise):
+        running(_brief(arguments))
         try:
-            with contextlib.redirect_stdout(_Head()), np.errstate(all="ignore"):
+            with contextlib.redirect_stdout(_Head()), contextlib.redirect_stderr(_Head()), np.errstate(all="ignore"):
                 got = function(**copy.deepcopy(dict(arguments)))
-        except Exception:
+        except (Exception, SystemExit):
             return ""
         left = [one for one in left if agrees(one.function(**copy.deepcopy(dict(arguments))), got)]
     return left[0].cause if len(left) == 1 else ""

@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 from mpsref.conformance.case import Case
@@ -141,6 +142,41 @@ def test_the_keyboard_moves_over_the_pixels(page):
     assert page.locator("[data-pixel='2,0']").last.get_attribute("aria-label").startswith("dx[2, 0] is ")
 
 
+def test_the_keyboard_moves_over_the_source(page):
+    page.locator(".grid.source [tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".grid.source .chosen").get_attribute("data-pixel") == "1,0"
+    assert page.locator("#sum").inner_text().startswith("g[1, 0] contributes to dx[")
+
+
+def test_the_live_region_stays_when_a_slider_moves(page):
+    before = page.locator("#sum").element_handle()
+    set_to(page, "kernel_size_y", 2)
+    assert before.evaluate("element => element.isConnected && element.ariaLive") == "polite"
+
+
+def test_the_sentence_on_bad_input_has_contrast(browser, server):
+    """At least 4.5 : 1, as WCAG 2 requires of text, in both themes."""
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(server)
+        colors = page.evaluate(
+            """() => {
+              const context = document.createElement("canvas").getContext("2d");
+              const background = matchMedia("(prefers-color-scheme: dark)").matches ? "#121212" : "white";
+              return [getComputedStyle(document.getElementById("problem")).color, background].map((color) => {
+                context.fillStyle = color;
+                context.fillRect(0, 0, 1, 1);
+                return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+              });
+            }"""
+        )
+        dark, light = sorted(np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+                             for c in np.array(colors) / 255)  # fmt: skip
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, scheme
+        page.close()
+
+
 def test_the_order_of_pixels(page):
     page.locator("#order").evaluate("(s) => { s.value = 7; s.dispatchEvent(new Event('input', { bubbles: true })); }")
     assert page.locator(".chosen").get_attribute("data-pixel") == "1,1"
@@ -155,6 +191,11 @@ def test_copies(page):
         page.locator("[data-copy]").nth(k).click()
         page.wait_for_function(f"document.querySelectorAll('[data-copy]')[{k}].textContent === 'Copied'")
         assert page.evaluate("navigator.clipboard.readText()").startswith(beginning)
+    button = page.locator("[data-copy]").first
+    title = button.get_attribute("data-title")
+    button.dblclick()
+    page.wait_for_timeout(1700)  # longer than "Copied" is shown
+    assert button.inner_text() == title
 
 
 def test_the_padding_of_a_framework(page):

@@ -182,6 +182,10 @@ def test_padding_of_a_framework_places_the_windows(form, offset, size):
         ({"kernel": "PoolingMax", "source_shape_y": "0", "source_shape_x": "4"}, "must be >= 1"),
         ({"kernel": "PoolingMax", "source_shape_y": "9" * 400, "source_shape_x": "4"}, ""),
         ({"case": "PoolingMax.forward:n1h999999w999999c1,k2x2"}, "shows at most 32"),
+        ({"case": "PoolingAverage.forward:n1h6w6c1,k3000x3000"}, "324000000 products; the explorer shows at most"),
+        ({"case": "PoolingMax.forward:n1h6w6c1,k2x2,d1x9999999"}, "reach over 10000005 pixels; the explorer shows"),
+        ({"case": "PoolingMax.forward:n1h6w6c1,out32x32,k2x2,s99999x1"}, "reach over 3099971 pixels"),
+        ({"case": "PoolingMax.gradient:n1h6w6c1,k2x2,d1x9999999"}, "reach over 10000000 pixels"),
         ({"case": "SoftMax.forward:n1h1w1c4"}, "the explorer has PoolingAverage"),
         ({"case": "<script>"}, "has no ':'"),
     ],
@@ -192,6 +196,14 @@ def test_bad_input_gets_a_sentence(query, sentence):
     assert answer["problem"]
     assert sentence in answer["problem"]
     assert len(answer["problem"]) < 500
+
+
+@pytest.mark.parametrize(("alpha", "delta"), [("inf", "1"), ("0", "0")])
+def test_results_that_are_not_finite_are_shown(alpha, delta):
+    query = {"kernel": "SpatialNormalization", "method": "gradient", "alpha": alpha, "delta": delta}
+    answer = part(query)
+    assert answer["problem"] == ""
+    assert "nan" in answer["html"]
 
 
 def get(server, path, **query):

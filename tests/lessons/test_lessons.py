@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mpsref import lessons
+from mpsref.errors import UnsupportedError
 from mpsref.lessons import EXERCISES, answer, check
 
 BY_NAME = {one.name: one for one in EXERCISES}
@@ -247,6 +248,10 @@ def hungry(x, kernel, stride):
     return np.zeros((1 << 40,)).sum()
 
 
+def unsupported(x, kernel, stride):
+    raise UnsupportedError("no compiler")
+
+
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
@@ -262,6 +267,7 @@ def hungry(x, kernel, stride):
         (leaving, "raised SystemExit"),
         (dying, "ended its process (exit status 7) when called with"),
         (hungry, "raised"),
+        (unsupported, "raised UnsupportedError: no compiler"),
     ],
 )
 def test_functions_that_misbehave_get_a_sentence(function, sentence, capfd):
@@ -284,6 +290,23 @@ def test_an_endless_loop_ends(monkeypatch):
     found = check(named("maximum")(endless))
     assert "did not return in 0.3 s when called with x of shape" in found.message
     assert time.monotonic() - begun < 30
+    answer._tries.clear()
+
+
+def slow(x, kernel, stride):
+    time.sleep(0.03)
+    return maximum(x, kernel, stride)
+
+
+def slow_and_wrong(x, kernel, stride):
+    return np.zeros_like(slow(x, kernel, stride))
+
+
+def test_a_slow_function_is_no_endless_loop(monkeypatch):
+    monkeypatch.setattr(answer, "CASE_SECONDS", 1.0)
+    assert "numbers differ" in check(named("maximum")(slow_and_wrong)).message
+    monkeypatch.setattr(answer, "SECONDS", 0.8)
+    assert "together took more than 0.8 s" in check(named("maximum")(slow)).message
     answer._tries.clear()
 
 

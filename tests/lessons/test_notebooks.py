@@ -18,6 +18,13 @@ def cells(path, kind="code"):
     return ["".join(cell["source"]) for cell in found["cells"] if cell["cell_type"] == kind]
 
 
+@pytest.mark.parametrize("path", LESSONS.values(), ids=lambda path: path.stem)
+def test_texts_have_no_control_characters(path):
+    """Such as a form feed, the beginning of a formula whose backslash was lost."""
+    for cell in cells(path, "markdown"):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f]", cell)
+
+
 def run(path, replaced=lambda code: code):
     """Run the code of a notebook in one namespace; return it, and the answers of the last lines."""
     matplotlib = pytest.importorskip("matplotlib")
