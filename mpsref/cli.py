@@ -297,8 +297,10 @@ def _record(report: Report, file: Path) -> None:
 
 
 def _check_folders(*files: Path | None) -> None:
-    """Raise ``ValueError`` for a file in a folder that does not exist, before any work."""
+    """Raise ``ValueError`` for a file in a folder that does not exist, and for a folder, before any work."""
     for file in files:
+        if file is not None and file.is_dir():
+            raise ValueError(f"{str(file)!r} is a folder; add the name of a file")
         if file is not None and not file.absolute().parent.is_dir():
             raise ValueError(f"there is no folder {str(file.absolute().parent)!r} for {file.name}; make it first")
 

@@ -159,6 +159,12 @@ def test_a_page_without_a_folder_is_refused_before_anything_runs(tmp_path):
         assert "none' for page; make it first" in error
 
 
+def test_a_folder_in_place_of_a_page_is_refused_before_anything_runs(tmp_path):
+    status, out, error = run("check", "-b", "cpu", "-k", "Slice", "--html", str(tmp_path))
+    assert (status, out) == (2, "")
+    assert f"'{tmp_path}' is a folder; add the name of a file" in error
+
+
 def test_replay():
     status, out, _ = run("replay", CASE, "-b", "cpu")
     assert status == 0

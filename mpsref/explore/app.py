@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -221,7 +223,7 @@ def serve(case: str = "", port: int = PORT, browser: bool = True) -> None:
     Raises
     ------
     ValueError
-        For an illegal case or port.
+        For an illegal case or port, and a port that is in use.
     UnsupportedError
         If Starlette or uvicorn is not installed, and for a case that the explorer cannot show.
     """
@@ -233,6 +235,10 @@ def serve(case: str = "", port: int = PORT, browser: bool = True) -> None:
         import uvicorn
     except ImportError as error:
         raise needs("the pages of mpsref explore", "uvicorn", "explore", error) from error
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise ValueError(f"port {port} of {HOST}: {os.strerror(error.errno or 0)}; choose another with --port") from None
     url = f"http://{HOST}:{port}{explorer_address(str(opened)) if opened else '/'}"
     print(f"mpsref explore: {url} (Ctrl-C ends it)", flush=True)
     if browser:
@@ -240,4 +246,5 @@ def serve(case: str = "", port: int = PORT, browser: bool = True) -> None:
         import webbrowser
 
         threading.Timer(0.5, webbrowser.open, [url]).start()
-    uvicorn.run(app, host=HOST, port=port, log_level="warning")
+    with listening:
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listening])

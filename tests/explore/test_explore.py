@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sys
 import urllib.request
 from pathlib import Path
@@ -15,7 +16,7 @@ import mpsref
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
 from mpsref.explore import words
-from mpsref.explore.app import application, part
+from mpsref.explore.app import application, part, serve
 from mpsref.explore.controls import KERNELS, START, case_of, controls, methods, simplified
 from mpsref.explore.scene import Scene
 from mpsref.viz.explain import explain
@@ -204,6 +205,14 @@ def test_results_that_are_not_finite_are_shown(alpha, delta):
     answer = part(query)
     assert answer["problem"] == ""
     assert "nan" in answer["html"]
+
+
+def test_a_port_in_use_gets_a_sentence():
+    pytest.importorskip("uvicorn")
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port {port} of 127.0.0.1: .*; choose another with --port"):
+            serve(port=port, browser=False)
 
 
 def get(server, path, **query):
