@@ -238,7 +238,8 @@ def serve(case: str = "", port: int = PORT, browser: bool = True) -> None:
     try:
         listening = socket.create_server((HOST, port))
     except OSError as error:
-        raise ValueError(f"port {port} of {HOST}: {os.strerror(error.errno or 0)}; choose another with --port") from None
+        reason = os.strerror(error.errno or 0)
+        raise ValueError(f"port {port} of {HOST}: {reason}; choose another with --port") from None
     url = f"http://{HOST}:{port}{explorer_address(str(opened)) if opened else '/'}"
     print(f"mpsref explore: {url} (Ctrl-C ends it)", flush=True)
     if browser:
