@@ -71,10 +71,8 @@ def test_failures_are_drawn_with_the_wrong_elements_marked():
     assert "window 0" in words(root), "the windows are explained"
 
 
-@pytest.mark.parametrize(
-    "mutant", [m for m in families.mutants() if str(m.operation).startswith("SoftMax")][:2], ids=str
-)
-def test_a_real_check_with_failures(mutant):
+def test_a_real_check_with_failures():
+    mutant = next(m for m in families.mutants() if str(m.operation) == "SoftMax.gradient")
     report = check([mutant.backend, RIGHT], [mutant.operation], number=20)
     root = parsed(report)
     rows = root.findall(".//table[@id='rows']/tbody/tr")
