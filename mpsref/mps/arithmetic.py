@@ -219,6 +219,9 @@ class ClampMask:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __getitem__(self, images: slice) -> ClampMask:
+        return ClampMask(self.array[images])
+
 
 class MPSCNNArithmeticGradientState(MPSNNBinaryGradientState):
     """The state of an arithmetic kernel: sizes, strides, offsets, and the mask of the clamp."""

@@ -49,10 +49,10 @@ from mpsref.mps.core.properties import Property, fix, optional
 from mpsref.mps.core.reads import check_reads
 from mpsref.mps.core.serialization import SecureCoding
 from mpsref.mps.core.state import (
+    DestinationState,
     ForwardRecord,
     MPSNNGradientState,
     MPSState,
-    RecordedState,
     StateLike,
     SynchronizedState,
     one_state,
@@ -525,7 +525,7 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Normalize ``source_image`` (N, H, W, C); return the destination, of the kind that was passed in.
@@ -645,6 +645,11 @@ class MPSCNNBatchNormalization(NormalizationKernel):
         return MPSCNNBatchNormalizationState(self, self._record((first,), shape, region))
 
     result_state_batch_for_source_image = result_state_for_source_image
+
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        """``True``: one state for a batch and all its chunks [doc]."""
+        return True
 
     # --- reloads ---
 

@@ -57,7 +57,6 @@ from mpsref.mps.core.state import (
     SourceProperties,
     StateLike,
     SynchronizedState,
-    one_state,
 )
 from mpsref.mps.neuron import MPSNNNeuronDescriptor
 from mpsref.registry import Backend
@@ -408,11 +407,15 @@ class ForwardWeightedKernel(WeightedKernel, MPSCNNKernel):
             )
         return self.output_feature_channels // self._loaded.descriptor.sub_pixel_factor**2
 
-    def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
-        state = one_state("destination_state", state, images)
+    @property
+    def is_result_state_reused_across_batch(self) -> bool:
+        """``True``: the gradients for weights and biases are sums over the batch [doc]."""
+        return True
+
+    def _check_destination_state(self, state: RecordedState) -> None:
         if isinstance(state, MPSCNNConvolutionGradientState) and state.kernel is not self:
             raise ValueError("destination_state was made by another kernel; pass one that this kernel made, or None")
-        return super()._checked_state(state, images)
+        super()._check_destination_state(state)
 
     def export_weights_and_biases(
         self, result_state_can_be_temporary: bool = False, command_buffer: MPSCommandBuffer | None = None

@@ -42,7 +42,7 @@ from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, S
 from mpsref.mps.core.kernel import Destination, Encoding, saved
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
-from mpsref.mps.core.state import ForwardRecord, MPSState, RecordedState, one_state, state_of_batch
+from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSState, one_state, state_of_batch
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
 from mpsref.mps.graph.nodes import Bound, BoundState, MPSNNImageNode, MPSNNStateNode
 
@@ -140,7 +140,7 @@ class MPSCNNConvolutionTranspose(_Transposed, ForwardWeightedKernel):
         | None = None,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Run the kernel on an image and return the destination.

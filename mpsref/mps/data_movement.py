@@ -43,7 +43,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, batch_form
 from mpsref.mps.core.kernel import saved
 from mpsref.mps.core.properties import Property, at_least, fix, optional
-from mpsref.mps.core.state import MPSNNGradientState, MPSState, RecordedState
+from mpsref.mps.core.state import DestinationState, MPSNNGradientState, MPSState
 from mpsref.mps.core.types import MPSImageEdgeMode
 from mpsref.mps.core.whole_image import WholeImageGradient, WholeImageKernel
 from mpsref.mps.graph.nodes import (
@@ -250,7 +250,7 @@ class MPSNNReshape(WholeImageKernel):
         reshaped_height: int,
         reshaped_feature_channels: int,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Return ``source_image`` (N, H, W, C) in the new shape.

@@ -35,7 +35,7 @@ from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, SourcePair, batch_form
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Property, fix
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, RecordedState, SynchronizedState
+from mpsref.mps.core.state import DestinationState, ForwardRecord, MPSNNGradientState, SynchronizedState
 from mpsref.mps.core.types import MTLSize
 from mpsref.mps.core.whole_image import IMAGE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -158,7 +158,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
         sequence: int | None = None,
         first_image_index: int = 0,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Drop elements of an image and return the destination, of the kind of ``source_image``.

@@ -204,17 +204,12 @@ class ImageNormalizationKernel(NormalizationKernel, ForwardOfLists):
     def _saved_source(self) -> InstanceNormalizationDataSource:
         """Return a data source with the current parameters, which can be saved."""
 
-    @property
-    def is_result_state_reused_across_batch(self) -> bool:
-        """``False``: each image has a state [doc]; here one object has those of all images [choice instance-state]."""
-        return False
-
-    def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
+    def _check_destination_state(self, state: RecordedState) -> None:
         if isinstance(state, self.state_class):
             if state.kernel is not self:
                 raise ValueError("destination_state was made by another kernel; pass one of this kernel's, or None")
             _check_whole("destination_state", state)
-        return super()._checked_state(state, images)
+        super()._check_destination_state(state)
 
     def _select(self, sources: Sequence[ImageArgument], shape: Shape) -> tuple[list[Array], Region]:
         require_defaults(self, *WHOLE)

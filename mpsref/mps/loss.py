@@ -35,7 +35,7 @@ from mpsref.mps.core.image_arguments import Encoded, ImageArgument, ImageLike, I
 from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBinaryKernel, MPSCNNKernel, saved
 from mpsref.mps.core.properties import Closed, Property, PropertyHolder, fix, initialize, properties_of
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
-from mpsref.mps.core.state import MPSNNGradientState, RecordedState, StateLike, SynchronizedState, one_state
+from mpsref.mps.core.state import DestinationState, MPSNNGradientState, StateLike, SynchronizedState, differ, one_state
 from mpsref.mps.core.types import Enumeration, MPSDataLayout, MTLSize, member
 from mpsref.mps.core.whole_image import IMAGE, SOURCE, require_defaults, require_whole
 from mpsref.mps.graph.nodes import (
@@ -601,7 +601,7 @@ class MPSNNForwardLoss(_Settable, MPSCNNKernel):
         destination_image: ImageLike | None = None,
         *,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         validate: bool = False,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
@@ -700,6 +700,8 @@ class MPSNNLossGradient(_Settable, MPSCNNBinaryKernel):
         require_defaults(self, "clip_rect", "destination_feature_channel_offset")
         for prefix in self.prefixes:
             require_defaults(self, *(prefix + name for name in SOURCE))
+        if differ(source_state) and all(state == source_state[0] for state in source_state):
+            source_state = [source_state[0]] * len(source_state)  # the numbers are those of all images
         state = one_state("source_state", source_state, sources[1].array.shape[0])
         with Encoding(self, command_buffer):
             self._configure(state)

@@ -105,6 +105,19 @@ def test_command_buffers_and_completion_handlers() -> None:
     assert image is result
     assert error is None
     np.testing.assert_array_equal(compiled.execute_async([X]), expected)
+    assert compiled.execute_async([X, X], lambda image, error: calls.append((image, error))) is None
+    assert calls[1][0] is None
+    assert isinstance(calls[1][1], ValueError)
+    with pytest.raises(ValueError, match="source_images"):
+        compiled.execute_async([X, X])
+
+    def failing(image: object, error: object) -> None:
+        calls.append((image, error))
+        raise RuntimeError("of the handler")
+
+    with pytest.raises(RuntimeError, match="of the handler"):
+        compiled.execute_async([X], failing)
+    assert len(calls) == 3
     with pytest.raises(TypeError, match="completion_handler is of type int"):
         compiled.execute_async([X], 1)  # type: ignore[arg-type]
 

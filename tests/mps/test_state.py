@@ -11,7 +11,7 @@ import pytest
 from mpsref import mps
 from mpsref.errors import UnsupportedError
 from mpsref.mps import MPSNNGradientState, MPSOffset
-from tests.mps.fakes import Difference, Shift
+from tests.mps.fakes import Difference, Shift, ShiftGradient
 
 X = np.zeros((3, 6, 7, 12), np.float32)
 
@@ -125,7 +125,7 @@ def test_a_state_is_made_before_the_encode(kernel: Any) -> None:
             assert made.record.sources == returned.record.sources
         assert made.record.destination_shape == returned.record.destination_shape
     into = np.zeros_like(result)
-    made = kernel.result_state_batch_for_source_image(X, None, into)
+    made = kernel.result_state_for_source_image(X, None, into)
     _, returned = kernel.encode(X, into, return_state=True)
     assert made.record.sources == returned.record.sources
     assert kernel.encode(X, into, destination_state=made) is into
@@ -143,3 +143,94 @@ def test_states_that_an_encode_completes_are_not_made_before_it() -> None:
         mps.MPSNNReshape().result_state_for_source_image(X)
     made = mps.MPSNNReshape().result_state_for_source_image(X, None, np.zeros((3, 12, 42, 1), np.float32))
     assert made.record.destination_shape == (3, 12, 42, 1)
+
+
+NORM = mps.MPSCNNInstanceNormalization(mps.InstanceNormalizationDataSource(12))
+RESHAPED = {"reshaped_width": 12, "reshaped_height": 3, "reshaped_feature_channels": 14}
+PAIRS: list[Any] = [
+    (Shift(), ShiftGradient(), {}),
+    (mps.MPSCNNPoolingMax(3, 2, 2, 2), mps.MPSCNNPoolingMaxGradient(3, 2, 2, 2), {}),
+    (mps.MPSCNNPoolingAverage(3, 3, 2, 2), mps.MPSCNNPoolingAverageGradient(3, 3, 2, 2), {"destination_size": (3, 3)}),
+    (mps.MPSCNNDropout(0.5, 1, (1, 1, 1)), mps.MPSCNNDropoutGradient(0.5, 1, (1, 1, 1)), {"sequence": 2}),
+    (NORM, mps.MPSCNNInstanceNormalizationGradient(), {}),
+    (mps.MPSCNNSoftMax(), mps.MPSCNNSoftMaxGradient(), {}),
+    (mps.MPSCNNUpsamplingNearest(2, 2), mps.MPSCNNUpsamplingNearestGradient(2, 2), {}),
+    (mps.MPSCNNAdd(maximum_value=0.5), mps.MPSCNNAddGradient(maximum_value=0.5), {}),
+    (mps.MPSNNReshape(), mps.MPSNNReshapeGradient(), RESHAPED),
+]
+NOISE = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("forward", "gradient", "arguments"), PAIRS, ids=lambda kernel: type(kernel).__name__)
+def test_a_state_for_each_image_of_a_batch(forward: Any, gradient: Any, arguments: dict[str, Any]) -> None:
+    sources = (NOISE, NOISE[:, ::-1].copy()) if isinstance(forward, mps.MPSCNNAdd) else (NOISE,)
+    y, whole = forward.encode(*sources, **arguments, return_state=True)
+    states = [forward.encode(*sources, **arguments, return_state=True)[1] for _ in sources[0]]
+    for _ in range(2):  # the second encode may be a prepared one
+        result, returned = forward.encode(*sources, **arguments, return_state=True, destination_state=states)
+        assert [id(state) for state in returned] == [id(state) for state in states]
+        np.testing.assert_array_equal(result, y)
+    g = np.random.default_rng(2).normal(size=y.shape).astype(np.float32)
+    expected = gradient.encode(g, NOISE, whole)
+    np.testing.assert_array_equal(gradient.encode(g, NOISE, states), expected)
+    for k, state in enumerate(states):
+        image = slice(k, k + 1)
+        position = {"first_image_index": k} if isinstance(forward, mps.MPSCNNDropout) else {}
+        _, alone = forward.encode(*(source[image] for source in sources), **arguments, **position, return_state=True)
+        extras = [dict(one.record.extras) for one in (state, alone)]
+        np.testing.assert_array_equal(*(one.pop("mask", None) for one in extras))
+        assert extras[0] == extras[1]
+        assert dataclasses.replace(state.record, extras={}) == dataclasses.replace(alone.record, extras={})
+        np.testing.assert_array_equal(gradient.encode(g[image], NOISE[image], state), expected[image])
+    if forward is NORM:
+        for state in (whole, *states):
+            state.synchronize()
+        np.testing.assert_array_equal([state.gradient_for_gamma[0] for state in states], whole.gradient_for_gamma)
+
+
+def test_the_states_of_a_batch_before_the_encode() -> None:
+    for kernel in (Shift(), mps.MPSCNNPoolingMax(2, 2, 2, 2), NORM):
+        assert not kernel.is_result_state_reused_across_batch
+        states = kernel.result_state_batch_for_source_image(X)
+        assert len({id(state) for state in states}) == len(X)
+        y = kernel.encode_batch(source_images=X, destination_states=states)
+        for state in states:
+            assert state.record == kernel.encode(X[:1], return_state=True)[1].record
+        assert y.shape[0] == len(X)
+
+
+def test_the_states_of_a_loss() -> None:
+    loss = mps.MPSNNForwardLoss(mps.MPSCNNLossDescriptor("meansquarederror", "sum", weight=3))
+    gradient = mps.MPSNNLossGradient(mps.MPSCNNLossDescriptor("meansquarederror", "sum"))
+    g = np.ones((3, 1, 1, 1), np.float32)
+    _, whole = loss.encode(NOISE, X, return_state=True)
+    states = loss.result_state_batch_for_source_image(NOISE)
+    loss.encode(NOISE, X, destination_state=states)
+    expected = gradient.encode(g, NOISE, X, source_state=whole)
+    np.testing.assert_array_equal(gradient.encode(g, NOISE, X, source_state=states), expected)
+
+
+def test_lists_of_states_that_do_not_fit_the_images() -> None:
+    kernel = Shift()
+    states = kernel.result_state_batch_for_source_image(X)
+    records = [state.record for state in states]
+    target = np.full_like(X, 7)
+    for bad in (states[:2], [*states, states[0]], [states[0], states[1], states[0]]):
+        with pytest.raises(ValueError, match=r"destination_state is a list of .* different state for each of 3 image"):
+            kernel.encode(X, target, destination_state=bad)
+    with pytest.raises(ValueError, match="images 1 to 1 are written"):
+        Shift(clip_rect=((0, 0, 1), (7, 6, 1))).encode(X, target, destination_state=states)
+    larger = np.full((4, *X.shape[1:]), 7, X.dtype)
+    with pytest.raises(ValueError, match="'destination_image': 4"):
+        Shift(clip_rect=((0, 0, 0), (7, 6, 3))).encode(X, larger, destination_state=states)
+    _, binary = Difference().encode(X, X, return_state=True)
+    with pytest.raises(TypeError, match="destination_state is of type MPSNNBinaryGradientState"):
+        kernel.encode(X, target, destination_state=[*states[:2], binary])
+    shared = mps.MPSCNNConvolution(WEIGHTS)
+    convolved = [shared.result_state_for_source_image(X) for _ in X]
+    with pytest.raises(ValueError, match="one and the same state for each of 3 image"):
+        shared.encode(X, destination_state=convolved)
+    assert (target == 7).all()
+    assert all(state.record is record for state, record in zip(states, records, strict=True))
+    assert kernel.encode(X, target, destination_state=[states[0]] * 3) is target
+    assert states[0].record.source_shapes == (X.shape,)

@@ -7,7 +7,7 @@ destination is the gradient for that source. Source: ``MPSCNNGradientKernel`` in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from mpsref.mps.core.kernel import Destination, Encoding, ImageKernel, MPSCNNBin
 from mpsref.mps.core.padding import MPSNNDefaultPadding, reverse_placement, suggested_method
 from mpsref.mps.core.properties import Property
 from mpsref.mps.core.reads import check_reads
-from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, StateLike, one_state
+from mpsref.mps.core.state import ForwardRecord, MPSNNGradientState, MPSState, StateLike, differ, one_state
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset, MTLOrigin, MTLRegion, MTLSize
 
 
@@ -115,7 +115,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         """
         g = image_arguments.source("source_gradient", source_gradient)
         x = image_arguments.source("source_image", source_image)
-        if _differ(gradient_state):
+        if differ(gradient_state):
             return self._encode_each(source_gradient, g, x, gradient_state, destination_gradient, command_buffer)
         check_not_a_command_buffer("gradient_state", gradient_state)
         state = one_state("gradient_state", gradient_state, g.array.shape[0])
@@ -352,10 +352,3 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
         if isinstance(self.padding, MPSNNDefaultPadding) and self.padding.edge_mode is not None:
             self.secondary_edge_mode = self.padding.edge_mode
         return self._described((g, x), self._destination_shape((g, x), size))
-
-
-def _differ(states: object) -> TypeGuard[Sequence[MPSNNGradientState]]:
-    """Return whether there are several states, one for each image of a batch."""
-    if not isinstance(states, (list, tuple)) or len(states) < 2:
-        return False
-    return all(isinstance(state, MPSState) for state in states) and any(state is not states[0] for state in states)

@@ -19,7 +19,7 @@ from mpsref.mps.core.command_buffer import MPSCommandBuffer
 from mpsref.mps.core.gradient_kernel import MPSCNNGradientKernel
 from mpsref.mps.core.image_arguments import Encoded, ImageLike, ImageResult, batch_form
 from mpsref.mps.core.kernel import MPSCNNKernel
-from mpsref.mps.core.state import RecordedState, StateLike
+from mpsref.mps.core.state import DestinationState, StateLike
 
 
 def joined(name: str, value: ImageLike) -> tuple[ImageLike, list[int] | None]:
@@ -57,7 +57,7 @@ class ForwardOfLists(MPSCNNKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Run the kernel on an image or on a list of arrays.

@@ -45,6 +45,7 @@ from mpsref.mps.core.properties import (
 )
 from mpsref.mps.core.serialization import SecureCoding, import_families, secure_coding
 from mpsref.mps.core.state import (
+    DestinationState,
     ForwardRecord,
     MPSNNBinaryGradientState,
     MPSNNGradientState,
@@ -52,6 +53,8 @@ from mpsref.mps.core.state import (
     MPSState,
     RecordedState,
     SourceProperties,
+    differ,
+    one_state,
     state_of_batch,
 )
 from mpsref.mps.core.types import MPSImageEdgeMode, MPSOffset
@@ -447,8 +450,11 @@ class ImageKernel(MPSKernel):
 
     @property
     def is_result_state_reused_across_batch(self) -> bool:
-        """``True``: one state for all images of a batch [choice instance-state]."""
-        return True
+        """Whether all images of a batch must share one state; by default ``False`` [doc].
+
+        Each kernel can also write one state object for a whole batch [choice instance-state].
+        """
+        return False
 
     def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
         """Return a state as a temporary one; ``OrderError`` if the command buffer was committed."""
@@ -501,14 +507,42 @@ class ImageKernel(MPSKernel):
             )
         return chosen.shape, chosen.dtype
 
-    def _checked_state(self, state: RecordedState | None, images: int) -> RecordedState | None:
-        """Return the ``destination_state`` of a batch of ``images``; ``TypeError`` for another class."""
-        if state is not None and type(state) is not self.state_class:
+    def _checked_states(
+        self, value: RecordedState | Sequence[RecordedState], images: int
+    ) -> RecordedState | list[RecordedState]:
+        """Return the state of a batch, or a list with one for each image, unless all images must share a state."""
+        if self.is_result_state_reused_across_batch or not differ(value):
+            state: RecordedState = one_state("destination_state", value, images)
+            self._check_destination_state(state)
+            return state
+        if not len(value) == len({id(state) for state in value}) == images:
+            raise ValueError(
+                f"destination_state is a list of {len(value)} with {len({id(state) for state in value})} different "
+                f"objects; there must be a different state for each of {images} image(s), or one for all"
+            )
+        for state in value:
+            self._check_destination_state(state)
+        return list(value)
+
+    def _check_each_image(self, sources: Sequence[ImageArgument], shape: Shape, images: int) -> None:
+        """Raise ``ValueError`` unless image k of the destination is that of image k of each source."""
+        _, region = self._indices(sources, shape)
+        clip = region.clip_rect
+        found = {source.name: source.array.shape[0] for source in sources} | {self.destination_name: shape[0]}
+        if set(found.values()) != {images} or (clip.origin.z, clip.size.depth) != (0, images):
+            raise ValueError(
+                f"destination_state is a list of {images} states, one for each image, but the numbers of images are "
+                f"{found}, and images {clip.origin.z} to {clip.origin.z + clip.size.depth - 1} are written; pass "
+                "one state, or write an image for each source image"
+            )
+
+    def _check_destination_state(self, state: RecordedState) -> None:
+        """Raise ``TypeError`` for a state of another class."""
+        if type(state) is not self.state_class:
             raise TypeError(
                 f"destination_state is of type {type(state).__name__}; {type(self).__name__} writes "
                 f"{self.state_class.__name__}"
             )
-        return state
 
     def _encode(
         self,
@@ -516,19 +550,21 @@ class ImageKernel(MPSKernel):
         destination_image: ImageLike | None,
         destination_size: PairLike | None,
         return_state: bool,
-        destination_state: RecordedState | None,
+        destination_state: DestinationState,
         command_buffer: MPSCommandBuffer | None,
     ) -> Encoded:
         """Encode a forward kernel; see :meth:`MPSCNNKernel.encode`."""
-        destination_state = self._checked_state(destination_state, sources[0].array.shape[0])
+        states = None
+        if destination_state is not None:
+            states = self._checked_states(destination_state, sources[0].array.shape[0])
         infers = destination_image is None and destination_size is None
         key = tuple([(source.array.shape, source.array.dtype) for source in sources])
-        prepared = self._lookup(key) if infers and self.repeats else None
+        prepared = self._lookup(key) if infers and self.repeats and not isinstance(states, list) else None
         if prepared is not None:
             check_encodable(command_buffer)
             result = image_arguments.like(sources[0].value, prepared.run(sources, self.backend))
             expire(sources)
-            return self._with_state(result, prepared.record, return_state, destination_state)
+            return self._with_state(result, prepared.record, return_state, states)
         before = tuple(vars(self).values())
         with Encoding(self, command_buffer):
             given, dtype = None, sources[0].array.dtype
@@ -541,29 +577,34 @@ class ImageKernel(MPSKernel):
                 shape = given.array.shape
             else:
                 raise ValueError("destination_image and destination_size are both given; pass one of them, or neither")
+            if isinstance(states, list):
+                self._check_each_image(sources, shape, len(states))
             array, region = self._run(sources, Destination(given, shape, dtype))
             result = image_arguments.like(sources[0].value, array) if given is None else image_arguments.written(given)
             expire(sources)
-            if not (return_state or self.repeats) and destination_state is None:
+            if not (return_state or self.repeats) and states is None:
                 return result
             record = self._record(sources, shape, region)
             if infers and self.repeats and isinstance(self.padding, MPSNNDefaultPadding):
                 self._prepare(key, before, sources, shape, record)
-            return self._with_state(result, record, return_state, destination_state)
+            return self._with_state(result, record, return_state, states)
 
     def _with_state(
         self,
         result: ImageResult,
         record: ForwardRecord,
         return_state: bool,
-        destination_state: RecordedState | None,
+        states: RecordedState | list[RecordedState] | None,
     ) -> Encoded:
-        """Write ``destination_state``; return the result, with the state if ``return_state``."""
-        if destination_state is not None:
-            destination_state._refresh(record)
+        """Write the destination states; return the result, with the states if ``return_state``."""
+        if isinstance(states, list):
+            for k, state in enumerate(states):
+                state._refresh(record.of_image(k))
+        elif states is not None:
+            states._refresh(record)
         elif return_state:
-            destination_state = self.state_class(record)
-        return (result, destination_state) if return_state else result
+            states = self.state_class(record)
+        return (result, states) if return_state else result
 
     def _record(self, sources: Sequence[ImageArgument], shape: Shape, region: Region) -> ForwardRecord:
         read = self._channels(sources)
@@ -616,7 +657,7 @@ class MPSCNNKernel(ImageKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Run the kernel on an image and return the destination.
@@ -632,8 +673,9 @@ class MPSCNNKernel(ImageKernel):
             ``destination_image`` and ``destination_size``, ``padding`` sets the size and the property ``offset``.
         return_state : bool, default False
             Whether to return also a state for the gradient kernel.
-        destination_state : MPSState, optional
-            A state to overwrite and return in place of a new one.
+        destination_state : MPSState or sequence of them, optional
+            A state to overwrite and return in place of a new one, or a list with a different state for each image, each
+            of which then records its image only.
         command_buffer : MPSCommandBuffer, optional
             The command buffer to encode on.
 
@@ -712,8 +754,14 @@ class MPSCNNKernel(ImageKernel):
         source_states: Sequence[MPSState] | MPSState | None = None,
         destination_image: ImageLike | None = None,
     ) -> Any:
-        """Return :meth:`result_state_for_source_image`: one state for all images of a batch [choice instance-state]."""
-        return self.result_state_for_source_image(source_image, source_states, destination_image)
+        """Return a list with a new state for each image of a batch.
+
+        If :attr:`is_result_state_reused_across_batch`, return the one state of :meth:`result_state_for_source_image`.
+        """
+        state = self.result_state_for_source_image(source_image, source_states, destination_image)
+        if self.is_result_state_reused_across_batch:
+            return state
+        return [type(state)(state.record.of_image(k)) for k in range(state.record.source_shapes[0][0])]
 
     def temporary_result_state_for_command_buffer(
         self,
@@ -770,7 +818,7 @@ class MPSCNNBinaryKernel(ImageKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Run the kernel on two images and return the destination.
@@ -916,7 +964,7 @@ class MPSCNNMultiaryKernel(ImageKernel):
         *,
         destination_size: PairLike | None = None,
         return_state: bool = False,
-        destination_state: RecordedState | None = None,
+        destination_state: DestinationState = None,
         command_buffer: MPSCommandBuffer | None = None,
     ) -> Encoded:
         """Run the kernel on ``source_count`` images and return the destination.

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.errors import NotSynchronizedError, ShapeError
@@ -71,7 +71,8 @@ class ForwardRecord:
     """The properties of a forward kernel when it ran, and the shapes of its images.
 
     ``source_feature_channel_max_count`` of each source is the number of channels that were read. ``clip_rect`` is
-    limited to the destination. ``extras`` are properties of the kernel's family, such as ``zero_pad_size_x``.
+    limited to the destination. ``extras`` are properties of the kernel's family, such as ``zero_pad_size_x``; only
+    ``mask`` has an entry for each image.
     """
 
     kernel_class: type[object]
@@ -86,6 +87,18 @@ class ForwardRecord:
     def __post_init__(self) -> None:
         """Make the extras read-only."""
         object.__setattr__(self, "extras", MappingProxyType(dict(self.extras)))
+
+    def of_image(self, k: int) -> ForwardRecord:
+        """Return the record of an encode of image ``k`` alone."""
+        clip = self.clip_rect._replace(size=self.clip_rect.size._replace(depth=1))
+        mask = self.extras.get("mask")
+        return replace(
+            self,
+            source_shapes=tuple((1, *shape[1:]) for shape in self.source_shapes),
+            destination_shape=(1, *self.destination_shape[1:]),
+            clip_rect=clip,
+            extras=self.extras if mask is None else {**self.extras, "mask": mask[k : k + 1]},
+        )
 
 
 class MPSState(Closed, Counted):
@@ -281,7 +294,17 @@ class MPSNNMultiaryGradientState(RecordedState):
 StateLike: TypeAlias = MPSNNGradientState | Sequence[MPSNNGradientState]
 """The state of a batch, or a list that contains it once for each image."""
 
+DestinationState: TypeAlias = RecordedState | Sequence[RecordedState] | None
+"""A state that an encode overwrites, or a list with one for each image."""
+
 _State = TypeVar("_State", bound=MPSState | None)
+
+
+def differ(states: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether there are several states, one for each image of a batch."""
+    if not isinstance(states, (list, tuple)) or len(states) < 2:
+        return False
+    return all(isinstance(state, MPSState) for state in states) and any(state is not states[0] for state in states)
 
 
 def one_state(name: str, value: _State | Sequence[_State], images: int) -> _State:

@@ -417,16 +417,22 @@ class MPSNNGraph(PropertyHolder):
         source_images : sequence or mapping
             Images as in :meth:`encode`.
         completion_handler : callable, optional
-            ``handler(result, error)`` is called before this method returns [choice graph-order]; ``error`` is ``None``,
-            since errors are raised.
+            ``handler(result, error)`` is called before this method returns [choice graph-order]. ``error`` is ``None``,
+            or the exception of the run, and then ``result`` is ``None`` and nothing is raised.
 
         Returns
         -------
         ndarray, MPSImage, MPSImageBatch or None
-            The first result, as of :meth:`encode`.
+            The first result, as of :meth:`encode`; ``None`` after an error that the handler has received.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`run`, without a handler.
 
         Notes
         -----
+        In MPS the handler receives errors of the execution only; an illegal argument ends the program.
         ``executeAsyncWithSourceImages:completionHandler:`` in ``MPSNNGraph.h`` [doc].
         """
         if completion_handler is not None and not callable(completion_handler):
@@ -434,9 +440,15 @@ class MPSNNGraph(PropertyHolder):
                 f"completion_handler is of type {type(completion_handler).__name__}; it must be a function "
                 "(result, error), or None"
             )
-        result = self.encode(source_images)
+        result, failure = None, None
+        try:
+            result = self.encode(source_images)
+        except Exception as error:
+            if completion_handler is None:
+                raise
+            failure = error
         if completion_handler is not None:
-            completion_handler(result, None)
+            completion_handler(result, failure)
         return result
 
     def compare(
