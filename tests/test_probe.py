@@ -186,7 +186,7 @@ def test_the_command(tmp_path: Path) -> None:
     runner = CliRunner()
     listed = runner.invoke(cli.app, ["probe", "--list", "max-tie", "crop-boxes"])
     assert "* first: the first maximum in raster order" in listed.output
-    assert "no problem: The backend does not run this kernel" in listed.output
+    assert "no problem: The initializer takes a pointer to MPSRegion" in listed.output
     dry = runner.invoke(cli.app, ["probe", "--dry-run", "max-tie"])
     assert dry.exit_code == 0
     assert "4 of 4 planted alternatives of 1 choices recognized" in dry.output

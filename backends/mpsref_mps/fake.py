@@ -30,6 +30,9 @@ NO_CLIP = ((0, 0, 0), (UNLIMITED, UNLIMITED, UNLIMITED))
 FLAGS = ("Options", "Option", "Flags", "Method", "Usage")
 """Ends of the names of enumerations whose members are added up."""
 
+ADOPTS = {"MPSNNDefaultPadding": "MPSNNPadding"}
+"""The protocols that classes have."""
+
 
 class Refusal(TypeError):
     """A call that Apple's headers, PyObjC or Metal do not allow."""
@@ -248,7 +251,8 @@ class Fake:
             bases = (behaviour, base) if behaviour else (base,)
             body = {"fake": self, "class_name": name}
             made: type[Object] = type(name, bases, body)
-            for selector, method in declared["methods"].items():
+            adopted = headers()["protocols"].get(ADOPTS.get(name, ""), {"methods": {}})
+            for selector, method in (adopted["methods"] | declared["methods"]).items():
                 setattr(made, selector.replace(":", "_"), self._method(name, selector, method))
             self._classes[name] = made
         return self._classes[name]
@@ -332,14 +336,17 @@ class Fake:
 
     def _conforms(self, protocol: str, value: Any) -> bool:
         if protocol in ("MPSImageAllocator", "MPSNNPadding") or protocol.startswith("MTL"):
-            kinds = {"MPSNNPadding": "MPSNNDefaultPadding"}
-            return isinstance(value, Object) and value.class_name == kinds.get(protocol, protocol)
+            return isinstance(value, Object) and protocol in (value.class_name, ADOPTS.get(value.class_name))
         required = headers()["protocols"][protocol]["methods"]
         return isinstance(value, NSObject) and all(
             isinstance(getattr(type(value), selector.replace(":", "_"), None), Selector)
             for selector, declared in required.items()
             if not declared.get("optional")
         )
+
+    @staticmethod
+    def _is_NSObject(value: Any) -> bool:
+        return isinstance(value, NSObject)
 
     @staticmethod
     def _is_NSUInteger(value: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import mpsref
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import Window
-from mpsref.padding import TENSORFLOW_AVERAGE_POOLING_VALID_ONLY, policy_forward
+from mpsref.padding import TENSORFLOW_AVERAGE_POOLING_VALID_ONLY, method_inverse, policy_forward, policy_reverse
 from mpsref_mps import pointwise
 from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, Refusal, VariableList
 from mpsref_mps.training import LOSSES, REDUCTIONS
@@ -530,6 +530,12 @@ NEEDS |= dict.fromkeys(("power", "exponential", "logarithm"), "abc")
 
 
 class DefaultPadding:
+    def made(self: Any) -> None:
+        self.values["paddingMethod"] = self.values["method"]
+
+    def on_inverse(self: Any) -> Any:
+        return ready(self.fake, "MPSNNDefaultPadding", method=int(method_inverse(self.values["method"])))
+
     @classmethod
     def of_paddingForTensorflowAveragePoolingValidOnly(cls: Any) -> Any:
         return ready(cls.fake, "MPSNNDefaultPadding", method=int(TENSORFLOW_AVERAGE_POOLING_VALID_ONLY.method))
@@ -829,6 +835,20 @@ class Weighted(Unary):
         return destinations
 
 
+class Transposed(Weighted):
+    def on_destinationImageDescriptorForSourceImages_sourceStates_(self: Any, sources: list[Any], states: Any) -> Any:
+        """Apply the padding policy."""
+        known, method = self.loaded["descriptor"].values, self.values["padding"].values["method"]
+        placed = []
+        for axis, name, stride in ((0, "Height", "strideInPixelsY"), (1, "Width", "strideInPixelsX")):
+            window = Window(known[f"kernel{name}"], known[stride])
+            placed.append(policy_reverse(sources[0].size[axis], window, method, axis))
+        (height, y), (width, x) = placed
+        self.values |= {"kernelOffsetX": x, "kernelOffsetY": y}
+        size = {"height": height, "width": width, "featureChannels": known["outputFeatureChannels"]}
+        return ready(self.fake, "MPSImageDescriptor", **size, channelFormat=FLOAT32_FORMAT)
+
+
 class WeightedGradient(Gradient):
     defaults: Defaults = {"gradientOption": 3}
 
@@ -999,6 +1019,32 @@ class ImageNormalizationGradient(Gradient):
             written(one.values["gradientForGamma"], self.fake.alter(self.class_name, "gradientForGamma", dgamma[n]))
             written(one.values["gradientForBeta"], self.fake.alter(self.class_name, "gradientForBeta", dbeta[n]))
         return dx  # type: ignore[no-any-return]
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+class BinaryNode:
+    def on_resultImage(self: Any) -> Any:
+        return ready(self.fake, "MPSNNImageNode", handle=None, node=self)
+
+
+class Graph:
+    def on_sourceImageHandles(self: Any) -> list[Any]:
+        """Return the handles of the inputs, in the order of first use."""
+        found: list[Any] = []
+
+        def visit(image: Any) -> None:
+            node = image.values.get("node")
+            sources = [node.values["leftSource"], node.values["rightSource"]] if node else []
+            for source in sorted(sources, key=lambda one: "node" not in one.values):
+                visit(source)
+            if node is None and image.values["handle"] not in found:
+                found.append(image.values["handle"])
+
+        visit(self.values["resultImage"])
+        function = self.fake.planted.get((self.class_name, "sourceImageHandles"))
+        return found if function is None else [found[k] for k in function(np.arange(len(found)))]
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -1223,6 +1269,8 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSNNReduceFeatureChannelsArgumentMax": ArgumentMax,
     "MPSNNResizeBilinear": Resize,
     "MPSNNReshape": Reshape,
+    "MPSNNBinaryArithmeticNode": BinaryNode,
+    "MPSNNGraph": Graph,
     "MPSVector": Vector,
     "MPSNNOptimizerDescriptor": OptimizerDescriptor,
     "MPSNNOptimizerStochasticGradientDescent": SGD,
@@ -1243,7 +1291,8 @@ for _name in SOFTMAX:
 for _name, _function in WEIGHTED.items():
     _states = "MPSCNNConvolutionTransposeGradientState" if "Transpose" in _name else "MPSCNNConvolutionGradientState"
     _defaults = {"kernelOffsetX": 0, "kernelOffsetY": 0}
-    BEHAVIOURS[_name] = pair_of(Weighted, function=staticmethod(_function), state_name=_states, defaults=_defaults)
+    _base = Transposed if "Transpose" in _name else Weighted
+    BEHAVIOURS[_name] = pair_of(_base, function=staticmethod(_function), state_name=_states, defaults=_defaults)
     BEHAVIOURS[f"{_name}Gradient"] = pair_of(WeightedGradient, function=staticmethod(_function))
 for _name in ("MPSCNNInstanceNormalization", "MPSCNNGroupNormalization"):
     BEHAVIOURS[_name], BEHAVIOURS[f"{_name}Gradient"] = ImageNormalization, ImageNormalizationGradient

@@ -51,21 +51,54 @@ def tensorflow_valid_offset(size: int, stride: int, length: int) -> list[int]:
     return _placed(policy, size, stride, length)
 
 
+def reverse_kernel_offset(method: int, size: int, stride: int, length: int) -> list[int]:
+    """Return the kernel offset in x that a padding policy gives a transposed convolution."""
+    run, spec = in_use(), mpsref.ConvolutionTranspose((1, size), (1, stride))
+    x = np.zeros((1, 1, length, 1), np.float32)
+    problem = spec.problems["forward"](spec, x.shape, 1, (1, stride * length))
+    filters = np.zeros((1, 1, size, 1), np.float32)
+    kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, filters))
+    kernel.setPadding_(run.mps.MPSNNDefaultPadding.paddingWithMethod_(method))
+    kernel.destinationImageDescriptorForSourceImages_sourceStates_(run.upload(x), None)
+    return [int(kernel.kernelOffsetX())]
+
+
+def inverse_method(method: int) -> list[int]:
+    """Return the bits of the inverse of a padding policy."""
+    return [int(in_use().mps.MPSNNDefaultPadding.paddingWithMethod_(method).inverse().paddingMethod())]
+
+
 def stored_in_float16(values: Any) -> Array:
     """Return numbers after a kernel stored them in a float16 image."""
     run = in_use()
     x = np.array(values, np.float32).reshape(1, 1, -1, 1)
-    kernel = run.new("MPSCNNNeuron", "initWithDevice_neuronDescriptor_", _linear(run))
-    half, results = run.images(x.shape, "Float16"), run.images(x.shape)
+    half, results = _in_float16(run, x), run.images(x.shape)
     with run.commands(results) as commands:
-        kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, run.upload(x), half)
-        kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, half, results)
+        _copying(run).encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, half, results)
     return run.download(results)
 
 
-def _linear(run: Runtime) -> Object:
+def _in_float16(run: Runtime, x: Array) -> Images:
+    """Return float16 images, written by a kernel."""
+    half = run.images(x.shape, "Float16")
+    with run.commands(half) as commands:
+        _copying(run).encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, run.upload(x), half)
+    return half
+
+
+def l2_gradient_of_float16(spec: Any, g: Array, x: Array) -> Array:
+    """Return the gradient of L2-norm pooling for float16 images, in a float32 image."""
+    run, out = in_use(), np.zeros_like(x)
+    kernel = windows.pooling_kernel(run, spec, "Gradient")
+    kernel.setSecondaryOffset_(windows.offset_of(spec.offset))
+    windows.manual_batch(run, kernel, _in_float16(run, g), _in_float16(run, x), out)
+    return out
+
+
+def _copying(run: Runtime) -> Object:
     make = run.mps.MPSNNNeuronDescriptor.cnnNeuronDescriptorWithType_a_b_c_
-    return make(run.constant("MPSCNNNeuronTypeLinear"), 1.0, 0.0, 0.0)
+    linear = make(run.constant("MPSCNNNeuronTypeLinear"), 1.0, 0.0, 0.0)
+    return run.new("MPSCNNNeuron", "initWithDevice_neuronDescriptor_", linear)
 
 
 def neuron_defaults(name: str) -> list[float]:
@@ -113,6 +146,21 @@ def clamped_data_gradient(spec: Any, g: Array, weights: Array) -> Array:
     kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithData"))
     windows.gradient_batch(run, kernel, forward, g, run.upload(x), x)
     return x
+
+
+def transposed_data_gradient(spec: Any, g: Array, weights: Array, shape: Shape, kernel_offset: int) -> Array:
+    """Return the data gradient of a transposed convolution whose gradient kernel has a kernel offset in x."""
+    run, x = in_use(), np.zeros(shape, np.float32)
+    problem = _problem(spec, g, x)
+    source, images, results = weighted.source_of(run, problem, weights), run.upload(x), run.upload(x)
+    kernel = run.new("MPSCNNConvolutionTransposeGradient", "initWithDevice_weights_", source)
+    kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithData"))
+    kernel.setKernelOffsetX_(kernel_offset)
+    states = _states(run, problem, source, images, g)
+    with run.commands(results) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_
+        encode(commands, run.upload(g), images, states, results)
+    return run.download(results)
 
 
 def _states(run: Runtime, problem: Any, source: Object, images: Images, g: Array) -> Images:
@@ -386,3 +434,15 @@ def state_kernel_offset(spec: Any, g: Array, x: Array) -> list[int]:
         encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
         encode(commands, run.upload(g), images, states)
     return [int(kernel.kernelOffsetX())]
+
+
+def order_of_inputs() -> list[int]:
+    """Return the order of the inputs 0, 1 and 2 of the graph 2 + (1 + 0)."""
+    run = in_use()
+    # "Handle" is not a protocol: a class that adopts MPSHandle has to implement NSSecureCoding too
+    handles = [run.sources.make("Handle", {"label": b"@@:"}, {"label": str(n)}) for n in range(3)]
+    inputs = [run.mps.MPSNNImageNode.nodeWithHandle_(handle) for handle in handles]
+    add = run.mps.MPSNNAdditionNode.nodeWithLeftSource_rightSource_
+    result = add(inputs[2], add(inputs[1], inputs[0]).resultImage()).resultImage()
+    graph = run.new("MPSNNGraph", "initWithDevice_resultImage_resultImageIsNeeded_", result, True)
+    return [int(handle.label()) for handle in graph.sourceImageHandles()]

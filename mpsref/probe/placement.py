@@ -5,7 +5,6 @@ from __future__ import annotations
 from mpsref.probe.declare import Choice, Problem
 
 API = "It is about the objects of mpsref."
-GRAPH = "It is about MPSNNGraph, which the backend does not run; no problem exists yet."
 EVEN = 2.0**-11
 HALVES = [1 + EVEN, 1 + 3 * EVEN, 1 + 1.5 * EVEN]
 """Halfway between two float16 numbers, twice, and above the middle."""
@@ -81,14 +80,36 @@ CHOICES = (
         "A padding policy places the result of a reverse kernel in coordinates with inserted zeros, by its kernel offset.",
         "Converters of ONNX models do so. Apple documents the size.",
         {},
-        none="The backend passes destinations to reverse kernels; no problem exists yet.",
+        {"inserted": "centred in coordinates with inserted zeros", "kept": "the kernel offset is not changed"},
+        [
+            Problem(
+                "MPSCNNConvolutionTranspose",
+                "property",
+                {"length": [4]},
+                lambda machine: machine.apple.reverse_kernel_offset(32, 3, 2, 4),
+                {"inserted": [-1], "kept": [0]},
+                {"kernelWidth": 3, "strideInPixelsX": 2, "padding": "SizeFull"},
+                "kernelOffsetX",
+            )
+        ],
     ),
     Choice(
         "padding-inverse",
         "The inverse of a policy exchanges Valid and Full, and the sides of remainders.",
         "For stride 1 it gives the size of the source. Apple documents that it suits a gradient pass.",
         {},
-        none="The backend configures gradients from states, not from policies; no problem exists yet.",
+        {"sides": "Valid and Full, and the sides of remainders", "sizes": "Valid and Full alone"},
+        [
+            Problem(
+                "MPSNNDefaultPadding",
+                "property",
+                {},
+                lambda machine: machine.apple.inverse_method(0),
+                {"sides": [44], "sizes": [32]},
+                {"padding": "SizeValidOnly"},
+                "paddingMethod",
+            )
+        ],
     ),
     Choice(
         "error-bounds",
@@ -157,7 +178,8 @@ CHOICES = (
                 "can thus update the parameters of a whole network",
             )
         },
-        none=GRAPH,
+        none="MPS calls the data source for each update; the probe would need a training graph with two losses, and its "
+        "data sources take no such calls.",
     ),
     Choice(
         "graph-format",
@@ -171,7 +193,24 @@ CHOICES = (
         "A graph computes in the order of first use, and calls a completion handler before it returns.",
         "Apple leaves the order open.",
         {},
-        none=GRAPH,
+        {
+            "use": "inputs in the order of first use",
+            "sources": "inputs in the order of sources, from the result on",
+            "handles": "inputs in the order in which their nodes were made",
+        },
+        [
+            Problem(
+                "MPSNNGraph",
+                "property",
+                {},
+                lambda machine: machine.apple.order_of_inputs(),
+                {"use": [1, 0, 2], "sources": [2, 1, 0], "handles": [0, 1, 2]},
+                {"graph": "2 + (1 + 0)"},
+                "sourceImageHandles",
+                # positions in the order of first use
+                {"use": lambda _: [0, 1, 2], "sources": lambda _: [2, 0, 1], "handles": lambda _: [1, 0, 2]},
+            )
+        ],
     ),
     Choice(
         "objects-not-built",

@@ -8,7 +8,6 @@ from mpsref import Arithmetic, Neuron, UpsamplingBilinear
 from mpsref.probe.declare import Choice, Problem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
-NOT_RUN = "The backend does not run this kernel, so no problem exists yet."
 PYTHON = "It is an argument that only mpsref has."
 ILLEGAL = "Apple documents the other cases as illegal."
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"
@@ -184,7 +183,7 @@ CHOICES = (
         "Positions in a box are those of TensorFlow.",
         "The header mentions an extrapolation value and shows none.",
         {"upsampling": "positions in a box and zeros outside the image"},
-        none=NOT_RUN,
+        none="The initializer takes a pointer to MPSRegion, which PyObjC's metadata does not convert.",
     ),
     Choice(
         "arithmetic-mask",

@@ -196,7 +196,19 @@ CHOICES = (
         "The gradient computes the norm from the source image, in float32 or better.",
         "Apple's gradient has no forward result among its arguments.",
         {"pooling_l2norm": "recomputes the norms in float32 or better"},
-        none="A norm rounded to float16 would need float16 images; those of the backend are float32.",
+        {"exact": "the norm is that of the source image", "rounded": "the norm is rounded to float16"},
+        [
+            Problem(
+                "MPSCNNPoolingL2NormGradient",
+                "gradient",
+                {"g": row(1), "x": row(1, 1)},
+                lambda machine: machine.apple.l2_gradient_of_float16(
+                    PoolingL2Norm((1, 2), (1, 2), offset=(0, 1)), row(1), row(1, 1)
+                ),
+                {"exact": [0.5**0.5] * 2, "rounded": [1 / 1.4140625] * 2},
+                {"source": "Float16", "kernel_size": [1, 2], "strides": [1, 2]},
+            )
+        ],
     ),
     Choice(
         "pooling-kernel-offset",

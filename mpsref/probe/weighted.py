@@ -354,7 +354,23 @@ CHOICES = (
         "The gradient of a transposed convolution takes its geometry from the state alone.",
         "Apple describes no other use.",
         {},
-        none="The backend sets no properties of this kernel; no problem exists yet.",
+        {"state": "from the state alone", "kernel": "a kernel offset that is set has an effect"},
+        [
+            Problem(
+                "MPSCNNConvolutionTransposeGradient",
+                "gradient",
+                {"g": row(1, 2, 3, 4, 5, 6), "weights": [1, 10]},
+                lambda machine: machine.apple.transposed_data_gradient(
+                    ConvolutionTranspose((1, 2), (1, 2)),
+                    row(1, 2, 3, 4, 5, 6),
+                    np.array([1, 10], np.float32).reshape(1, 1, 2, 1),
+                    (1, 1, 3, 1),
+                    1,
+                ),
+                {"state": [12, 34, 56], "kernel": [1, 23, 45]},
+                {"kernel_size": [1, 2], "strides": [1, 2], "kernelOffsetX": 1},
+            )
+        ],
     ),
     Choice(
         "fully-connected-offset",

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import mpsref
 import mpsref_mps
+from mpsref import cli, registry
 from mpsref.conformance.case import operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.errors import UnsupportedError
 from mpsref.operations import operations
-from mpsref_mps import normalization, runtime, training, weighted, windows
+from mpsref.probe.run import replay
+from mpsref_mps import normalization, over_fake, runtime, training, weighted, windows
 from mpsref_mps.fake import NO_CLIP, Fake, NSObject, Refusal, Selector
 from mpsref_mps.fake_kernels import device
 
@@ -309,3 +312,51 @@ def test_a_signature_that_is_not_that_of_the_protocol_is_refused(fake: Fake) -> 
     methods = {name: Selector(lambda self: None, name.encode(), b"q@:") for name in weighted.SIGNATURES}
     with pytest.raises(Refusal, match="dataType has the signature q@:, in the protocol I@:"):
         type("Source", (NSObject,), methods, protocols=[fake.objc.protocolNamed("MPSCNNConvolutionDataSource")])
+
+
+# --- the backend mps:fake ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make ``mps:fake`` known by name, also where the installed package is older; without another runtime."""
+    monkeypatch.setattr(runtime.current, "modules", None)
+    monkeypatch.setitem(registry._registered, "mps:fake", over_fake.backend)
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(cli.app, ["check", *arguments, "--jobs", "1"])
+
+
+FEW = "-k", "PoolingMax.gradient", "-k", "Convolution.gradient_weights", "-k", "BatchNormalization.forward"
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_command_runs_over_the_fake() -> None:
+    done = command("-b", "mps:fake", *FEW, "--cases", "6")
+    assert done.exit_code == 0, done.output
+    assert "3 passed" in done.output
+    assert runtime.current.modules is None
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("mistake", ["offset swapped", "weights OWHI"])
+def test_a_planted_mistake_fails_the_command(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, module, attribute, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(module, attribute, wrong)
+    done = command("-b", "mps:fake", "-k", name, "--cases", "24")
+    assert done.exit_code == 1, done.output
+    assert "1 failed" in done.output
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_fake_is_not_taken_for_apples_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    (info,) = [info for info in mpsref.backends() if info.name == "mps:fake"]
+    assert info.available
+    assert info.device == "a fake of Metal Performance Shaders, computed by the reference"
+    assert "mps:fake" in registry.named_only()
+    assert mpsref_mps.backend.name == "mps"
+    with pytest.raises(UnsupportedError, match="objects of MPS"):
+        replay("graph-order", 0, over_fake.backend)
+    monkeypatch.setattr(registry, "_names", lambda: ["reference", "mps:fake"])
+    assert "Ran on reference." in CliRunner().invoke(cli.app, ["check", "--golden"]).output
