@@ -553,7 +553,8 @@ class InstanceNormalizationDataSource(_DataSource):
             buffers = state.device_read(command_buffer)
             if buffers.gradient_for_gamma is None or buffers.gradient_for_beta is None:
                 raise OrderError("state has no gradients yet; encode the gradient kernel with it before the update")
-            total += np.concatenate([buffers.gradient_for_gamma, buffers.gradient_for_beta])
+            gradients = buffers.gradient_for_gamma, buffers.gradient_for_beta
+            total += np.concatenate([rows.reshape(-1, self._channels).sum(0, np.float64) for rows in gradients])
         return total.astype(np.float32)
 
 

@@ -186,6 +186,14 @@ def test_a_state_for_each_image_of_a_batch(forward: Any, gradient: Any, argument
         for state in (whole, *states):
             state.synchronize()
         np.testing.assert_array_equal([state.gradient_for_gamma[0] for state in states], whole.gradient_for_gamma)
+        updated = []
+        for given in (whole, states, [whole]):
+            optimizer = mps.MPSNNOptimizerStochasticGradientDescent(0.1)
+            data_source = mps.InstanceNormalizationDataSource(12, optimizer=optimizer)
+            assert data_source.update_gamma_and_beta_cpu(given)
+            updated.append(data_source.gamma())
+        np.testing.assert_array_equal(updated, [updated[0]] * 3)
+        assert (updated[0] != 1).all()
 
 
 def test_the_states_of_a_batch_before_the_encode() -> None:
