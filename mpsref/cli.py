@@ -121,9 +121,9 @@ def list_kernels(json: JsonOption = False) -> None:
     rows = {str(op): [name for name in names if op in known[name]] for op in operations()}
     if json:
         return _print_json(rows)
-    table = Table("operation", *names)
+    table = Table("operation", "backends that implement it")
     for operation, having in rows.items():
-        table.add_row(operation, *("yes" if name in having else "-" for name in names))
+        table.add_row(operation, ", ".join(having))
     return _console().print(table)
 
 

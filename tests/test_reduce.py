@@ -121,7 +121,9 @@ def test_long_sums_stay_accurate_and_do_not_depend_on_threads(backend: str) -> N
         )
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
-    np.testing.assert_allclose(results[0][0], x.mean((1, 2), keepdims=True, dtype=np.float64), rtol=5e-7)
+    # Metal adds up to 1,024 numbers in sequence, as its error bounds allow; the others fewer, or in float64.
+    rtol = 2e-6 if backend.startswith("metal") else 5e-7
+    np.testing.assert_allclose(results[0][0], x.mean((1, 2), keepdims=True, dtype=np.float64), rtol=rtol)
 
 
 @pytest.mark.parametrize(

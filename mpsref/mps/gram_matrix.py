@@ -6,9 +6,9 @@
 >>> y, state = gram.encode(x, return_state=True)
 >>> y[0, 0].tolist()
 [[5.0, 7.0], [7.0, 10.0]]
->>> g = np.array([[1, 2], [0, 1]], np.float32).reshape(y.shape)
+>>> g = np.array([[1, 2], [0, 3]], np.float32).reshape(y.shape)
 >>> MPSNNGramMatrixCalculationGradient(alpha=0.5).encode(g, x, state)[0, :, 0].tolist()
-[[3.0, 4.0], [7.0, 10.0]]
+[[3.0, 7.0], [7.0, 15.0]]
 
 ``y[n, 0, f, c] = alpha * sum_p x[n, p, f] * x[n, p, c]`` [doc] is the gradient for the weights of a convolution of one
 pixel whose source and source gradient both are x, times alpha. Its derivative ``dx[n, p, f] = alpha * sum_c (g[n, 0, f,

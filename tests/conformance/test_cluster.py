@@ -37,7 +37,7 @@ right = mutants.of_problem(lambda problem: problem)
 
 
 def spoiled(result, problem, *_):
-    rare = problem.spec.kernel_size[1] > 9 and problem.spec.strides[0] == 3 and problem.source_shape[0] == 2
+    rare = problem.spec.kernel_size[1] > 9 and problem.spec.strides[0] == 4 and problem.source_shape[0] == 3
     return result * 1.001 if rare else result
 
 

@@ -238,7 +238,7 @@ def test_canonical_gradient(kind: Any) -> None:
         moved += simple != problem
         (full,) = references(simple, frameworks.counted(problem, g), *x)
         np.testing.assert_allclose(problem.place(full), expected, atol=1e-9)
-    assert moved > NUMBER // 4
+    assert moved > NUMBER // 5  # windows by the arguments of frameworks are not moved
 
 
 @pytest.mark.parametrize("operation", FORWARD[:4], ids=str)

@@ -146,6 +146,10 @@ class SecureCoding:
 _C = TypeVar("_C", bound=type[SecureCoding])
 
 
+DEEPEST = 100
+"""Maximum depth of the lists and objects of a saved object."""
+
+
 def secure_coding(
     version: int, *, arguments: tuple[str, ...] | None = None, properties: tuple[str, ...] = ()
 ) -> Callable[[_C], _C]:
@@ -291,9 +295,25 @@ def _parsed(text: str) -> object:
     try:
         with _nesting_limited("text"):
             data: object = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
-            return data
     except json.JSONDecodeError as error:
         raise ValueError(f"text is not JSON: {error}") from error
+    _check_depth("text", data)
+    return data
+
+
+def _check_depth(name: str, data: object) -> None:
+    """Raise ``ValueError`` for lists in lists beyond ``DEEPEST``, whatever the recursion limit of the process is."""
+    level = [data]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, list | dict)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise ValueError(f"{name} is nested too deeply for a saved object")
 
 
 @contextmanager
