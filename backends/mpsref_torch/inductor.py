@@ -89,12 +89,16 @@ class Inductor(Torch):
         """Return what runs."""
         return f"clang on the CPU, Metal kernels of PyTorch {metadata.version('torch')}"
 
-    def _callable(self, function: Function, arrays: Sequence[Array]) -> Function:
-        """Return the function, compiled when it is first called with these shapes and strides."""
+    def _callable(self, function: Function, arrays: Sequence[Array], count: int) -> Function:
+        """Return the function, compiled when it is first called with these shapes and strides.
+
+        A program has the gradients of the first ``count`` tensors only.
+        """
+        import torch._inductor.lowering  # noqa: F401, decompositions use it without importing it
         from functorch.compile import aot_function, min_cut_rematerialization_partition
         from torch._inductor.decomposition import select_decomp_table
 
-        key = (identity(function), *((array.shape, array.strides, array.dtype.str) for array in arrays))
+        key = (identity(function), count, *((array.shape, array.strides, array.dtype.str) for array in arrays))
         if key not in self._programs:
             while len(self._programs) >= KEPT:
                 self._programs.pop(next(iter(self._programs)))

@@ -76,7 +76,7 @@ class Torch:
     def __call__(self, function: Function, *arrays: Array) -> Array:
         """Return ``function(*tensors)``."""
         with self._refusing(), self.torch.no_grad():
-            return self.array(self._callable(function, arrays)(*map(self.tensor, arrays)))
+            return self.array(self._callable(function, arrays, 0)(*map(self.tensor, arrays)))
 
     def gradients(self, function: Function, arrays: Sequence[Array], g: Array, count: int = 1) -> tuple[Array, ...]:
         """Return the gradients of ``function(*tensors)`` for the first ``count`` tensors, from the source gradient."""
@@ -84,7 +84,7 @@ class Torch:
             leaves = [self.tensor(array).detach() for array in arrays]
             for leaf in leaves[:count]:
                 leaf.requires_grad_()
-            y = self._callable(function, (*arrays, g))(*leaves)
+            y = self._callable(function, (*arrays, g), count)(*leaves)
             found = self.torch.autograd.grad(y, leaves[:count], self.tensor(g), allow_unused=True)
             zeros = map(self.torch.zeros_like, leaves)
             return tuple(self.array(z if d is None else d) for d, z in zip(found, zeros, strict=False))
@@ -93,12 +93,12 @@ class Torch:
         """Return the gradient for the first tensor."""
         return self.gradients(function, arrays, g)[0]
 
-    def _callable(self, function: Function, arrays: Sequence[Array]) -> Function:
-        """Return the function, compiled for these shapes and strides if this backend compiles."""
+    def _callable(self, function: Function, arrays: Sequence[Array], count: int) -> Function:
+        """Return the function, compiled for these shapes, strides and number of gradients if this backend compiles."""
         if not self.compiles:
             return function
         # Compiled functions are kept by their code; after a few closures of one code PyTorch would run them eagerly.
-        key = (identity(function), *((array.shape, array.strides, array.dtype.str) for array in arrays))
+        key = (identity(function), count, *((array.shape, array.strides, array.dtype.str) for array in arrays))
         if key not in self._compiled:
             self.torch.compiler.reset()
             self._compiled.clear()

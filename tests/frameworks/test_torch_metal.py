@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
@@ -193,3 +196,22 @@ def test_on_an_apple_gpu_torch_compile_runs(monkeypatch: pytest.MonkeyPatch) -> 
             function.cache_clear()
     monkeypatch.undo()
     assert isinstance(inductor.run(), Inductor)
+
+
+def test_programs_of_other_gradients_and_the_first_program_of_a_process() -> None:
+    """A program has the gradients of its first call only; max pooling is compiled before anything is imported."""
+    cases = [
+        "PoolingMax.gradient:n1h2w2c1,k2x2,clamp,float32,exact,seed=1",
+        "Neuron.gradient:n1h2w3c2,prelu,data0.25_0.5,float32,exact,memory=nchw+nchw,seed=1",
+        "Neuron.parameter_gradient:n1h2w3c2,prelu,data0.25_0.5,float32,exact,memory=nchw+nchw,seed=1",
+    ]
+    code = (
+        "from mpsref.conformance.case import Case; from mpsref.conformance.runner import run_case\n"
+        "from mpsref_torch.inductor import backend\n"
+        f"for text in {cases!r}: print(run_case(Case.parse(text), backend))"
+    )
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.count("status='passed'") == 3, found.stdout
