@@ -58,6 +58,9 @@ RANGES = {
 HIDDEN = {"groups", "neuron", "output_channels", "biased"}
 """Fields that the explorer leaves at one channel, without bias and activation."""
 
+DEFAULTS = {"kernel_size": (3, 3), "scale": (2, 2)}
+"""Of a form without these fields, which specs must have."""
+
 LABELS = {"source_shape": "image size"}
 
 
@@ -230,11 +233,8 @@ def _values(kind: Any, form: Mapping[str, str]) -> dict[str, Any]:
             values[one.name] = (1, y, x, 1) if one.name == "source_shape" else (y, x)
         elif text:
             values[one.name] = _number(one.name, text)
-    if "kernel_size" not in values and any(one.name == "kernel_size" for one in dataclasses.fields(kind)):
-        values["kernel_size"] = (3, 3)
-    if "scale" not in values and any(one.name == "scale" for one in dataclasses.fields(kind)):
-        values["scale"] = (2, 2)
-    return values
+    needed = {name: value for name, value in DEFAULTS.items() if name in kind.__dataclass_fields__}
+    return needed | values
 
 
 def _integer(name: str, text: str) -> int:

@@ -7,9 +7,10 @@ import copy
 import io
 import multiprocessing
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import hypothesis
@@ -138,9 +139,8 @@ def check(function: Callable[..., Any]) -> Answer:
         _tries.pop(name, None)
         return answer
     _tries[name] += 1
-    hints = [answer.hint, exercise.idea, exercise.formula] if answer.hint else ["", exercise.idea, exercise.formula]
-    hint = " ".join(filter(None, hints[: _tries[name]]))
-    return Answer(**{**answer.__dict__, "hint": hint})
+    hints = [answer.hint, exercise.idea, exercise.formula][: _tries[name]]
+    return replace(answer, hint=" ".join(filter(None, hints)))
 
 
 def _isolated(function: Callable[..., Any], exercise: Exercise) -> Answer:
@@ -149,8 +149,6 @@ def _isolated(function: Callable[..., Any], exercise: Exercise) -> Answer:
         return _tried(function, exercise, lambda text: None)
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # notebooks have threads; the child uses none of them
         child = context.Process(target=_child, args=(function, exercise, sending), daemon=True)
@@ -242,7 +240,7 @@ def _tried(function: Callable[..., Any], exercise: Exercise, running: Callable[[
     answer = smallest[0]
     if answer.got is None:
         return answer
-    return Answer(**{**answer.__dict__, "hint": recognized(function, exercise, running)})
+    return replace(answer, hint=recognized(function, exercise, running))
 
 
 def _one(function: Callable[..., Any], exercise: Exercise, arguments: Arguments) -> Answer | None:
