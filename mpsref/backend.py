@@ -76,8 +76,8 @@ class Backend:
         For a backend that compiles each problem: how many layers, and how many different random problems, a check of
         an operation has. Its other cases are these problems with other data, without the properties.
     isolated : bool, optional
-        Whether a check runs the cases in a process of their own, because they may crash, or never end. The process is
-        forked from the one that checks, in which the backend should not have computed before.
+        Whether a check runs the cases in a process of their own, because they may crash, or never end. If the backend
+        is not installed, the process is forked from the one that checks, in which it should not have computed before.
 
     Raises
     ------

@@ -10,22 +10,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpsref import (
-    Backend,
-    GroupNormalization,
-    InstanceNormalization,
-    Loss,
-    Neuron,
-    Pad,
-    PoolingAverage,
-    PoolingMax,
-    Reduce,
-    UnsupportedError,
-    UpsamplingBilinear,
-    UpsamplingNearest,
-    frameworks,
-)
-from mpsref.frameworks.adapter import Function, Table, Tensor
+import mpsref
+from mpsref import Backend, InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
+from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
 from mpsref.frameworks.words import Words
 from mpsref.registry import Problem
 from mpsref_mlx.run import Mlx
@@ -183,68 +170,37 @@ def upsampling(problem: Any) -> Function:
     return lambda x: mlx.nn.Upsample(scale, "linear", align_corners=True)(x)
 
 
-def pad(problem: Any) -> Function:
-    spec = problem.spec
-    modes = {"zero": "constant", "constant": "constant", "clamp": "edge"}
-    if spec.edge_mode not in modes or spec.fill_values is not None:
-        what = "fill_values" if spec.fill_values is not None else f"edge_mode {spec.edge_mode!r}"
-        raise UnsupportedError(f"mlx.core.pad has no {what}")
-    pairs = mlx.pairs(*zip(spec.before, spec.after, strict=True))
-    fill = spec.fill_value if spec.edge_mode == "constant" else 0.0
-    return lambda x: mlx.core.pad(x, pairs, modes[spec.edge_mode], fill)
+def pad(x: Tensor, pairs: Any, mode: str = "constant", fill: float = 0.0) -> Tensor:
+    return mlx.core.pad(x, pairs, mode, fill)
 
 
-def zero_pad(x: Tensor, pairs: Any) -> Tensor:
-    return mlx.core.pad(x, pairs)
-
-
-AXES = {"row": 2, "column": 1, "featurechannels": 3, "spatial": (1, 2)}
-
-
-def reduce(problem: Any) -> Function:
-    spec = problem.spec
-    (y, x), (height, width) = problem.region
-    reduction, axes = getattr(mlx.core, spec.operation.replace("argument", "arg")), AXES[spec.over]
-    weight = 1 if spec.operation.startswith("argument") else spec.weight
-    part = mlx.index(slice(y, y + height), slice(x, x + width), slice(None))
-    return lambda image: reduction(image[part], axes, keepdims=True) * weight
+def reduce(x: Tensor, operation: str, axes: Any) -> Tensor:
+    return getattr(mlx.core, operation.replace("argument", "arg"))(x, axes, keepdims=True)
 
 
 IMPLEMENTATIONS: Table = {
-    **mlx.pooling(PoolingMax, pooling, max_pool),
-    **mlx.pooling(PoolingAverage, pooling, avg_pool),
+    **mlx.pooling(mpsref.PoolingMax, pooling, max_pool),
+    **mlx.pooling(mpsref.PoolingAverage, pooling, avg_pool),
     **mlx.convolution(frameworks.pytorch, conv2d, neuron),
     **mlx.transposed_convolution(frameworks.pytorch, conv_transpose2d, neuron),
     **mlx.fully_connected(linear, neuron),
     **mlx.group_normalization(InstanceNormalization, normalization),
-    **mlx.group_normalization(GroupNormalization, normalization),
+    **mlx.group_normalization(mpsref.GroupNormalization, normalization),
     **mlx.batch_normalization(moments, batch_normalization, neuron),
     **mlx.neurons(neuron),
     **mlx.softmax(lambda x: mlx.core.softmax(x, -1), lambda x: mlx.nn.log_softmax(x, -1)),
     **mlx.losses(loss, of_probabilities=True),
     **mlx.layer(UpsamplingNearest, upsampling),
-    **mlx.layer(UpsamplingBilinear, upsampling),
-    **mlx.layer(Pad, pad),
-    **mlx.layer(Reduce, reduce),
-    **mlx.slices(zero_pad),
+    **mlx.layer(mpsref.UpsamplingBilinear, upsampling),
+    **mlx.padding({"zero": "constant", "constant": "constant", "clamp": "edge"}, pad),
+    **mlx.reductions(reduce),
+    **mlx.slices(pad),
     **mlx.reshape(lambda x, shape: x.reshape(shape), lambda x, axes: x.transpose(axes)),
-    **mlx.concatenation(lambda images, axis: mlx.core.concatenate(images, axis), zero_pad),
+    **mlx.concatenation(lambda images, axis: mlx.core.concatenate(images, axis), pad),
     **mlx.arithmetic(lambda x, low, high: mlx.core.clip(x, low, high)),
     **mlx.compare(lambda x: mlx.core.abs(x), lambda mask: mask.astype(mlx.core.float32)),
     **mlx.dropout(),
 }
-
-RULES = (
-    "ties shared",
-    "softmax recomputed",
-    "slope at a kink",
-    "slope from the result",
-    "folded scale and shift",
-    "rounded means",
-    "plain sums",
-    "plain means",
-    "NaN by another formula",
-)
 
 backend = Backend(
     "mlx",
@@ -253,7 +209,7 @@ backend = Backend(
     device=mlx.described,
     layouts=("nhwc", "nchw", "cnhw"),
     named_only=True,
-    rules=RULES,
+    rules=("ties shared", "softmax recomputed", "small probabilities are 0", *RULES),
     dtypes=("float32",),
     isolated=True,  # log_softmax of one channel writes beyond its memory
 )

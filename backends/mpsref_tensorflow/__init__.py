@@ -10,23 +10,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpsref import (
-    Backend,
-    CrossChannelNormalization,
-    GroupNormalization,
-    InstanceNormalization,
-    Loss,
-    Neuron,
-    Pad,
-    PoolingAverage,
-    PoolingMax,
-    Reduce,
-    UnsupportedError,
-    UpsamplingBilinear,
-    UpsamplingNearest,
-    frameworks,
-)
-from mpsref.frameworks.adapter import Function, Table, Tensor
+import mpsref
+from mpsref import Backend, InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
+from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
 from mpsref_tensorflow.run import TensorFlow
 
 __all__ = ["backend"]
@@ -167,75 +153,42 @@ def upsampling(problem: Any) -> Function:
     return lambda x: tf.compat.v1.image.resize_bilinear(x, size, align_corners=True)
 
 
-def pad(problem: Any) -> Function:
-    spec = problem.spec
-    modes = {"zero": "CONSTANT", "constant": "CONSTANT", "mirror": "REFLECT"}
-    if spec.edge_mode not in modes or spec.fill_values is not None:
-        what = "fill_values" if spec.fill_values is not None else f"edge_mode {spec.edge_mode!r}"
-        raise UnsupportedError(f"tf.pad has no {what}")
-    pairs = tensorflow.pairs(*zip(spec.before, spec.after, strict=True))
-    if spec.edge_mode == "mirror" and any(max(pair) >= n for pair, n in zip(pairs, problem.source_shape, strict=True)):
-        raise UnsupportedError("mode 'REFLECT' of tf.pad reflects once")
-    fill = spec.fill_value if spec.edge_mode == "constant" else 0.0
-    return lambda x: tensorflow.tf.pad(x, pairs, modes[spec.edge_mode], fill)
+def pad(x: Tensor, pairs: Any, mode: str = "CONSTANT", fill: float = 0.0) -> Tensor:
+    return tensorflow.tf.pad(x, pairs, mode, fill)
 
 
-def zero_pad(x: Tensor, pairs: Any) -> Tensor:
-    return tensorflow.tf.pad(x, pairs)
-
-
-AXES = {"row": 2, "column": 1, "featurechannels": 3, "spatial": (1, 2)}
-
-
-def reduce(problem: Any) -> Function:
-    spec, tf = problem.spec, tensorflow.tf
-    (y, x), (height, width) = problem.region
-    part, axes = tensorflow.index(slice(y, y + height), slice(x, x + width), slice(None)), AXES[spec.over]
-    if spec.operation.startswith("argument"):
+def reduce(x: Tensor, operation: str, axes: Any) -> Tensor:
+    if operation.startswith("argument"):
         raise UnsupportedError("argmin and argmax of TensorFlow pass over NaN; those of MPS take it for the extremum")
-    reduction = getattr(tf, f"reduce_{spec.operation}")
-    return lambda image: reduction(image[part], axes, keepdims=True) * spec.weight
+    return getattr(tensorflow.tf, f"reduce_{operation}")(x, axes, keepdims=True)
 
 
 IMPLEMENTATIONS: Table = {
-    **tensorflow.pooling(PoolingMax, frameworks.tensorflow, max_pool),
-    **tensorflow.pooling(PoolingAverage, frameworks.tensorflow, avg_pool),
+    **tensorflow.pooling(mpsref.PoolingMax, frameworks.tensorflow, max_pool),
+    **tensorflow.pooling(mpsref.PoolingAverage, frameworks.tensorflow, avg_pool),
     **tensorflow.convolution(frameworks.tensorflow, conv2d, neuron, "HWIO"),
     **tensorflow.transposed_convolution(frameworks.tensorflow, conv_transpose2d, neuron, "HWIO"),
     **tensorflow.fully_connected(linear, neuron),
     **tensorflow.group_normalization(InstanceNormalization, normalization),
-    **tensorflow.group_normalization(GroupNormalization, normalization),
+    **tensorflow.group_normalization(mpsref.GroupNormalization, normalization),
     **tensorflow.batch_normalization(moments, batch_normalization, neuron),
-    **tensorflow.layer(CrossChannelNormalization, local_response),
+    **tensorflow.layer(mpsref.CrossChannelNormalization, local_response),
     **tensorflow.neurons(neuron),
     **tensorflow.softmax(lambda x: tensorflow.tf.nn.softmax(x), lambda x: tensorflow.tf.nn.log_softmax(x)),
     **tensorflow.losses(loss),
     **tensorflow.layer(UpsamplingNearest, upsampling),
-    **tensorflow.layer(UpsamplingBilinear, upsampling),
-    **tensorflow.layer(Pad, pad),
-    **tensorflow.layer(Reduce, reduce),
-    **tensorflow.slices(zero_pad),
+    **tensorflow.layer(mpsref.UpsamplingBilinear, upsampling),
+    **tensorflow.padding({"zero": "CONSTANT", "constant": "CONSTANT", "mirror": "REFLECT"}, pad),
+    **tensorflow.reductions(reduce),
+    **tensorflow.slices(pad),
     **tensorflow.reshape(
         lambda x, shape: tensorflow.tf.reshape(x, shape), lambda x, axes: tensorflow.tf.transpose(x, axes)
     ),
-    **tensorflow.concatenation(lambda images, axis: tensorflow.tf.concat(images, axis), zero_pad),
+    **tensorflow.concatenation(lambda images, axis: tensorflow.tf.concat(images, axis), pad),
     **tensorflow.arithmetic(lambda x, low, high: tensorflow.tf.clip_by_value(x, low, high)),
     **tensorflow.compare(lambda x: tensorflow.tf.abs(x), lambda mask: tensorflow.tf.cast(mask, "float32")),
     **tensorflow.dropout(),
 }
-
-RULES = (
-    "softmax recomputed",
-    "small probabilities are 0",
-    "folded sums",
-    "slope at a kink",
-    "slope from the result",
-    "folded scale and shift",
-    "rounded means",
-    "plain sums",
-    "plain means",
-    "NaN by another formula",
-)
 
 backend = Backend(
     "tensorflow",
@@ -244,6 +197,6 @@ backend = Backend(
     device=tensorflow.described,
     named_only=True,
     dtypes=("float32",),
-    rules=RULES,
+    rules=("softmax recomputed", "small probabilities are 0", "folded sums", *RULES),
     isolated=True,  # the gradient of a strided convolution by one tap writes beyond its memory
 )

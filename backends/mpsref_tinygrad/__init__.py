@@ -10,22 +10,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpsref import (
-    Backend,
-    GroupNormalization,
-    InstanceNormalization,
-    Loss,
-    Neuron,
-    Pad,
-    PoolingAverage,
-    PoolingMax,
-    Reduce,
-    UnsupportedError,
-    UpsamplingBilinear,
-    UpsamplingNearest,
-    frameworks,
-)
-from mpsref.frameworks.adapter import Function, Table, Tensor
+import mpsref
+from mpsref import Backend, InstanceNormalization, Loss, Neuron, UnsupportedError, UpsamplingNearest, frameworks
+from mpsref.frameworks.adapter import RULES, Function, Table, Tensor
 from mpsref.frameworks.words import Words
 from mpsref.registry import Problem
 from mpsref_tinygrad.run import Tinygrad
@@ -143,48 +130,29 @@ def upsampling(problem: Any) -> Function:
     return lambda x: x.interpolate(size, "linear", align_corners=True)
 
 
-def pad(problem: Any) -> Function:
-    spec = problem.spec
-    modes = {"zero": "constant", "constant": "constant", "clamp": "replicate", "mirror": "reflect"}
-    if spec.edge_mode not in modes or spec.fill_values is not None:
-        what = "fill_values" if spec.fill_values is not None else f"edge_mode {spec.edge_mode!r}"
-        raise UnsupportedError(f"pad of tinygrad has no {what}")
-    pairs = tinygrad.pairs(*zip(spec.before, spec.after, strict=True))
-    lengths = [problem.source_shape[axis] for axis in (0, 3, 1, 2)]
-    if spec.edge_mode == "mirror" and any(max(pair) >= n for pair, n in zip(pairs, lengths, strict=True)):
-        raise UnsupportedError("mode 'reflect' of tinygrad's pad reflects once")
-    fill = spec.fill_value if spec.edge_mode == "constant" else 0.0
-    return lambda x: x.pad(pairs, modes[spec.edge_mode], fill)
+PAD_MODES = {"zero": "constant", "constant": "constant", "clamp": "replicate", "mirror": "reflect"}
 
 
-AXES = {"row": 3, "column": 2, "featurechannels": 1, "spatial": (2, 3)}
-
-
-def reduce(problem: Any) -> Function:
-    spec = problem.spec
-    (y, x), (height, width) = problem.region
-    part = tinygrad.index(slice(y, y + height), slice(x, x + width), slice(None))
-    weight = 1 if spec.operation.startswith("argument") else spec.weight
-    name, axes = spec.operation.replace("argument", "arg"), AXES[spec.over]
-    return lambda image: (getattr(image[part], name)(axes, keepdim=True) * weight).float()
+def reduce(x: Tensor, operation: str, axes: Any) -> Tensor:
+    return getattr(x, operation.replace("argument", "arg"))(axes, keepdim=True).float()
 
 
 IMPLEMENTATIONS: Table = {
-    **tinygrad.pooling(PoolingMax, frameworks.pytorch, lambda x, **words: x.max_pool2d(**words)),
-    **tinygrad.pooling(PoolingAverage, average, lambda x, **words: x.avg_pool2d(**words)),
+    **tinygrad.pooling(mpsref.PoolingMax, frameworks.pytorch, lambda x, **words: x.max_pool2d(**words)),
+    **tinygrad.pooling(mpsref.PoolingAverage, average, lambda x, **words: x.avg_pool2d(**words)),
     **tinygrad.convolution(frameworks.pytorch, conv2d, neuron, "OIHW"),
     **tinygrad.transposed_convolution(frameworks.pytorch, conv_transpose2d, neuron, "OIHW"),
     **tinygrad.fully_connected(lambda x, weights, bias: x.linear(weights.transpose(), bias), neuron),
     **tinygrad.group_normalization(InstanceNormalization, normalization),
-    **tinygrad.group_normalization(GroupNormalization, normalization),
+    **tinygrad.group_normalization(mpsref.GroupNormalization, normalization),
     **tinygrad.batch_normalization(moments, batch_normalization, neuron),
     **tinygrad.neurons(neuron),
     **tinygrad.softmax(lambda x: x.softmax(1), lambda x: x.log_softmax(1)),
     **tinygrad.losses(loss),
     **tinygrad.layer(UpsamplingNearest, upsampling),
-    **tinygrad.layer(UpsamplingBilinear, upsampling),
-    **tinygrad.layer(Pad, pad),
-    **tinygrad.layer(Reduce, reduce),
+    **tinygrad.layer(mpsref.UpsamplingBilinear, upsampling),
+    **tinygrad.padding(PAD_MODES, lambda x, pairs, mode, fill: x.pad(pairs, mode, fill)),
+    **tinygrad.reductions(reduce),
     **tinygrad.slices(lambda x, pairs: x.pad(pairs)),
     **tinygrad.reshape(lambda x, shape: x.reshape(shape), lambda x, axes: x.permute(axes)),
     **tinygrad.concatenation(lambda images, axis: images[0].cat(*images[1:], dim=axis), lambda x, pairs: x.pad(pairs)),
@@ -192,18 +160,6 @@ IMPLEMENTATIONS: Table = {
     **tinygrad.compare(lambda x: x.abs(), lambda mask: mask.float()),
     **tinygrad.dropout(),
 }
-
-RULES = (
-    "ties shared",
-    "softmax recomputed",
-    "slope at a kink",
-    "slope from the result",
-    "folded scale and shift",
-    "rounded means",
-    "plain sums",
-    "plain means",
-    "NaN by another formula",
-)
 
 backend = Backend(
     "tinygrad",
@@ -213,5 +169,5 @@ backend = Backend(
     named_only=True,
     distinct_problems=1,
     dtypes=("float32",),
-    rules=RULES,
+    rules=("ties shared", "softmax recomputed", *RULES),
 )

@@ -34,6 +34,7 @@ DISTINCT = 4
 RULES = (
     "slope at a kink",
     "slope from the result",
+    "small probabilities are 0",
     "folded scale and shift",
     "rounded means",
     "plain sums",

@@ -87,6 +87,16 @@ def _large_padding(problem: Any, inputs: tuple[Array, ...]) -> bool:
         return False
 
 
+def _strided_point(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    """Of few channels: from 16 on nothing is written beyond the memory."""
+    return bool(problem.spec.size == (1, 1) and max(problem.spec.strides) > 1 and problem.source_shape[3] < 16)
+
+
+def _constant_power(problem: Any, inputs: tuple[Array, ...]) -> bool:
+    neuron = problem.spec
+    return bool(neuron.type == "power" and neuron.c == 0 and (neuron.a * inputs[1] + neuron.b == 0).any())
+
+
 EAGER = ("torch", "torch:channels_last")
 
 
@@ -238,11 +248,25 @@ FINDINGS = (
         lambda problem, inputs: bool(problem.spec.type == "prelu" and (inputs[1] == 0).any()),
     ),
     Finding(
+        "mlx_power",
+        "mlx",
+        ("0.32.4",),
+        "The slope of power with the exponent 0 is NaN at 0.",
+        "Neuron.gradient:n1h1w2c4,power,a0.25,c0.0,float32,exact,seed=0",
+        ("mlx",),
+        ("Neuron.gradient",),
+        _constant_power,
+    ),
+    Finding(
         "tensorflow_conv2d_gradient",
         "tensorflow-cpu",
         ("2.21.0",),
         "The gradient of the weights of a strided 1 x 1 conv2d of few channels writes beyond its memory, which ends "
         "the process (oneDNN).",
+        "Convolution.gradient_weights:n1h256w256c3,k1x1,s2x2,co6,float32,seed=0",
+        ("tensorflow",),
+        ("Convolution.gradient_weights",),
+        _strided_point,
     ),
     Finding(
         "tensorflow_max_pool",

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from mpsref.arguments.arrays import Array
 from mpsref.bugs.findings import FINDINGS, Finding
 from mpsref.conformance.case import Case, operation_named
-from mpsref.conformance.isolation import IsolatedRunner, Limits
-from mpsref.conformance.runner import run_case
+from mpsref.conformance.checker import isolated_runner
+from mpsref.conformance.isolation import Limits
 from mpsref.errors import UnsupportedError
 from mpsref.registry import Backend, Operation
 
@@ -83,16 +83,16 @@ def confirm(backends: Sequence[Backend], operations: Collection[Operation] | Non
     """
     for backend in backends:
         named = [(one, Case.parse(one.case)) for one in FINDINGS if backend.name in one.backends]
-        if backend.unavailable() is not None:
+        if operations is not None:
+            named = [(finding, case) for finding, case in named if case.problem.operation in operations]
+        if not named or backend.unavailable() is not None:
             continue
-        with contextlib.closing(_runner(backend)) as runner:
+        with contextlib.closing(isolated_runner(backend, Limits())) as runner:
             for finding, case in named:
-                if operations is not None and case.problem.operation not in operations:
-                    continue
                 is_listed = finding.version() in finding.versions
-                outcomes = [runner(case, False)]
+                outcomes = [runner(case, True)]
                 while is_listed and outcomes[-1].status != "failed" and len(outcomes) < ATTEMPTS:
-                    outcomes.append(runner(case, False))
+                    outcomes.append(runner(case, True))
                 outcome = outcomes[-1]
                 fails = outcome.status == "failed"
                 if is_listed and not fails and finding.show().startswith("not affected"):
@@ -104,7 +104,3 @@ def confirm(backends: Sequence[Backend], operations: Collection[Operation] | Non
                     step = f"take {finding.version()} from" if is_listed else f"add {finding.version()} to"
                     text += f"; {step} its versions in mpsref/bugs/findings.py. {outcome.message}".rstrip()
                 yield Confirmation(finding, backend.name, is_listed == fails, text)
-
-
-def _runner(backend: Backend) -> IsolatedRunner:
-    return IsolatedRunner(lambda case, of_layer: run_case(case, backend), Limits())

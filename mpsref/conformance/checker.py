@@ -255,7 +255,8 @@ class _Progress:
     isolated: IsolatedRunner | None = None
 
     def __enter__(self) -> Self:
-        self.isolated = None if self.limits is None else IsolatedRunner(self._run, self.limits)
+        if self.limits is not None:
+            self.isolated = isolated_runner(self.backend, self.limits, families.is_discovered(self.operation))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -265,11 +266,7 @@ class _Progress:
     def outcome_of(self, case: Case, of_layer: bool = False) -> Outcome:
         """Run a case; the case of a layer without the properties."""
         self.before(case)
-        return (self.isolated or self._run)(case, of_layer)
-
-    def _run(self, case: Case, of_layer: bool) -> Outcome:
-        compiles = self.backend.distinct_problems is not None
-        return run_case(case, self.backend, () if of_layer or compiles else families.properties(self.operation))
+        return self.isolated(case, of_layer) if self.isolated else _run(self.backend, case, of_layer)
 
     def count(self, case: Case, outcome: Outcome, layer: str = "", turn: int | None = None) -> None:
         """Add the outcome of a case: of a layer, a random one of round ``turn``, or else a known one."""
@@ -338,6 +335,22 @@ class _Progress:
             rules.concerning(self.backend.rules, self.operation),
             added(self.tried),
         )
+
+
+def _run(backend: str | Backend, case: Case, of_layer: bool) -> Outcome:
+    backend = registry.get_backend(backend)
+    compiles = backend.distinct_problems is not None
+    return run_case(case, backend, () if of_layer or compiles else families.properties(case.problem.operation))
+
+
+def isolated_runner(backend: Backend, limits: Limits, discovered: bool = True) -> IsolatedRunner:
+    """Return what runs cases in isolation: in a new interpreter, if that finds the backend and the operations."""
+    new = discovered and _is_installed(backend)
+    return IsolatedRunner(functools.partial(_run, backend.name if new else backend), limits, new)
+
+
+def _is_installed(backend: Backend) -> bool:
+    return registry.is_installed(backend.name) and registry.get_backend(backend.name) is backend
 
 
 def check_operation(
@@ -486,9 +499,9 @@ def check(
     cluster
         The Dask cluster that runs the blocks, in place of ``jobs``. Backends and families must be installed on it.
     isolate
-        Whether the cases of a backend run in a process that is forked from this one, so that a crash, an endless loop
-        or a leak costs one case, which is a failure: yes, no, or yes with given limits. By default the backends with
-        ``isolated=True``.
+        Whether the cases of a backend run in a process of their own, so that a crash, an endless loop or a leak costs
+        one case, which is a failure: yes, no, or yes with given limits. By default the backends with ``isolated=True``.
+        The process is a new interpreter for an installed backend, for other objects a fork of this process.
     watch
         ``watch(running, rows)`` is called when a block of cases begins or is done, with the operations that are
         running and with the new rows.
@@ -517,9 +530,7 @@ def check(
     known = {} if failures is None else failures.cases([one.name for one in chosen])
     wanted = [op for op in (all_operations() if operations is None else operations) if number or op in known]
     local = [str(op) for op in wanted if not families.is_discovered(op)]
-    local += [
-        one.name for one in chosen if not (registry.is_installed(one.name) and registry.get_backend(one.name) is one)
-    ]
+    local += [one.name for one in chosen if not _is_installed(one)]
     if cluster is not None and local:
         raise ValueError(f"workers of a cluster do not find {local[0]!r}: install its package, see the entry points")
     if cluster is not None or (jobs > 1 and (len(wanted) > 1 or number > CASES) and not local):

@@ -1,4 +1,8 @@
-"""Isolation: cases run in a forked child process, so that a crash, an endless loop or a leak costs one case."""
+"""Isolation: cases run in a child process, so that a crash, an endless loop or a leak costs one case.
+
+The child of an installed backend is a new interpreter. That of any other object is forked: nothing needs to be pickled,
+but libraries that have started threads in this process do not have them in the child.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeAlias
 
 from mpsref.arguments.parameters import real
 from mpsref.conformance.case import Case
@@ -29,6 +34,9 @@ INTERVAL = 0.1
 
 ORPHAN_SECONDS = 5
 """A child ends so long after the time limit if this process could not end it."""
+
+PROGRAM = "import sys; sys.path[:] = {!r}; from mpsref.conformance.isolation import serve_input; serve_input()"
+"""What a new interpreter runs, with the path of its modules."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +65,24 @@ class Limits:
         real("gib", self.gib, low=0.001)
 
 
+Run: TypeAlias = Callable[[Case, bool], Outcome]
+"""``run(case, of_layer)`` runs a case."""
+
 _pipes: set[Connection] = set()
 """The ends of this process, which children close: a child ends when nothing else holds the end of its own pipe."""
 
 
 class IsolatedRunner:
-    """Runs cases in a child process, which is forked again after each death.
-
-    The child is forked at the first case, from the process as it is then: nothing needs to be installed or pickled.
+    """Runs cases in a child process, which starts with the first case, and again after each death.
 
     Parameters
     ----------
     run
-        ``run(case, of_layer)`` runs a case; it is called in the child.
+        Runs a case; it is called in the child.
     limits
         What a case may take.
+    new
+        Whether the child is a new interpreter, to which ``run`` is pickled, and not a fork of this process.
 
     Raises
     ------
@@ -79,11 +90,11 @@ class IsolatedRunner:
         If this system has no ``fork``.
     """
 
-    def __init__(self, run: Callable[[Case, bool], Outcome], limits: Limits) -> None:
+    def __init__(self, run: Run, limits: Limits, new: bool = False) -> None:
         """Check that there is ``fork``; start nothing."""
         if not hasattr(os, "fork"):
             raise ValueError(f"isolation needs fork, which {platform.system()} does not have; check with isolate=False")
-        self._run, self._limits = run, limits
+        self._run, self._limits, self._new = run, limits, new
         self.seconds = limits.seconds
         """The time limit of the next case."""
         self.slowest = 0.0
@@ -94,7 +105,7 @@ class IsolatedRunner:
 
     def __call__(self, case: Case, of_layer: bool) -> Outcome:
         """Return the outcome of a case; "crashed", "time" and "memory" are kinds of failures."""
-        pipe = self._pipe or self._fork()
+        pipe = self._pipe or self._start()
         self._count += 1
         begin = time.monotonic()
         try:
@@ -132,53 +143,85 @@ class IsolatedRunner:
         self._pipe = None
         return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
 
-    def _fork(self) -> Connection:
+    def _start(self) -> Connection:
         ours, theirs = multiprocessing.Pipe()
+        self._child = self._spawn(theirs) if self._new else self._fork(ours, theirs)
+        theirs.close()
+        _pipes.add(ours)
+        self._pipe, self._count = ours, 0
+        if self._new:
+            try:
+                ours.send(self._run)
+                ours.recv()
+            except (EOFError, ConnectionError):
+                how = _how(self.close())
+                raise RuntimeError(f"the interpreter of isolated cases did not start: {how}; see its output") from None
+        self._before = _anonymous_memory(self._child)
+        return ours
+
+    def _spawn(self, theirs: Connection) -> int:
+        """Start an interpreter with a pipe as its standard input."""
+        command = [sys.executable, "-c", PROGRAM.format(sys.path)]
+        return os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)])
+
+    def _fork(self, ours: Connection, theirs: Connection) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads: backends with isolation have not run in this process
-            self._child = os.fork()
-        if self._child == 0:
+            warnings.simplefilter("ignore")  # of threads, which the child does not have
+            child = os.fork()
+        if child == 0:
             status = 1
             try:
                 for pipe in (*_pipes, ours):
                     pipe.close()
-                self._serve(theirs)
+                _serve(theirs, self._run)
                 status = 0
             finally:
                 os._exit(status)
-        theirs.close()
-        _pipes.add(ours)
-        self._pipe, self._count, self._before = ours, 0, _anonymous_memory(self._child)
-        return ours
+        return child
 
-    def _serve(self, pipe: Connection) -> None:
-        """Run cases in the child until the pipe is closed."""
-        import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        faulthandler.disable()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for number in (signal.SIGTERM, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
-        while True:
-            try:
-                text, of_layer, seconds = pipe.recv()
-            except (EOFError, ConnectionError):
-                return
-            signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
-            try:
-                outcome: Outcome | Exception = self._run(Case.parse(text), of_layer)
-            except Exception as error:
-                outcome = error
-            signal.alarm(0)
-            sys.stdout.flush()
-            pipe.send(outcome)
+def serve_input() -> None:
+    """Run cases in a new interpreter, whose standard input is the pipe."""
+    pipe = Connection(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    run = pipe.recv()
+    pipe.send(None)
+    _serve(pipe, run)
+    os._exit(0)
+
+
+def _serve(pipe: Connection, run: Run) -> None:
+    """Run cases in the child until the pipe is closed."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    while True:
+        try:
+            text, of_layer, seconds = pipe.recv()
+        except (EOFError, ConnectionError):
+            return
+        signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
+        try:
+            outcome: Outcome | Exception = run(Case.parse(text), of_layer)
+        except Exception as error:
+            outcome = error
+        signal.alarm(0)
+        sys.stdout.flush()
+        pipe.send(outcome)
+
+
+def _how(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"status {status}"
 
 
 def _died(status: int) -> Outcome:
-    how = signal.Signals(-status).name if status < 0 else f"status {status}"
+    how = _how(status)
     hint = "; a system that is out of memory ends processes by SIGKILL" if status == -signal.SIGKILL else ""
     return Outcome("failed", kind=f"{CRASHED} {how}", message=f"the process that ran it ended by {how}{hint}")
 

@@ -43,8 +43,9 @@ from mpsref.kernels import arithmetic as arithmetic_formulas
 from mpsref.kernels.batch_normalization import BatchProblem, Reduction, normalized, scaled, upstream
 from mpsref.kernels.cross_channel_normalization import CrossChannelProblem, bases
 from mpsref.kernels.group_normalization import ALL_VALUES, GroupsProblem
+from mpsref.kernels.interpolation import Sampling
 from mpsref.kernels.loss import LossGradient, weighted
-from mpsref.kernels.neuron import slope, value
+from mpsref.kernels.neuron import ACTIVATIONS, argument, value
 from mpsref.kernels.normalization import FLT_MIN, chain, over_power
 from mpsref.kernels.pooling import PoolingGradient, count_of_windows, window_of
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound, gamma
@@ -75,7 +76,10 @@ def _kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
         return _clamp_kink(problem, inputs)
     assert isinstance(problem.spec, Neuron)
     neuron, (g, x) = problem.spec, inputs
-    at, below, above = (slope(neuron, v) for v in (x, np.nextafter(x, -np.inf), np.nextafter(x, np.inf)))
+    u = argument(neuron, x)  # a x + b may round x and its neighbour to the same number
+    at, below, above = (
+        ACTIVATIONS[neuron.type].slope(neuron, v) for v in (u, np.nextafter(u, -np.inf), np.nextafter(u, np.inf))
+    )
     with np.errstate(invalid="ignore"):
         jump = np.maximum(abs(at - below), abs(at - above))
     return (abs(g) * np.where(jump > 2.0**-20, jump, 0),)
@@ -92,7 +96,7 @@ def _clamp_kink(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     )
     strict, inclusive = (arithmetic_formulas.terms(one, *inputs) for one in (problem, replace(problem, spec=wider)))
     return tuple(
-        arithmetic_formulas.fold(spec.operands[k], shape, abs(inclusive[k] - strict[k]))
+        arithmetic_formulas.fold(spec.operands[k], shape, abs(inclusive[k] - strict[k]) * (1 + gamma(8)))
         for k, shape in zip(problem.of, problem.result_shapes, strict=True)
     )
 
@@ -114,7 +118,18 @@ def _positions(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     moved = sum(gamma(8) * axis.length for axis in problem.axes)
     largest = abs(inputs[0]).max(axis=(1, 2), keepdims=True)
     readers = 2 if problem.method == "forward" else math.prod(int(a.gradient().number.max()) + 2 for a in problem.axes)
-    return (np.broadcast_to(readers * moved * largest, problem.result_shapes[0]),)
+    extra = np.full(problem.result_shapes[0], readers * moved * largest)
+    if isinstance(problem.spec, CropAndResizeBilinear):
+        edge = np.logical_or.outer(*map(_at_the_edge, problem.axes))
+        extra += edge[:, :, None] * largest
+    return (extra,)
+
+
+def _at_the_edge(axis: Sampling) -> Array:
+    """Return which outputs may lie inside or outside of the image, by the rounding of their positions."""
+    last, error = axis.length - 1, gamma(8) * axis.length
+    positions = [(axis.start + i * axis.numerator) / axis.denominator for i in range(axis.outputs)]
+    return np.array([0 < abs(p) <= error or abs(p - last) <= error for p in positions])
 
 
 def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -127,8 +142,13 @@ def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
 
 def _sigmoid_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     """Allow a rounding relative to 1."""
-    assert isinstance(problem.spec, Neuron)
-    return (np.full(problem.result_shapes[0], gamma(4) if problem.spec.type == "sigmoid" else 0.0),)
+    return (np.full(problem.result_shapes[0], gamma(4) if _is_sigmoid(problem) else 0.0),)
+
+
+def _is_sigmoid(problem: Problem) -> bool:
+    """Return whether an operation ends with a sigmoid."""
+    neuron = problem.spec if isinstance(problem.spec, Neuron) else getattr(problem.spec, "neuron", None)
+    return neuron is not None and neuron.type == "sigmoid"
 
 
 def _at_logits(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -292,9 +312,12 @@ def _folded_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return np.zeros_like(of_dgamma), of_dgamma
 
 
-def _vanishing(problem: Problem, inputs: tuple[Array, ...]) -> Array:
+def _vanishing(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow a result of softmax or sigmoid below 2**-125 to be 0."""
+    if not isinstance(problem.spec, SoftMax) and not _is_sigmoid(problem):
+        return (np.zeros(problem.result_shapes[0]),)
     y = problem.operation.formula(problem, *inputs)
-    return np.where(y < 2.0**-125, y, 0)
+    return (np.where(y < 2.0**-125, y, 0),)
 
 
 def _recomputed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -349,6 +372,9 @@ def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
 
 GROUPS = (InstanceNormalization, GroupNormalization)
 
+FUSED = (BatchNormalization, Convolution, ConvolutionTranspose, FullyConnected)
+"""The kernels that may end with a neuron."""
+
 WEIGHTED = ("forward", "gradient_data", "gradient_weights")
 
 RULES: Mapping[str, Rule] = {
@@ -363,7 +389,8 @@ RULES: Mapping[str, Rule] = {
         _loss_kink,
     ),
     "rounded positions": Rule(
-        "Positions of interpolation are rounded relative to themselves, which is an error of the weights.",
+        "Positions of interpolation are rounded relative to themselves, which is an error of the weights, and at the "
+        "edge of the image decides whether it is read.",
         _of([UpsamplingBilinear], "forward", "gradient") | _of([ResizeBilinear, CropAndResizeBilinear], "forward"),
         _positions,
     ),
@@ -379,7 +406,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "sigmoid relative to 1": Rule(
         "Sigmoid is 1/2 plus an odd function: its error is relative to 1, not to the result.",
-        _of([Neuron], "forward"),
+        _of([Neuron, *FUSED], "forward"),
         _sigmoid_of_one,
     ),
     "folded scale and shift": Rule(
@@ -443,9 +470,9 @@ RULES: Mapping[str, Rule] = {
         _folded_sums,
     ),
     "small probabilities are 0": Rule(
-        "A probability of softmax below 2**-125 may be 0.",
-        _of([SoftMax], "forward"),
-        lambda problem, inputs: (_vanishing(problem, inputs),),
+        "A result of softmax or sigmoid below 2**-125 may be 0.",
+        _of([SoftMax, Neuron, *FUSED], "forward"),
+        _vanishing,
     ),
     "softmax recomputed": Rule(
         "The gradient of softmax is that at the logarithm of the given result, whose softmax is computed again.",

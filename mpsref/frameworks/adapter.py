@@ -20,7 +20,7 @@ import importlib.util
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -45,7 +45,9 @@ from mpsref.kernels import (
     LogSoftMax,
     Loss,
     Neuron,
+    Pad,
     PoolingAverage,
+    Reduce,
     Reshape,
     Slice,
     SoftMax,
@@ -67,6 +69,17 @@ Convert: TypeAlias = Callable[[Problem], Words]
 """Returns the framework's arguments for a problem, such as :func:`mpsref.frameworks.pytorch`."""
 
 Table: TypeAlias = dict[OperationKey, Implementation]
+
+RULES = (
+    "slope at a kink",
+    "slope from the result",
+    "folded scale and shift",
+    "rounded means",
+    "plain sums",
+    "plain means",
+    "NaN by another formula",
+)
+"""The documented differences of every framework so far: :data:`mpsref.conformance.rules.RULES`."""
 
 
 class Way(NamedTuple):
@@ -495,6 +508,35 @@ class Framework(ABC):
 
     # --- movement -----------------------------------------------------------------------------------------------------
 
+    def padding(self, modes: Mapping[str, str], pad: Callable[[Tensor, Any, str, float], Tensor]) -> Table:
+        """Return padding by ``pad(image, pairs, mode, fill)``; ``modes`` has the framework's name of each edge mode."""
+
+        def make(problem: Any) -> Function:
+            spec = problem.spec
+            if spec.edge_mode not in modes or spec.fill_values is not None:
+                what = "fill_values" if spec.fill_values is not None else f"edge_mode {spec.edge_mode!r}"
+                raise UnsupportedError(f"pad of {self.title} has no {what}")
+            around = list(zip(spec.before, spec.after, strict=True))
+            if spec.edge_mode == "mirror" and any(map(operator.ge, map(max, around), problem.source_shape[1:])):
+                raise UnsupportedError(f"pad of {self.title} reflects once")
+            fill = spec.fill_value if spec.edge_mode == "constant" else 0.0
+            return lambda x: pad(x, self.pairs(*around), modes[spec.edge_mode], fill)
+
+        return self.layer(Pad, make)
+
+    def reductions(self, reduce: Callable[[Tensor, str, Any], Tensor]) -> Table:
+        """Return reductions by ``reduce(image, operation, axes)``, which keeps the axes; one axis is an ``int``."""
+
+        def make(problem: Any) -> Function:
+            spec = problem.spec
+            (y, x), (height, width) = problem.region
+            part = self.index(slice(y, y + height), slice(x, x + width), slice(None))
+            axes = [self.axes.index(axis) for axis in REDUCED[spec.over]]
+            weight = 1 if spec.operation.startswith("argument") else spec.weight
+            return lambda image: reduce(image[part], spec.operation, tuple(axes) if axes[1:] else axes[0]) * weight
+
+        return self.layer(Reduce, make)
+
     def slices(self, pad: Function) -> Table:
         """Return slices by ``pad(image, pairs)``, which adds zeros around the part inside the image."""
 
@@ -682,6 +724,10 @@ class Framework(ABC):
             out[...] = gradients(problem, inputs)[1]
 
         return _table(Loss, forward=forward, gradient=gradient, gradient_labels=gradient_labels)
+
+
+REDUCED = {"row": "W", "column": "H", "featurechannels": "C", "spatial": "HW"}
+"""The axes of each direction of a reduction."""
 
 
 def _table(kind: type[Spec], **methods: Implementation) -> Table:

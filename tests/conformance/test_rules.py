@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Backend
+from mpsref import Backend, Neuron
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import check, rules
 from mpsref.conformance.case import Case, operation_named
@@ -167,8 +167,8 @@ def folded_sums(problem: Any, *inputs: Array) -> tuple[Array, Array]:
     return dbeta, (of_gx - given.mean.astype(np.float32) * of_g) * r
 
 
-def without_small_probabilities(problem: Any, x: Array) -> Array:
-    (y,) = references(problem, x)
+def without_small_probabilities(problem: Any, *inputs: Array) -> Array:
+    (y,) = references(problem, *inputs)
     return np.where(y < 2.0**-125, 0, y)
 
 
@@ -247,6 +247,25 @@ def test_ties_may_be_shared_but_nothing_else(case: str) -> None:
     outcome = run_case(Case.parse(case), backend("PoolingMax.gradient", ties_shared, following))
     assert outcome.status == "passed", outcome.message
     assert run_case(Case.parse(case), backend("PoolingMax.gradient", wrong, following)).status == "failed"
+
+
+def test_a_kink_of_the_argument() -> None:
+    """At x = 2, 0.25 x + 0.5 is 1, and is also rounded to 1 at the next number."""
+    problem = Neuron.problems["gradient"](Neuron("hardsigmoid", a=0.25, b=0.5), (1, 1, 1, 4))
+    x = np.array([2, -2, 1.5, 2.5]).reshape(1, 1, 1, 4)
+    extra = RULES["slope at a kink"].extra
+    assert extra is not None
+    assert extra(problem, (np.ones_like(x), x))[0].ravel().tolist() == [0.25, 0.25, 0, 0]
+
+
+def test_small_results_of_a_fused_sigmoid_may_be_0() -> None:
+    name = "BatchNormalization.forward"
+    case = Case.parse(f"{name}:n1h1w1c2,eps0.001,neuron:sigmoid,gamma,float32,exact,seed=64")  # 4e-42 is among them
+    status = [
+        run_case(case, backend(name, without_small_probabilities, following)).status
+        for following in ((), ("small probabilities are 0",))
+    ]
+    assert status == ["failed", "passed"]
 
 
 def test_rules_end_with_the_case() -> None:
