@@ -43,7 +43,7 @@ LEFT_OUT = {
         r"|rootCommandBuffer|commitAndContinue"
     ),
     "a state is one object for a batch; `encode(..., return_state=True)` returns it": (
-        r".*destinationStateIsTemporary:.*|.*StateBatchFor.*|encode.*destinationStates:.*|destinationImageDescriptor.*Kernel:.*"
+        r".*destinationStateIsTemporary:.*|encode.*destinationStates:.*|destinationImageDescriptor.*Kernel:.*"
     ),
     "an array has its shape and strides": (
         r"(read|write)Bytes:dataLayout:bytesPer.*|bytesPer(Row|Image)|batchRepresentation.*|initWithDevice:a:count:"
@@ -225,6 +225,7 @@ def page() -> str:
         f"properties of these {len(found)} it has {len(have)}, leaves out {sum(map(len, by_reason.values()))} on "
         f"purpose, and lacks {len(lacks)}. A property with a setter counts once. The names are those of Apple in "
         "snake_case; `encodeToCommandBuffer:...` is `encode`, and `encodeBatchToCommandBuffer:...` is `encode_batch`.",
+        _functions(known["functions"]),
         "## Lacking",
         table([("class or protocol", "names"), *_grouped(lacks)]) if lacks else "Nothing.",
         "## Properties that cannot be set",
@@ -240,6 +241,16 @@ def page() -> str:
         table(classes),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _functions(names: list[str]) -> str:
+    """Return which functions of the headers exist; the others are about devices, memory and kernels in Metal."""
+    has = [f"`{name}`" for name in names if hasattr(mpsref.mps, name)]
+    others = [f"`{name}`" for name in names if not hasattr(mpsref.mps, name)]
+    return (
+        f"Of the functions it has {', '.join(has)}. It leaves out those for devices, memory and custom kernels in "
+        f"Metal: {', '.join(others)}."
+    )
 
 
 def _grouped(ones: list[Name]) -> list[tuple[str, ...]]:

@@ -17,6 +17,10 @@ from .batch_normalization_gradient import MPSCNNBatchNormalizationGradient as MP
 from .batch_normalization_gradient import (
     MPSCNNBatchNormalizationStatisticsGradient as MPSCNNBatchNormalizationStatisticsGradient,
 )
+from .batches import MPSImageBatchIncrementReadCount as MPSImageBatchIncrementReadCount
+from .batches import MPSImageBatchSynchronize as MPSImageBatchSynchronize
+from .batches import MPSStateBatchIncrementReadCount as MPSStateBatchIncrementReadCount
+from .batches import MPSStateBatchSynchronize as MPSStateBatchSynchronize
 from .convolution import MPSCNNConvolution as MPSCNNConvolution
 from .convolution import MPSCNNConvolutionGradient as MPSCNNConvolutionGradient
 from .convolution_data_source import ArrayConvolutionDataSource as ArrayConvolutionDataSource
@@ -56,6 +60,7 @@ from .core.state import MPSNNGradientState as MPSNNGradientState
 from .core.state import MPSNNMultiaryGradientState as MPSNNMultiaryGradientState
 from .core.state import MPSState as MPSState
 from .core.types import MPSDataLayout as MPSDataLayout
+from .core.types import MPSDataType as MPSDataType
 from .core.types import MPSImageEdgeMode as MPSImageEdgeMode
 from .core.types import MPSImageFeatureChannelFormat as MPSImageFeatureChannelFormat
 from .core.types import MPSNNPaddingMethod as MPSNNPaddingMethod

@@ -34,7 +34,7 @@ from mpsref.mps.convolution_descriptor import (
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
 from mpsref.mps.core.serialization import SecureCoding, secure_coding
 from mpsref.mps.core.state import SynchronizedState
-from mpsref.mps.core.types import member
+from mpsref.mps.core.types import MPSDataType, member
 
 
 class MPSCNNConvolutionDataSource(Protocol):
@@ -54,8 +54,8 @@ class MPSCNNConvolutionDataSource(Protocol):
     def load(self) -> bool:
         """Make the data ready; return whether that succeeded."""
 
-    def data_type(self) -> DTypeLike:
-        """Return the dtype of the weights: "uint8", "float16" or "float32"."""
+    def data_type(self) -> DTypeLike | MPSDataType:
+        """Return the type of the weights: a dtype, or a member of :class:`mpsref.mps.MPSDataType`."""
 
     def descriptor(self) -> MPSCNNConvolutionDescriptor:
         """Return the descriptor of the convolution."""
@@ -88,7 +88,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         In the order of ``descriptor.weights_shape``; flat weights of the right size get that shape.
     biases : array_like, optional
         One for each output channel.
-    kernel_weights_data_type : {"float32", "float16"}
+    kernel_weights_data_type : {"float32", "float16"} or MPSDataType
         The type that kernels round the weights to; with float32 they are not rounded.
     label : str, optional
         The name of the layer.
@@ -104,7 +104,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         descriptor: MPSCNNConvolutionDescriptor,
         weights: ArrayLike,
         biases: ArrayLike | None = None,
-        kernel_weights_data_type: DTypeLike = "float32",
+        kernel_weights_data_type: DTypeLike | MPSDataType = "float32",
         label: str | None = None,
     ) -> None:
         if not isinstance(descriptor, MPSCNNConvolutionDescriptor):
@@ -139,7 +139,7 @@ class ArrayConvolutionDataSource(SecureCoding):
         """Return ``biases_array``."""
         return self.biases_array
 
-    def kernel_weights_data_type(self) -> DTypeLike:
+    def kernel_weights_data_type(self) -> DTypeLike | MPSDataType:
         """Return the type that kernels round the weights to."""
         return self._kernel_weights_data_type
 
@@ -295,8 +295,10 @@ def shaped(name: str, array: Array, shape: Shape) -> Array:
     raise ShapeError(message)
 
 
-def _type_name(method: str, value: DTypeLike, legal: tuple[str, ...]) -> str:
-    """Return the name of a dtype that a method returned, one of the legal ones."""
+def _type_name(method: str, value: DTypeLike | MPSDataType, legal: tuple[str, ...]) -> str:
+    """Return the name of a type that a method returned, one of the legal ones."""
+    if isinstance(value, MPSDataType):
+        value = value.dtype
     try:
         name = np.dtype(value).name if value is not None else "None"
     except TypeError:

@@ -10,7 +10,7 @@ import pytest
 
 from mpsref import mps
 from mpsref.arguments.arrays import Array
-from mpsref.errors import OrderError, ShapeError, UnsupportedError
+from mpsref.errors import NotSynchronizedError, OrderError, ShapeError, UnsupportedError
 from mpsref.mps import graph
 from tests.mps.fakes import Shift
 
@@ -442,3 +442,46 @@ def test_the_sum_over_channels_of_a_graph_has_a_weight() -> None:
     np.testing.assert_allclose(result, 0.5 * X.sum(3, keepdims=True), rtol=1e-5, atol=1e-6)
     with pytest.raises(TypeError, match="MPSNNUnaryReductionNode is abstract"):
         graph.MPSNNUnaryReductionNode(x)
+
+
+def test_batches_of_states_of_kernels_with_two_sources() -> None:
+    x = np.arange(8, dtype=np.float32).reshape(2, 2, 2, 1)
+    add = mps.MPSCNNAdd(minimum_value=6.0)
+    states = add.result_state_batch_for_primary_image(x, x)
+    add.encode(x, x, destination_state=states)
+    dx = mps.MPSCNNAddGradient.from_forward(add, False).encode(np.ones_like(x), x, states)
+    assert dx.ravel().tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    buffer = mps.MPSCommandBuffer()
+    temporary = add.temporary_result_state_batch_for_command_buffer(buffer, x, x)
+    assert [state.read_count for state in temporary] == [1, 1]
+    single = mps.MPSCNNPoolingMax(1, 1).temporary_result_state_batch_for_command_buffer(buffer, x)
+    assert [state.is_temporary for state in single] == [True, True]
+
+
+def test_functions_of_batches() -> None:
+    x = np.ones((1, 2, 2, 1), np.float32)
+    image = mps.MPSTemporaryImage(x)
+    assert mps.MPSImageBatchIncrementReadCount([image, image, mps.MPSImage(x)], 2) == 2
+    assert image.read_count == 3
+    with pytest.raises(OrderError, match="amount is -4, and a temporary image has a read_count of 3"):
+        mps.MPSImageBatchIncrementReadCount([image], -4)
+    with pytest.raises(TypeError, match="batch is of type ndarray; it must be a list of MPSImage"):
+        mps.MPSImageBatchSynchronize(x)  # type: ignore[arg-type]
+    _, state = mps.MPSCNNDropout(0.5, 0, (1, 1, 1)).encode(x, return_state=True)
+    buffer = mps.MPSCommandBuffer()
+    mps.MPSStateBatchSynchronize([state, state], buffer)
+    with pytest.raises(NotSynchronizedError):
+        _ = state.mask_data
+    buffer.wait_until_completed()
+    assert state.mask_data.shape == x.shape
+    assert mps.MPSStateBatchIncrementReadCount(state, 1) == 1
+
+
+def test_data_sources_may_return_members_of_apples_enumeration() -> None:
+    x = np.full((1, 1, 1, 1), 3.0, np.float32)
+    descriptor = mps.MPSCNNConvolutionDescriptor(1, 1, 1, 1)
+    weights = np.full((1, 1, 1, 1), 0.1, np.float32)
+    for kind in (mps.MPSDataType.Float16, mps.MPSDataType.Float32):
+        source = mps.ArrayConvolutionDataSource(descriptor, weights, kernel_weights_data_type=kind)
+        (y,) = mps.MPSCNNConvolution(source).encode(x).ravel()
+        assert y == np.float32(3 * np.float64(np.float32(weights.astype(kind.dtype).item())))

@@ -457,10 +457,17 @@ class ImageKernel(MPSKernel):
         return False
 
     def _temporary(self, command_buffer: MPSCommandBuffer, state: Any) -> Any:
-        """Return a state as a temporary one; ``OrderError`` if the command buffer was committed."""
+        """Return a state, or a list of them, as temporary; ``OrderError`` if the command buffer was committed."""
         check_encodable(command_buffer)
-        state._reads = 1
+        for one in state if isinstance(state, list) else [state]:
+            one._reads = 1
         return state
+
+    def _batch_of(self, state: Any) -> Any:
+        """Return a list with a state for each image, or the state itself if all images share one."""
+        if self.is_result_state_reused_across_batch:
+            return state
+        return [type(state)(state.record.of_image(k)) for k in range(state.record.source_shapes[0][0])]
 
     def _result_state(
         self,
@@ -758,10 +765,7 @@ class MPSCNNKernel(ImageKernel):
 
         If :attr:`is_result_state_reused_across_batch`, return the one state of :meth:`result_state_for_source_image`.
         """
-        state = self.result_state_for_source_image(source_image, source_states, destination_image)
-        if self.is_result_state_reused_across_batch:
-            return state
-        return [type(state)(state.record.of_image(k)) for k in range(state.record.source_shapes[0][0])]
+        return self._batch_of(self.result_state_for_source_image(source_image, source_states, destination_image))
 
     def temporary_result_state_for_command_buffer(
         self,
@@ -776,6 +780,17 @@ class MPSCNNKernel(ImageKernel):
         """
         state = self.result_state_for_source_image(source_image, source_states, destination_image)
         return self._temporary(command_buffer, state)
+
+    def temporary_result_state_batch_for_command_buffer(
+        self,
+        command_buffer: MPSCommandBuffer,
+        source_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_batch_for_source_image` with temporary states, whose ``read_count`` is 1."""
+        states = self.result_state_batch_for_source_image(source_image, source_states, destination_image)
+        return self._temporary(command_buffer, states)
 
 
 class MPSCNNBinaryKernel(ImageKernel):
@@ -885,6 +900,34 @@ class MPSCNNBinaryKernel(ImageKernel):
         """Return :meth:`result_state_for_primary_image` as a temporary state, whose ``read_count`` is 1."""
         state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
         return self._temporary(command_buffer, state)
+
+    def result_state_batch_for_primary_image(
+        self,
+        primary_image: ImageLike,
+        secondary_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return a list with a new state for each image of a batch.
+
+        As :meth:`mpsref.mps.MPSCNNKernel.result_state_batch_for_source_image`.
+        """
+        state = self.result_state_for_primary_image(primary_image, secondary_image, source_states, destination_image)
+        return self._batch_of(state)
+
+    def temporary_result_state_batch_for_command_buffer(
+        self,
+        command_buffer: MPSCommandBuffer,
+        primary_image: ImageLike,
+        secondary_image: ImageLike,
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_batch_for_primary_image` with temporary states, whose ``read_count`` is 1."""
+        states = self.result_state_batch_for_primary_image(
+            primary_image, secondary_image, source_states, destination_image
+        )
+        return self._temporary(command_buffer, states)
 
 
 def _at_index(
@@ -1024,6 +1067,30 @@ class MPSCNNMultiaryKernel(ImageKernel):
         """Return :meth:`result_state_for_source_images` as a temporary state, whose ``read_count`` is 1."""
         state = self.result_state_for_source_images(source_images, source_states, destination_image)
         return self._temporary(command_buffer, state)
+
+    def result_state_batch_for_source_images(
+        self,
+        source_images: Sequence[ImageLike],
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return a list with a new state for each image of a batch.
+
+        As :meth:`mpsref.mps.MPSCNNKernel.result_state_batch_for_source_image`.
+        """
+        state = self.result_state_for_source_images(source_images, source_states, destination_image)
+        return self._batch_of(state)
+
+    def temporary_result_state_batch_for_command_buffer(
+        self,
+        command_buffer: MPSCommandBuffer,
+        source_images: Sequence[ImageLike],
+        source_states: Sequence[MPSState] | MPSState | None = None,
+        destination_image: ImageLike | None = None,
+    ) -> Any:
+        """Return :meth:`result_state_batch_for_source_images` with temporary states, whose ``read_count`` is 1."""
+        states = self.result_state_batch_for_source_images(source_images, source_states, destination_image)
+        return self._temporary(command_buffer, states)
 
     @property
     def _number_of_sources(self) -> int:

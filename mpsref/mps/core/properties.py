@@ -201,7 +201,7 @@ def refusal(instance: object, name: str) -> PropertyError:
     what = f"{name} of {kind} is read-only" if known else f"{kind} has no property {shown(name)}"
     settable = _settable(instance)
     if settable == "none":
-        return PropertyError(f"{what}; a {kind} cannot be changed: make another one")
+        return PropertyError(f"{what}; objects of {kind} cannot be changed: make another one")
     return PropertyError(f"{what}; those that can be set are: {settable}")
 
 

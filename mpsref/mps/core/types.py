@@ -119,6 +119,23 @@ class MPSImageFeatureChannelFormat(Enumeration):
         return np.dtype(np.float16 if self is self.Float16 else np.float32)
 
 
+class MPSDataType(Enumeration):
+    """Types of weights that a data source can have. Source: ``MPSCoreTypes.h`` [doc]."""
+
+    UInt8 = 8
+    Float16 = 0x10000010
+    Float32 = 0x10000020
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of NumPy.
+
+        >>> MPSDataType.Float32.dtype
+        dtype('float32')
+        """
+        return np.dtype(self.name.lower())
+
+
 class MPSDataLayout(Enumeration):
     """The order of the pixels of an image in memory. Source: ``MPSImage.h`` [doc]."""
 
