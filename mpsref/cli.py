@@ -684,7 +684,7 @@ def _described(one: Choice) -> str:
     """Describe a choice for the terminal."""
     lines = [f"{one.id}: {one.statement}"]
     lines += [f"    {'*' if name == one.chosen else ' '} {name}: {text}" for name, text in one.alternatives.items()]
-    return "\n".join([*lines, f"      no problem: {one.none}"] if one.none else lines)
+    return "\n".join([*lines, "      no question to Apple's kernels"] if one.tag == "design" else lines)
 
 
 @app.command()

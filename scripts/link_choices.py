@@ -1,4 +1,4 @@
-"""Link each statement of the documentation that is tagged *choice* or *obs* to its entry in the page "open choices".
+"""Link each statement of the documentation that is tagged *choice*, *obs* or *design* to the page "open choices".
 
 Run ``python scripts/link_choices.py`` after a change of the declarations in ``mpsref/probe``; it writes
 ``docs/open_choices.md`` too.
@@ -21,15 +21,16 @@ def linked(line: str, one: Choice) -> str:
     """Return a line with its tag as a link to the entry of a choice."""
     target = f"(open_choices.md#{one.id})"
     if target in line:
-        return line
-    for tag in (one.tag, "choice", "obs"):
+        other = "choice|obs" if one.tag == "design" else "design"
+        return re.sub(rf"\b({other})\b(?=[^\]\[]*\]{re.escape(target)})", one.tag, line)
+    for tag in ("choice", "obs", "design"):
         found = re.sub(TAG.format(tag=tag), rf"[\1]{target}", line, count=1)
         if found != line:
-            return found
+            return linked(found, one)
         head, _, last = line.rstrip().removesuffix("|").rpartition("|")
         cell = re.sub(rf"(?<!\[)\b{tag}\b", f"[{tag}]{target}", last, count=1)
         if cell != last:
-            return f"{head}|{cell}|\n"
+            return linked(f"{head}|{cell}|\n", one)
     return line
 
 

@@ -22,7 +22,8 @@ from mpsref.registry import get_backend
 DOCS = Path(__file__).parent.parent / "docs"
 ALTERNATIVES = [(one, name) for one in run.probed() for name in one.alternatives]
 UNLINKED = re.compile(
-    r"\[[^\]\[]*\b(?:choice|obs)\b[^\]\[]*\](?!\()|\|\s*(?:[a-z]+[,;] )*(?:choice|obs)(?:[,;] [a-z]+)*\s*\|$"
+    r"\[[^\]\[]*\b(?:choice|obs|design)\b[^\]\[]*\](?!\()|"
+    r"\|\s*(?:[a-z]+[,;] )*(?:choice|obs|design)(?:[,;] [a-z]+)*\s*\|$"
 )
 
 
@@ -64,12 +65,14 @@ def test_another_result_is_none_of_the_alternatives() -> None:
     assert run.Finding(one, ["ValueError: x"]).verdict == "failed: ValueError: x"
 
 
-def test_a_choice_needs_a_problem_or_a_reason() -> None:
-    with pytest.raises(ValueError, match="give problems, or the reason"):
+def test_a_choice_needs_a_problem_or_the_tag_design() -> None:
+    with pytest.raises(ValueError, match="give problems, or the tag design"):
         Choice("x", "", "", {})
     problem = operation("MPSCNNPoolingMax", PoolingMax(1), "forward", {"x": row(1)}, {"a": [1]})
     with pytest.raises(ValueError, match="a problem expects"):
         Choice("x", "", "", {}, {"b": ""}, [problem])
+    with pytest.raises(ValueError, match="give problems, or the tag design"):
+        Choice("x", "", "", {}, {"a": ""}, [problem], tag="design")
 
 
 # --- the documentation ------------------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ def test_every_tagged_statement_has_an_identifier() -> None:
         f"{page.name}: {line}"
         for page in pages
         for line in prose(page)
-        if UNLINKED.search(line) and not line.startswith(explained) and "are tagged *[" not in line
+        if UNLINKED.search(line) and not line.startswith(explained) and "the tag *[" not in line
     ]
     assert unlinked == [], "declare the choice in mpsref/probe, then run scripts/link_choices.py"
 
@@ -102,10 +105,12 @@ def test_tags_in_the_code_name_choices() -> None:
     package = DOCS.parent / "mpsref"
     folders = (package / "kernels").rglob("*.py"), (package / "mps").rglob("*.py")
     files = [*sorted(itertools.chain(*folders)), package / "geometry.py", package / "padding.py"]
-    known = {one.id for one in choices()}
+    known = {one.id: one.tag == "design" for one in choices()}
     for file in files:
-        for tag in re.findall(r"\[([^\]\[]*\b(?:choice|obs)\b[^\]\[]*)\]", file.read_text("utf-8")):
-            assert known & set(re.findall(r"[\w-]+", tag)), f"{file.name}: [{tag}]"
+        for tag in re.findall(r"\[([^\]\[]*\b(?:choice|obs|design)\b[^\]\[]*)\]", file.read_text("utf-8")):
+            words = re.findall(r"[\w-]+", tag)
+            assert known.keys() & set(words), f"{file.name}: [{tag}]"
+            assert {known[id] for id in known.keys() & set(words)} == {"design" in words}, f"{file.name}: [{tag}]"
 
 
 def test_links_and_declarations_agree() -> None:
@@ -117,6 +122,8 @@ def test_links_and_declarations_agree() -> None:
         for name, part in one.lines():
             (line,) = [line for line in (DOCS / f"{name}.md").read_text("utf-8").splitlines() if part in line]
             assert "open_choices.md#" in line or line.startswith("        "), f"{one.id}: {line}"
+            for tag in re.findall(rf"\[([^\]\[]*)\]\(open_choices\.md#{one.id}\)", line):
+                assert ("design" in tag) == (one.tag == "design"), f"{one.id}: {line}"
 
 
 def test_the_page_is_current() -> None:
@@ -184,9 +191,9 @@ def test_results_of_a_process_are_read(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_command(tmp_path: Path) -> None:
     runner = CliRunner()
-    listed = runner.invoke(cli.app, ["probe", "--list", "max-tie", "crop-boxes"])
+    listed = runner.invoke(cli.app, ["probe", "--list", "max-tie", "host-reads"])
     assert "* first: the first maximum in raster order" in listed.output
-    assert "no problem: The initializer takes a pointer to MPSRegion" in listed.output
+    assert "no question to Apple's kernels" in listed.output
     dry = runner.invoke(cli.app, ["probe", "--dry-run", "max-tie"])
     assert dry.exit_code == 0
     assert "4 of 4 planted alternatives of 1 choices recognized" in dry.output

@@ -30,6 +30,9 @@ NO_CLIP = ((0, 0, 0), (UNLIMITED, UNLIMITED, UNLIMITED))
 FLAGS = ("Options", "Option", "Flags", "Method", "Usage")
 """Ends of the names of enumerations whose members are added up."""
 
+REGION = [["d"] * 3] * 2
+"""``MPSRegion``: origin and size, which PyObjC does not describe."""
+
 ADOPTS = {"MPSNNDefaultPadding": "MPSNNPadding"}
 """The protocols that classes have."""
 
@@ -371,6 +374,11 @@ class Fake:
     def _pointer(self, owner: str, selector: str, index: int, kind: str, value: Any) -> Any:
         where = f"argument {index + 1} of {owner} {selector}"
         known = self._conversion(owner, selector).get(str(index + 2))
+        registered = self.objc.metadata.get((owner, selector), {}).get("arguments", {}).get(index + 2)
+        if registered == {"type_modifier": b"n", "c_array_length_in_arg": index + 1} and kind == "MPSRegion *":
+            if not isinstance(value, list) or not all(_fits(REGION, one) for one in value):
+                raise Refusal(f"{where} is {shown(value)}; it must be a list of MPSRegion")
+            return value
         if known is None:
             raise Refusal(f"{where} is a {kind}, for which PyObjC's metadata has no conversion")
         writable = known.get("type_modifier") == "o"

@@ -15,11 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import mpsref
+from mpsref import mps
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import Window
+from mpsref.mps import graph
 from mpsref.padding import TENSORFLOW_AVERAGE_POOLING_VALID_ONLY, method_inverse, policy_forward, policy_reverse
 from mpsref_mps import pointwise
-from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, Refusal, VariableList
+from mpsref_mps.fake import NO_CLIP, UNLIMITED, Fake, NSObject, Object, Refusal, VariableList
 from mpsref_mps.training import LOSSES, REDUCTIONS
 
 Defaults: TypeAlias = dict[str, Any]
@@ -713,6 +715,17 @@ class Resize(Unary):
         return spec.forward(x)
 
 
+class Crop(Unary):
+    def made(self: Any) -> None:
+        if len(self.values["regions"]) != self.values["numberOfRegions"]:
+            raise Refusal("numberOfRegions is not the length of regions")
+
+    def forward(self: Any, x: Array, size: tuple[int, int]) -> Array:
+        (((x0, y0, _), (width, height, _)),) = self.values["regions"]
+        known = self.values["resizeHeight"], self.values["resizeWidth"]
+        return mpsref.CropAndResizeBilinear(known, (y0, x0, y0 + height, x0 + width)).forward(x)
+
+
 class Reshape(Unary):
     def on_encodeToCommandBuffer_sourceImage_reshapedWidth_reshapedHeight_reshapedFeatureChannels_(
         self: Any, commands: Any, source: Any, width: int, height: int, channels: int
@@ -736,29 +749,58 @@ class ConvolutionDescriptor:
     }
     defaults |= {"fusedNeuronDescriptor": None}
 
+    def on_setBatchNormalizationParametersForInferenceWithMean_variance_gamma_beta_epsilon_(
+        self: Any, *parameters: Any
+    ) -> None:
+        *arrays, epsilon = parameters
+        for name, values in zip(("mean", "variance", "gamma", "beta"), arrays, strict=True):
+            self.values[name] = np.frombuffer(values, np.float32).astype(np.float64)
+        self.values["epsilon"] = single(epsilon)
+
+
+CALLS = "load", "descriptor", "weights", "biasTerms", "purge"
+
 
 def loaded(kernel: Any) -> dict[str, Any]:
     """Return what a kernel loads from its data source."""
-    fake, source = kernel.fake, kernel.values["weights"]
-    if fake.ask(source, "load") is not True:
+    fake, source, found = kernel.fake, kernel.values["weights"], dict[str, Any]()
+    for name in [CALLS[k] for k in np.argsort(fake.alter(kernel.class_name, "calls", np.arange(len(CALLS))))]:
+        found[name] = fake.ask(source, name, pointed(found["descriptor"]).get(name, 0) if "descriptor" in found else 0)
+    if found["load"] is not True:
         raise Refusal("load did not return YES")
     if fake.ask(source, "dataType") != FLOAT32:
         raise Refusal("dataType is not float32")
-    descriptor = fake.ask(source, "descriptor")
-    known, depthwise = descriptor.values, descriptor.class_name == "MPSCNNDepthWiseConvolutionDescriptor"
+    descriptor, weights, biases = found["descriptor"], found["weights"], found["biasTerms"]
+    known, groups = descriptor.values, groups_of(descriptor)
     inputs, outputs = known["inputFeatureChannels"], known["outputFeatureChannels"]
-    groups = inputs if depthwise else known["groups"]
-    if depthwise and inputs != outputs:
+    if depthwise(descriptor) and inputs != outputs:
         raise Refusal("only a channel multiplier of 1 is supported")
-    if not depthwise and groups > 1 and (inputs // groups % 4 or outputs // groups % 4):
+    if not depthwise(descriptor) and groups > 1 and (inputs // groups % 4 or outputs // groups % 4):
         raise Refusal("a group must have a multiple of 4 channels")
-    shape = outputs, known["kernelHeight"], known["kernelWidth"], inputs // groups
-    weights = fake.ask(source, "weights", math.prod(shape))
-    biases = fake.ask(source, "biasTerms", outputs)
+    weights = weights.astype(np.float64).reshape(outputs, known["kernelHeight"], known["kernelWidth"], inputs // groups)
+    if "variance" in known:
+        factor = known["gamma"] / np.sqrt(known["variance"] + known["epsilon"])
+        weights = weights * factor[:, None, None, None]
+        biases = known["beta"] + factor * ((0 if biases is None else biases) - known["mean"])
     single_precision = fake.ask(source, "kernelWeightsDataType") == FLOAT32
-    weights = weights.astype(np.float32 if single_precision else np.float16).astype(np.float64).reshape(shape)
-    fake.ask(source, "purge")
+    weights = weights.astype(np.float32 if single_precision else np.float16).astype(np.float64)
     return {"descriptor": descriptor, "groups": groups, "weights": weights, "biases": biases}
+
+
+def depthwise(descriptor: Any) -> bool:
+    return bool(descriptor.class_name == "MPSCNNDepthWiseConvolutionDescriptor")
+
+
+def groups_of(descriptor: Any) -> int:
+    return int(descriptor.values["inputFeatureChannels" if depthwise(descriptor) else "groups"])
+
+
+def pointed(descriptor: Any) -> dict[str, int]:
+    """Return the numbers of weights and biases."""
+    known = descriptor.values
+    names = "kernelHeight", "kernelWidth", "inputFeatureChannels", "outputFeatureChannels"
+    weights = math.prod(known[name] for name in names) // groups_of(descriptor)
+    return {"weights": weights, "biasTerms": known["outputFeatureChannels"]}
 
 
 def convolution_spec(kernel: Any, known: dict[str, Any]) -> mpsref.Convolution:
@@ -1021,30 +1063,112 @@ class ImageNormalizationGradient(Gradient):
         return dx  # type: ignore[no-any-return]
 
 
-# --- graphs -----------------------------------------------------------------------------------------------------------
+# --- graphs: those of mpsref.mps.graph --------------------------------------------------------------------------------
 
 
-class BinaryNode:
+class ImageNode:
+    def made(self: Any) -> None:
+        self.node = graph.MPSNNImageNode(self.values["handle"])
+
+
+class FilterNode:
+    def on_init(self: Any, arguments: dict[str, Any]) -> None:
+        self.node = getattr(graph, self.class_name)(*(plain(self.fake, value) for value in arguments.values()))
+        Object.on_init(self, {})
+
     def on_resultImage(self: Any) -> Any:
-        return ready(self.fake, "MPSNNImageNode", handle=None, node=self)
+        return wrapped(self.fake, "MPSNNImageNode", self.node.result_image)
+
+    def on_trainingGraphWithSourceGradient_nodeHandler_(self: Any, gradient: Any, handler: Any) -> list[Any]:
+        made = self.node.training_graph_with_source_gradient(None, None)
+        return [wrapped(self.fake, type(node).__name__, node) for node in made]
+
+
+class CrossChannelNode(FilterNode):
+    def on_kernelSizeInFeatureChannels(self: Any) -> Any:
+        size = self.node.kernel_size_in_feature_channels
+        return self.fake.alter(self.class_name, "kernelSizeInFeatureChannels", size)
+
+
+def wrapped(fake: Any, kind: str, node: Any) -> Any:
+    """Return a node of mpsref as an object of the fake."""
+    made = fake.kind(kind)()
+    made.node, made.ready = node, True
+    return made
+
+
+def plain(fake: Any, value: Any) -> Any:
+    """Return an argument of a node for the class of the same name in mpsref."""
+    if isinstance(value, (list, tuple)):
+        return [plain(fake, one) for one in value]
+    if isinstance(value, NSObject):
+        return GraphSource(fake, value)
+    return np.frombuffer(value, np.float32) if isinstance(value, bytes) else getattr(value, "node", value)
+
+
+class GraphSource:
+    """A data source of a convolution for mpsref, which calls one of Objective-C."""
+
+    def __init__(self, fake: Any, source: Any) -> None:
+        self._fake, self._source = fake, source
+
+    def load(self) -> Any:
+        return self._fake.ask(self._source, "load")
+
+    def data_type(self) -> str:
+        return "float32"
+
+    kernel_weights_data_type = data_type
+
+    def descriptor(self) -> mps.MPSCNNConvolutionDescriptor:
+        known = self._fake.ask(self._source, "descriptor").values
+        names = "kernelWidth", "kernelHeight", "inputFeatureChannels", "outputFeatureChannels"
+        return mps.MPSCNNConvolutionDescriptor(*(known[name] for name in names))
+
+    def weights(self) -> Array:
+        shape = self.descriptor().weights_shape
+        found: Array = self._fake.ask(self._source, "weights", math.prod(shape)).reshape(shape)
+        return found
+
+    def bias_terms(self) -> Array:
+        found: Array = self._fake.ask(self._source, "biasTerms", self.descriptor().output_feature_channels)
+        return found
+
+    def label(self) -> Any:
+        return self._fake.ask(self._source, "label")
+
+    def purge(self) -> None:
+        self._fake.ask(self._source, "purge")
+
+    def update(self, gradient_state: Any, source_state: Any, command_buffer: Any = None) -> None:
+        states = "MPSCNNConvolutionGradientState", "MPSCNNConvolutionWeightsAndBiasesState"
+        for _ in range(int(self._fake.alter("MPSNNGraph", "updates", np.ones(())))):
+            made = (ready(self._fake, kind) for kind in states)
+            self._source.updateWithCommandBuffer_gradientState_sourceState_(None, *made)
 
 
 class Graph:
+    defaults: Defaults = {"format": FLOAT16_FORMAT, "destinationImageAllocator": None}
+
+    def made(self: Any) -> None:
+        result, needed = self.values["resultImage"].node, self.values["resultImageIsNeeded"]
+        self.graph = graph.MPSNNGraph(result_image=result, result_image_is_needed=needed, backend="reference")
+
     def on_sourceImageHandles(self: Any) -> list[Any]:
-        """Return the handles of the inputs, in the order of first use."""
-        found: list[Any] = []
+        found = self.graph.source_image_handles
+        order = self.fake.alter(self.class_name, "sourceImageHandles", np.arange(len(found)))
+        return [found[k] for k in order]
 
-        def visit(image: Any) -> None:
-            node = image.values.get("node")
-            sources = [node.values["leftSource"], node.values["rightSource"]] if node else []
-            for source in sorted(sources, key=lambda one: "node" not in one.values):
-                visit(source)
-            if node is None and image.values["handle"] not in found:
-                found.append(image.values["handle"])
-
-        visit(self.values["resultImage"])
-        function = self.fake.planted.get((self.class_name, "sourceImageHandles"))
-        return found if function is None else [found[k] for k in function(np.arange(len(found)))]
+    def on_encodeToCommandBuffer_sourceImages_(self: Any, commands: Any, sources: list[Any]) -> Any:
+        check(commands)
+        if self.values["format"] != FLOAT32_FORMAT:
+            raise Refusal("the result has format float16; set the format of the graph")
+        y = self.graph.run([stack([source]).astype(np.float32) for source in sources]).image
+        size = self.fake.alter(self.class_name, "size", np.array(y.shape[1:]))
+        (image,) = Kernel.allocated(self, 1, tuple(map(int, size)))
+        if image.size == y.shape[1:]:
+            write(image, self.fake.alter(self.class_name, "destination", y)[0])
+        return image
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -1269,7 +1393,10 @@ BEHAVIOURS: dict[str, type[Any]] = {
     "MPSNNReduceFeatureChannelsArgumentMax": ArgumentMax,
     "MPSNNResizeBilinear": Resize,
     "MPSNNReshape": Reshape,
-    "MPSNNBinaryArithmeticNode": BinaryNode,
+    "MPSNNImageNode": ImageNode,
+    "MPSNNFilterNode": FilterNode,
+    "MPSCNNCrossChannelNormalizationNode": CrossChannelNode,
+    "MPSNNCropAndResizeBilinear": Crop,
     "MPSNNGraph": Graph,
     "MPSVector": Vector,
     "MPSNNOptimizerDescriptor": OptimizerDescriptor,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import array
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -436,13 +438,152 @@ def state_kernel_offset(spec: Any, g: Array, x: Array) -> list[int]:
     return [int(kernel.kernelOffsetX())]
 
 
-def order_of_inputs() -> list[int]:
-    """Return the order of the inputs 0, 1 and 2 of the graph 2 + (1 + 0)."""
+# --- calls of data sources, and weights -------------------------------------------------------------------------------
+
+ONE = np.ones((1, 1, 1, 1), np.float32)
+
+
+def _pointwise(spec: Any = None) -> Any:
+    """Return the problem of a 1 x 1 convolution of one channel."""
+    spec = spec or mpsref.Convolution(1)
+    return spec.problems["forward"](spec, ONE.shape, 1, (1, 1))
+
+
+def order_of_calls() -> list[int]:
+    """Return the positions of the calls of a data source for load, descriptor, weights, biasTerms and purge."""
+    run, problem = in_use(), _pointwise()
+    source = weighted.source_of(run, problem, ONE, ONE.ravel())
+    weighted.forward_kernel(run, problem, source)
+    first = [source.calls.index(name) for name in ("load", "descriptor", "weights", "biasTerms", "purge")]
+    return [sorted(first).index(call) for call in first]
+
+
+def reloaded_between(before: float, after: float) -> list[float]:
+    """Return two results of 1 x 1 convolutions in one command buffer, with a reload between them."""
+    run, problem, images = in_use(), _pointwise(), in_use().upload(ONE)
+    kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, ONE * before))
+    state = run.mps.MPSCNNConvolutionWeightsAndBiasesState.alloc().initWithWeights_biases_(
+        run.buffer(ONE * after), None
+    )
+    results = run.images((2, 1, 1, 1))
+    with run.commands(results) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_
+        encode(commands, images, results[:1])
+        kernel.reloadWeightsAndBiasesWithCommandBuffer_state_(commands, state)
+        encode(commands, images, results[1:])
+    return [float(value) for value in run.download(results).ravel()]
+
+
+def folded(weight: float, gamma: float) -> Array:
+    """Return a weight that a convolution in float16 multiplies by the factor of a batch normalization."""
+    run, problem, out = in_use(), _pointwise(), np.zeros_like(ONE)
+    source = weighted.source_of(run, problem, ONE * np.float32(weight))
+    source.values["kernelWeightsDataType"] = run.constant("MPSDataTypeFloat16")
+    name = "setBatchNormalizationParametersForInferenceWithMean_variance_gamma_beta_epsilon_"
+    numbers = [array.array("f", [value]) for value in (0.0, 1.0, gamma, 0.0)]
+    getattr(source.values["descriptor"], name)(*numbers, 0.0)
+    windows.forward_batch(run, weighted.forward_kernel(run, problem, source), ONE, out)
+    return out
+
+
+def cropped(x: Array, origin: float, width: float, size: int) -> Array:
+    """Return a box of one row, resized."""
+    name = "initWithDevice:resizeWidth:resizeHeight:numberOfRegions:regions:"
+    regions = {"arguments": {6: {"type_modifier": b"n", "c_array_length_in_arg": 5}}}  # 0 and 1 are self and _cmd
+    in_use().objc.registerMetaDataForSelector(b"MPSNNCropAndResizeBilinear", name.encode(), regions)
+    region = (origin, 0.0, 0.0), (width, 1.0, 1.0)
+    arguments = size, 1, 1, [region]
+    return unary("MPSNNCropAndResizeBilinear", x, (1, 1, size, 1), name.replace(":", "_"), *arguments)
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+Nodes: TypeAlias = Callable[..., Object]
+"""A function ``(run, *inputs)`` that returns the image node of a result."""
+
+
+def _graph(nodes: Nodes, count: int) -> Object:
+    """Return a graph with ``count`` inputs, whose handles have their numbers as labels."""
     run = in_use()
     # "Handle" is not a protocol: a class that adopts MPSHandle has to implement NSSecureCoding too
-    handles = [run.sources.make("Handle", {"label": b"@@:"}, {"label": str(n)}) for n in range(3)]
-    inputs = [run.mps.MPSNNImageNode.nodeWithHandle_(handle) for handle in handles]
-    add = run.mps.MPSNNAdditionNode.nodeWithLeftSource_rightSource_
-    result = add(inputs[2], add(inputs[1], inputs[0]).resultImage()).resultImage()
+    handles = [run.sources.make("Handle", {"label": b"@@:"}, {"label": str(n)}) for n in range(count)]
+    result = nodes(run, *map(run.mps.MPSNNImageNode.nodeWithHandle_, handles))
     graph = run.new("MPSNNGraph", "initWithDevice_resultImage_resultImageIsNeeded_", result, True)
+    graph.setFormat_(run.constant("MPSImageFeatureChannelFormatFloat32"))
+    run.returns_images(graph)
+    return graph
+
+
+def _inputs(graph: Object) -> list[int]:
     return [int(handle.label()) for handle in graph.sourceImageHandles()]
+
+
+def _of_graph(nodes: Nodes, *sources: Array) -> Images:
+    """Return the result of a graph."""
+    run, graph, results = in_use(), _graph(nodes, len(sources)), list[Object]()
+    images = [run.upload(sources[number])[0] for number in _inputs(graph)]
+    with run.commands(results) as commands:
+        results.append(graph.encodeToCommandBuffer_sourceImages_(commands, images))
+    return results
+
+
+def _sum(run: Runtime, first: Object, second: Object) -> Object:
+    return run.mps.MPSNNAdditionNode.nodeWithLeftSource_rightSource_(first, second).resultImage()
+
+
+def _gradient_of(run: Runtime, result: Object) -> Object:
+    """Return the gradient for the input of the nodes that lead to a result, whose gradient is 1."""
+    start = run.mps.MPSNNInitialGradientNode.nodeWithSource_(result)
+    (last,) = start.trainingGraphWithSourceGradient_nodeHandler_(None, None)
+    return last.resultImage()
+
+
+def order_of_inputs() -> list[int]:
+    """Return the order of the inputs 0, 1 and 2 of the graph 2 + (1 + 0)."""
+    return _inputs(_graph(lambda run, x0, x1, x2: _sum(run, x2, _sum(run, x1, x0)), 3))
+
+
+def concatenated(*sources: Array) -> Array:
+    """Return the concatenation of images."""
+
+    def nodes(run: Runtime, *inputs: Object) -> Object:
+        return run.mps.MPSNNConcatenationNode.nodeWithSources_(inputs).resultImage()
+
+    return in_use().download(_of_graph(nodes, *sources))
+
+
+def reduced_size(node: str, shape: Shape) -> list[int]:
+    """Return height, width and channels of the result of a reduction."""
+    (made,) = _of_graph(lambda run, x: getattr(run.mps, node).nodeWithSource_(x).resultImage(), np.ones(shape))
+    return [int(made.height()), int(made.width()), int(made.featureChannels())]
+
+
+def gradient_of_branches(slopes: Any) -> Array:
+    """Return the gradient for -1 of three PReLU nodes whose results are added; ``slopes`` by channel and node."""
+
+    def nodes(run: Runtime, x: Object) -> Object:
+        made = run.mps.MPSCNNNeuronPReLUNode.nodeWithSource_aData_
+        first, second, third = (made(x, column.tobytes()).resultImage() for column in np.float32(slopes).T)
+        return _gradient_of(run, _sum(run, _sum(run, first, second), third))
+
+    return in_use().download(_of_graph(nodes, -np.ones((1, 1, 1, len(slopes)))))
+
+
+def updates_with_two_branches() -> list[int]:
+    """Return the number of updates of a convolution whose result two nodes read."""
+    source = weighted.source_of(in_use(), _pointwise(), ONE, ONE.ravel())
+
+    def nodes(run: Runtime, x: Object) -> Object:
+        y = run.mps.MPSCNNConvolutionNode.nodeWithSource_weights_(x, source).resultImage()
+        made = run.mps.MPSCNNNeuronLinearNode.nodeWithSource_a_b_
+        return _gradient_of(run, _sum(run, *(made(y, slope, 0.0).resultImage() for slope in (1.0, 2.0))))
+
+    _of_graph(nodes, ONE)
+    return [source.calls.count("updateWithCommandBuffer_gradientState_sourceState_")]
+
+
+def default_kernel_size() -> list[int]:
+    """Return the kernel size of a node for cross-channel normalization that is made without one."""
+    mps = in_use().mps
+    node = mps.MPSCNNCrossChannelNormalizationNode.nodeWithSource_(mps.MPSNNImageNode.nodeWithHandle_(None))
+    return [int(node.kernelSizeInFeatureChannels())]

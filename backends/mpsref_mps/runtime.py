@@ -206,10 +206,14 @@ class Sources:
             return None
 
     def make(self, protocol: str, signatures: dict[str, bytes], values: dict[str, Any]) -> Object:
-        """Return a data source whose methods return ``values``; arrays as the address of their memory."""
+        """Return a data source whose methods return ``values``; arrays as the address of their memory.
+
+        A method without a value returns ``nil``. ``calls`` of the data source are the names of the methods called.
+        """
         if protocol not in self._made:
             self._made[protocol] = self._class(protocol, signatures)
         source = self._made[protocol].alloc().init()
+        source.calls = []
         source.values = {
             name: np.ascontiguousarray(value, np.float32) if isinstance(value, np.ndarray) else value
             for name, value in values.items()
@@ -229,6 +233,7 @@ class Sources:
 
     def _method(self, name: str, selector: bytes, signature: bytes) -> Object:
         def method(self: Object, *_: object) -> Any:
+            self.calls.append(name)
             if name == "copyWithZone_":
                 return self
             value = self.values.get(name)

@@ -28,6 +28,7 @@ SIGNATURES = {
     "label": b"@@:",
     "kernelWeightsDataType": b"I@:",
     "copyWithZone_": b"@@:^{_NSZone=}",
+    "updateWithCommandBuffer_gradientState_sourceState_": b"@@:@@@",
 }
 
 

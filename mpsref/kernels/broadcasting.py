@@ -6,7 +6,7 @@ stride 1 walks along the axis, stride 0 repeats element o. The length of the res
 has left; with both strides 0, 1.
 A length of 1 is not repeated by itself, and images of the batch always pair up.
 
-Source: the strides of MPSCNNBinaryKernel in ``MPSCNNKernel.h`` and ``MPSCNNMath.h`` [doc]; lengths [choice
+Source: the strides of MPSCNNBinaryKernel in ``MPSCNNKernel.h`` and ``MPSCNNMath.h`` [doc]; lengths [design
 arithmetic-lengths].
 """
 

@@ -9,7 +9,7 @@ Weights  ``dw[o, t, c] = sum over n, i of g[n, i, o] * x[n, j, r * Ci/G + c]``, 
 
 It is a cross-correlation: taps are not flipped. A tap outside the image is skipped with edge mode "zero" (so that an
 infinite weight makes no NaN there [choice convolution-infinite-weight]), and reads the nearest pixel with "clamp".
-Pixels that no window reads get exactly 0. Any G that divides Ci and Co is legal; depthwise is G = Ci [choice
+Pixels that no window reads get exactly 0. Any G that divides Ci and Co is legal; depthwise is G = Ci [design
 convolution-groups].
 
 Source: MPSCNNConvolution, MPSCNNConvolutionGradient in ``MPSCNNConvolution.h``; forward [doc], gradients [math].
@@ -547,7 +547,7 @@ def before_neuron(problem: WeightedForward, x: Array, weights: Array, biases: Ar
 
 
 def forward_bound(problem: WeightedForward, x: Array, weights: Array, biases: Array | None = None) -> ErrorBound:
-    """Sum of |terms|, and m = number of products + 4: additions, a rounded product, the bias [choice error-bounds]."""
+    """Sum of |terms|, and m = number of products + 4: additions, a rounded product, the bias [design error-bounds]."""
     magnitude = before_neuron(problem, np.abs(x), np.abs(weights), None if biases is None else np.abs(biases))
     a, b = _uses(problem, "outputs")
     m = (np.multiply.outer(a, b) * weights.shape[3])[None, :, :, None] + 4

@@ -16,7 +16,7 @@ gradient is ``-t``; the sign of 0 is 0.
 
 The error of an element is ``gamma(24) * A``: A is the formula with its summands in absolute values, and 1 more for each
 logarithm or sigmoid, whose error is absolute near their zeros. 24 roundings cover a smoothed label, a logarithm and a
-division as Metal has them, and the factors of the result [math; costs of the functions: choice error-bounds]. What
+division as Metal has them, and the factors of the result [math; costs of the functions: design error-bounds]. What
 softmax adds is its own bound. Differences of two inputs are rounded once, relative to themselves.
 """
 

@@ -188,7 +188,7 @@ def activation_error(neuron: Neuron, of: str, x: Array) -> Array:
     """Return how far a float32 result may be from the ``of`` ("value" or "slope") at ``x``, float64.
 
     The argument may move by a few roundings; the elementary functions may be off by what Metal's tables allow, which is
-    relative to the value, but absolute where a difference from 1 is taken. Derived from these tables [math, choice
+    relative to the value, but absolute where a difference from 1 is taken. Derived from these tables [math, design
     error-bounds].
     """
     activation = ACTIVATIONS[neuron.type]

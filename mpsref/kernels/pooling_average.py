@@ -95,7 +95,7 @@ def windows(problem: AverageForward | AverageGradient, axis: int, indices: range
 
 
 def bound(problem: AverageForward | AverageGradient, values: Array) -> ErrorBound:
-    """Sum of |terms|, and m = number of terms + 4: additions, two factors 1/N, their products [choice error-bounds].
+    """Sum of |terms|, and m = number of terms + 4: additions, two factors 1/N, their products [design error-bounds].
 
     Integers give an exact result where every N is a power of two: then all partial sums are multiples of 1 / max N.
     """

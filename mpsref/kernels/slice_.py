@@ -3,7 +3,7 @@
 Forward   ``out[n, i, j, c] = x[n, i + oy, j + ox, c + oc]``, 0 outside the image
 Gradient  ``dx[n, i + oy, j + ox, c + oc] = g[n, i, j, c]``, 0 elsewhere
 
-Source: MPSNNSlice in ``MPSNNSlice.h`` [doc]; a channel offset that is no multiple of 4 [choice
+Source: MPSNNSlice in ``MPSNNSlice.h`` [doc]; a channel offset that is no multiple of 4 [design
 arithmetic-channel-offset]. MPS declares no gradient; the adjoint is that of the formula [math].
 """
 

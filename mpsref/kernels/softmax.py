@@ -126,7 +126,7 @@ def spread(below: Array) -> Array:
 
 
 # The bounds charge exp and log with 4 ulp and a division with 3, as Metal's tables do; an error of the argument of an
-# exponential, which is as large as the spread of the pixel, counts relative to the result [math, choice error-bounds].
+# exponential, which is as large as the spread of the pixel, counts relative to the result [math, design error-bounds].
 
 
 def softmax_bound(problem: ForwardProblem, x: Array) -> ErrorBound:

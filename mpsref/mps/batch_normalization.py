@@ -190,7 +190,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     """Statistics and gradient sums of one batch. Made by ``MPSCNNBatchNormalization.result_state_for_source_image``.
 
     The host reads values that kernels write after :meth:`synchronize`. A new state, and one after :meth:`reset`, can be
-    read without it [choice batch-early-reads].
+    read without it [design batch-early-reads].
     """
 
     __eq__ = object.__eq__  # two states of one kernel hold different sums

@@ -50,7 +50,7 @@ class MPSCNNWeightsQuantizationType(Enumeration):
 
 
 class MPSNNConvolutionAccumulatorPrecisionOption(Enumeration):
-    """The precision of sums of products. It has no effect: sums always have full precision [choice objects-options].
+    """The precision of sums of products. It has no effect: sums always have full precision [design objects-options].
 
     Results in half precision would depend on the order of summation, which is not documented; Apple's kernels may
     ignore the option [doc].
@@ -275,7 +275,7 @@ class MPSCNNConvolutionDescriptor(PropertyHolder, SecureCoding):
         Parameters
         ----------
         mean, variance, gamma, beta : array_like, optional
-            Vectors with a number for each output channel, which are copied; by default 0, 1, 1 and 0 [choice
+            Vectors with a number for each output channel, which are copied; by default 0, 1, 1 and 0 [design
             training-folded].
         epsilon : float
             The summand of the variance, >= 0.
@@ -374,7 +374,7 @@ class MPSCNNDepthWiseConvolutionDescriptor(MPSCNNConvolutionDescriptor):
     """A convolution of each source channel with ``channel_multiplier`` filters.
 
     Result channel ``k * channel_multiplier + q`` is source channel k convolved with its filter q [doc]. Apple's kernels
-    support a multiplier of 1 only [doc]; here it can be any [choice convolution-multiplier].
+    support a multiplier of 1 only [doc]; here it can be any [design convolution-multiplier].
     """
 
     kind = "depthwise"

@@ -21,7 +21,7 @@
 [9.0, 11.0]
 
 Source: ``MPSNNReshape.h``, ``MPSNNSlice.h``, ``MPSNNGraphNodes.h`` [doc]; the order of the elements of a reshape, and
-the size of a slice as arguments in place of the clip rectangle [choice arithmetic-channel-offset]. MPS declares no
+the size of a slice as arguments in place of the clip rectangle [design arithmetic-channel-offset]. MPS declares no
 gradient for a slice.
 """
 

@@ -187,7 +187,7 @@ class MPSCNNLossDataDescriptor(Closed):
     """Labels or weights in memory, of one image or several.
 
     ``array`` is a copy of them as (N, H, W, C). Source: ``MPSCNNLossDataDescriptor`` [doc], without its strides, which
-    a NumPy array has [choice instance-state].
+    a NumPy array has [design instance-state].
 
     >>> labels = MPSCNNLossDataDescriptor(np.zeros(12, np.float32), "heightxwidthxfeaturechannels", (3, 2, 1))
     >>> labels.array.shape
@@ -265,7 +265,7 @@ class MPSCNNLossLabels(SynchronizedState):
     """Labels and weights (N, H, W, C) of a batch, and the loss image, (N, 1, 1, 1) or (N, H, W, C).
 
     Accessors raise ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a loss was encoded.
-    Source: ``MPSCNNLossLabels`` in ``MPSCNNLoss.h`` [doc]; one object for a whole batch [choice instance-state].
+    Source: ``MPSCNNLossLabels`` in ``MPSCNNLoss.h`` [doc]; one object for a whole batch [design instance-state].
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ class MPSCNNLossLabels(SynchronizedState):
     def check_loss_shape(self, shape: ImageShape, reduction: str) -> None:
         """Raise ``ShapeError`` unless the loss image of a kernel has the size ``loss_image_size``.
 
-        Source: the size of the source image or 1 x 1 x 1 [doc], depending on the reduction [choice loss-image-size].
+        Source: the size of the source image or 1 x 1 x 1 [doc], depending on the reduction [design loss-image-size].
         """
         if shape != (shape[0], self._size.height, self._size.width, self._size.depth):
             _, height, width, channels = shape

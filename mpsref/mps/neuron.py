@@ -156,7 +156,7 @@ class MPSNNNeuronDescriptor(_TypeAndParameters, SecureCoding):
 
     @classmethod
     def cnn_neuron_prelu_descriptor_with_data_no_copy(cls, data: ArrayLike, no_copy: bool = False) -> Self:
-        """Return the descriptor of PReLU; slopes are always copied, ``no_copy`` is ignored [choice objects-options]."""
+        """Return the descriptor of PReLU; slopes are always copied, ``no_copy`` is ignored [design objects-options]."""
         return cls(MPSCNNNeuronType.PReLU, data=data)
 
     @property
@@ -483,7 +483,7 @@ class MPSCNNNeuronNode(_DescribedNode, FunctionNode):
 
     @staticmethod
     def node_with_source_descriptor(source: MPSNNImageNode, descriptor: MPSNNNeuronDescriptor) -> MPSCNNNeuronNode:
-        """Return the node of a type and its parameters; for NONE a Linear node, a = 1, b = 0 [choice objects-options].
+        """Return the node of a type and its parameters; for NONE a Linear node, a = 1, b = 0 [design objects-options].
 
         >>> node = MPSCNNNeuronNode.node_with_source_descriptor(MPSNNImageNode(), MPSNNNeuronDescriptor("elu", a=0.5))
         >>> type(node).__name__, node.descriptor.a

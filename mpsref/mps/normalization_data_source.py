@@ -189,7 +189,7 @@ class MPSCNNNormalizationGammaAndBetaState(NormalizationPairState):
 
 
 class MPSCNNNormalizationMeanAndVarianceState(NormalizationPairState):
-    """Statistics: ``mean`` and ``variance``, (C,) each; a negative variance is refused [choice batch-errors]."""
+    """Statistics: ``mean`` and ``variance``, (C,) each; a negative variance is refused [design batch-errors]."""
 
     names = ("mean", "variance")
 

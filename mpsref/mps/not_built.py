@@ -1,4 +1,4 @@
-"""Kernels of MPS that mpsref does not build: their constructors raise ``UnsupportedError`` [choice objects-not-built].
+"""Kernels of MPS that mpsref does not build: their constructors raise ``UnsupportedError`` [design objects-not-built].
 
 >>> MPSNNGridSample()
 Traceback (most recent call last):

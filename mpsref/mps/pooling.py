@@ -405,7 +405,7 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
 class MPSCNNPoolingGradientNode(_Windows, MPSNNGradientFilterNode):
     """Base class of the pooling gradient nodes.
 
-    Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [choice objects-options].
+    Offset and edge mode are those of the forward pass; a ``padding_policy`` has no effect [design objects-options].
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class MPSNNCropAndResizeBilinear(_Resize):
         The size of the result, >= 1.
     regions : sequence of MPSRegion
         The boxes: 0 is the first pixel of an axis, 1 the last one, and outside the image is 0; z and depth have no
-        effect [choice objects-options].
+        effect [design objects-options].
     backend : str or mpsref.Backend, optional
         The backend to run on; ``None`` for the one in use.
     **properties

@@ -10,7 +10,7 @@
 >>> MPSCNNCrossChannelNormalizationGradient(3, alpha=3.0, beta=0.5).encode(g, x, state).ravel().round(4).tolist()
 [0.3402, -0.2506, 0.0955, 0.603, 0.3536]
 
-A gradient kernel has the parameters of its forward kernel [doc]; a state that recorded others is refused [choice
+A gradient kernel has the parameters of its forward kernel [doc]; a state that recorded others is refused [design
 state-of-another-layer].
 
 Source: ``MPSCNNNormalization.h``, ``MPSNNGraphNodes.h`` [doc]. The default kernel size of a node is 5, for

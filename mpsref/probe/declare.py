@@ -1,5 +1,7 @@
 """What a choice is: a statement that Apple's documentation does not decide, its alternatives, and problems that do.
 
+A statement about mpsref alone, such as which calls raise an error, is tagged *design* and has neither.
+
 A :class:`Choice` is declared once. The page "open choices" and ``mpsref probe`` are made from the declarations; the
 documentation links to the identifiers.
 """
@@ -76,7 +78,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """A statement tagged *choice* or *obs*.
+    """A statement tagged *choice*, *obs* or *design*.
 
     Parameters
     ----------
@@ -92,10 +94,8 @@ class Choice:
         Text by name; the first one is what mpsref does unless ``ours`` names another one.
     problems : sequence of Problem, optional
         Problems that tell the alternatives apart.
-    none : str, optional
-        Why there is no problem.
-    tag : {"choice", "obs"}, optional
-        How the documentation tags it.
+    tag : {"choice", "obs", "design"}, optional
+        How the documentation tags it. Only *design* has no problems.
     ours : str, optional
         The alternative of mpsref; empty if mpsref raises an error.
     """
@@ -106,14 +106,13 @@ class Choice:
     where: Mapping[str, str | Sequence[str]]
     alternatives: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
-    none: str = ""
-    tag: Literal["choice", "obs"] = "choice"
+    tag: Literal["choice", "obs", "design"] = "choice"
     ours: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that a choice has problems or a reason for having none, and that names of alternatives fit."""
-        if bool(self.problems) == bool(self.none):
-            raise ValueError(f"choice {self.id}: give problems, or the reason why there is none")
+        """Check that a choice has problems, unless it is about mpsref alone, and that names of alternatives fit."""
+        if bool(self.problems) == (self.tag == "design"):
+            raise ValueError(f"choice {self.id}: give problems, or the tag design")
         for problem in self.problems:
             if set(problem.expected) != set(self.alternatives):
                 raise ValueError(f"choice {self.id}: a problem expects {set(problem.expected)}")

@@ -23,9 +23,6 @@ CONTRAST = LocalContrastNormalization(2, alpha=1.0, beta=0.5, delta=1.0)
 CHANNEL = CrossChannelNormalization(3, alpha=3.0, beta=0.5, delta=1.0)
 CHANNELS, CHANNEL_G = pixel(1, 2, 3, 0, 1), pixel(1, 0, 1, 2, 1)
 CORNER = image(*np.arange(1, 17, dtype=np.float32).reshape(4, 4).tolist())
-API = "It is about the objects of mpsref."
-UNDEFINED = "Apple documents no result for it."
-ERROR = "The choice is which error is raised; MPS has no errors there."
 
 
 def window_sums(values: Array, size: int, transposed: bool = False) -> Array:
@@ -174,14 +171,37 @@ CHOICES = (
         "The variance of local contrast normalization is computed from centred values.",
         "It cannot be negative then.",
         {"windowed_normalization": "the variance is computed from centred values"},
-        none="The alternatives differ by rounding errors only, which no formula gives to a digit.",
+        {
+            "centred": "the mean of the squares of centred values",
+            "moments": "the mean of squares less the squared mean",
+        },
+        [
+            operation(
+                "MPSCNNLocalContrastNormalization",
+                LocalContrastNormalization(2, alpha=3.0, beta=0.5, delta=1.0, offset=(1, 1)),
+                "forward",
+                {"x": image([2**20 + 1, 2**20 - 1], [2**20 + 1, 2**20 - 1])},  # in float32 their variance cancels
+                {"centred": [-0.5], "moments": [-1]},
+                output_size=(1, 1),
+            )
+        ],
     ),
     Choice(
         "channel-default-size",
         "The default kernel size of cross-channel normalization is 5.",
         "It is the documented default of the property.",
         {"windowed_normalization": "default kernel size 5 for the channel kernel"},
-        none="Every initializer of the kernel takes a size.",
+        {"five": "5", "one": "1", "three": "3"},
+        [
+            Problem(
+                "MPSCNNCrossChannelNormalizationNode",
+                "property",
+                {},
+                lambda machine: machine.apple.default_kernel_size(),
+                {"five": [5], "one": [1], "three": [3]},
+                writes="kernelSizeInFeatureChannels",
+            )
+        ],
     ),
     Choice(
         "contrast-outside",
@@ -408,7 +428,7 @@ CHOICES = (
         "The slopes of a PReLU in a batch normalization get no gradient.",
         "No object of MPS holds one.",
         {"batch_normalization": "no gradient for the parameters of the neuron"},
-        none="MPS has no result that could hold it.",
+        tag="design",
     ),
     Choice(
         "batch-barrier",
@@ -432,14 +452,14 @@ CHOICES = (
         "A state of another kernel, another neuron, another number of channels or of pixels raises.",
         "The result would be wrong without a message.",
         {"batch_normalization_classes": "a state of another kernel object"},
-        none=ERROR,
+        tag="design",
     ),
     Choice(
         "batch-no-images",
         "A call without images has no effect.",
-        "It is the neutral meaning.",
+        "It is the neutral meaning. MPS does not describe it, and may end the process.",
         {"batch_normalization_classes": "a call without images has no effect"},
-        none="A batch of no images is not described, and MPS may abort the process for it.",
+        tag="design",
     ),
     Choice(
         "normalization-whole-images",
@@ -449,14 +469,14 @@ CHOICES = (
             "batch_normalization_classes": "offset, clip rectangle and channel ranges must have their defaults",
             "instance_and_group_normalization": "offset, clip rectangle and channel ranges other than the defaults raise",
         },
-        none=UNDEFINED,
+        tag="design",
     ),
     Choice(
         "batch-early-reads",
         "The host may read a state before the first kernel writes it.",
         "It holds its initial values then.",
         {"batch_normalization_classes": "before the first kernel writes a state"},
-        none=API,
+        tag="design",
     ),
     Choice(
         "instance-variance",
@@ -543,6 +563,6 @@ CHOICES = (
         "One state object holds the gradients of all images, a row for each.",
         "An array is a batch in mpsref.",
         {"instance_and_group_normalization": "one state object for the batch"},
-        none=API,
+        tag="design",
     ),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from mpsref.probe.declare import Choice, Problem
+from mpsref.probe.declare import Choice, Problem, pixel
 
-API = "It is about the objects of mpsref."
+ORDERS = {"load": [0, 1, 2, 3, 4], "descriptor": [1, 0, 2, 3, 4], "biases": [0, 1, 3, 2, 4]}
+SLOPES = [[1e8, 1, -1e8], [1, 1e8, -1e8], [1e8, -1e8, 1]]
+"""By channel, the slopes of three branches: the order of float32 sums decides whether the 1 gets lost."""
 EVEN = 2.0**-11
 HALVES = [1 + EVEN, 1 + 3 * EVEN, 1 + 1.5 * EVEN]
 """Halfway between two float16 numbers, twice, and above the middle."""
@@ -116,7 +118,7 @@ CHOICES = (
         "Bounds of errors charge 3 units to a division, 4 to an exponential, and so on.",
         "They come from the accuracy tables of Metal, with what sums and factors add.",
         {},
-        none="A bound is no result; `mpsref check -b mps` shows the errors of Apple's kernels as parts of it.",
+        tag="design",
     ),
     Choice(
         "float16-store",
@@ -144,8 +146,8 @@ CHOICES = (
         "multiary-runs",
         "Kernels that read whole images have one way to run.",
         "Apple describes no offsets for them.",
-        {"mps_objects": "runs *[choice]"},
-        none="It is about the objects of mpsref.",
+        {"mps_objects": "runs *["},
+        tag="design",
     ),
     Choice(
         "graph-additions",
@@ -157,14 +159,29 @@ CHOICES = (
                 "Gradients of an input that several nodes read are added",
             )
         },
-        none="All orders lie within the error bound.",
+        {
+            "last": "those of the last two nodes first",
+            "first": "those of the first two nodes first",
+            "outer": "those of the first and the last node first",
+            "wide": "in wider numbers",
+        },
+        [
+            Problem(
+                "MPSNNGraph",
+                "gradient",
+                {"x": pixel(-1, -1, -1), "slopes": SLOPES},
+                lambda machine: machine.apple.gradient_of_branches(SLOPES),
+                {"last": [0, 1, 0], "first": [0, 0, 1], "outer": [1, 0, 0], "wide": [1, 1, 1]},
+                {"nodes": "three MPSCNNNeuronPReLUNodes, whose results are added"},
+            )
+        ],
     ),
     Choice(
         "graph-no-gradient",
         "A node without a gradient raises.",
-        "A branch that is dropped silently would train wrongly.",
+        "A branch that is dropped silently would train wrongly. MPS does not describe what it does.",
         {"graph": "no branch is dropped silently"},
-        none="MPS raises no errors; what it does is not described.",
+        tag="design",
     ),
     Choice(
         "graph-updates",
@@ -178,15 +195,26 @@ CHOICES = (
                 "can thus update the parameters of a whole network",
             )
         },
-        none="MPS calls the data source for each update; the probe would need a training graph with two losses, and its "
-        "data sources take no such calls.",
+        {"once": "once, from the sum of the gradients", "each": "once for each of two gradients"},
+        [
+            Problem(
+                "MPSNNGraph",
+                "property",
+                {"x": pixel(1)},
+                lambda machine: machine.apple.updates_with_two_branches(),
+                {"once": [1], "each": [2]},
+                {"nodes": "MPSCNNConvolutionNode, two neurons that read its result, MPSNNAdditionNode"},
+                "updates",
+                {"once": lambda _: 1, "each": lambda _: 2},
+            )
+        ],
     ),
     Choice(
         "graph-format",
         "Images of a graph are float32 by default.",
         "A reference must not hide errors behind the rounding of storage. MPS stores float16.",
         {"graph": "Images are stored as float32, not float16, by default"},
-        none="Apple documents float16; the choice is not to follow it.",
+        tag="design",
     ),
     Choice(
         "graph-order",
@@ -217,20 +245,36 @@ CHOICES = (
         "Classes without a kernel in mpsref raise an error that names what to use.",
         "They have no part in training of a convolutional network, or no documented result.",
         {},
-        none=API,
+        tag="design",
     ),
     Choice(
         "objects-options",
         "Some arguments have no effect: copies, reuse of memory, precision, policies of gradient nodes.",
         "They have no effect on results, or a state has precedence.",
         {},
-        none=API,
+        tag="design",
     ),
     Choice(
         "data-source-calls",
         "A kernel calls load, the other methods and purge in one order, when it is made and reloaded; what it reads is copied.",
         "Apple documents pairs of load and purge, and no order between them.",
         {},
-        none="A data source sees the calls; their order has no effect on a result.",
+        {
+            "load": "load, descriptor, weights, biasTerms, purge",
+            "descriptor": "descriptor, load, weights, biasTerms, purge",
+            "biases": "load, descriptor, biasTerms, weights, purge",
+        },
+        [
+            Problem(
+                "MPSCNNConvolution",
+                "property",
+                {},
+                lambda machine: machine.apple.order_of_calls(),
+                ORDERS,
+                {"result": "positions of load, descriptor, weights, biasTerms and purge"},
+                "calls",
+                {name: lambda _, ranks=ranks: ranks for name, ranks in ORDERS.items()},  # type: ignore[misc]
+            )
+        ],
     ),
 )

@@ -8,8 +8,6 @@ from mpsref import Arithmetic, Neuron, UpsamplingBilinear
 from mpsref.probe.declare import Choice, Problem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
-PYTHON = "It is an argument that only mpsref has."
-ILLEGAL = "Apple documents the other cases as illegal."
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"
 SIX = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 3, 2)
 CLAMPED = Arithmetic("add", maximum_value=4.0)
@@ -86,7 +84,7 @@ CHOICES = (
         "The gradient classes have an argument that checks the forward result.",
         "Passing the source is a silent mistake.",
         {"softmax": "`validate=True` of the gradient classes"},
-        none=PYTHON,
+        tag="design",
     ),
     Choice(
         "upsampling-clamp",
@@ -142,7 +140,7 @@ CHOICES = (
         "A scale is an integer.",
         "Every public initializer takes one, although the property is a double.",
         {"upsampling": "a scale is an integer"},
-        none="No initializer takes another number.",
+        tag="design",
     ),
     Choice(
         "upsampling-aligned-gradient",
@@ -183,7 +181,21 @@ CHOICES = (
         "Positions in a box are those of TensorFlow.",
         "The header mentions an extrapolation value and shows none.",
         {"upsampling": "positions in a box and zeros outside the image"},
-        none="The initializer takes a pointer to MPSRegion, which PyObjC's metadata does not convert.",
+        {
+            "tensorflow": "0 is the first pixel and 1 the last, and outside is 0",
+            "clamped": "0 is the first pixel and 1 the last, and outside is the nearest pixel",
+            "centres": "0 and 1 are the edges of the image, and the centres of pixels are sampled",
+        },
+        [
+            Problem(
+                "MPSNNCropAndResizeBilinear",
+                "forward",
+                {"x": row(10, 20, 40)},
+                lambda machine: machine.apple.cropped(row(10, 20, 40), 0.25, 1.5, 4),
+                {"tensorflow": [15, 30, 0, 0], "clamped": [15, 30, 40, 40], "centres": [18.125, 38.75, 0, 0]},
+                {"resizeWidth": 4, "origin": 0.25, "width": 1.5},
+            )
+        ],
     ),
     Choice(
         "arithmetic-mask",
@@ -244,17 +256,17 @@ CHOICES = (
                 "The length of the result *",
             )
         },
-        none="The size is the caller's in MPS.",
+        tag="design",
     ),
     Choice(
         "arithmetic-channel-offset",
         "Channel offsets need not be multiples of 4.",
-        "The formula is the same.",
+        "The formula is the same. Apple documents other offsets as illegal.",
         {
             "arithmetic": "channel offsets need not be multiples of 4",
             "data_movement": "a channel offset need not be a multiple of 4",
         },
-        none=ILLEGAL,
+        tag="design",
     ),
     Choice(
         "compare-threshold",
@@ -278,7 +290,20 @@ CHOICES = (
         "Padding channels of a concatenation are 0.",
         "On an M4 Pro the fourth channel is 1 for sources of one or two channels, whose textures have no fourth component.",
         {"data_movement": ("on an M4 Pro the fourth of four channels is 1", "padding channels are 0")},
-        none="Concatenation is a node of a graph without a kernel class; golden entries have measured results.",
+        {
+            "zero": "0",
+            "alpha": "0, and 1 for the fourth channel of a source of one or two channels",
+        },
+        [
+            Problem(
+                "MPSNNGraph",
+                "forward",
+                {"x0": pixel(3), "x1": pixel(5, 6)},
+                lambda machine: machine.apple.concatenated(pixel(3), pixel(5, 6)),
+                {"zero": [3, 0, 0, 0, 5, 6, 0, 0], "alpha": [3, 0, 0, 1, 5, 6, 0, 1]},
+                {"node": "MPSNNConcatenationNode"},
+            )
+        ],
     ),
     Choice(
         "reshape-order",
@@ -352,16 +377,31 @@ CHOICES = (
     Choice(
         "reduction-empty",
         "A clip that does not overlap the image is an error.",
-        "There is nothing to reduce.",
+        "There is nothing to reduce. In MPS the result is undefined.",
         {"reductions": "a clip that does not overlap the image is an error"},
-        none="MPS raises no errors; the result is undefined.",
+        tag="design",
     ),
     Choice(
         "reduction-shapes",
         "The shapes of reductions over channels and of the spatial mean.",
         "A test that ran on Apple devices has them.",
         {"reductions": "the shapes of the results over channels and of the spatial mean"},
-        none="The size is that of the destination in MPS, which the caller makes.",
+        {"one": "one channel, and one pixel", "kept": "those of the source"},
+        [
+            Problem(
+                "MPSNNGraph",
+                "forward",
+                {"x": np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)},
+                lambda machine, node=node: machine.apple.reduced_size(node, (1, 2, 3, 4)),  # type: ignore[misc]
+                {"one": one, "kept": [2, 3, 4]},
+                {"node": node, "result": "height, width, feature channels"},
+                "size",
+            )
+            for node, one in (
+                ("MPSNNReductionFeatureChannelsSumNode", [2, 3, 1]),
+                ("MPSNNReductionSpatialMeanNode", [1, 1, 4]),
+            )
+        ],
         tag="obs",
     ),
 )

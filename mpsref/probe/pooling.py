@@ -16,8 +16,6 @@ KERNEL_OFFSETS = (
     (2, [5, 0, 0, 0], [5, 5, 0, 0]),
     (-1, [0, 0.5, 5, 5], [0, 0, 0.5, 5]),
 )
-DESTINATION = "What a pixel holds that no kernel wrote is undefined in MPS, so no result decides it."
-CALLER = "The size is the caller's in MPS: the destination, or a padding policy."
 
 CHOICES = (
     Choice(
@@ -335,14 +333,14 @@ CHOICES = (
     Choice(
         "default-size",
         "Without a size, results extend to the last window whose centre lies before the end of the image.",
-        "It is the smallest size at which no pixel is left out for stride 1.",
+        "It is the smallest size at which no pixel is left out for stride 1. In MPS the caller gives the size: with the destination, or with a padding policy.",
         dict.fromkeys(("pooling_average", "pooling_max", "pooling_l2norm", "convolution"), "`output_size=None`"),
-        none=CALLER,
+        tag="design",
     ),
     Choice(
         "new-destination",
         "A destination that mpsref allocates is 0 outside the clip.",
-        "Undefined pixels would make results irreproducible.",
+        "Undefined pixels would make results irreproducible. In MPS pixels that no kernel wrote are undefined.",
         {
             **dict.fromkeys(
                 ("pooling_average", "pooling_max", "pooling_l2norm"),
@@ -350,13 +348,27 @@ CHOICES = (
             ),
             "windows": ". Padding policies, below, determine size",
         },
-        none=DESTINATION,
+        tag="design",
     ),
     Choice(
         "summation",
         "The order of sums is free; N or factors 1/Ny and 1/Nx may divide them.",
         "Apple documents no order. The error bound covers all.",
         {"pooling_average": "summation in float64 (reference) or float32 (backends)"},
-        none="All orders lie within the error bound; a result does not show which one it was.",
+        {
+            "exact": "in wider numbers, or large numbers first",
+            "raster": "from the first tap to the last",
+            "reverse": "from the last tap to the first",
+            "pairs": "sums of two taps",
+        },
+        [
+            operation(
+                "MPSCNNPoolingAverage",
+                PoolingAverage((1, 4), (1, 4), offset=(0, 2)),
+                "forward",
+                {"x": row(3, 1e8, -1e8, 2)},  # small numbers get lost next to large ones
+                {"exact": [1.25], "raster": [0.5], "reverse": [0.75], "pairs": [0]},
+            )
+        ],
     ),
 )

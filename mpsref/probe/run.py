@@ -237,38 +237,42 @@ def replay(id: str, number: int, backend: Backend) -> Array:
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
+PAGE = """# Open choices
+
+Where Apple's documentation does not decide what a kernel does, mpsref makes a choice (*choice*) or follows public code that ran on Apple hardware (*obs*).
+`mpsref probe`, on a Mac, compares Apple's kernels with the alternatives; see [Apple's kernels](apple_kernels.md#the-probe).
+Statements about mpsref alone (*design*) have [a section of their own](#design-of-mpsref).
+
+None has been compared with Apple's kernels by a run of the probe so far.
+
+The page is written from the declarations in `mpsref/probe`: `python scripts/link_choices.py`.
+
+## Questions to Apple's kernels
+"""
+DESIGN = """## Design of mpsref
+
+What these statements decide has no result in MPS: which calls raise an error, arguments and objects that only mpsref has, and problems that Apple documents as illegal or leaves undefined.
+"""
+
 
 def page() -> str:
     """Return the page "open choices" as Markdown."""
-    lines = [
-        "# Open choices",
-        "",
-        "Where Apple's documentation does not decide what a kernel does, mpsref makes a choice (*choice*) or follows public code that ran on Apple hardware (*obs*).",
-        "This page lists them. `mpsref probe`, on a Mac, compares Apple's kernels with the alternatives; see [Apple's kernels](apple_kernels.md#the-probe).",
-        "",
-        "None has been compared with Apple's kernels by a run of the probe so far.",
-        "",
-        "The page is written from the declarations in `mpsref/probe`: `python scripts/link_choices.py`.",
-        "",
-    ]
-    for one in choices():
-        lines += [f"## {one.id}", "", f"{one.statement} *[{one.tag}]*", "", one.why, ""]
+    lines = PAGE.splitlines()
+    for one in sorted(choices(), key=lambda one: one.tag == "design"):
+        if one.tag == "design" and DESIGN not in lines:
+            lines += [DESIGN]
+        lines += ["", f"### {one.id}", "", f"{one.statement} *[{one.tag}]*", "", one.why]
         if one.alternatives:
-            lines += ["| alternative | meaning | mpsref |", "|---|---|---|"]
+            lines += ["", "| alternative | meaning | mpsref |", "|---|---|---|"]
             lines += [
                 f"| `{name}` | {text} | {'yes' if name == one.chosen else ''} |"
                 for name, text in one.alternatives.items()
             ]
-            lines += ["", *([] if one.chosen else ["mpsref raises an error.", ""])]
-        lines += [_asked(one), ""]
+            lines += [] if one.chosen else ["", "mpsref raises an error."]
+        if one.problems:
+            kernels = dict.fromkeys(f"`{problem.kernel}`" for problem in one.problems)
+            lines += ["", f"Problems: {len(one.problems)}, on {', '.join(kernels)}."]
         pages = dict.fromkeys(page for page, _ in one.lines())
         if pages:
-            lines += ["See " + ", ".join(f"[{page}]({page}.md)" for page in pages) + ".", ""]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _asked(one: Choice) -> str:
-    if one.none:
-        return f"No problem: {one.none}"
-    kernels = dict.fromkeys(f"`{problem.kernel}`" for problem in one.problems)
-    return f"Problems: {len(one.problems)}, on {', '.join(kernels)}."
+            lines += ["", "See " + ", ".join(f"[{page}]({page}.md)" for page in pages) + "."]
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"

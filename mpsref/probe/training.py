@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref import Convolution, Loss, StochasticGradientDescent
+from mpsref import Adam, Convolution, Loss, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.probe.declare import Choice, Problem, operation, pixel, row
 
 FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
 SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()
-CHECKED = "The choice is which arguments raise an error; MPS documents no ranges."
-DIGITS = "The alternatives differ in the last digits only, less than the error of a step."
 TWO = np.array([[1, 2, 3, 4], [0, 0, 1, 1]], np.float32).reshape(2, 1, 2, 2)
 LOGITS = np.array([[1, 0], [0, 1]], np.float32).reshape(2, 1, 1, 2)
 ONE_HOT = np.array([[1, 0], [1, 0]], np.float32).reshape(2, 1, 1, 2)
 CROSS = [np.log(np.exp(y).sum()) - y[0] for y in ([1.0, 0.0], [0.0, 1.0])]
 WEIGHTS = np.array([[1, 0, 2, 1], [0, 0, 0, 0.5]], np.float32).reshape(2, 1, 2, 2)
 VALUE, STEP = np.array([1, -2], np.float32), np.array([0.5, 0.5], np.float32)
+ONE = np.ones(1, np.float32)
 P = 0.9
 SCALE = np.float32(1) / np.float32(P)
 
@@ -167,7 +166,7 @@ CHOICES = (
         "A loss image of 1 x 1 x 1 implies a reduction, one of the size of the source none.",
         "Two statements of Apple's combined.",
         {"losses": "a loss image of 1 x 1 x 1 implies a reduction"},
-        none="The other combinations are not described.",
+        tag="design",
     ),
     Choice(
         "loss-across-softmax",
@@ -329,14 +328,14 @@ CHOICES = (
         "decay is in [0, 1], beta in [0, 1), epsilon at least 0.",
         "Other values make no running mean.",
         {"optimizers": "legal ranges of decay, beta and epsilon"},
-        none=CHECKED,
+        tag="design",
     ),
     Choice(
         "optimizer-aliasing",
         "The result may share memory only with the values.",
-        "Elements are read before they are written only there.",
+        "Elements are read before they are written only there. Other overlaps are races in MPS.",
         {"optimizers": "the result may share memory only with the values"},
-        none="Other overlaps are races in MPS.",
+        tag="design",
     ),
     Choice(
         "optimizer-biases",
@@ -380,7 +379,19 @@ CHOICES = (
         "Constants are computed in float64 and rounded once.",
         "It is the most exact way.",
         {"optimizers": "constants such as `1 - beta2`"},
-        none=DIGITS,
+        {"wide": "1 - beta2 is rounded", "float32": "beta2 is rounded before it is subtracted from 1"},
+        [
+            operation(
+                "MPSNNOptimizerAdam",
+                Adam(beta2=0.999),
+                "step",
+                {"gradient": ONE, "value": ONE, "m": ONE * 0, "v": ONE * 0},
+                {"wide": [1 - 0.999], "float32": [1 - np.float32(0.999)]},
+                result=2,
+                writes="moment",
+                tolerance=1e-6,
+            )
+        ],
     ),
     Choice(
         "dropout-scale",
@@ -463,27 +474,27 @@ CHOICES = (
         "p is at least 2^-126.",
         "The scale is finite then.",
         {"dropout": "p is at least 2^-126"},
-        none=CHECKED,
+        tag="design",
     ),
     Choice(
         "dropout-mask-format",
         "A mask is an array of 0 and 1, which can be passed.",
         "The format of Apple's bytes is not documented.",
         {"dropout": "format of the mask, argument `mask=`"},
-        none="It is an argument that only mpsref has.",
+        tag="design",
     ),
     Choice(
         "dropout-state",
         "A gradient kernel with another p, seed or mask stride than its state raises.",
-        "Its result would be wrong without a message.",
+        "Its result would be wrong without a message. In MPS the result is undefined.",
         {"dropout": "a gradient kernel with another p, seed or mask stride"},
-        none="MPS raises no errors; the result is undefined.",
+        tag="design",
     ),
     Choice(
         "dropout-whole-images",
         "The forward kernel has the default offset, clip rectangle and channels.",
         "Apple does not describe a mask for others.",
         {"dropout": "offset, clip rectangle and channels of the forward kernel"},
-        none="Apple documents no result for it.",
+        tag="design",
     ),
 )

@@ -11,9 +11,6 @@ from mpsref.probe.declare import Choice, Problem, operation, row
 X, G = row(1, 2, 3, 4, 5), row(1, 2, 3)
 W = np.array([1, 10, 100], np.float32).reshape(1, 1, 3, 1)
 STRIDED = Convolution((1, 3), (1, 2))
-ERROR = "The choice is which error is raised; MPS has no errors there, its result is undefined."
-TRAINING = "Apple documents this combination as illegal in training, so no result is defined."
-ASYNCHRONOUS = "It decides when a result may be read; reading earlier is a race, whose result proves nothing."
 
 
 def _grouped(x: Array, w: Array, interleaved: bool) -> Array:
@@ -24,6 +21,8 @@ def _grouped(x: Array, w: Array, interleaved: bool) -> Array:
 
 
 WEIGHTS8 = np.arange(1, 33, dtype=np.float32).reshape(8, 1, 1, 4)
+HALFWAY = 1 + 2.0**-11
+"""A number in the middle of two of float16."""
 X8 = np.arange(1, 9, dtype=np.float32).reshape(1, 1, 1, 8)
 
 CHOICES = (
@@ -65,14 +64,14 @@ CHOICES = (
         "Any number of groups that divides the channels is legal.",
         "The formula is the same. MPS requires multiples of 4 channels in a group because of its textures.",
         {"convolution": "any number of groups that divides the channels"},
-        none="Apple documents other groups as illegal.",
+        tag="design",
     ),
     Choice(
         "convolution-multiplier",
         "A depthwise convolution may have a channel multiplier above 1.",
         "The headers define it, and say that it is not supported at present.",
         {"convolution": "a depthwise multiplier above 1"},
-        none="Apple documents it as not supported.",
+        tag="design",
     ),
     Choice(
         "convolution-clamp-gradient",
@@ -98,9 +97,9 @@ CHOICES = (
     Choice(
         "convolution-neuron-gradient",
         "Gradients of a convolution with a neuron raise an error.",
-        "The input of the neuron is not kept.",
+        "The input of the neuron is not kept. Apple documents the combination as illegal in training.",
         {"convolution": "gradients of a convolution with a neuron raise"},
-        none=TRAINING,
+        tag="design",
     ),
     Choice(
         "convolution-bias-gradient",
@@ -289,42 +288,61 @@ CHOICES = (
         "A fully connected layer has one group and no dilation.",
         "Apple requires one group and does not mention dilation.",
         {"fully_connected": "one group, no dilation"},
-        none="Apple documents other groups as illegal.",
+        tag="design",
     ),
     Choice(
         "training-folded",
         "Gradients of a convolution with a batch normalization for inference raise an error.",
-        "They would be those of the folded weights.",
+        "They would be those of the folded weights. Apple documents the combination as illegal in training.",
         {"convolution_training": "dw would be that of the folded weights"},
-        none=TRAINING,
+        tag="design",
     ),
     Choice(
         "host-reads",
         "The host waits for a synchronization and the end of its command buffer, on every backend.",
-        "A program that runs on one backend then runs on all.",
+        "A program that runs on one backend then runs on all. In MPS an earlier read is a race.",
         {"convolution_training": "the host waits for `synchronize`"},
-        none=ASYNCHRONOUS,
+        tag="design",
     ),
     Choice(
         "weights-at-encode",
         "An encode uses the weights at the time of the call.",
         "Apple requires that the GPU has finished before a reload on the host.",
         {"convolution_training": "an encode uses the weights at the time of the call"},
-        none=ASYNCHRONOUS,
+        {
+            "encode": "a reload has an effect on later encodes only",
+            "last": "all encodes of a command buffer use the weights of the last reload",
+            "first": "a reload has no effect before the command buffer has completed",
+        },
+        [
+            Problem(
+                "MPSCNNConvolution",
+                "forward",
+                {"x": row(1), "weights": [2], "reloaded": [5]},
+                lambda machine: machine.apple.reloaded_between(2, 5),
+                {"encode": [2, 5], "last": [5, 5], "first": [2, 2]},
+                {"kernel_size": [1, 1]},
+                planted={
+                    "encode": lambda values: values,
+                    "last": lambda values: values * 0 + 5,
+                    "first": lambda values: values * 0 + 2,
+                },
+            )
+        ],
     ),
     Choice(
         "state-of-another-layer",
         "A gradient kernel raises for the state of a layer with other properties.",
-        "Its result would be wrong without a message.",
+        "Its result would be wrong without a message. In MPS the result is undefined.",
         {"convolution_training": "the gradient kernel raises for a state of a layer that differs"},
-        none=ERROR,
+        tag="design",
     ),
     Choice(
         "archived-weights",
         "An archive contains the current weights if the data source does not have them.",
         "A kernel that is read back would compute something else.",
         {"convolution_training": "it contains the current weights if they came from a state"},
-        none="It is about archives of mpsref.",
+        tag="design",
     ),
     Choice(
         "reload-without-biases",
@@ -347,7 +365,22 @@ CHOICES = (
         "Weights are folded and dequantized in float64, and rounded once to the type of the kernel.",
         "It is the most exact way.",
         {},
-        none="The alternatives differ in the last digit of a weight.",
+        {
+            "once": "the folded weight is rounded",
+            "twice": "the weight is rounded before it is folded, and after it",
+            "float32": "the folded weight is not rounded to the type of the kernel",
+        },
+        [
+            Problem(
+                "MPSCNNConvolution",
+                "forward",
+                {"x": row(1), "weights": [HALFWAY], "gamma": [3]},
+                lambda machine: machine.apple.folded(HALFWAY, 3),
+                {"once": [float(np.float16(3 * HALFWAY))], "twice": [3], "float32": [3 * HALFWAY]},
+                {"kernelWeightsDataType": "Float16", "mean": 0, "variance": 1, "beta": 0, "epsilon": 0},
+                tolerance=1e-6,
+            )
+        ],
     ),
     Choice(
         "transpose-gradient-geometry",

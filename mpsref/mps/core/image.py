@@ -398,7 +398,7 @@ class MPSTemporaryImage(MPSImage):
 
     Notes
     -----
-    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused [choice objects-options].
+    ``MPSTemporaryImage`` in ``MPSImage.h`` [doc]. The memory is not reused [design objects-options].
     """
 
     _reads = 1

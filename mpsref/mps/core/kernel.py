@@ -452,7 +452,7 @@ class ImageKernel(MPSKernel):
     def is_result_state_reused_across_batch(self) -> bool:
         """Whether all images of a batch must share one state; by default ``False`` [doc].
 
-        Each kernel can also write one state object for a whole batch [choice instance-state].
+        Each kernel can also write one state object for a whole batch [design instance-state].
         """
         return False
 

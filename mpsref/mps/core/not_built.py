@@ -1,4 +1,4 @@
-"""Base class of Apple's classes that mpsref does not build: constructors raise an error [choice objects-not-built]."""
+"""Base class of Apple's classes that mpsref does not build: constructors raise an error [design objects-not-built]."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class MPSNNPadding:
         source_images : sequence of MPSImage
             The sources.
         source_states : sequence of MPSState
-            Empty [choice objects-options].
+            Empty [design objects-options].
         kernel : MPSKernel
             The kernel, whose properties may be set. Its offsets are those suggested by the other bits of
             ``padding_method``.

@@ -123,7 +123,7 @@ class SynchronizedState(MPSState):
     A read is an error before :meth:`synchronize`, before the command buffer of the synchronization has completed, and
     after the next kernel that writes the state.
 
-    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [choice host-reads].
+    Source: ``synchronizeOnCommandBuffer:`` in ``MPSState.h`` [doc]; the same rule on every backend [design host-reads].
     """
 
     _version = 0

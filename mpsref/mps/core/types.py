@@ -105,7 +105,7 @@ class MPSImageFeatureChannelFormat(Enumeration):
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the pixels; float32 for ``None_`` [choice graph-format].
+        """The dtype of the pixels; float32 for ``None_`` [design graph-format].
 
         Raises ``UnsupportedError`` for the normalized integers, which are limited to [0, 1] and cannot hold gradients.
 

@@ -1,6 +1,6 @@
 """Kernels on whole images: they resample, combine or rearrange, and the kernel determines the size of the result.
 
-Offsets, clip rectangles and ranges of channels must keep their defaults [choice normalization-whole-images], since MPS
+Offsets, clip rectangles and ranges of channels must keep their defaults [design normalization-whole-images], since MPS
 does not define their effect on these kernels.
 """
 

@@ -9,7 +9,7 @@
 [5.0, 7.0, 13.0, 15.0]
 
 Source: ``MPSNNGraph.h`` [doc]. A run returns when it has completed. Images are stored as
-float32 by default, where MPS stores float16 [choice graph-format].
+float32 by default, where MPS stores float16 [design graph-format].
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class MPSNNGraph(PropertyHolder):
     format: Property[Format] = _Storage(
         image_format,
         MPSImageFeatureChannelFormat.Float32,
-        'Storage of images without a format, MPSImageFeatureChannelFormat or ``"float64"`` [choice graph-format].',
+        'Storage of images without a format, MPSImageFeatureChannelFormat or ``"float64"`` [design graph-format].',
     )
     destination_image_allocator: Property[Allocator | None] = Property(
         allocator, None, "``(shape, dtype) -> array`` for the results."

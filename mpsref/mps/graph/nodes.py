@@ -27,7 +27,7 @@ from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, cha
 from mpsref.registry import Backend, Operation, OperationKey, Spec
 
 Format: TypeAlias = MPSImageFeatureChannelFormat | Literal["float64"]
-"""Storage of an image; ``"float64"`` is for checks on the reference, and not in MPS [choice graph-format]."""
+"""Storage of an image; ``"float64"`` is for checks on the reference, and not in MPS [design graph-format]."""
 
 
 def image_format(name: str, value: object) -> Format:
@@ -87,7 +87,7 @@ class Symbol(Node):
     )
     export_from_graph = Property(flag, False, "Whether a run returns it.")
     synchronize_resource = Property(
-        flag, False, "No effect, since results of a run can be read at once [choice objects-options]."
+        flag, False, "No effect, since results of a run can be read at once [design objects-options]."
     )
 
     _producer: MPSNNFilterNode | None = None

@@ -1,4 +1,4 @@
-"""Nodes of MPS without a kernel in mpsref: their constructors raise ``UnsupportedError`` [choice objects-not-built].
+"""Nodes of MPS without a kernel in mpsref: their constructors raise ``UnsupportedError`` [design objects-not-built].
 
 >>> MPSCNNYOLOLossNode()
 Traceback (most recent call last):

@@ -4,7 +4,7 @@ If several nodes read an image, its gradients are added in a fixed order, one ad
 are reproducible bit for bit.
 
 Source: ``trainingGraphWithSourceGradient:nodeHandler:`` in ``MPSNNGraphNodes.h`` [doc]; the order, the sums at the
-inputs of the graph, and an error for a node without gradient [choice graph-no-gradient].
+inputs of the graph, and an error for a node without gradient [design graph-no-gradient].
 """
 
 from __future__ import annotations
