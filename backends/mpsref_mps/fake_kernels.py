@@ -1165,7 +1165,8 @@ class Graph:
             raise Refusal("the result has format float16; set the format of the graph")
         y = self.graph.run([stack([source]).astype(np.float32) for source in sources]).image
         size = self.fake.alter(self.class_name, "size", np.array(y.shape[1:]))
-        (image,) = Kernel.allocated(self, 1, tuple(map(int, size)))
+        height, width, channels = map(int, size)
+        (image,) = Kernel.allocated(self, 1, (height, width, channels))
         if image.size == y.shape[1:]:
             write(image, self.fake.alter(self.class_name, "destination", y)[0])
         return image

@@ -27,6 +27,14 @@ BATCH = COMMON | {"mean": b"^v@:", "variance": b"^v@:"}
 GROUP = COMMON | {"numberOfGroups": b"Q@:", "setNumberOfGroups_": b"v@:Q"}
 
 
+ONLY_KERNELS = (
+    "MPSCNNBatchNormalizationState cannot initialize the size of its own underlying resources "
+    "(MPSCNNBatchNormalization.h): kernels write its numbers, from images"
+)
+WIDEST = 16384
+"""The largest width of a texture of Metal."""
+
+
 def data_values(channels: int, epsilon: float, gamma: Array | None, beta: Array | None) -> dict[str, Any]:
     """Return what the methods of a data source return."""
     return {
@@ -66,16 +74,79 @@ def _state(run: Runtime, kernel: Object, images: Images, shape: tuple[int, ...])
     return kernel.resultStateForSourceImage_sourceStates_destinationImage_(images[0], None, result)
 
 
-def statistics(run: Runtime, problem: Any, *inputs: Array, out: tuple[Array, Array]) -> None:
-    """Encode the statistics of a batch."""
-    given = problem.named(inputs)
-    images = run.upload(given.x)
-    state = _state(run, _kernel(run, problem, given._replace(mean=None)), images, given.x.shape)
+def _encode_statistics(run: Runtime, state: Object, images: Images) -> None:
     kernel = run.new("MPSCNNBatchNormalizationStatistics")
     with run.commands(state) as commands:
         kernel.encodeBatchToCommandBuffer_sourceImages_batchNormalizationState_(commands, images, state)
+
+
+def _encode_sums(run: Runtime, problem: Any, state: Object, gradients: Images, images: Images) -> None:
+    name = "initWithDevice_fusedNeuronDescriptor_"
+    kernel = run.new("MPSCNNBatchNormalizationStatisticsGradient", name, _neuron(run, problem.spec))
+    with run.commands(state) as commands:
+        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_
+        encode(commands, gradients, images, state)
+
+
+# Only kernels write a state. Numbers of a call get into it from images that have them.
+
+
+def pixels_with(count: int, mean: Array, variance: Array) -> Array:
+    """Return an image (1, 1, count, C) with a mean and a variance, of pairs around the mean."""
+    mean, variance, pairs = mean.astype(np.float64), variance.astype(np.float64), count // 2
+    distance = np.sqrt(variance * (count / (2 * pairs))) if pairs else mean * 0
+    above = (mean + distance).astype(np.float32).astype(np.float64)
+    pixels = np.stack([above, 2 * mean - above] * pairs + [mean] * (count % 2)).astype(np.float32)
+    made, deviation = pixels.astype(np.float64), np.sqrt(variance)
+    shifted = abs(made.mean(axis=0) - mean) > 2.0**-22 * deviation
+    if shifted.any() or not np.allclose(np.sqrt(((made - mean) ** 2).mean(axis=0)), deviation, 2.0**-21, 0):
+        raise UnsupportedError(f"no {count} float32 numbers have the mean and the variance of the call; {ONLY_KERNELS}")
+    return pixels[None, None]
+
+
+def gradients_with(x: Array, given: Any, epsilon: float) -> Array:
+    """Return gradients for ``x`` whose sums are dbeta and dgamma; those of the first two pixels are not 0."""
+    normalized = (np.float64(x[0, 0]) - given.mean) / np.sqrt(np.float64(given.variance) + epsilon)
+    last = min(1, len(normalized) - 1)
+    apart = normalized[last] - normalized[0]
+    rest = given.dgamma - normalized[0] * given.dbeta
+    if rest[apart == 0].any():
+        raise UnsupportedError(f"dgamma of pixels that are all equal is 0, in the call it is not; {ONLY_KERNELS}")
+    of_last = np.divide(rest, apart, where=apart != 0, out=np.zeros(len(rest)))
+    g = np.zeros(x.shape)
+    g[0, 0, 0] = given.dbeta - of_last
+    g[0, 0, last] += of_last
+    return g.astype(np.float32)
+
+
+def _encode_earlier_sums(run: Runtime, problem: Any, given: Any, state: Object, pixels: Array) -> None:
+    gradients = gradients_with(pixels, given, problem.spec.epsilon)
+    _encode_sums(run, problem, state, run.upload(gradients), run.upload(pixels))
+
+
+def _encode_own_sums(run: Runtime, problem: Any, given: Any, state: Object, gradients: Images, images: Images) -> None:
+    """Encode statistics and sums of a batch; raise if they are not those of the call."""
+    _encode_statistics(run, state, images)
+    _encode_sums(run, problem, state, gradients, images)
+    found = {"mean": state.mean(), "variance": state.variance()}
+    found |= {"dbeta": state.gradientForBeta(), "dgamma": state.gradientForGamma()}
+    for name, buffer in found.items():
+        wanted = getattr(given, name)
+        if problem.count != problem.pixels or not np.allclose(run.values(buffer, wanted.shape), wanted, 1e-3, 1e-4):
+            raise UnsupportedError(f"{name} of a call with a neuron is not that of its batch; {ONLY_KERNELS}")
+
+
+def statistics(run: Runtime, problem: Any, *inputs: Array, out: tuple[Array, Array]) -> None:
+    """Encode the statistics of a batch, after those of an image that has the statistics of earlier calls."""
+    given = problem.named(inputs)
+    images = run.upload(given.x)
+    state = _state(run, _kernel(run, problem, given._replace(mean=None)), images, given.x.shape)
+    if problem.count:
+        earlier = pixels_with(problem.count, given.mean, given.m2 / np.float32(problem.count))
+        _encode_statistics(run, state, run.upload(earlier))
+    _encode_statistics(run, state, images)
     out[0][...] = run.values(state.mean(), out[0].shape)
-    out[1][...] = run.values(state.variance(), out[1].shape) * np.float32(problem.pixels)
+    out[1][...] = run.values(state.variance(), out[1].shape) * np.float32(problem.count + problem.pixels)
 
 
 def forward(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
@@ -89,26 +160,25 @@ def statistics_gradient(run: Runtime, problem: Any, *inputs: Array, out: tuple[A
     given = problem.named(inputs)
     images = run.upload(given.x)
     state = _state(run, _kernel(run, problem, given), images, given.x.shape)
+    if problem.count:
+        earlier = pixels_with(2, given.mean, given.variance + np.float32(problem.spec.epsilon))
+        _encode_earlier_sums(run, problem, given, state, earlier)
     _encode_sums(run, problem, state, run.upload(given.g), images)
     out[0][...] = run.values(state.gradientForBeta(), out[0].shape)
     out[1][...] = run.values(state.gradientForGamma(), out[1].shape)
 
 
-def _encode_sums(run: Runtime, problem: Any, state: Object, gradients: Images, images: Images) -> None:
-    name = "initWithDevice_fusedNeuronDescriptor_"
-    kernel = run.new("MPSCNNBatchNormalizationStatisticsGradient", name, _neuron(run, problem.spec))
-    with run.commands(state) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_
-        encode(commands, gradients, images, state)
-
-
 def gradient(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
-    """Encode the gradient for the source: with fixed statistics, or after statistics and sums of the same batch."""
+    """Encode the gradient for the source: with fixed statistics, or after images that have the statistics and sums."""
     given = problem.named(inputs)
     images, gradients = run.upload(given.x), run.upload(given.g)
     state = _state(run, _kernel(run, problem, given), images, given.x.shape)
-    if problem.count:
-        _accumulate(run, problem, given, state, gradients, images)
+    if problem.count and problem.spec.neuron is None:
+        pixels = pixels_with(problem.count, given.mean, given.variance)
+        _encode_statistics(run, state, run.upload(pixels))
+        _encode_earlier_sums(run, problem, given, state, pixels)
+    elif problem.count:
+        _encode_own_sums(run, problem, given, state, gradients, images)
     name = "initWithDevice_fusedNeuronDescriptor_"
     kernel = run.new("MPSCNNBatchNormalizationGradient", name, _neuron(run, problem.spec))
     results = run.images(out.shape)
@@ -120,25 +190,12 @@ def gradient(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
     out[...] = run.download(results)
 
 
-def _accumulate(run: Runtime, problem: Any, given: Any, state: Object, gradients: Images, images: Images) -> None:
-    """Encode statistics and their gradient; raise if they are not those of the call, which MPS cannot take."""
-    kernel = run.new("MPSCNNBatchNormalizationStatistics")
-    with run.commands(state) as commands:
-        kernel.encodeBatchToCommandBuffer_sourceImages_batchNormalizationState_(commands, images, state)
-    _encode_sums(run, problem, state, gradients, images)
-    found = {"mean": state.mean(), "variance": state.variance()}
-    found |= {"dbeta": state.gradientForBeta(), "dgamma": state.gradientForGamma()}
-    for name, buffer in found.items():
-        wanted = getattr(given, name)
-        if problem.count != problem.pixels or not np.allclose(run.values(buffer, wanted.shape), wanted, 1e-3, 1e-4):
-            raise UnsupportedError(
-                f"{name} of the call is not that of its batch; a state of MPS takes no sums, its kernels compute them"
-            )
-
-
 def _earlier(problem: Any) -> str | None:
-    if problem.method in ("statistics", "statistics_gradient") and problem.count:
-        return "the call continues sums of earlier calls; a state of MPS takes no sums, its kernels compute them"
+    count = getattr(problem, "count", 0)
+    if count > WIDEST:
+        return f"the sums are over {count} pixels, and a texture of Metal is at most {WIDEST} wide; {ONLY_KERNELS}"
+    if count and problem.method == "statistics_gradient" and problem.spec.neuron is not None:
+        return f"sums of earlier calls with a neuron; {ONLY_KERNELS}"
     return None
 
 

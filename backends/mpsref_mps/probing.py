@@ -563,7 +563,7 @@ def gradient_of_branches(slopes: Any) -> Array:
 
     def nodes(run: Runtime, x: Object) -> Object:
         made = run.mps.MPSCNNNeuronPReLUNode.nodeWithSource_aData_
-        first, second, third = (made(x, column.tobytes()).resultImage() for column in np.float32(slopes).T)
+        first, second, third = (made(x, column.tobytes()).resultImage() for column in np.array(slopes, np.float32).T)
         return _gradient_of(run, _sum(run, _sum(run, first, second), third))
 
     return in_use().download(_of_graph(nodes, -np.ones((1, 1, 1, len(slopes)))))

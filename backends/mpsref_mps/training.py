@@ -38,7 +38,10 @@ def dropped(run: Runtime, spec: Dropout, x: Array, g: Array) -> tuple[Array, Arr
 
 def drawn_inside(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
     """Raise: a mask cannot be given."""
-    raise UnsupportedError("MPSCNNDropout draws its mask itself; `mpsref probe` compares the distribution of its zeros")
+    raise UnsupportedError(
+        "MPSCNNDropout draws its mask: it is stored internally, and accessible for debugging purposes via an accessor "
+        "(MPSCNNDropout.h), which only reads it; `mpsref probe` compares the distribution of its zeros"
+    )
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
