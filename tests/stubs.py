@@ -44,7 +44,7 @@ OWN = {
 
 
 def package_of(module: str, name: str) -> str | None:
-    """Return the package that exports a class; ``None`` for a private one.
+    """Return the package that exports a class or a function; ``None`` for a private one.
 
     Apple's classes are public, and data sources. Nodes and their flags belong to graphs, whichever module has them.
     """
@@ -63,7 +63,7 @@ def defined() -> dict[str, dict[str, str]]:
     root = importlib.import_module("mpsref.mps")
     for info in pkgutil.walk_packages(root.__path__, "mpsref.mps."):
         for name, value in vars(importlib.import_module(info.name)).items():
-            if isinstance(value, type) and value.__module__ == info.name and not name.startswith("_"):
+            if callable(value) and getattr(value, "__module__", "") == info.name and not name.startswith("_"):
                 package = package_of(info.name, name)
                 if package is not None:
                     found[package][name] = info.name
