@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,6 +13,12 @@ from mpsref.errors import UnsupportedError
 from mpsref.lessons import EXERCISES, answer, check
 
 BY_NAME = {one.name: one for one in EXERCISES}
+
+
+@pytest.fixture(autouse=True)
+def first_tries(monkeypatch):
+    """No exercise has been tried before, nor is it after a test."""
+    monkeypatch.setattr(answer, "_tries", Counter())
 
 
 # ------------------------------------------------------------------ solutions, as a learner would write them
@@ -280,7 +287,6 @@ def test_functions_that_misbehave_get_a_sentence(function, sentence, capfd):
     assert "<div>" in found._repr_html_()
     out, _ = capfd.readouterr()
     assert len(out) < 1000
-    answer._tries.clear()
 
 
 def test_an_endless_loop_ends(monkeypatch):
@@ -290,7 +296,6 @@ def test_an_endless_loop_ends(monkeypatch):
     found = check(named("maximum")(endless))
     assert "did not return in 0.3 s when called with x of shape" in found.message
     assert time.monotonic() - begun < 30
-    answer._tries.clear()
 
 
 def slow(x, kernel, stride):
@@ -307,7 +312,6 @@ def test_a_slow_function_is_no_endless_loop(monkeypatch):
     assert "numbers differ" in check(named("maximum")(slow_and_wrong)).message
     monkeypatch.setattr(answer, "SECONDS", 0.8)
     assert "together took more than 0.8 s" in check(named("maximum")(slow)).message
-    answer._tries.clear()
 
 
 def test_names_are_checked():
