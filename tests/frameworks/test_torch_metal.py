@@ -43,7 +43,7 @@ UNSUPPORTED = {
 @compiles
 @pytest.mark.parametrize("name", PASSING)
 def test_operation(name: str) -> None:
-    (row,) = check_operation(operation_named(name), [replace(backend, layouts=("nchw",), distinct_problems=3)], 5)
+    (row,) = check_operation(operation_named(name), [replace(backend, layouts=("nchw",), distinct_problems=1)], 2)
     assert row.status in ("passed", "partial"), row.failures[-1:] or row.reason
     assert row.cases
 
@@ -74,11 +74,8 @@ def gradients(run: Inductor, function: Any, x: Any) -> tuple[Any, Any]:
     ("name", "image", "arguments", "is_wrong"),
     [
         ("avg_pool2d", 8, (3, 2, 1), False),
-        ("avg_pool2d", 7, (3, 2, 1, True, False), False),
         ("avg_pool2d", 7, (2, 2, 0, True, True), True),
-        ("avg_pool2d", 8, (3, 2, 0, True, True), True),
         ("lp_pool2d", 7, (2, 2, 2, True), True),
-        ("lp_pool2d", 8, (2, 2, 2, True), False),
         ("max_pool2d", 21, (10, 1), False),
     ],
 )
@@ -110,8 +107,8 @@ def test_the_default_check_tries_a_case_that_shows_it() -> None:
     layers = [*checker.layer_cases(operation)]
     chosen = [layers[k][1] for k in checker._spread(len(layers), inductor.DISTINCT, checker.CASES)]
     for tried in (chosen, cases):
-        concerned = [case for case in tried if finding.concerns(case.problem, ())]
-        assert "failed" in {run_case(case, backend).status for case in concerned}
+        concerned = (case for case in tried if finding.concerns(case.problem, ()))
+        assert any(run_case(case, backend).status == "failed" for case in concerned)
 
 
 # --- the programs -----------------------------------------------------------------------------------------------------
