@@ -189,15 +189,48 @@ def test_large_layers_are_compared_in_part() -> None:
     assert report.ok, str(report)
 
 
+def test_adaptive_means_of_windows_of_several_sizes() -> None:
+    """Right ones, and a gradient that divides by the size of the largest window (PaddlePaddle/Paddle#74077)."""
+
+    class Largest(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.shape = x.shape
+            return F.adaptive_avg_pool2d(x, (3, 4))
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            x = torch.zeros(ctx.shape, requires_grad=True)
+            counts = 3 * torch.tensor([2, 3, 2])[:, None]
+            with torch.enable_grad():
+                y = F.adaptive_avg_pool2d(x, (3, 4))
+            return torch.autograd.grad(y, x, g * counts / 9)[0]
+
+    class Wrong(nn.AdaptiveAvgPool2d):
+        def forward(self, x: Any) -> Any:
+            return Largest.apply(x)
+
+    x = images(2, 3, 5, 9)
+    for layout in LAYOUTS:
+        report = audit(
+            nn.Sequential(nn.Conv2d(3, 3, 1), nn.AdaptiveAvgPool2d((3, 4))), None, x.to(memory_format=layout)
+        )
+        assert report.ok, str(report)
+        assert compared(report.rows[1]) == ["result", "gradient for x"]
+    report = audit(nn.Sequential(nn.Conv2d(3, 3, 1), Wrong((3, 4))), None, x)
+    assert [row.function for row in report.wrong] == ["Wrong"]
+    assert report.wrong[0].message.startswith("gradient for x")
+
+
 def test_what_is_not_compared_is_listed() -> None:
-    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d(3), nn.SiLU(), nn.Conv3d(3, 2, 1))
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.AdaptiveMaxPool2d(3), nn.SiLU(), nn.Conv3d(3, 2, 1))
     report = audit(model[:3], None, images(2, 2, 9, 9))
     assert report.ok
     assert report.rows[1].status == "not compared"
     assert "windows of several sizes: (7, 7) pixels in (3, 3) windows" in report.rows[1].reasons[0]
     assert ("2", "silu", 1) in report.others
     text = str(report)
-    assert "1 (adaptive_avg_pool2d): windows of several sizes" in text
+    assert "1 (adaptive_max_pool2d): windows of several sizes" in text
     assert "silu: 1 in 2" in text
     half = audit(nn.Conv2d(2, 3, 3).half(), None, images(2, 2, 9, 9).half())
     assert not half.ok  # nothing was compared

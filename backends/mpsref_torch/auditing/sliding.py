@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from mpsref import (
     Convolution,
     ConvolutionTranspose,
@@ -281,7 +283,7 @@ class LinearLayer(Layer):
 
     def _part(self, tensor: Tensor, rows: list[int], columns: list[int]) -> Array:
         """Return some rows and columns as an image (rows, 1, 1, columns)."""
-        flat = tensor.detach().reshape(self.rows, tensor.shape[-1])
+        flat = tensor.detach().reshape(self.rows, tensor.numel() // max(1, self.rows))
         index = flat.new_tensor(rows).long()[:, None], flat.new_tensor(columns).long()[None]
         return array(flat[index])[:, None, None]
 
@@ -331,9 +333,33 @@ class LinearLayer(Layer):
         problem: Problem = spec.problems[method](spec, (rows, 1, 1, features), outputs, (1, 1), *options)
         return problem
 
-    def whole(self, method: str) -> Problem:
+    def whole(self, method: str) -> Problem | None:
         options = (self.bias is not None,) if method == "forward" else ()
         return self._problem(method, self.rows, self.features, self.outputs, *options)
+
+
+class UnevenAverage(LinearLayer):
+    """Adaptive average pooling with windows of several sizes: the product of each channel's pixels with a matrix."""
+
+    def __init__(self, input: Tensor, lengths: Sequence[int], sizes: Sequence[int]) -> None:
+        if math.prod(lengths) * math.prod(sizes) > sampled.ALL:
+            raise UnsupportedError(f"windows of several sizes: {tuple(lengths)} pixels in {tuple(sizes)} windows")
+        matrix = np.kron(*map(_means, lengths, sizes))
+        planes = input.detach().reshape(-1, matrix.shape[1])
+        super().__init__(planes, planes.new_tensor(matrix))
+        self.inputs = {"x": input}
+
+    def whole(self, method: str) -> None:
+        return None
+
+
+def _means(length: int, size: int) -> Array:
+    """Return the matrix of the means of the windows of an axis."""
+    windows = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
+    matrix = np.zeros((size, length))
+    for row, window in zip(matrix, windows, strict=True):
+        row[window] = 1 / (window.stop - window.start)
+    return matrix
 
 
 class PoolingLayer(Layer):
@@ -499,13 +525,15 @@ def norm(
 
 
 def adaptive(input: Tensor, output_size: Any, return_indices: bool = False, *, largest: bool, rank: int = 2) -> Layer:
-    """Translate adaptive pooling whose windows all have one size."""
+    """Translate adaptive pooling, maxima only of windows that all have one size."""
     lengths = tuple(as_images(input, rank).shape[2:])
     wanted = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     sizes = [length if size is None else int(size) for length, size in zip(lengths[-rank:], wanted, strict=True)]
     sizes = [1] * (2 - rank) + sizes
     if any(not size or length % size for length, size in zip(lengths, sizes, strict=True)):
-        raise UnsupportedError(f"windows of several sizes: {lengths} pixels in {tuple(sizes)} windows")
+        if largest or not all(sizes):
+            raise UnsupportedError(f"windows of several sizes: {lengths} pixels in {tuple(sizes)} windows")
+        return UnevenAverage(input, lengths, sizes)
     k = (lengths[0] // sizes[0], lengths[1] // sizes[1])
     kind = PoolingMax if largest else PoolingAverage
     return PoolingLayer(input, kind(k, k, (k[0] // 2, k[1] // 2)), rank)
