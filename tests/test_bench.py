@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -178,6 +179,12 @@ def test_operations_far_from_their_limit_come_first() -> None:
     table = printed(report).partition("Furthest from the limit")[2]
     assert table.index("far") < table.index("heavy") < table.index("near")
     assert "30%" in table
+
+
+def test_a_mask_of_dropout_counts_one_byte_an_element() -> None:
+    layer = layers.by_name("alexnet.drop6")
+    size = math.prod(layer.source_shape)
+    assert [bench._nbytes(layer.problem(method)) for method in ("mask", "forward")] == [size, (4 + 1 + 4) * size]
 
 
 def test_representative_layers_are_spread_over_the_sizes() -> None:

@@ -291,8 +291,11 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
 
 
 def _nbytes(problem: Problem) -> int:
-    """Return the bytes that a float32 problem reads and writes at least."""
-    return 4 * sum(math.prod(shape) for shape in (*problem.input_shapes.values(), *problem.result_shapes))
+    """Return the bytes that a problem with float32 images reads and writes at least; masks of dropout are uint8."""
+    inputs = problem.input_dtypes(np.dtype(np.float32))
+    dtypes = *(inputs[name] for name in problem.input_shapes), *problem.result_dtypes(*inputs.values())
+    shapes = *problem.input_shapes.values(), *problem.result_shapes
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in zip(dtypes, shapes, strict=True))
 
 
 def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) -> Iterator[Scaling]:
