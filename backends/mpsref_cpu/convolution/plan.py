@@ -112,6 +112,8 @@ def plan(problem: WeightedForward | GradientData) -> ConvolutionPlan:
     pixels = PIXELS
     if path == "depthwise":
         pixels = min(PIXELS, max(1, DEPTHWISE_BYTES // (4 * channels * adds)))
+    elif problem.spec.groups > 1:  # each group reads a few channels of all source pixels, which should stay in a cache
+        pixels = max(1, PIXELS * height * width // max(height * width, source_height * source_width))
     rows, channel_chunks = _cut_rows(images * height, width, pixels, len(blocks) if adds == 1 else 1, products)
     edges = [len(blocks) * k // channel_chunks for k in range(channel_chunks + 1)]
     y, x = _pixels(problem)
