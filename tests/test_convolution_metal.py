@@ -19,7 +19,7 @@ def integers(*shape: int, seed: int = 0) -> Array:
 
 
 @ON_METAL
-@pytest.mark.parametrize("least_outputs", [1, 10**9], ids=["products", "simple"])
+@pytest.mark.parametrize("least_channels", [1, 10**9], ids=["products", "simple"])
 @pytest.mark.parametrize(
     ("shape", "outputs", "spec"),
     [
@@ -27,6 +27,7 @@ def integers(*shape: int, seed: int = 0) -> Array:
         ((1, 7, 8, 20), 70, Convolution(3, 2, groups=2)),
         ((2, 9, 10, 21), 21, Convolution(3, 2)),  # channels are padded
         ((2, 9, 10, 8), 8, Convolution(5, groups=8)),
+        ((1, 13, 14, 40), 40, Convolution((3, 5), 2, groups=40)),  # pixels in a row share some columns
         ((2, 40, 41, 5), 7, Convolution(3)),
         ((1, 30, 31, 9), 9, Convolution(3, 2, groups=9)),
         ((2, 9, 10, 6), 12, Convolution((1, 3), (1, 3), groups=6)),
@@ -37,14 +38,14 @@ def integers(*shape: int, seed: int = 0) -> Array:
 )
 def test_many_tiles_and_chunks(
     metal_backend: str,
-    least_outputs: int,
+    least_channels: int,
     shape: tuple[int, ...],
     outputs: int,
     spec: Convolution,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sums of integers are exact in any order, so every element must be the reference's: the products are the sums."""
-    monkeypatch.setattr(metal, "LEAST_OUTPUTS", least_outputs)
+    monkeypatch.setattr(metal, "LEAST_CHANNELS", least_channels)
     monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
     x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
     y = spec.forward(x, weights)
@@ -87,7 +88,7 @@ def test_products_of_transposed_convolution(
     spec: ConvolutionTranspose,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(metal, "LEAST_OUTPUTS", 1)
+    monkeypatch.setattr(metal, "LEAST_CHANNELS", 1)
     monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
     x, weights = integers(*shape), integers(outputs, *spec.size, shape[3] // spec.groups, seed=1)
     y = spec.forward(x, weights)
@@ -106,6 +107,26 @@ def test_products_of_many_terms(metal_backend: str, channels: int, outputs: int,
     np.testing.assert_array_equal(
         spec.forward(x, weights, biases, backend=metal_backend), spec.forward(x, weights, biases)
     )
+
+
+@ON_METAL
+@pytest.mark.parametrize("tiling", [(128, 128, 1), (32, 128, 3), (128, 32, 40)], ids=str)
+def test_tiles_and_chunks_of_products(
+    metal_backend: str, tiling: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large tiles, which small layers do not have; more chunks than are added up at once; a neuron behind chunks."""
+    monkeypatch.setattr(metal, "LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(metal, "_tiling", lambda *_: tiling)
+    spec = Convolution(3, 2, groups=2)
+    x, weights = integers(3, 12, 13, 80), integers(88, 3, 3, 40, seed=1)
+    y = spec.forward(x, weights)
+    relu = Convolution(3, 2, groups=2, neuron=Neuron("relu"))
+    np.testing.assert_array_equal(relu.forward(x, weights, backend=metal_backend), np.maximum(y, 0))
+    g = integers(*y.shape, seed=2)
+    dx = spec.gradient_data(g, weights, x.shape, backend=metal_backend)
+    np.testing.assert_array_equal(dx, spec.gradient_data(g, weights, x.shape))
+    dw, _ = spec.gradient_weights(g, x, backend=metal_backend)
+    np.testing.assert_array_equal(dw, spec.gradient_weights(g, x)[0])
 
 
 @pytest.mark.parametrize(("lines", "tiles", "most"), [(1, 1, 9), (100, 10, 50), (5000, 1, 10**6), (7, 10**9, 0)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.kernels import Convolution, Neuron
 from mpsref.kernels.convolution import ConvolutionForward, ConvolutionGradientData, ConvolutionGradientWeights, IntTable
 from mpsref.kernels.convolution_transpose import exchanged
-from mpsref_metal.launch import LONGEST, STORAGE, WIDE, Launcher, Step, problem_of, store, typedef, types, width_of
+from mpsref_metal.launch import LONGEST, STORAGE, WIDE, Launcher, Step, short_sums, store, typedef, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
 SUMS = ("convolution_sums",)
@@ -19,30 +21,51 @@ SUMS = ("convolution_sums",)
 TILE = 4
 """Number of pixels in the tile of a thread, and of channels if a group has more than one."""
 
-THREADS = 2**16
+THREADS = 2**17
 """Approximate number of threads of a sum over pixels."""
-
-TILES = "neuron", "tiles", "convolution_tiles"
 
 TILE_K = 8
 """Number of terms of a tile, as in the MSL source."""
 
-LEAST_OUTPUTS, LEAST_PRODUCTS = 12, 2**16
-"""Convolutions with as many channels of the result in a group, and as many multiplications, are products of matrices in
-tiles; others have simpler kernels."""
+LEAST_CHANNELS, LEAST_PRODUCTS = 12, 2**16
+"""Convolutions with as many channels of the source or the result in a group, and as many products, are computed as
+products of matrices, in tiles. Small ones, and those with few channels, have simpler kernels."""
 
-AT_ONCE = 2**16
-"""Number of threads with 128 registers that a large GPU (NVIDIA H200: 132 x 512) runs at once; with fewer, tiles are
-smaller, or sums are divided into chunks. The number does not affect results by more than rounding."""
+CORES = 132
+"""Number of cores of a large GPU (NVIDIA H200), to which the tiles of a product are distributed. The number affects
+results by rounding."""
 
-TERMS = 256
-"""Minimum number of terms of a chunk."""
+LENGTHS = 128, 64, 32
+"""Numbers of rows and of columns of the tiles of a product."""
+
+TALL = 16
+"""Number of rows of a tile that a thread computes, if the tile is large enough: 128 sums in registers."""
+
+RESIDENT = 2**15
+"""Number of elements of tiles that a core computes at once."""
+
+LOAD, START, ADDITION, FINISH_COST = 12, 192, 0.5, 2**19
+"""Costs in the estimate of a product's time, in multiplications: of an element that a threadgroup loads, of the start
+and end of a threadgroup for each element of its tile, of an element of a chunk that is added up, and of the launch that
+adds up chunks. Fitted to measured times."""
+
+WORKSPACE = 2**24
+"""Maximum number of elements of all chunks of a product, if they are more than those of an image."""
+
+PIXELS, PACKS, ROWS = 4, 8, 4
+"""Number of pixels in a row that a thread of a depthwise convolution computes; and of packs of channels and of rows of
+the threads of a SIMD group, as in the MSL source."""
+
+DEPTHWISE_THREADS = 2**16
+"""Approximate number of threads of the weight gradient of a depthwise convolution."""
 
 REGISTERS = 32
 """Maximum number of taps whose sums a thread of a depthwise convolution keeps."""
 
-CHUNKS = 1024
-"""Maximum number of chunks of pixels; the sums of the chunks are added sequentially."""
+CHUNKS, SPAN = 1024, 32
+"""Maximum number of chunks of a product, and the number of chunks that are added up sequentially."""
+
+FINISH = "neuron", "finish"
 
 
 def forward(
@@ -63,8 +86,15 @@ def gradient_weights(
 ) -> None:
     """Sum chunks of the rows of ``g``, then sum the chunks."""
     dw, db = out
-    store(weight_sums(launch, problem, g, x), dw)
-    store(bias_sums(launch, g), db)
+    channels, *kernel, inputs = problem.weights_shape
+    if channels == problem.spec.groups and inputs == 1 and g.size * math.prod(kernel) >= LEAST_PRODUCTS:
+        sums = _depthwise_sums(launch, problem, g, x)
+        if sums is not None:
+            store(sums[:-1].reshape(*kernel, 1, channels).transpose(3, 0, 1, 2), dw)
+            store(sums[-1], db)
+            return
+    weight_sums(launch, problem, g, x, dw)
+    bias_sums(launch, g, db)
 
 
 def convolved(
@@ -95,7 +125,8 @@ def convolved(
         Whether the weights are rotated by 180 degrees.
     """
     outputs, inputs = out.shape[3] // groups, source.shape[3] // groups
-    if _is_product(outputs, math.prod(out.shape[:3]) * weights.size) and (inputs % WIDE == 0 or groups == 1):
+    products = math.prod(out.shape[:3]) * weights.size
+    if _is_product(outputs, inputs, products) and (inputs % WIDE == 0 or groups == 1):
         if inputs % WIDE:
             source, weights = _padded(launch, source, 3), _padded(launch, weights, 0 if along else 3)
         steps = _Product(source, weights, out, groups, along, turned)
@@ -104,16 +135,16 @@ def convolved(
     if turned:
         weights = exchanged(weights, groups)
         along = not along
-    simple = by_outputs(weights, groups) if along else by_inputs(weights)
-    if outputs == inputs == 1:
-        _depthwise(launch, source, simple, taps, out, biases, neuron)
+    if outputs == inputs == 1 and products >= LEAST_PRODUCTS:
+        _depthwise(launch, source, weights, taps, out, biases, neuron)
     else:
+        simple = by_outputs(weights, groups) if along else by_inputs(weights)
         filtered(launch, source, simple, taps, out, groups, biases, neuron, strides[1])
 
 
-def _is_product(outputs: int, products: int) -> bool:
+def _is_product(outputs: int, inputs: int, products: int) -> bool:
     """Return whether a convolution is computed in tiles."""
-    return outputs >= LEAST_OUTPUTS and products >= LEAST_PRODUCTS
+    return max(outputs, inputs) >= LEAST_CHANNELS and products >= LEAST_PRODUCTS
 
 
 def _depthwise(
@@ -125,51 +156,121 @@ def _depthwise(
     biases: Array | None,
     neuron: Neuron | None,
 ) -> None:
-    """Run ``depthwise``; ``weights`` are (1, kH, kW, C)."""
-    channels = out.shape[3]
+    """Run ``depthwise``; ``weights`` are (C, kH, kW, 1)."""
+    n, height, columns, channels = out.shape
     added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
+    if _shift(taps[1][:, ::-1]) < _shift(taps[1]):  # as in a data gradient
+        taps = taps[0], np.ascontiguousarray(taps[1][:, ::-1])
+        weights = weights[:, :, ::-1]
+    weights = by_inputs(weights)
     width = width_of(channels, source, weights, added, out)
-    struct = np.concatenate([problem_of(source, out.shape, width), np.array(weights.shape[1:3], np.uint32)])
+    packs = channels // width
+    count = n * -(-packs // PACKS) * -(-height // ROWS) * -(-columns // PIXELS) * PACKS * ROWS
+    struct = np.array([count, packs, height, columns, *source.shape[1:3]], np.uint32)
     buffers = [source, weights, added, *taps, neuron_parameters(neuron), struct]
-    known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(1, 1)
-    launch.into(("neuron", "depthwise"), "depthwise", buffers, out, known, out.size // width)
+    known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(taps)
+    known += short_sums(math.prod(weights.shape[1:3]))
+    launch.into(("neuron", "depthwise"), "depthwise", buffers, out, known, count)
 
 
-def _taps(height: int, width: int) -> tuple[str, str]:
-    return _constant("TAPS_Y", height), _constant("TAPS_X", width)
+def _taps(taps: tuple[IntTable, IntTable]) -> tuple[str, ...]:
+    """Return the compile-time constants of depthwise convolution."""
+    rows, columns = taps
+    kernel = _constant("TAPS_Y", rows.shape[1]), _constant("TAPS_X", columns.shape[1])
+    return *kernel, _constant("SHIFT", _shift(columns)), _constant("PIXELS", PIXELS)
+
+
+def _shift(columns: IntTable) -> int:
+    """Return by how many taps a pixel reads the columns of the pixel before it; the number of taps if it does not."""
+    taps = columns.shape[1]
+    return next(shift for shift in range(1, taps + 1) if (columns[1:, : taps - shift] == columns[:-1, shift:]).all())
 
 
 def _depthwise_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array | None:
-    """Return dw, float32, of a depthwise convolution; ``None`` if its taps or pixels do not fit into a thread."""
+    """Return dw for each tap, then db, float32, of a depthwise convolution: (taps + 1, channels).
+
+    ``None`` if there are more taps than a thread has registers, or few pixels.
+    """
     channels, *kernel, _ = problem.weights_shape
     n, height, columns, _ = g.shape
     width = width_of(channels, g, x)
     lines, packs, taps = n * height, channels // width, math.prod(kernel)
-    chunk = min(-(-lines * packs // THREADS), LONGEST // columns)
-    if taps > REGISTERS or chunk < 1 or -(-lines // chunk) > CHUNKS or -(-lines // chunk) * taps > lines * columns:
+    tiles = -(-columns // PIXELS)
+    chunk = min(-(-lines * tiles * packs // DEPTHWISE_THREADS), LONGEST // PIXELS)
+    chunks = -(-lines // chunk) * tiles
+    if taps > REGISTERS or chunks * taps > lines * columns:
         return None
-    chunks = -(-lines // chunk)
-    sums = np.array([chunks * packs, lines, height, columns, packs, *x.shape[1:3], chunk], np.uint32)
-    known = *types(width, Storage=x, Gradient=g, Weight=np.float32), *_taps(*kernel)
-    results = [((chunks, *kernel, 1, channels), np.float32)]
-    buffers = [g, x, *problem.pixels(), sums]
-    partial = launch.run(("neuron", "depthwise"), "depthwise_sums", buffers, results, known, chunks * packs)[0]
-    return _total(launch, partial, _known(x, g, TILE, TILE)).transpose(3, 0, 1, 2)
+    count = chunks * packs
+    sums = np.array([count, lines, height, columns, packs, *x.shape[1:3], chunk, tiles], np.uint32)
+    known = *types(width, Storage=x, Gradient=g, Weight=np.float32), *_taps(problem.pixels()), *short_sums(taps)
+    step = Step("depthwise_sums", [g, x, *problem.pixels(), sums], known, count)
+    return _summed(launch, ("neuron", "depthwise"), [step], chunks, (taps + 1, channels))
+
+
+def _summed(
+    launch: Launcher,
+    files: tuple[str, ...],
+    steps: Sequence[Step],
+    chunks: int,
+    shape: Shape,
+    out: Array | None = None,
+    neuron: Neuron | None = None,
+) -> Array:
+    """Run launches that fill the sums of chunks of a float32 result; return the activated sums of the chunks.
+
+    They are rounded into ``out``, if any.
+    """
+    if chunks == 1 and neuron is None:
+        return launch.in_parts(files, steps, shape, out)
+    partial = launch.in_parts(files, steps, (chunks, *shape))
+    size = math.prod(shape)
+    channels = size if neuron is None else shape[-1]
+    width = width_of(channels, partial, *(() if out is None else (out,)))
+    known = types(width, Storage=np.float32, Gradient=np.float32)
+    while True:
+        span = chunks if chunks <= 2 * SPAN else SPAN
+        blocks = -(-chunks // span)
+        count = blocks * size // width
+        scalars = np.array([count, size // width, channels // width, chunks, span], np.uint32)
+        buffers = [partial, neuron_parameters(neuron if blocks == 1 else None), scalars]
+        step = Step("finish", buffers, known, count)
+        if blocks == 1:
+            return launch.in_parts(FINISH, [step], shape, out)
+        partial, chunks = launch.in_parts(FINISH, [step], (blocks, *shape)), blocks
+
+
+@lru_cache(4096)
+def _tiling(rows: int, columns: int, terms: int, products: int, workspace: int) -> tuple[int, int, int]:
+    """Return the rows and columns of the tiles of products of matrices, and the number of chunks of their terms.
+
+    The choice has the least estimated time on ``CORES`` cores. A core computes several tiles at once; with few, it
+    mostly waits for memory.
+    """
+
+    def cost(choice: tuple[int, int, int]) -> float:
+        down, across, chunks = choice
+        size = down * across
+        tiles = -(-rows // down) * -(-columns // across) * products * chunks
+        each = (-(-terms // chunks) + START) * (size + LOAD * (down + across))
+        rounds, rest = divmod(-(-tiles // CORES), RESIDENT // size)
+        turns = rounds * 2 * (RESIDENT // size) + (rest + RESIDENT / size if rest else 0)
+        added = FINISH_COST + (chunks + 1) * rows * columns * products * ADDITION / CORES if chunks > 1 else 0
+        return turns * each + added
+
+    most = max(1, min(terms // (4 * TILE_K), workspace, CHUNKS))
+    chunks = [*range(1, min(most, 64) + 1), *range(64, most + 1, 32)]
+    tiles = [(down, across) for down in LENGTHS for across in LENGTHS if _threads(down, across) >= 32]
+    return min(((*tile, count) for tile in tiles for count in chunks), key=cost)
 
 
 def _padded(launch: Launcher, array: Array, axis: int) -> Array:
     """Return an array with zeros behind the elements of its first or last axis, up to a multiple of ``WIDE``."""
-    *rest, last = array.shape if axis else (1, array.size)
-    length = array.shape[axis]
-    joined = last // length * (length + -length % WIDE) if axis == 0 else last + -last % WIDE
-    shape = (*rest, joined) if axis else (length + -length % WIDE, *array.shape[1:])
-    pixels = math.prod(rest)
-    steps = []
-    for function, images, first, count in (("copy", [array], 0, last), ("zeros", [], last, joined - last)):
-        width = width_of(math.gcd(first, count, joined), *images)
-        part = np.array([pixels * count // width, count // width, joined // width, first // width], np.uint32)
-        steps.append(Step(function, [*images, part], types(width, Storage=array), pixels * count // width))
-    return launch.in_parts(("concatenation",), [step for step in steps if step.threads], shape)
+    shape = tuple(length + (-length % WIDE if at == axis else 0) for at, length in enumerate(array.shape))
+    rows, width = (1, array.size) if axis == 0 else (array.size // array.shape[3], array.shape[3])
+    packs = math.prod(shape) // rows // WIDE
+    scalars = np.array([rows * packs, width, packs], np.uint32)
+    step = Step("widen", [array, scalars], types(1, Storage=array, Gradient=array), rows * packs)
+    return launch.in_parts(("widen",), [step], shape)
 
 
 TAP = np.dtype([("number", "u4"), ("y", "u4"), ("x", "u4")])
@@ -198,37 +299,13 @@ class _Product(NamedTuple):
         added = np.zeros(channels, np.float32) if biases is None else biases.astype(np.float32)
         classes = [(top, left) for top in range(strides[0]) for left in range(strides[1])]
         classes = [(top, left) for top, left in classes if top < self.out.shape[1] and left < self.out.shape[2]]
-        chunks = self._chunks(math.prod(self.weights.shape[1:3]), len(classes))
-        steps = [self._step(taps, strides, first, added, chunks) for first in classes]
-        if chunks == 1 and neuron is None:
-            launch.in_parts(TILES, steps, self.out.shape, self.out)
-            return
-        partial = launch.in_parts(TILES, steps, (chunks, *self.out.shape))
-        width = width_of(channels, self.out)
-        count = self.out.size // width
-        shape = np.array([count, channels // width, chunks], np.uint32)
-        known = *_tile_types(self.source, width, self.weights, width), *_tile(64, 32, False), _bool("ALONG", False)
-        launch.into(TILES, "finish", [partial, neuron_parameters(neuron), shape], self.out, known, count)
-
-    def _sizes(self) -> tuple[int, int]:
-        """Return the numbers of channels of the result and of the source in a group."""
-        return self.out.shape[3] // self.groups, self.source.shape[3] // self.groups
-
-    def _tiles(self, pixels: int) -> tuple[int, int]:
-        """Return the rows and columns of a tile."""
-        outputs, _ = self._sizes()
-        across = 128 if outputs > 64 else 64 if outputs > 32 else 32
-        threads = -(-pixels // 128) * -(-outputs // across) * self.groups * _threads(128, across)
-        return (128 if threads >= 4 * AT_ONCE else 64), across
-
-    def _chunks(self, taps: int, classes: int) -> int:
-        """Return the number of chunks of the terms of each class of pixels: more than one if there are few tiles."""
-        outputs, inputs = self._sizes()
-        pixels = -(-math.prod(self.out.shape[:3]) // classes)
-        rows, across = self._tiles(pixels)
-        tiles = -(-pixels // rows) * -(-outputs // across) * self.groups
-        workspace = max(self.source.size, self.weights.size) // self.out.size
-        return max(1, min(AT_ONCE // (tiles * _threads(rows, across)), taps * inputs // (classes * TERMS), workspace))
+        outputs, inputs = channels // self.groups, self.source.shape[3] // self.groups
+        pixels = -(-math.prod(self.out.shape[:3]) // len(classes))
+        terms = max(1, math.prod(self.weights.shape[1:3]) * inputs // len(classes))
+        workspace = max(WORKSPACE, self.source.size, self.weights.size) // self.out.size
+        tiling = _tiling(pixels, outputs, terms, self.groups, workspace)
+        steps = [self._step(taps, strides, first, added, tiling) for first in classes]
+        _summed(launch, ("tiles", "convolution_tiles"), steps, tiling[2], self.out.shape, self.out, neuron)
 
     def _step(
         self,
@@ -236,10 +313,10 @@ class _Product(NamedTuple):
         strides: tuple[int, int],
         first: tuple[int, int],
         biases: Array,
-        chunks: int,
+        tiling: tuple[int, int, int],
     ) -> Step:
         """Return the launch for the pixels at distances of ``strides`` from ``first``."""
-        outputs, inputs = self._sizes()
+        outputs, inputs = self.out.shape[3] // self.groups, self.source.shape[3] // self.groups
         _, kernel_height, kernel_width, _ = self.weights.shape
         own = [table[start::stride] for table, start, stride in zip(taps, first, strides, strict=True)]
         used = [np.flatnonzero((table >= 0).any(axis=0)) for table in own]
@@ -251,17 +328,17 @@ class _Product(NamedTuple):
         table["x"][: numbers.size] = np.tile(np.arange(len(used[1])), len(used[0]))
         n, height, width, _ = self.out.shape
         pixels = n * len(rows) * len(columns)
-        down, across = self._tiles(pixels)
+        down, across, chunks = tiling
         tiles = -(-pixels // down), -(-outputs // across)
         terms = numbers.size * inputs
         chunk = -(-terms // chunks // TILE_K) * TILE_K if terms else TILE_K
         layer = [pixels, len(rows), len(columns), *first, *strides, height, width, self.groups, outputs, inputs]
         layer += [*self.source.shape[1:3], numbers.size, len(used[0]), len(used[1]), kernel_height * kernel_width]
-        layer += [chunk, *tiles, self.out.size]
+        aligned = outputs % WIDE == 0 and width_of(WIDE, self.out) == WIDE
+        layer += [chunk, *tiles, self.out.size, aligned]
         wide = width_of(inputs, self.source)
         other = width_of(outputs if self.along else inputs, self.weights)
-        aligned = outputs % WIDE == 0 and width_of(WIDE, self.out) == WIDE
-        known = *_tile_types(self.source, wide, self.weights, other), *_tile(down, across, aligned)
+        known = *_tile_types(self.source, wide, self.weights, other), *_tile(down, across)
         known += (_bool("ALONG", self.along),)
         nothing = np.full((1, 1), -1, np.int32)
         tables = [one if one.size else nothing for one in (rows, columns)]
@@ -270,9 +347,14 @@ class _Product(NamedTuple):
         return Step("products", buffers, known, count)
 
 
+def _rows(down: int, across: int) -> int:
+    """Return the number of rows of a tile that a thread computes; it computes 8 columns."""
+    return TALL if down // TALL * (across // 8) >= 32 and down >= 4 * TALL else 8
+
+
 def _threads(down: int, across: int) -> int:
-    """Return the number of threads of the threadgroup of a tile, each with 8 x 8 results."""
-    return down // 8 * (across // 8)
+    """Return the number of threads of the threadgroup of a tile."""
+    return down // _rows(down, across) * (across // 8)
 
 
 def _tile_types(source: Array, width: int, other: Array, other_width: int) -> tuple[str, ...]:
@@ -285,13 +367,9 @@ def _tile_types(source: Array, width: int, other: Array, other_width: int) -> tu
     )
 
 
-def _tile(down: int, across: int, aligned: bool) -> tuple[str, ...]:
-    """Return the sizes of a tile, and whether rows of the result are aligned to four values."""
-    return _constant("TILE_M", down), _constant("TILE_N", across), _bool("ALIGNED", aligned)
-
-
-def _bool(name: str, value: bool) -> str:
-    return f"constant bool {name} = {str(value).lower()};"
+def _tile(down: int, across: int) -> tuple[str, ...]:
+    """Return the sizes of a tile."""
+    return _constant("TILE_M", down), _constant("TILE_N", across), _constant("ROWS", _rows(down, across))
 
 
 def by_inputs(weights: Array) -> Array:
@@ -336,70 +414,65 @@ def filtered(
     launch.into(("neuron", "convolution"), "filtered", buffers, out, known, count)
 
 
-def weight_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array:
-    """Return dw, float32."""
+def weight_sums(
+    launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array, out: Array | None = None
+) -> Array:
+    """Return dw, float32, or round it into ``out``."""
     shape, groups = problem.weights_shape, problem.spec.groups
     outputs, inputs, kernel = shape[0] // groups, shape[3], shape[1:3]
     products = math.prod(g.shape[:3]) * math.prod(shape)
-    if _is_product(outputs, products) and (outputs % WIDE == inputs % WIDE == 0 or groups == 1):
-        return _weight_products(launch, problem, g, x)
-    if outputs == inputs == 1 and (sums := _depthwise_sums(launch, problem, g, x)) is not None:
-        return sums
-    tile = _tile_size(outputs), _tile_size(inputs)
-    tiles = math.prod(kernel) * groups * math.ceil(outputs / tile[0]) * math.ceil(inputs / tile[1])
+    if _is_product(outputs, inputs, products) and (outputs % WIDE == inputs % WIDE == 0 or groups == 1):
+        return _weight_products(launch, problem, g, x, out)
+    tile = _tile_size(max(outputs, inputs))
+    tiles = math.prod(kernel) * groups * math.ceil(outputs / tile) * math.ceil(inputs / tile)
     chunk = _chunk(
         g, tiles, most=max(g.size, x.size) // math.prod(shape)
     )  # limits the workspace to the size of an image
     chunks = math.ceil(g.shape[0] * g.shape[1] / chunk)
     scalars = _sums(chunks * tiles, g, groups, inputs, (*x.shape[1:3], *kernel), chunk)
-    known = _known(x, g, *tile)
-    results = [((chunks, *shape), np.float32)]
-    partial = launch.run(SUMS, "weight_sums", [g, x, *problem.pixels(), scalars], results, known, chunks * tiles)[0]
-    return _total(launch, partial, known)
+    step = Step("weight_sums", [g, x, *problem.pixels(), scalars], _known(x, g, tile), chunks * tiles)
+    return _summed(launch, SUMS, [step], chunks, shape, out)
 
 
-def _weight_products(launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array) -> Array:
-    """Return dw, float32: ``weight_products``, then the sum of its chunks."""
+def _weight_products(
+    launch: Launcher, problem: ConvolutionGradientWeights, g: Array, x: Array, out: Array | None
+) -> Array:
+    """Return dw, float32, or round it into ``out``: ``weight_products``, then the sum of its chunks."""
     wanted, groups = problem.weights_shape, problem.spec.groups
     g, x = (image if image.shape[3] // groups % WIDE == 0 else _padded(launch, image, 3) for image in (g, x))
     shape = g.shape[3], *wanted[1:3], x.shape[3] // groups
     outputs, inputs = shape[0] // groups, shape[3]
     weights, size, pixels = math.prod(shape[1:]), math.prod(shape), math.prod(g.shape[:3])
-    down, across = (128 if length > 64 else 64 for length in (outputs, weights))
+    workspace = max(WORKSPACE, g.size, x.size) // size
+    down, across, chunks = _tiling(outputs, weights, pixels, groups, workspace)
     tiles = -(-outputs // down), -(-weights // across)
-    workspace = max(g.size, x.size) // size
-    threads = math.prod(tiles) * groups * _threads(down, across)
-    chunks = max(1, min(AT_ONCE // threads, pixels // TERMS, workspace, CHUNKS))
     chunk = -(-pixels // chunks // TILE_K) * TILE_K
     chunks = -(-pixels // chunk)
-    layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size]
-    known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across, weights % WIDE == 0)
+    direct = out if shape == wanted else None
+    aligned = weights % WIDE == 0 and (direct is None or width_of(WIDE, direct) == WIDE)
+    layer = [pixels, *g.shape[1:3], groups, outputs, inputs, *x.shape[1:3], *shape[1:3], chunk, *tiles, size, aligned]
+    known = *_tile_types(x, width_of(inputs, x), g, width_of(outputs, g)), *_tile(down, across)
     buffers = [g, x, *problem.pixels(), np.array(layer, np.uint32)]
-    count = chunks * threads
-    results = [((chunks, *shape), np.float32)]
-    known += (_bool("ALONG", False),)
-    partial = launch.run(TILES, "weight_products", buffers, results, known, count)[0]
-    return _total(launch, partial, _known(x, g, TILE, TILE))[: wanted[0], :, :, : wanted[3]]
+    step = Step("weight_products", buffers, known, chunks * math.prod(tiles) * groups * _threads(down, across))
+    sums = _summed(launch, ("tiles", "weight_tiles"), [step], chunks, shape, direct)
+    if shape != wanted:
+        sums = sums[: wanted[0], :, :, : wanted[3]]
+        if out is not None:
+            store(sums, out)
+    return sums
 
 
-def bias_sums(launch: Launcher, g: Array) -> Array:
-    """Return db, float32."""
+def bias_sums(launch: Launcher, g: Array, out: Array) -> None:
+    """Round db into ``out``."""
     channels = g.shape[3]
-    chunk = _chunk(g, channels, most=CHUNKS)
-    chunks = math.ceil(g.shape[0] * g.shape[1] / chunk)
-    scalars = _sums(chunks * channels, g, 1, 1, (1, 1, 1, 1), chunk)
-    known = _known(g, g, TILE, TILE)
-    partial = launch.run(SUMS, "bias_sums", [g, scalars], [((chunks, channels), np.float32)], known)[0]
-    return _total(launch, partial, known)
-
-
-def _total(launch: Launcher, partial: Array, known: tuple[str, ...]) -> Array:
-    """Return the sum over the first axis."""
-    shape = partial.shape[1:]
-    if len(partial) == 1:
-        return partial.reshape(shape)
-    scalars = np.array([math.prod(shape), len(partial)], np.uint32)
-    return launch.run(SUMS, "total", [partial, scalars], [(shape, np.float32)], known)[0]
+    width = width_of(channels, g)
+    pixels, packs = math.prod(g.shape[:3]), channels // width
+    chunk = min(-(-pixels * packs // THREADS), LONGEST)
+    chunks = -(-pixels // chunk)
+    scalars = np.array([chunks * packs, pixels, packs, chunk], np.uint32)
+    known = types(width, Storage=np.float32, Gradient=g)
+    step = Step("pixel_sums", [g, scalars], known, chunks * packs)
+    _summed(launch, FINISH, [step], chunks, (channels,), out)
 
 
 def _chunk(g: Array, tiles: int, most: int) -> int:
@@ -425,10 +498,13 @@ def _tile_size(channels: int) -> int:
     return TILE if channels > 1 else 1
 
 
-def _known(source: Array, gradient: Array, outputs: int, inputs: int) -> tuple[str, ...]:
+def _known(source: Array, gradient: Array, tile: int) -> tuple[str, ...]:
     """Return the compile-time constants of the sums as lines of MSL."""
-    tile = _constant("OUTPUTS", outputs), _constant("INPUTS", inputs)
-    return typedef("Storage", source), typedef("Gradient", gradient), *tile
+    return typedef("Storage", source), typedef("Gradient", gradient), _constant("TILE", tile)
+
+
+def _bool(name: str, value: bool) -> str:
+    return f"constant constexpr bool {name} = {str(value).lower()};"
 
 
 def _constant(name: str, value: int) -> str:

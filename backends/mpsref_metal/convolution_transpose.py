@@ -35,7 +35,7 @@ def gradient_weights(
     """Run the weight gradient of the convolution with the two images exchanged."""
     dw, db = out
     store(exchanged(weight_sums(launch, problem.convolution, x, g), problem.spec.groups), dw)
-    store(bias_sums(launch, g), db)
+    bias_sums(launch, g, db)
 
 
 IMPLEMENTATIONS = {

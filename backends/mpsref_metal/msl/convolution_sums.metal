@@ -1,12 +1,11 @@
-// The gradients of a convolution's weights and biases: sums over all pixels of the source gradient, in two stages.
+// The gradient of a convolution's weights: sums over all pixels of the source gradient, in two stages.
 //
 // `rows` and `columns` hold, for each row and column of the gradient and each tap, the row or column that it reads of
 // the source, or -1 where there is nothing. First each thread adds up one chunk of lines for a tile of weights that it
 // keeps in registers; then the chunks are added up in their order.
 
 #ifndef SPECIALIZED
-constant constexpr uint OUTPUTS = 4;  // output channels of a tile
-constant constexpr uint INPUTS = 4;   // input channels of a tile
+constant constexpr uint TILE = 4;  // output channels, and input channels, of a tile
 #endif
 
 constant constexpr uint LONGEST = 1024;  // additions in sequence
@@ -37,12 +36,12 @@ kernel void weight_sums(device const Gradient* g [[buffer(0)]],
     if (id >= sums.count) {
         return;
     }
-    uint input_blocks = (sums.inputs + INPUTS - 1) / INPUTS;
-    uint output_blocks = (sums.outputs + OUTPUTS - 1) / OUTPUTS;
+    uint input_blocks = (sums.inputs + TILE - 1) / TILE;
+    uint output_blocks = (sums.outputs + TILE - 1) / TILE;
     uint taps = sums.kernel_height * sums.kernel_width;
-    uint first_input = id % input_blocks * INPUTS;
+    uint first_input = id % input_blocks * TILE;
     uint rest = id / input_blocks;
-    uint first_output = rest % output_blocks * OUTPUTS;
+    uint first_output = rest % output_blocks * TILE;
     rest /= output_blocks;
     uint group = rest % sums.groups;
     rest /= sums.groups;
@@ -50,16 +49,16 @@ kernel void weight_sums(device const Gradient* g [[buffer(0)]],
     uint chunk = rest / taps;
 
     // Past the end of the group the last channel is added up again, and not stored.
-    uint output[OUTPUTS];
-    for (uint o = 0; o < OUTPUTS; ++o) {
+    uint output[TILE];
+    for (uint o = 0; o < TILE; ++o) {
         output[o] = group * sums.outputs + min(first_output + o, sums.outputs - 1);
     }
-    uint input[INPUTS];
-    for (uint c = 0; c < INPUTS; ++c) {
+    uint input[TILE];
+    for (uint c = 0; c < TILE; ++c) {
         input[c] = group * sums.inputs + min(first_input + c, sums.inputs - 1);
     }
-    float total[OUTPUTS][INPUTS] = {};
-    float block[OUTPUTS][INPUTS] = {};
+    float total[TILE][TILE] = {};
+    float block[TILE][TILE] = {};
     uint taken = 0;
 
     uint end = min((chunk + 1) * sums.chunk, sums.lines);
@@ -76,20 +75,20 @@ kernel void weight_sums(device const Gradient* g [[buffer(0)]],
             ulong to = (ulong(line) * sums.width + k) * sums.groups * sums.outputs;
             ulong from = index_of(line / sums.height, sums.source_height, sums.source_width, row, column,
                                   sums.groups * sums.inputs, 0);
-            float value[INPUTS];
-            for (uint c = 0; c < INPUTS; ++c) {
+            float value[TILE];
+            for (uint c = 0; c < TILE; ++c) {
                 value[c] = source[from + input[c]];
             }
-            for (uint o = 0; o < OUTPUTS; ++o) {
+            for (uint o = 0; o < TILE; ++o) {
                 float gradient = g[to + output[o]];
-                for (uint c = 0; c < INPUTS; ++c) {
+                for (uint c = 0; c < TILE; ++c) {
                     block[o][c] += gradient * value[c];
                 }
             }
             taken += 1;
             if (taken == LONGEST) {
-                for (uint o = 0; o < OUTPUTS; ++o) {
-                    for (uint c = 0; c < INPUTS; ++c) {
+                for (uint o = 0; o < TILE; ++o) {
+                    for (uint c = 0; c < TILE; ++c) {
                         total[o][c] += block[o][c];
                         block[o][c] = 0;
                     }
@@ -98,49 +97,12 @@ kernel void weight_sums(device const Gradient* g [[buffer(0)]],
             }
         }
     }
-    for (uint o = 0; o < OUTPUTS; ++o) {
-        for (uint c = 0; c < INPUTS; ++c) {
+    for (uint o = 0; o < TILE; ++o) {
+        for (uint c = 0; c < TILE; ++c) {
             if (first_output + o < sums.outputs && first_input + c < sums.inputs) {
                 ulong row = ulong(chunk) * sums.groups * sums.outputs + output[o];
                 partial[(row * taps + tap) * sums.inputs + first_input + c] = total[o][c] + block[o][c];
             }
         }
     }
-}
-
-// First stage for the biases: for each chunk of lines, the sum over the pixels of g[pixel, o].
-kernel void bias_sums(device const Gradient* g [[buffer(0)]],
-                      constant Sums& sums [[buffer(1)]],
-                      device float* partial [[buffer(2)]],
-                      uint id [[thread_position_in_grid]]) {
-    if (id >= sums.count) {
-        return;
-    }
-    uint channels = sums.groups * sums.outputs;
-    uint end = min((id / channels + 1) * sums.chunk, sums.lines) * sums.width;
-    BlockedSum sum = empty_sum();
-    for (uint pixel = id / channels * sums.chunk * sums.width; pixel < end; ++pixel) {
-        sum.add(float(g[ulong(pixel) * channels + id % channels]));
-    }
-    partial[id] = sum.value();
-}
-
-struct Total {
-    uint count;   // of results
-    uint chunks;  // at most LONGEST
-};
-
-// Second stage: the sum of the chunks, in their order.
-kernel void total(device const float* partial [[buffer(0)]],
-                  constant Total& shape [[buffer(1)]],
-                  device float* result [[buffer(2)]],
-                  uint id [[thread_position_in_grid]]) {
-    if (id >= shape.count) {
-        return;
-    }
-    float sum = 0;
-    for (uint chunk = 0; chunk < shape.chunks; ++chunk) {
-        sum += partial[ulong(chunk) * shape.count + id];
-    }
-    result[id] = sum;
 }

@@ -32,6 +32,10 @@ ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX versi
 }
 """PTX for a compute capability runs on all later GPUs."""
 
+RESIDENT = 256
+"""Number of threads of a kernel with a fixed threadgroup size that a multiprocessor must be able to hold at once: the
+driver's compiler then uses at most 255 registers a thread, and the latency of memory is hidden."""
+
 OLDEST = min(ARCHITECTURES)
 """Older GPUs lack independent thread scheduling, which warp barriers require."""
 
@@ -109,7 +113,8 @@ def entry(number: int, kernel: KernelSource) -> str:
     """Return the C++ of the CUDA kernel of an MSL kernel, and of its description."""
     count = max((known.index for known in kernel.parameters if known.index is not None), default=-1) + 1
     names = [f"b{i}" for i in range(count)]
-    bounds = f"__attribute__((launch_bounds({kernel.threads})))" if kernel.names_threads else ""
+    resident = f"({RESIDENT} + {kernel.threads} - 1) / {kernel.threads}"
+    bounds = f"__attribute__((launch_bounds({kernel.threads}, {resident})))" if kernel.names_threads else ""
     parameters = ", ".join(f"void *{name}" for name in names)
     line = f"MPSREF_ENTRY({number}, {bounds}, ({parameters}), {call(kernel)}, {', '.join([*names, 'nullptr'])})"
     return f"{line}\n{about(number, kernel)}"

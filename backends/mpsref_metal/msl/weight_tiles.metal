@@ -1,0 +1,156 @@
+// The gradient of the weights of a convolution as a product of matrices, in tiles. `rows` and `columns` hold, for each row
+// and column of the gradient and each tap, the row or column of the source, or -1 where there is nothing.
+
+struct Gradients {
+    uint pixels;  // of the gradient, in all images
+    uint height;  // of the gradient
+    uint width;
+    uint groups;
+    uint outputs;  // channels of the gradient in a group
+    uint inputs;   // channels of the source in a group
+    uint source_height;
+    uint source_width;
+    uint kernel_height;
+    uint kernel_width;
+    uint chunk;  // pixels of a threadgroup; the sums of chunks are added up later
+    uint tiles_m;
+    uint tiles_n;
+    uint size;  // of the weights
+    uint is_aligned;  // whether four weights in a row of the result are
+};
+
+// The gradient of the weights: rows are channels o of the gradient, columns taps and channels c of the source, terms the
+// pixels: the sum over them of g[pixel, o] * source[what the tap reads, c]. `weight_sums` is the same in simple form.
+[[max_total_threads_per_threadgroup(THREADS)]]
+kernel void weight_products(device const Other* g [[buffer(0)]],
+                            device const Storage* source [[buffer(1)]],
+                            device const int* rows [[buffer(2)]],
+                            device const int* columns [[buffer(3)]],
+                            constant Gradients& layer [[buffer(4)]],
+                            device float* partial [[buffer(5)]],
+                            uint tile [[threadgroup_position_in_grid]],
+                            uint member [[thread_position_in_threadgroup]]) {
+    constexpr uint packs_m = TILE_M / OTHER_WIDTH;        // of a pixel of the gradient in a tile
+    constexpr uint lefts = TILE_K * packs_m / THREADS;    // packs of the gradient that a thread reads for a tile
+    constexpr uint packs_n = TILE_N / WIDTH;
+    constexpr uint rights = TILE_K * packs_n / THREADS;
+    threadgroup float4 left_tiles[2 * TILE_K * M_ROW / 4];
+    threadgroup float4 right_tiles[2 * TILE_K * N_ROW / 4];
+    threadgroup float* left = (threadgroup float*)left_tiles;
+    threadgroup float* right = (threadgroup float*)right_tiles;
+
+    uint first_n = tile % layer.tiles_n * TILE_N;
+    uint first_m = tile / layer.tiles_n % layer.tiles_m * TILE_M;
+    uint rest = tile / layer.tiles_n / layer.tiles_m;
+    uint group = rest % layer.groups;
+    uint chunk = rest / layer.groups;
+    uint weights = layer.kernel_height * layer.kernel_width * layer.inputs;  // of an output channel
+    uint outputs = layer.outputs;
+    uint height = layer.height;
+    uint width = layer.width;
+    uint first = chunk * layer.chunk;
+    uint end = min(first + layer.chunk, layer.pixels);
+
+    // Taps and channels stay the same for a thread, pixels move on. It reads the tables one tile ahead.
+    constexpr uint places = packs_n > THREADS ? packs_n / THREADS : 1;  // different ones of a thread
+    bool exists[places];
+    uint tap_y[places];
+    uint tap_x[places];
+    uint channel[places];
+    for (uint i = 0; i < places; ++i) {
+        uint n = first_n + (member + i * THREADS) % packs_n * WIDTH;
+        uint tap = n / layer.inputs;
+        exists[i] = n < weights;
+        tap_y[i] = tap / layer.kernel_width;
+        tap_x[i] = tap % layer.kernel_width;
+        channel[i] = (group * layer.inputs + n % layer.inputs) / WIDTH;
+    }
+    Place at[rights];
+    int row[rights];
+    int column[rights];
+    for (uint i = 0; i < rights; ++i) {
+        uint place = i % places;
+        at[i] = place_in(first + (member + i * THREADS) / packs_n, height, width, 1);
+        row[i] = exists[place] ? rows[at[i].row * layer.kernel_height + tap_y[place]] : -1;
+        column[i] = exists[place] ? columns[at[i].column * layer.kernel_width + tap_x[place]] : -1;
+    }
+    Position position = position_of(member);
+    for (uint begin = first; begin < end; begin += LONGEST) {
+        uint stop = min(begin + LONGEST, end);
+        Sums sums;
+        clear(sums);
+        uint half_of = 0;
+        for (uint k = begin; k < stop + TILE_K; k += TILE_K) {
+            Others gradient[lefts];
+            Values read[rights];
+            bool fills = k < stop;
+            if (fills) {
+#pragma clang loop unroll(full)
+                for (uint i = 0; i < lefts; ++i) {
+                    uint slot = member + i * THREADS;
+                    uint pixel = k + slot / packs_m;
+                    uint m = first_m + slot % packs_m * OTHER_WIDTH;
+                    gradient[i] = Others(0.0f);
+                    if (pixel < stop && m < outputs) {
+                        Index from = (Index(pixel) * layer.groups + group) * outputs + m;
+                        gradient[i] = Others(g[from / OTHER_WIDTH]);
+                    }
+                }
+#pragma clang loop unroll(full)
+                for (uint i = 0; i < rights; ++i) {
+                    uint place = i % places;
+                    read[i] = Values(0.0f);
+                    if (row[i] >= 0 && column[i] >= 0 && k + (member + i * THREADS) / packs_n < stop) {
+                        read[i] = Values(source[index_of(at[i].image, layer.source_height, layer.source_width, row[i],
+                                                         column[i], layer.groups * layer.inputs / WIDTH,
+                                                         channel[place])]);
+                    }
+                    at[i].column += TILE_K;
+                    while (at[i].column >= width) {
+                        at[i].column -= width;
+                        at[i].row += 1;
+                        if (at[i].row == height) {
+                            at[i].row = 0;
+                            at[i].image += 1;
+                        }
+                    }
+                    row[i] = exists[place] ? rows[at[i].row * layer.kernel_height + tap_y[place]] : -1;
+                    column[i] = exists[place] ? columns[at[i].column * layer.kernel_width + tap_x[place]] : -1;
+                }
+            }
+            if (k > begin) {
+                multiply(left + half_of * TILE_K * M_ROW, right + half_of * TILE_K * N_ROW, position, sums);
+                half_of = 1 - half_of;
+            }
+            if (fills) {
+#pragma clang loop unroll(full)
+                for (uint i = 0; i < lefts; ++i) {
+                    uint slot = member + i * THREADS;
+                    put_along(left + (half_of * TILE_K + slot / packs_m) * M_ROW + slot % packs_m * OTHER_WIDTH,
+                              gradient[i]);
+                }
+#pragma clang loop unroll(full)
+                for (uint i = 0; i < rights; ++i) {
+                    uint slot = member + i * THREADS;
+                    put_along(right + (half_of * TILE_K + slot / packs_n) * N_ROW + slot % packs_n * WIDTH, read[i]);
+                }
+            }
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+        }
+#pragma clang loop unroll(full)
+        for (uint i = 0; i < ROWS; ++i) {
+            uint m = first_m + row_of(i, position);
+            if (m >= outputs) {
+                continue;
+            }
+            Index to = Index(chunk) * layer.size + (Index(group) * outputs + m) * weights;
+#pragma clang loop unroll(full)
+            for (uint j = 0; j < 2; ++j) {
+                uint n = first_n + column_of(4 * j, position);
+                if (n < weights) {
+                    store(partial + to + n, sums.of[i][j], weights - n, layer.is_aligned, begin == first);
+                }
+            }
+        }
+    }
+}
