@@ -278,6 +278,7 @@ class Problem(_Record):
         self.__dict__.setdefault("_plans", {})  # shared with the copy
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
+        copy.__dict__.pop("_recorded", None)  # of a backend, for the values of this problem
         for name, value in changes.items():
             codec = type(self).__dataclass_fields__[name].metadata["codec"]
             copy.__dict__[name] = codec.convert(name, value)

@@ -365,8 +365,12 @@ def _call_on_device(
         except Exception:  # as in call
             key = []
         for value in values if key else ():
-            if is_on_device(value) and value.is_contiguous:
+            if value is None:
+                key.append(value)
+            elif is_on_device(value) and value.is_contiguous:
                 key += value.shape, value.dtype
+            elif type(value) is tuple and set(map(type, value)) == {int}:
+                key.append(value)
             else:
                 key.clear()
                 break

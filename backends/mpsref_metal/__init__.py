@@ -25,9 +25,10 @@ DeviceArray.register(cuda_runtime.Array)
 def backend_on(name: str, runtime: ModuleType) -> mpsref.Backend:
     """Return the backend that runs the MSL kernels on ``runtime``."""
     launch = Launcher(getattr(runtime, "current_device", None) or cache(runtime.Device))
+    recorded = getattr(runtime, "recorded", lambda implementation: implementation)
     return mpsref.Backend(
         name,
-        LazyImplementations(__name__, lambda function: partial(function, launch)),
+        LazyImplementations(__name__, lambda function: recorded(partial(function, launch))),
         unavailable=runtime.unavailable,
         device=lambda: str(launch.device()),
         arrays=getattr(runtime, "arrays", None),

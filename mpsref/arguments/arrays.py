@@ -11,9 +11,9 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -173,8 +173,45 @@ def is_contiguous(array: Any) -> bool:
     return bool(array.is_contiguous if is_on_device(array) else array.flags.c_contiguous)
 
 
-def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
-    """Allocate a result; raise ``ShapeError`` where its shape is beyond what this machine can hold."""
+def is_writable(array: Any) -> bool:
+    """Return whether an array, on a device or not, may be written."""
+    return bool(array.is_writable if is_on_device(array) else array.flags.writeable)
+
+
+def is_array(value: object) -> TypeGuard[Array]:
+    """Return whether ``value`` is a NumPy array or an array on a device."""
+    return isinstance(value, np.ndarray) or is_on_device(value)
+
+
+def concatenated(parts: Sequence[Any]) -> Array:
+    """Return arrays one after the other along the first axis: on the device of one of them, if it is there."""
+    for part in parts:
+        if is_on_device(part):
+            first, *others = [placed_like(one, part) for one in parts]
+            return cast(Array, first.joined(others))
+    return np.concatenate(parts)
+
+
+def filled(value: float, like: Any) -> Array:
+    """Return an array of one value, of the shape and dtype of ``like``, and where it is."""
+    made = empty("the result", like.shape, like.dtype, (like,))
+    made.fill(value)
+    return made
+
+
+def placed_like(array: Any, other: Any) -> Any:
+    """Return ``array`` where ``other`` is: a copy on its device, or the array itself."""
+    return other.upload(array) if is_on_device(other) and not is_on_device(array) else array
+
+
+def empty(name: str, shape: Shape, dtype: np.dtype[Any], sources: Iterable[Any] = ()) -> Array:
+    """Allocate a result, on the device of ``sources`` if one of them is on a device.
+
+    Raises ``ShapeError`` where its shape is beyond what this machine can hold.
+    """
+    for source in sources:
+        if is_on_device(source):
+            return cast(Array, source.empty(shape, dtype))
     nbytes = math.prod(shape) * dtype.itemsize
     try:
         if max(shape, default=0) > AXIS_LIMIT:
@@ -190,7 +227,7 @@ def empty(name: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
 
 def copied(name: str, array: Array, dtype: npt.DTypeLike) -> Array:
     """Return a C-contiguous copy in a dtype of native byte order; raise ``ShapeError`` if there is no memory for it."""
-    made = empty(name, array.shape, np.dtype(dtype).newbyteorder("="))
+    made = empty(name, array.shape, np.dtype(dtype).newbyteorder("="), (array,))
     with np.errstate(over="ignore"):  # a smaller dtype may overflow to infinity
         made[...] = array
     return made
@@ -205,7 +242,7 @@ def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs:
         raise ShapeError(f"{name} has shape {out.shape}; the result has shape {shape}")
     if out.dtype != dtype:
         raise TypeError(f"{name} has dtype {out.dtype}; the result has dtype {dtype}")
-    if not (out.is_writable if on_device else out.flags.writeable):
+    if not is_writable(out):
         raise ValueError(f"{name} is read-only; pass an array that may be written")
     check_elements_apart(name, out)
     for array in inputs:

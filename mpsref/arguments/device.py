@@ -5,19 +5,32 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+Value = TypeVar("Value")
 
 
 class DeviceArray(ABC):  # noqa: B024 - classes of runtimes, which do not import this package, are registered
     """An array in the memory of a device, which only backends of such devices read.
 
     Classes are registered (``DeviceArray.register(Array)``). They have the attributes and methods of a NumPy array
-    that a call uses (``shape``, ``dtype``, ``ndim``, ``size``, ``reshape``, ``transpose``, ``copy``, ``astype``,
-    ``fill``, slices, and assignment to them), and ``is_contiguous``, ``is_writable`` and ``overlaps(other)``.
+    that a call uses (``shape``, ``dtype``, ``ndim``, ``size``, ``reshape``, ``transpose``, ``view``, ``copy``,
+    ``astype``, ``fill``, ``setflags``, slices, and assignment to them), the sum of two arrays, the product with
+    a number and the quotient by one, and in addition:
+
+    - ``is_contiguous``, ``is_writable``, and ``overlaps(other)``;
+    - ``memory``, an object that all arrays in the same allocation share;
+    - ``empty(shape, dtype)`` and ``upload(numpy_array)``, new arrays on the same device;
+    - ``joined(others)``, the concatenation along the first axis;
+    - ``mixed(other, own, its)``, which is ``own * self + its * other``.
     """
+
+
+_found: set[type] = set()
+"""The classes of arrays on a device so far: the check of a registered class takes a microsecond."""
 
 
 def is_on_device(value: object) -> bool:
@@ -26,7 +39,18 @@ def is_on_device(value: object) -> bool:
     >>> is_on_device(np.zeros(1))
     False
     """
-    return isinstance(value, DeviceArray)
+    kind = type(value)
+    if kind is np.ndarray or kind in _found:
+        return kind is not np.ndarray
+    if not isinstance(value, DeviceArray):
+        return False
+    _found.add(kind)
+    return True
+
+
+def on_host(value: Value) -> Value:
+    """Return an array on a device as a NumPy array, and anything else as it is."""
+    return cast(Value, np.asarray(value)) if is_on_device(value) else value
 
 
 class DeviceArrays(Protocol):
@@ -39,7 +63,11 @@ class DeviceArrays(Protocol):
         """Run a call on the device of these arrays, in their stream.
 
         Gives a function that returns an array on a device as a :class:`DeviceArray`, and anything else as it is.
+        Without any array on a device, the call runs on the default device.
         """
+
+    def upload(self, values: NDArray[Any]) -> Any:
+        """Copy a NumPy array to the device; inside :meth:`scope`."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         """Allocate a result; inside :meth:`scope`."""

@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array
+from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import integer
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
@@ -74,7 +75,12 @@ class BatchGradientSums(NamedTuple):
 
 
 def not_negative(name: str, array: Array) -> Array:
-    """Return ``array``, or raise ``ValueError`` if an element is negative. NaN is accepted."""
+    """Return ``array``, or raise ``ValueError`` if an element is negative. NaN is accepted.
+
+    The values of an array on a device are not read.
+    """
+    if is_on_device(array):
+        return array
     if np.fmin.reduce(array) < 0:  # fmin ignores NaN
         channel = int(np.argmax(array < 0))
         raise ValueError(f"{name}[{channel}] is {array[channel]}; it must be >= 0")
@@ -83,6 +89,8 @@ def not_negative(name: str, array: Array) -> Array:
 
 def _check_variance(name: str, variance: object) -> None:
     """Raise ``ValueError`` for a negative variance. Other invalid arguments are reported by the call."""
+    if is_on_device(variance):
+        return
     try:
         with np.errstate(over="ignore"):
             array = variance if type(variance) is np.ndarray else np.asarray(variance, np.float64)

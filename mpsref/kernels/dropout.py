@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.device import is_on_device
 from mpsref.arguments.parameters import Triple, number, triple
 from mpsref.arguments.text import shown
 from mpsref.backend import Backend
@@ -216,7 +217,7 @@ class Dropout(Spec):
         """Return ``mask`` as an array if it is a mask for images of ``shape``.
 
         Raises ``TypeError`` unless it is uint8, ``ShapeError`` for another shape, ``ValueError`` for other values than
-        0 and 1.
+        0 and 1; the values of an array on a device are not read.
         """
         array = arrays.as_array("mask", mask)
         expected = self.mask_shape(shape)
@@ -227,7 +228,7 @@ class Dropout(Spec):
                 f"mask has shape {array.shape}; with mask_strides {self.mask_strides} it must be {expected} for images "
                 f"of shape {tuple(shape)}"
             )
-        if array.max(initial=0) > 1:
+        if not is_on_device(array) and array.max(initial=0) > 1:
             raise ValueError(f"mask contains {array.max()}; its values must be 0 or 1")
         return array
 

@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike
 from mpsref import codecs
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
+from mpsref.arguments.device import on_host
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
@@ -398,11 +399,14 @@ class Loss(Spec):
 
 
 def check_domains(loss_type: str, y: ArrayLike, t: ArrayLike) -> None:
-    """Raise ``ValueError`` that names the first prediction or label outside its domain."""
-    y = arrays.as_image("y", y)
-    t = arrays.as_image("t", t)[..., : y.shape[3]]
+    """Raise ``ValueError`` that names the first prediction or label outside its domain.
+
+    Arrays on a device are copied to the host.
+    """
+    predictions, labels = on_host(arrays.as_image("y", y)), on_host(arrays.as_image("t", t))
+    labels = labels[..., : predictions.shape[3]]
     function = FUNCTIONS[loss_type]
-    for name, values, domain in (("y", y, function.predictions), ("t", t, function.labels)):
+    for name, values, domain in (("y", predictions, function.predictions), ("t", labels, function.labels)):
         outside = ~domain.contains(values)
         if outside.any():
             index = tuple(int(k) for k in np.argwhere(outside)[0])

@@ -37,7 +37,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 import numpy as np
 
 from mpsref import registry
-from mpsref.arguments.arrays import Array, Shape, as_shape
+from mpsref.arguments.arrays import Array, Shape, as_shape, filled
 from mpsref.arguments.parameters import Triple, flag, integer, number, real
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Arithmetic, Compare
@@ -626,7 +626,7 @@ class MPSNNArithmeticGradientNode(_Scaled, MPSNNGradientFilterNode):
             return result
         low, high = self.minimum_value, self.maximum_value
         last = Arithmetic("add", 1.0, 0.0, self.bias, minimum_value=low, maximum_value=high)
-        return last.forward(result, np.zeros_like(result), backend=call.backend)
+        return last.forward(result, filled(0, result), backend=call.backend)
 
     def _derivative(self, spec: Arithmetic) -> Arithmetic:
         """Return the function whose gradient has the scales of this node: usually that of the forward pass."""

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard
 import numpy as np
 
 from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import PairLike, pair
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
@@ -220,12 +221,12 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
     @property
     def gamma(self) -> Array:
         """The current scale of the kernel, (C,); ones where its data source has none."""
-        return self._kernel.scale[0]
+        return on_host(self._kernel.scale[0])
 
     @property
     def beta(self) -> Array:
         """The current shift of the kernel, (C,); zeros where its data source has none."""
-        return self._kernel.scale[1]
+        return on_host(self._kernel.scale[1])
 
     @property
     def mean(self) -> Array | None:
@@ -234,37 +235,39 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since a kernel has written the state.
         """
         self.check_readable("mean")
-        return self._device().mean
+        return on_host(self._device().mean)
 
     @property
     def variance(self) -> Array | None:
         """The biased variance of the batch so far, before the first pixel that of the kernel; errors as ``mean``."""
         self.check_readable("variance")
-        return self._device().variance
+        return on_host(self._device().variance)
 
     @property
     def gradient_for_gamma(self) -> Array | None:
         """dL/dgamma, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``."""
         self.check_readable("gradient_for_gamma")
-        return self._device().gradient_for_gamma
+        return on_host(self._device().gradient_for_gamma)
 
     @property
     def gradient_for_beta(self) -> Array | None:
         """dL/dbeta, summed over the pixels so far; ``None`` before the first one. Errors as ``mean``."""
         self.check_readable("gradient_for_beta")
-        return self._device().gradient_for_beta
+        return on_host(self._device().gradient_for_beta)
 
     @property
     def gradient_for_mean(self) -> Array | None:
         """dL/dmean, for mean and variance as independent inputs; not in MPS [math]. Errors as ``mean``."""
         self.check_readable("gradient_for_mean")
-        return None if self._sums is None else read_only(-self.gamma * self._root() * self._sums.dbeta)
+        return None if self._sums is None else read_only(-self.gamma * self._root() * on_host(self._sums.dbeta))
 
     @property
     def gradient_for_variance(self) -> Array | None:
         """dL/dvariance, for mean and variance as independent inputs; not in MPS [math]. Errors as ``mean``."""
         self.check_readable("gradient_for_variance")
-        return None if self._sums is None else read_only(-0.5 * self.gamma * self._root() ** 2 * self._sums.dgamma)
+        if self._sums is None:
+            return None
+        return read_only(-0.5 * self.gamma * self._root() ** 2 * on_host(self._sums.dgamma))
 
     # --- read and written by kernels ---
 
@@ -280,7 +283,9 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         mean, variance = self._kernel.statistics
         if self._statistics is not None:
             if self._variance is None:
-                self._variance = read_only(np.asarray(self._statistics.variance))
+                variance = self._statistics.variance
+                assert variance is not None
+                self._variance = read_only(variance)
             mean, variance = self._statistics.mean, self._variance
         dgamma, dbeta = (None, None) if self._sums is None else (self._sums.dgamma, self._sums.dbeta)
         return BatchNormalizationBuffers(*self._kernel.scale, dgamma, dbeta, mean, variance)
@@ -347,7 +352,7 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
         return found.mean, found.variance
 
     def _root(self) -> Array:
-        _, variance = self.current_statistics()
+        variance: Array = on_host(self.current_statistics()[1])
         with np.errstate(divide="ignore"):
             return np.asarray(1 / np.sqrt(variance + variance.dtype.type(self._kernel.epsilon)))
 

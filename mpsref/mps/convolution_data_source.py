@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments.arrays import Array, Shape, as_array, copied
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
@@ -478,7 +479,7 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
                 "weights_offset and biases_offset need a cnn_convolution_descriptor, which says how many numbers follow"
             )
         self._buffers = ConvolutionBuffers(
-            immutable(np.array(w, order="C")), None if b is None else immutable(np.array(b, order="C"))
+            immutable(copied("weights", w, w.dtype)), None if b is None else immutable(copied("biases", b, b.dtype))
         )
 
     @classmethod
@@ -501,13 +502,13 @@ class MPSCNNConvolutionWeightsAndBiasesState(SynchronizedState):
     def weights(self) -> Array:
         """The weights, read-only; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."""
         self.check_readable("weights")
-        return self._buffers.weights
+        return on_host(self._buffers.weights)
 
     @property
     def biases(self) -> Array | None:
         """The biases, read-only, or ``None``; ``NotSynchronizedError`` unless :meth:`synchronize` has completed."""
         self.check_readable("biases")
-        return self._buffers.biases
+        return on_host(self._buffers.biases)
 
     @property
     def weights_offset(self) -> int:
@@ -592,4 +593,5 @@ def _from_offset(name: str, buffer: Array, offset: int, shape: Shape) -> Array:
 
 
 def _written(name: str, value: ArrayLike, before: Array) -> Array:
-    return immutable(np.array(shaped(name, _buffer(name, value), before.shape)))
+    new = shaped(name, _buffer(name, value), before.shape)
+    return immutable(copied(name, new, new.dtype))

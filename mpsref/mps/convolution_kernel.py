@@ -21,6 +21,7 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import flag
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
@@ -287,13 +288,13 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
         encoded with this state.
         """
         self.check_readable("gradient_for_weights")
-        return self._sums.weights
+        return on_host(self._sums.weights)
 
     @property
     def gradient_for_biases(self) -> Array:
         """dL/db (Co,), also if there are no biases [choice convolution-bias-gradient]; as ``gradient_for_weights``."""
         self.check_readable("gradient_for_biases")
-        return self._sums.biases
+        return on_host(self._sums.biases)
 
     @property
     def gradient_for_weights_layout(self) -> MPSCNNConvolutionWeightsLayout:

@@ -24,7 +24,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, Shape, copied, empty
+from mpsref.arguments.device import is_on_device, on_host
 from mpsref.arguments.parameters import word_of
 from mpsref.errors import UnsupportedError
 from mpsref.kernels.dropout import Dropout, probability
@@ -50,6 +51,7 @@ from mpsref.registry import Backend
 
 ARGUMENTS = "keep_probability", "seed", "mask_stride_in_pixels"
 ONES = MTLSize(1, 1, 1)
+MASK = np.dtype(np.uint8)
 
 
 def _mask_stride(name: str, value: object) -> MTLSize:
@@ -77,7 +79,7 @@ class MPSCNNDropoutGradientState(MPSNNGradientState, SynchronizedState):
         Raises ``NotSynchronizedError`` unless :meth:`synchronize` has completed since the mask was drawn.
         """
         self.check_readable("mask_data")
-        return self.device_read()
+        return on_host(self.device_read())
 
     def device_read(self) -> Array:
         """Return the mask for a kernel that is encoded now, which needs no synchronization."""
@@ -190,9 +192,10 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
             drawn = mask is None and sequence is None
             if mask is None:
                 number = self.sequence if sequence is None else sequence
-                mask = drop.mask(shape, number, first_image_index, backend=self.backend)
+                out = _target(drop, source.array)
+                mask = drop.mask(shape, number, first_image_index, out=out, backend=self.backend)
             else:
-                mask = np.array(drop.checked_mask(mask, shape), order="C")
+                mask = copied("mask", drop.checked_mask(mask, shape), MASK)
             mask.setflags(write=False)
             self._mask = mask
             result = self._encode((source,), destination_image, None, return_state, destination_state, command_buffer)
@@ -269,12 +272,18 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
         self.function.gradient(g, mask, out=destination[region], backend=self.backend)
 
 
+def _target(dropout: Dropout, x: Array) -> Array | None:
+    """Return an array for the mask of images on a device, there; ``None`` for a new array on the host."""
+    return empty("mask", dropout.mask_shape(x.shape), MASK, (x,)) if is_on_device(x) else None
+
+
 def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[int, int, int]) -> Array:
     """Return a mask of ``shape`` whose element is that of ``mask`` at its position plus ``offset``; 0 outside.
 
     Along an axis with mask stride 0 there is one value for all positions.
     """
-    found = np.zeros(shape, np.uint8)
+    found = empty("mask", shape, MASK, (mask,))
+    found.fill(0)
     starts = offset.z, offset.y * strides[0], offset.x * strides[1], 0
     read, written = [], []
     for start, length, own in zip(starts, mask.shape, shape, strict=True):
@@ -362,5 +371,6 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
 
     def _compute(self, call: Call, *images: Array) -> Array:
         dropout: Dropout = call.spec
-        mask = call.state["mask"] = dropout.mask(images[0].shape, call.sequence, backend=call.backend)
+        out = _target(dropout, images[0])
+        mask = call.state["mask"] = dropout.mask(images[0].shape, call.sequence, out=out, backend=call.backend)
         return dropout.forward(images[0], mask, backend=call.backend)

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, Shape, concatenated
 from mpsref.arguments.parameters import number
 from mpsref.errors import ShapeError
 from mpsref.kernels import Convolution
@@ -53,8 +53,8 @@ PIXEL = Convolution((1, 1))
 def gram(x: Array, alpha: float, backend: str | Backend | None) -> Array:
     """Return the Gram matrices (N, 1, C, C) of images (N, H, W, C)."""
     matrices = [PIXEL.gradient_weights(image[None], image[None], backend=backend)[0] for image in x]
-    made = np.stack(matrices).reshape(len(x), 1, x.shape[3], x.shape[3])
-    made *= x.dtype.type(alpha)
+    sides = x.shape[3]
+    made: Array = concatenated([matrix.reshape(1, 1, sides, sides) for matrix in matrices]) * x.dtype.type(alpha)
     return made
 
 
@@ -64,7 +64,7 @@ def gram_gradient(g: Array, x: Array, alpha: float, backend: str | Backend | Non
     sides = x.shape[3]
     images = zip(x, weights.astype(x.dtype, copy=False), strict=True)
     results = [PIXEL.forward(image[None], w.reshape(sides, 1, 1, sides), backend=backend) for image, w in images]
-    return np.concatenate(results)
+    return concatenated(results)
 
 
 class _Alpha:

@@ -37,7 +37,8 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, Shape, is_array
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
@@ -130,7 +131,7 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         if self._batch._gradients is None:
             return None
         self._batch.check_readable(name)
-        return self._rows(k)
+        return on_host(self._rows(k))
 
     def _rows(self, k: int) -> Array | None:
         gradients = self._batch._gradients
@@ -158,7 +159,7 @@ class ImageNormalizationGradientState(MPSNNGradientState, SynchronizedState):
         """Store the gradients of a gradient kernel, arrays (N, C)."""
         shape = len(self), self.kernel.gamma.size
         for name, array in (("dgamma", dgamma), ("dbeta", dbeta)):
-            if not isinstance(array, np.ndarray) or array.shape != shape:
+            if not is_array(array) or array.shape != shape:
                 raise ShapeError(f"{name} is {shown(array)}; it must be an array of shape {shape}")
         self._gradients = read_only(dgamma), read_only(dbeta)
         self.written()

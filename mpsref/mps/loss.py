@@ -24,7 +24,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape
+from mpsref.arguments.arrays import Array, DType, ImageShape, Shape, as_array, as_shape, concatenated, filled
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import Pair, flag, integer, number
 from mpsref.errors import ShapeError
 from mpsref.kernels.loss import LOSS_TYPES, REDUCTIONS, Loss
@@ -338,7 +339,7 @@ class MPSCNNLossLabels(SynchronizedState):
     def loss_image(self) -> Array:
         """The loss image, read-only; zeros before the first loss."""
         self.check_readable("loss_image")
-        view = self._loss.view()
+        view: Array = on_host(self._loss).view()
         view.setflags(write=False)
         return view
 
@@ -398,7 +399,7 @@ class LabelsOfImages:
     def device_read(self) -> tuple[Array, Array | None]:
         """Return labels and weights (N, H, W, C) for a kernel that is encoded now."""
         labels, weights = zip(*(one.device_read() for one in self._labels), strict=True)
-        return np.concatenate(labels), None if weights[0] is None else np.concatenate(weights)
+        return concatenated(labels), None if weights[0] is None else concatenated(weights)
 
     def check_loss_shape(self, shape: ImageShape, reduction: str) -> None:
         """Raise ``ShapeError`` unless the loss image of a kernel has the size that all objects have."""
@@ -846,7 +847,8 @@ class MPSCNNLossNode(_LossNode):
     def _compute(self, call: Call, *images: Array) -> Array:
         labels: MPSCNNLossLabels | LabelsOfImages = call.state["labels"]
         wide = np.result_type(images[0], np.float32)
-        t, weights = labels.device_read()
+        t, weights = (None if image is None else call.place(image) for image in labels.device_read())
+        assert t is not None
         t = t if t.dtype <= wide else t.astype(wide)
         weights = weights if weights is None or weights.dtype <= wide else weights.astype(wide)
         call.state["loss"] = self._function.forward(images[0], t, weights, backend=call.backend)
@@ -1049,4 +1051,4 @@ class MPSNNInitialGradientNode(FunctionNode):
         return Bound(None, shapes[0])
 
     def _compute(self, call: Call, *images: Array) -> Array:
-        return np.ones_like(images[0])
+        return filled(1, images[0])

@@ -32,7 +32,8 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_ch
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mpsref.arguments.arrays import Array, as_array, as_vector, copied
+from mpsref.arguments.arrays import Array, as_array, as_vector, copied, placed_like
+from mpsref.arguments.device import is_on_device, on_host
 from mpsref.arguments.parameters import integer, real
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError
@@ -163,7 +164,7 @@ class NormalizationPairState(SynchronizedState):
 
     def _read(self, k: int) -> Array:
         self.check_readable(self.names[k])
-        return self._vectors[k]
+        return on_host(self._vectors[k])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.number_of_feature_channels} channels>"
@@ -554,7 +555,9 @@ class InstanceNormalizationDataSource(_DataSource):
             if buffers.gradient_for_gamma is None or buffers.gradient_for_beta is None:
                 raise OrderError("state has no gradients yet; encode the gradient kernel with it before the update")
             gradients = buffers.gradient_for_gamma, buffers.gradient_for_beta
-            total += np.concatenate([rows.reshape(-1, self._channels).sum(0, np.float64) for rows in gradients])
+            total += np.concatenate(
+                [on_host(rows).reshape(-1, self._channels).sum(0, np.float64) for rows in gradients]
+            )
         return total.astype(np.float32)
 
 
@@ -716,6 +719,10 @@ class BatchNormalizationDataSource(_DataSource):
             if new is None:
                 raise OrderError("state has no statistics; encode MPSCNNBatchNormalizationStatistics before an update")
             new = as_vector("mean" if old is running[0] else "variance", new, old.shape, old)
+            if is_on_device(new):
+                of_batch: Any = new
+                moved.append(read_only(of_batch.mixed(placed_like(old, new), 1 - kept, kept)))
+                continue
             both = np.multiply(kept, old, dtype=np.float64) + np.multiply(1 - kept, new, dtype=np.float64)
             moved.append(read_only(both.astype(np.result_type(old, new))))
         return moved[0], moved[1]

@@ -24,7 +24,16 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, DType, as_array, check_apart, check_elements_apart
+from mpsref.arguments.arrays import (
+    Array,
+    DType,
+    as_array,
+    check_apart,
+    check_elements_apart,
+    concatenated,
+    is_array,
+    is_writable,
+)
 from mpsref.arguments.parameters import flag, number, real
 from mpsref.errors import OrderError, ShapeError
 from mpsref.kernels.optimizers import Adam, RMSProp, StochasticGradientDescent
@@ -237,9 +246,9 @@ def _joined(updates: Sequence[Update]) -> Update | None:
     first, second = updates
     pairs = zip(first.moments, second.moments, strict=True)
     return Update(
-        np.concatenate((first.gradient, second.gradient)),
-        np.concatenate((first.value, second.value)),
-        tuple([None if m is None or n is None else np.concatenate((m, n)) for m, n in pairs]),
+        concatenated((first.gradient, second.gradient)),
+        concatenated((first.value, second.value)),
+        tuple([None if m is None or n is None else concatenated((m, n)) for m, n in pairs]),
     )
 
 
@@ -300,11 +309,11 @@ def _form_class(
 
 def _moment_array(name: str, value: object, size: int, dtype: DType) -> Array:
     """Return a moment, which is updated in place."""
-    if not isinstance(value, np.ndarray):
+    if not is_array(value):
         raise TypeError(
             f"{name} is of type {type(value).__name__}; it is updated in place, so it must be a NumPy array"
         )
-    if not value.flags.writeable:
+    if not is_writable(value):
         raise ValueError(f"{name} is read-only; it is updated in place: pass an array that may be written")
     if value.dtype != dtype:
         raise TypeError(f"{name} has dtype {value.dtype}; it must have that of the values, {dtype}")
@@ -343,7 +352,7 @@ class _Arrays(Form):
         self.updates = [Update(gradient, value, tuple(moments.values()))]
 
     def _array(self, name: str, value: object) -> Array:
-        array = value if isinstance(value, np.ndarray) else as_array(name, value)
+        array = as_array(name, value)
         if array.dtype not in (np.float32, np.float64):
             raise TypeError(f"{name} has dtype {array.dtype}; it must be float32")
         if array.ndim != self.rank:
@@ -508,7 +517,8 @@ def _of_kind(name: str, value: object, kind: type[T]) -> T:
 def _check_no_overlap(arrays: Mapping[str, Array | None], written: Mapping[str, Array | None]) -> None:
     """Raise ``ValueError`` if an array that is updated in place shares memory with another one."""
     present = [array for array in arrays.values() if array is not None]
-    if len(set(map(id, present))) == len(present) and all(array.base is None for array in present):
+    owners: list[Any] = [getattr(array, "memory", array) for array in present]
+    if len(set(map(id, owners))) == len(present) and all(getattr(owner, "base", None) is None for owner in owners):
         return  # each has memory of its own
     others, compared = arrays.items(), set()
     for name, moment in written.items():

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, concatenated, placed_like
 from mpsref.mps import (
     ArrayConvolutionDataSource,
     BatchNormalizationDataSource,
@@ -148,16 +148,18 @@ class JointOptimizer:
         if len(self._gradients) == len(self.sources):
             gradient = _joined([self._gradients[k] for k in range(len(self.sources))])
             self._gradients.clear()
+            # Once, before the first step: from then on all vectors are where the gradients are.
+            self.moments = {name: placed_like(moment, gradient) for name, moment in self.moments.items()}
             operands: dict[str, Any] = {
                 "input_gradient_vector": gradient,
-                "input_values_vector": self.values,
+                "input_values_vector": placed_like(self.values, gradient),
                 **self.moments,
             }
             self._set(self.optimizer.encode(**operands))
 
 
 def _joined(pairs: Sequence[Sequence[Array]]) -> Array:
-    return np.concatenate([array.ravel() for pair in pairs for array in pair])
+    return concatenated([array.ravel() for pair in pairs for array in pair])
 
 
 class Network:

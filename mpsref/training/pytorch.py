@@ -1,4 +1,4 @@
-"""Speed of the same network in PyTorch (eager mode, channels last): epochs of both, alternating."""
+"""Speed of the same network in PyTorch (eager mode, channels last) on the same device: epochs of both, alternating."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def compare(trainer: Trainer) -> str:
     """Return one line with the median time of an epoch of both."""
     import torch
 
-    model = model_of(trainer).train()
+    backend = trainer.network.training.backend
+    device = "cpu" if backend.arrays is None else "cuda"
+    model = model_of(trainer).train().to(device)
     settings = trainer.settings
     if settings.optimizer == "adam":
         optimizer: Any = torch.optim.Adam(model.parameters(), settings.learning_rate)
@@ -59,24 +61,26 @@ def compare(trainer: Trainer) -> str:
     trainer.epoch()  # the first epoch compiles the kernels
     ours, theirs = [], []
     for number in range(ROUNDS + 1):
-        theirs.append(_epoch(torch, model, optimizer, images, digits, settings.batch, number))
+        theirs.append(_epoch(torch, model, optimizer, images, digits, settings.batch, number, device))
         ours.append(trainer.epoch().seconds)
     mine, other = statistics.median(ours[1:]), statistics.median(theirs[1:])
-    backend = trainer.network.training.backend.name
+    where = f"{torch.get_num_threads()} threads" if device == "cpu" else torch.cuda.get_device_name()
     return (
-        f"an epoch, {trainer.steps} steps of {settings.batch} images: {backend} {mine:.3f} s, PyTorch "
-        f"{torch.__version__} eager {other:.3f} s ({torch.get_num_threads()} threads): {other / mine:.2f}x"
+        f"an epoch, {trainer.steps} steps of {settings.batch} images: {backend.name} {mine:.3f} s, PyTorch "
+        f"{torch.__version__} eager {other:.3f} s ({where}): {other / mine:.2f}x"
     )
 
 
-def _epoch(torch: Any, model: Any, optimizer: Any, images: Array, digits: Any, batch: int, seed: int) -> float:
+def _epoch(
+    torch: Any, model: Any, optimizer: Any, images: Array, digits: Any, batch: int, seed: int, device: str
+) -> float:
     order = np.random.default_rng(seed).permutation(len(images))
     start = time.perf_counter()
     for k in range(0, len(order), batch):
         chosen = order[k : k + batch]
-        x = torch.from_numpy(images[chosen]).permute(0, 3, 1, 2)
+        x = torch.from_numpy(images[chosen]).permute(0, 3, 1, 2).to(device)
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x), digits[chosen], reduction="sum") / batch
+        loss = torch.nn.functional.cross_entropy(model(x), digits[chosen].to(device), reduction="sum") / batch
         loss.backward()
         optimizer.step()
         loss.item()

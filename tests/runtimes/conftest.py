@@ -81,7 +81,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setattr(cuda_device, "compile_source", compile_source)
     monkeypatch.setattr(cuda_device, "_contexts", {})
     monkeypatch.setattr(driver, "_process", {"used": False, "forked": False})
-    cuda_device.open_device.cache_clear()
+    cuda_device._opened.cache_clear()
     fake_cuda_core.reset()
     yield fake_cuda_core
-    cuda_device.open_device.cache_clear()
+    cuda_device._opened.cache_clear()

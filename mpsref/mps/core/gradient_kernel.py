@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
+from mpsref.arguments import arrays
 from mpsref.arguments.arrays import AXIS_LIMIT, Array, DType, Shape
 from mpsref.arguments.parameters import integer
 from mpsref.errors import ShapeError
@@ -199,7 +198,7 @@ class MPSCNNGradientKernel(MPSCNNBinaryKernel):
                 return image_arguments.written(given)
             if any(result is None for result in results):
                 return None
-            return image_arguments.like(source_gradient, np.concatenate(results))
+            return image_arguments.like(source_gradient, arrays.concatenated(results))
 
     encode_batch = batch_form(encode)
 

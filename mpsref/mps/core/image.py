@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, ImageShape
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import integer
 from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError
@@ -159,7 +160,10 @@ class MPSImage(Closed, Counted):
 
     @property
     def array(self) -> Array:
-        """The pixels themselves, (N, H, W, C): writing into this array writes into the image."""
+        """The pixels themselves, (N, H, W, C): writing into this array writes into the image.
+
+        An array on a device, if the image was made from one or by a kernel that read one.
+        """
         return self._array
 
     @property
@@ -209,11 +213,16 @@ class MPSImage(Closed, Counted):
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         return np.array(self._array, dtype=dtype, copy=copy)
 
+    @property
+    def _pixels(self) -> Array:
+        """The pixels on the host: a copy of those on a device."""
+        return on_host(self._array)
+
     def __eq__(self, other: object) -> bool:
         """Whether both have the same size, format and pixels; a NaN equals a NaN, and -0 equals 0."""
         if not isinstance(other, MPSImage):
             return NotImplemented
-        return self.dtype == other.dtype and np.array_equal(self._array, other._array, equal_nan=True)
+        return self.dtype == other.dtype and np.array_equal(self._pixels, other._pixels, equal_nan=True)
 
     __hash__ = None  # type: ignore[assignment]  # pixels change
 
@@ -254,19 +263,19 @@ class MPSImage(Closed, Counted):
 
     def to_nhwc(self) -> Array:
         """Return a copy of the pixels as (N, H, W, C)."""
-        return self._array.copy(order="C")
+        return self._pixels.copy(order="C")
 
     def to_nchw(self) -> Array:
         """Return a copy of the pixels as (N, C, H, W)."""
-        return self._array.transpose(0, 3, 1, 2).copy(order="C")
+        return self._pixels.transpose(0, 3, 1, 2).copy(order="C")
 
     def to_hwc(self, image_index: int | None = None) -> Array:
         """Return a copy of one image as (H, W, C); ``image_index`` is optional for a single image."""
-        return self._one(MPSDataLayout.HeightxWidthxFeatureChannels, image_index).copy(order="C")
+        return np.array(self._one(MPSDataLayout.HeightxWidthxFeatureChannels, image_index), order="C")
 
     def to_chw(self, image_index: int | None = None) -> Array:
         """Return a copy of one image as (C, H, W); ``image_index`` is optional for a single image."""
-        return self._one(MPSDataLayout.FeatureChannelsxHeightxWidth, image_index).copy(order="C")
+        return np.array(self._one(MPSDataLayout.FeatureChannelsxHeightxWidth, image_index), order="C")
 
     @classmethod
     def from_slices(cls, slices: ArrayLike, feature_channels: int) -> Self:
@@ -311,11 +320,12 @@ class MPSImage(Closed, Counted):
 
     def to_slices(self) -> Array:
         """Return a copy of the pixels as texture slices in the layout of :meth:`from_slices`; padding is 0."""
-        n, height, width, channels = self._array.shape
+        pixels = self._pixels
+        n, height, width, channels = pixels.shape
         count = ceil_div(channels, CHANNELS_PER_SLICE)
         slices = np.zeros((n * count, height, width, CHANNELS_PER_SLICE), self.dtype)
         for ch in range(channels):
-            slices[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE] = self._array[..., ch]
+            slices[ch // CHANNELS_PER_SLICE :: count, ..., ch % CHANNELS_PER_SLICE] = pixels[..., ch]
         return slices
 
     def read_bytes(self, data_layout: MPSDataLayout | int | str, image_index: int) -> bytes:
@@ -337,7 +347,7 @@ class MPSImage(Closed, Counted):
         -----
         ``readBytes:dataLayout:imageIndex:`` in ``MPSImage.h`` [doc].
         """
-        return self._one(types.data_layout("data_layout", data_layout), image_index).tobytes()
+        return np.asarray(self._one(types.data_layout("data_layout", data_layout), image_index)).tobytes()
 
     def write_bytes(
         self,
@@ -457,7 +467,7 @@ class MPSImageBatch(tuple[MPSImage, ...]):
 
     def to_array(self) -> Array:
         """Return a copy of the pixels as one array (N, H, W, C)."""
-        return np.concatenate([image.array for image in self])
+        return np.concatenate([image._pixels for image in self])
 
     def write_array(self, array: ArrayLike) -> None:
         """Overwrite all images with ``array`` (N, H, W, C), which must have the same shape and dtype."""
@@ -491,7 +501,7 @@ def pixels(name: str, value: ArrayLike | MPSImage | Sequence[MPSImage]) -> Array
     if isinstance(value, MPSImage):
         return value.array
     if is_batch(value):
-        return MPSImageBatch(value).to_array()
+        return arrays.concatenated([image.array for image in MPSImageBatch(value)])
     return _checked(name, value)
 
 
@@ -511,7 +521,7 @@ def _owned(name: str, value: object, copy: bool) -> Array:
     array = _checked(name, value)
     if copy:
         return arrays.copied(name, array, array.dtype)
-    if not isinstance(value, np.ndarray) or not array.dtype.isnative:
+    if not arrays.is_array(value) or not array.dtype.isnative:
         raise ValueError(f"{name} can be used without a copy only if it is a NumPy array in native byte order")
     return array
 

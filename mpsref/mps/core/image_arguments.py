@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from mpsref.arguments import arrays
@@ -73,18 +72,21 @@ def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgum
     Raises ``TypeError`` or ``ShapeError`` for another type, dtype or rank, and ``ValueError`` for an image that is
     read-only or shares memory with a source, since kernels do not run in place [doc].
     """
-    if not (isinstance(value, (MPSImage, np.ndarray)) or is_batch(value)):
+    if arrays.is_array(value):
+        given = ImageArgument(name, value, value)
+    elif isinstance(value, MPSImage) or is_batch(value):
+        given = ImageArgument(name, value, pixels(name, value))
+    else:
         raise TypeError(
             f"{name} is of type {type(value).__name__}; it is written in place, so it must be an MPSImage, a batch of "
             "them or a NumPy array"
         )
-    given = ImageArgument(name, value, value if isinstance(value, np.ndarray) else pixels(name, value))
     if given.array.ndim != 4:
         raise ShapeError(f"{name} has shape {given.array.shape}; it must have the four axes (N, H, W, C)")
     if given.array.dtype.newbyteorder("=").name not in DTYPES:
         raise TypeError(f"{name} has dtype {given.array.dtype}; it must be one of {', '.join(DTYPES)}")
     for k, memory in enumerate(given.memory):
-        if not memory.flags.writeable:
+        if not arrays.is_writable(memory):
             raise ValueError(f"{name} is read-only; pass an image that may be written")
         arrays.check_elements_apart(name, memory)
         for before in given.memory[:k]:

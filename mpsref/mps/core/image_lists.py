@@ -10,7 +10,7 @@ The images of all arrays have one size, and one state covers all arrays.
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
 
 from mpsref.arguments import arrays
 from mpsref.arguments.parameters import PairLike
@@ -34,7 +34,7 @@ def joined(name: str, value: ImageLike) -> tuple[ImageLike, list[int] | None]:
     sizes = {image.shape[1:] for image in images}
     if len(sizes) > 1:
         raise ShapeError(f"{name} is a list of images with (H, W, C) of {sorted(sizes)}; all must be equal")
-    return np.concatenate(images), [image.shape[0] for image in images]
+    return arrays.concatenated(images), [image.shape[0] for image in images]
 
 
 def split(result: Encoded, lengths: list[int] | None) -> Encoded:
@@ -44,7 +44,8 @@ def split(result: Encoded, lengths: list[int] | None) -> Encoded:
     if isinstance(result, tuple):
         image, state = result
         return split(image, lengths), state
-    return np.split(result, np.cumsum(lengths)[:-1])
+    ends = list(itertools.accumulate(lengths))
+    return [result[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
 class ForwardOfLists(MPSCNNKernel):

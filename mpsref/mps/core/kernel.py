@@ -336,7 +336,8 @@ class ImageKernel(MPSKernel):
         if given is not None:
             target = given.array
         else:
-            target = arrays.empty(self.destination_name, shape, np.dtype(dtype).newbyteorder("="))
+            images = [source.array for source in sources]
+            target = arrays.empty(self.destination_name, shape, np.dtype(dtype).newbyteorder("="), images)
             if region.shape != shape or 0 in shape:
                 target.fill(0)
         if 0 not in region.shape:
@@ -350,7 +351,7 @@ class ImageKernel(MPSKernel):
             self._compute(inputs, target, region)
             return
         wide = np.result_type(*dtypes).newbyteorder("=")
-        result = np.empty(target.shape, wide)
+        result = arrays.empty("the result", target.shape, wide, (target,))
         self._compute([array.astype(wide, copy=False) for array in inputs], result, region)
         with np.errstate(over="ignore"):  # storing in float16 may overflow to infinity
             target[region] = result[region]

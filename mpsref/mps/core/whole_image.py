@@ -103,7 +103,8 @@ class WholeImageKernel(MPSCNNKernel):
         given, shape, dtype = destination
         require_defaults(self, *self.fixed)
         require_whole(self, self.destination_name, whole(shape), self._result_shape(sources[0].array.shape))
-        target = arrays.empty(self.destination_name, shape, np.dtype(dtype)) if given is None else given.array
+        images = [source.array for source in sources]
+        target = arrays.empty(self.destination_name, shape, np.dtype(dtype), images) if given is None else given.array
         region = whole(shape)
         self._compute_in_one_dtype([sources[0].array], target, region)
         return target, region

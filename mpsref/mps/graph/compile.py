@@ -8,11 +8,12 @@ Source: ``MPSNNGraph.h`` [doc]; the order where Apple leaves it open [choice gra
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from mpsref import registry
 from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.device import DeviceArrays, is_on_device, on_host
 from mpsref.arguments.text import shown
 from mpsref.errors import (
     CycleError,
@@ -31,6 +33,8 @@ from mpsref.errors import (
     UnknownSourceError,
     UnsupportedError,
 )
+from mpsref.mps.core.image import MPSImage, is_batch
+from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.types import MPSImageFeatureChannelFormat
 from mpsref.mps.graph.nodes import (
     Bound,
@@ -317,6 +321,35 @@ def infer_shapes(
     return Shapes(known, bound, source)
 
 
+Place: TypeAlias = Callable[[Any], Any]
+
+
+def _unchanged(array: Any) -> Any:
+    return array
+
+
+def _goes_up(array: Any) -> bool:
+    """Return whether an array is copied to the device: float64 is not a dtype of devices."""
+    return isinstance(array, np.ndarray) and array.dtype.itemsize <= 4
+
+
+def _single(given: Iterable[ImageLike]) -> Iterator[Any]:
+    for image in given:
+        yield from image if is_batch(image) else (image,)
+
+
+def placed(found: Any, place: Callable[[Any], Any]) -> Any:
+    """Return an array, or the arrays in a tuple or mapping, each as ``place`` returns it; other values unchanged."""
+    if isinstance(found, np.ndarray) or is_on_device(found):
+        return place(found)
+    if isinstance(found, Mapping):
+        return {name: placed(value, place) for name, value in found.items()}
+    if isinstance(found, tuple):
+        values = [placed(value, place) for value in found]
+        return type(found)(*values) if hasattr(found, "_fields") else tuple(values)
+    return found
+
+
 # --- the compiled program ---------------------------------------------------------------------------------------------
 
 
@@ -326,6 +359,10 @@ class CompiledProgram:
     def __init__(self, program: Program, backend: Backend, format: Format) -> None:
         """Choose backends and read the data sources."""
         self.program, self.backend = program, backend
+        self._uploaded: dict[int, tuple[Array, Any]] = {}
+        """The parameters on the host that are in force, by identity, and their copies on the device."""
+        self.memory: DeviceArrays | None = None
+        """The memory of the device on which images stay between steps, if all steps run on it."""
         self._store(format)
         self.parameters = self._load()
         self.arrays = self._in_force()
@@ -339,6 +376,8 @@ class CompiledProgram:
         self.dtypes = {image: self._dtype_of(image) for image in (*program.source_images, *results)}
         self.wide = self._mixed()
         self.backends = {step.node: self._backend_of(step) for step in program.steps}
+        memories = {id(backend.arrays): backend.arrays for backend in self.backends.values()}
+        self.memory = next(iter(memories.values())) if len(memories) == 1 else None
 
     def change_format(self, format: Format) -> None:
         """Set the storage of images without a format of their own, for later runs; nothing changes after an error."""
@@ -399,7 +438,41 @@ class CompiledProgram:
 
     def _in_force(self) -> dict[MPSNNFilterNode, Mapping[str, Array | None]]:
         known = {parameters: parameters.arrays() for parameters in dict.fromkeys(self.parameters.values())}
+        if self.memory is not None:
+            before, self._uploaded = self._uploaded, {}
+            memory = self.memory
+
+            def upload(array: Any) -> Any:
+                if _goes_up(array):
+                    self._uploaded[id(array)] = kept = before.get(id(array)) or (array, memory.upload(array))
+                    return kept[1]
+                return array
+
+            with memory.scope(()):
+                known = {parameters: placed(arrays, upload) for parameters, arrays in known.items()}
         return {node: known[parameters] for node, parameters in self.parameters.items()}
+
+    @property
+    def arrays_on_host(self) -> dict[MPSNNFilterNode, Mapping[str, Array | None]]:
+        """The current parameters as NumPy arrays."""
+        return {node: placed(arrays, on_host) for node, arrays in self.arrays.items()}
+
+    @contextlib.contextmanager
+    def placing(self, given: Iterable[ImageLike]) -> Iterator[tuple[Place, Place]]:
+        """Run on the device of the program, if it has one, in the stream of the ``given`` images.
+
+        Gives a function that returns an array where the images of the run are, and one that returns an array where the
+        results are: on the device if a given image is there, else on the host.
+        """
+        if self.memory is None:
+            yield _unchanged, _unchanged
+            return
+        memory, images = self.memory, [one.array if isinstance(one, MPSImage) else one for one in _single(given)]
+        with memory.scope(images) as adopt:
+            yield (
+                lambda array: memory.upload(array) if _goes_up(array) else adopt(array),
+                _unchanged if memory.finds(images) else on_host,
+            )
 
     def bind(self, given: Mapping[MPSNNImageNode, Shape]) -> Shapes:
         """Infer all shapes and check that each backend supports its step, unless an earlier run did so."""

@@ -12,10 +12,11 @@ import numpy as np
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.errors import ShapeError
 from mpsref.mps.core import image_arguments
+from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.properties import closed
 from mpsref.mps.core.state import MPSState
-from mpsref.mps.graph.compile import CompiledProgram, source_shapes
+from mpsref.mps.graph.compile import CompiledProgram, Place, placed, source_shapes
 from mpsref.mps.graph.nodes import (
     Allocator,
     Call,
@@ -76,6 +77,7 @@ class Execution:
         given: Mapping[MPSNNImageNode, ImageLike],
         states: Mapping[MPSNNStateNode, object],
         sequence: int,
+        places: tuple[Place, Place],
         *,
         keep_all: bool = False,
         allocator: Allocator | None = None,
@@ -83,10 +85,12 @@ class Execution:
         watch: Watch | None = None,
         updates: bool = True,
     ) -> None:
-        """Check the inputs and infer all shapes."""
+        """Check the inputs and infer all shapes; ``places`` are those of :meth:`CompiledProgram.placing`."""
         self.compiled, self.program = compiled, compiled.program
         self.sequence, self.keep_all, self.allocator = sequence, keep_all, allocator
         self.backend, self.watch, self.updates = backend, watch, updates
+        self.place, self.result = places
+        self.arrays = compiled.arrays if backend is None else compiled.arrays_on_host
         self.values = {image: self._input(image, value) for image, value in given.items()}
         self.labels = {state: state.check(value) for state, value in states.items()}
         self.shapes = compiled.bind(source_shapes({image: value.shape for image, value in self.values.items()}))
@@ -108,8 +112,9 @@ class Execution:
         self.loss: dict[str, Array] = {}
 
     def _input(self, image: MPSNNImageNode, value: ImageLike) -> Array:
-        array = image_arguments.source(f"source image {image.name!r}", value).array
-        return _stored(array, self.compiled.dtypes[image])
+        given = value if isinstance(value, (MPSImage, np.ndarray, list, tuple)) else self.place(value)
+        array = image_arguments.source(f"source image {image.name!r}", given).array
+        return self.place(_stored(array, self.compiled.dtypes[image]))  # type: ignore[no-any-return]
 
     def run(self) -> RunResult:
         """Run all steps, then set all updated parameters."""
@@ -119,15 +124,15 @@ class Execution:
         if self.updates:
             self._update_on_the_cpu()
             self.compiled.atomically(self.replacements)
-        kept = self.exported
+        kept = {image: self.result(value) for image, value in self.exported.items()}
         needed = zip(program.result_images, program.results_are_needed, strict=True)
         return RunResult(
             tuple(kept.get(image) if wanted else None for image, wanted in needed),
             {image: kept.get(image) for image in program.intermediate_images},
             {state: self._result_state(state) for state in program.result_states},
-            self.loss,
+            placed(self.loss, self.result),
             self.peak,
-            self.values if self.keep_all else {},
+            placed(self.values, self.result) if self.keep_all else {},
         )
 
     def _step(self, step: Step) -> None:
@@ -173,12 +178,13 @@ class Execution:
             shapes.sources[node],
             bound.shape,
             backend,
-            self.compiled.arrays.get(node, {}),
+            self.arrays.get(node, {}),
             state,
             shapes.sources[step.forward],
             step.result_is_needed,
             step.trains,
             self.sequence,
+            self.place,
         )
 
     def _again(self, step: Step, inputs: list[Array], before: StepState) -> Callable[[Backend], list[Array]]:
@@ -197,14 +203,16 @@ class Execution:
         value = _stored(value, self.compiled.dtypes[image])
         is_result = image in self.program.result_images
         allocator = self.allocator if is_result else image.image_allocator
+        kept = value
         if allocator is not None:
-            value = _copied_into(allocator(value.shape, value.dtype), image, value)
+            kept = _copied_into(allocator(value.shape, value.dtype), image, value)
+            value = self.place(kept)
         self.values[image] = value
         self.live += value.nbytes
         if self.live > self.peak:
             self.peak = self.live
         if step.result_is_kept:
-            self.exported[image] = value
+            self.exported[image] = kept
 
     # --- parameters --------------------------------------------------------------------------------------------------
 
@@ -224,7 +232,7 @@ class Execution:
         assert node is not None
         parameters = self.compiled.parameters.get(node)
         kept = self.states[node]
-        return MappingProxyType(kept) if parameters is None else parameters.state(kept)
+        return MappingProxyType(placed(kept, self.result)) if parameters is None else parameters.state(kept)
 
 
 def _stored(array: Array, dtype: DType) -> Array:

@@ -21,6 +21,7 @@ import numpy as np
 
 from mpsref import registry
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import flag, integer
 from mpsref.errors import GraphError
 from mpsref.mps.core import image_arguments
@@ -309,13 +310,14 @@ class MPSNNGraph(PropertyHolder):
         temporary = self._temporary(images)
         if dropout_sequence is not None:
             dropout_sequence = integer("dropout_sequence", dropout_sequence, low=0)
-        with self._compiled.lock:
+        with self._compiled.lock, self._compiled.placing(images.values()) as places:
             sequence = self._runs if dropout_sequence is None else dropout_sequence
             result = Execution(
                 self._compiled,
                 images,
                 states,
                 sequence,
+                places,
                 keep_all=keep_all,
                 allocator=self.destination_image_allocator,
             ).run()
@@ -486,7 +488,16 @@ class MPSNNGraph(PropertyHolder):
 
         reference = registry.get_backend("reference")
         with self._compiled.lock:
-            Execution(self._compiled, images, states, self._runs, backend=reference, watch=watch, updates=False).run()
+            Execution(
+                self._compiled,
+                images,
+                states,
+                self._runs,
+                (on_host, on_host),
+                backend=reference,
+                watch=watch,
+                updates=False,
+            ).run()
         return rows
 
     def reload_from_data_sources(self) -> None:
@@ -515,7 +526,7 @@ class MPSNNGraph(PropertyHolder):
             raise TypeError(f"node is of type {type(node).__name__}; it must be a node of the graph")
         if node not in self._compiled.parameters:
             raise GraphError(f"{type(node).__name__} {node.name!r} has no parameters in this graph")
-        return self._compiled.arrays[node]
+        return self._compiled.arrays_on_host[node]
 
     # --- inspection --------------------------------------------------------------------------------------------------
 

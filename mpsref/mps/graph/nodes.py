@@ -266,6 +266,8 @@ class Call:
     """Whether a gradient step reads the state; of a gradient step, whether to compute the gradients of parameters."""
     sequence: int = 0
     """The number of the run, which selects random masks."""
+    place: Callable[[Array], Array] = field(default=lambda array: array)
+    """Returns an array where the images of the run are: on a device, or as it is."""
 
 
 @dataclass(frozen=True)

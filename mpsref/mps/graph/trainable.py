@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import abc
 import inspect
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
-from mpsref.arguments.arrays import Array, Shape
+from mpsref.arguments.arrays import Array, Shape, is_array, is_writable
 from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.mps.core.state import ForwardRecord, MPSState, SourceProperties
@@ -153,11 +154,11 @@ class NodeParameters(abc.ABC):
             raise TypeError(f"{what} returned {shown(answer)}; it must be a mapping with some of {', '.join(known)}")
         found = {}
         for name, array in answer.items():
-            if not isinstance(array, np.ndarray) or array.dtype not in (np.float32, np.float64):
+            if not is_array(array) or array.dtype not in (np.float32, np.float64):
                 raise TypeError(f"{what} returned {name} = {shown(array)}; it must be an array of dtype float32")
             if array.shape != known[name].shape:
                 raise ShapeError(f"{what} returned {name} of shape {array.shape}; it must be {known[name].shape}")
-            found[name] = array.copy() if array.flags.writeable else array
+            found[name] = array.copy() if is_writable(array) else array
             found[name].setflags(write=False)
         return found
 
@@ -238,7 +239,7 @@ class TrainableGradientNode(MPSNNTrainableNode, MPSNNGradientFilterNode):
 def accumulate(state: StepState, name: str, gradients: tuple[Array, ...]) -> None:
     """Add gradients of parameters to those of earlier gradient steps of the same forward step."""
     if name in state:
-        gradients = tuple(map(np.add, state[name], gradients))
+        gradients = tuple(map(operator.add, state[name], gradients))
     state[name] = gradients
 
 

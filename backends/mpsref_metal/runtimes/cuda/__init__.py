@@ -28,6 +28,7 @@ from .. import CompileError, LaunchError
 from .array import Array
 from .device import Arrays, Device, Function, Handle, Kernel, current_device, open_device, scope
 from .driver import unavailable
+from .recording import recorded
 
 Buffer = Array
 arrays = Arrays()
@@ -44,6 +45,7 @@ __all__ = [
     "arrays",
     "current_device",
     "open_device",
+    "recorded",
     "scope",
     "unavailable",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
@@ -62,6 +62,23 @@ kernel void copy(device const Source* x [[buffer(0)]],
     y[to] = Target(x[from]);
 }}
 """
+ELEMENTWISE = """#include <metal_stdlib>
+
+kernel void elementwise(device const Element* x [[buffer(0)]],
+                        device const Element* y [[buffer(1)]],
+                        device Element* z [[buffer(2)]],
+                        constant float* numbers [[buffer(3)]],
+                        constant uint& count [[buffer(4)]],
+                        uint i [[thread_position_in_grid]]) {
+    if (i < count) {
+        z[i] = Element(RESULT);
+    }
+}
+"""
+
+PARTS = 16
+"""Maximum number of arrays that one launch joins."""
+
 STRUCT = np.dtype(
     [
         *(
@@ -120,8 +137,7 @@ class Array:
     ``__cuda_array_interface__`` use it without a copy, ordered after the launches that write it.
     """
 
-    __array_ufunc__ = None  # operators with NumPy arrays raise instead of copying to the host
-    __slots__ = ("dtype", "memory", "offset", "shape", "strides")
+    __slots__ = ("_strides", "address", "dtype", "is_writable", "memory", "offset", "shape", "size")
 
     def __init__(
         self,
@@ -133,11 +149,17 @@ class Array:
     ) -> None:
         """View ``memory`` from byte ``offset`` on; ``strides`` are in bytes, default: C order."""
         self.memory, self.shape, self.dtype, self.offset = memory, shape, np.dtype(dtype), offset
-        self.strides = self._in_order() if strides is None else strides
+        self.address = memory.address + offset
+        """The address of the first element."""
+        self.size = math.prod(shape)
+        """The number of elements."""
+        self._strides = strides if strides is not None and strides != self._in_order() else None
+        self.is_writable = not getattr(memory.owner, "readonly", False)
+        """Whether the owner of the memory, and :meth:`setflags`, allow writes."""
 
     def _in_order(self) -> tuple[int, ...]:
         sizes = [max(length, 1) for length in self.shape]
-        return tuple(self.dtype.itemsize * math.prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+        return tuple([self.dtype.itemsize * math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))])
 
     # ------------------------------------------------------------------------------------------ properties
 
@@ -147,19 +169,9 @@ class Array:
         return cast(ArrayOwner, self.memory.device)
 
     @property
-    def address(self) -> int:
-        """The address of the first element."""
-        return self.memory.address + self.offset
-
-    @property
     def ndim(self) -> int:
         """The number of axes."""
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -167,15 +179,21 @@ class Array:
         return self.size * self.dtype.itemsize
 
     @property
-    def is_contiguous(self) -> bool:
-        """Whether the array is C-contiguous."""
-        ordered = zip(self.shape, self.strides, self._in_order(), strict=True)
-        return self.size < 2 or all(length == 1 or stride == wanted for length, stride, wanted in ordered)
+    def strides(self) -> tuple[int, ...]:
+        """The distances of the elements of each axis, in bytes."""
+        return self._in_order() if self._strides is None else self._strides
 
     @property
-    def is_writable(self) -> bool:
-        """Whether the owner of the memory allows writes."""
-        return not getattr(self.memory.owner, "readonly", False)
+    def is_contiguous(self) -> bool:
+        """Whether the array is C-contiguous."""
+        if self._strides is None or self.size < 2:
+            return True
+        ordered = zip(self.shape, self._strides, self._in_order(), strict=True)
+        return all(length == 1 or stride == wanted for length, stride, wanted in ordered)
+
+    def setflags(self, write: bool) -> None:
+        """Make this view of the memory read-only (``write=False``)."""
+        self.is_writable = self.is_writable and write
 
     def overlaps(self, other: Any) -> bool:
         """Return whether the array may share memory with ``other``: their address ranges overlap."""
@@ -197,15 +215,32 @@ class Array:
 
     # ------------------------------------------------------------------------------------------ views
 
+    def _of(self, shape: tuple[int, ...], dtype: DTypeLike, strides: tuple[int, ...] | None, offset: int) -> Array:
+        """Return another view of the memory, read-only if this one is."""
+        made = Array(self.memory, shape, dtype, strides, offset)
+        made.is_writable = self.is_writable
+        return made
+
     def _view(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Array:
         """Return the view that corresponds to ``change`` on a NumPy array of these strides, which is never read."""
         model = as_strided(np.empty(1, self.dtype), self.shape, self.strides)
         seen = change(model)
         moved = seen.__array_interface__["data"][0] - model.__array_interface__["data"][0]
-        return Array(self.memory, seen.shape, seen.dtype, seen.strides, self.offset + moved)
+        return self._of(seen.shape, seen.dtype, seen.strides, self.offset + moved)
 
     def __getitem__(self, key: Any) -> Array:
-        return self._view(lambda model: model[key] if isinstance(key, tuple) else model[key, ...])
+        """Return a view; ``key`` has integers, slices, ``...`` and ``None``."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if not all(one is None or one is Ellipsis or isinstance(one, (int, np.integer, slice)) for one in keys):
+            raise TypeError("an array on a device is indexed with integers and slices; copy it with numpy.asarray")
+        if self._strides is None and len(keys) == self.ndim and all(type(one) is slice for one in keys):
+            bounds = [one.indices(length) for one, length in zip(keys, self.shape, strict=True)]
+            if bounds[1:] == [(0, length, 1) for length in self.shape[1:]] and bounds[0][2] == 1:
+                first, end, _ = bounds[0]
+                shape = max(end - first, 0), *self.shape[1:]
+                row = self.dtype.itemsize * math.prod(self.shape[1:])
+                return self._of(shape, self.dtype, None, self.offset + first * row)
+        return self._view(lambda model: model[(*keys, ...)] if Ellipsis not in keys else model[keys])
 
     def transpose(self, *axes: int) -> Array:
         """Return a view with permuted axes."""
@@ -219,12 +254,21 @@ class Array:
         """Return a view with another shape, or a copy if the array is not C-contiguous."""
         if not self.is_contiguous:
             return self.copy().reshape(*shape)
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        if math.prod(wanted) == self.size and min(wanted, default=1) > 0:
+            return self._of(wanted, self.dtype, None, self.offset)
         lengths = np.broadcast_to(np.uint8(0), self.shape).reshape(*shape).shape if self.size else shape[-1]
-        return Array(self.memory, tuple(lengths), self.dtype, None, self.offset)
+        return self._of(tuple(lengths), self.dtype, None, self.offset)
 
-    def view(self, dtype: DTypeLike) -> Array:
-        """Return a view of a contiguous array as a vector of another dtype."""
-        return Array(self.memory, (self.nbytes // np.dtype(dtype).itemsize,), dtype, None, self.offset)
+    def ravel(self) -> Array:
+        """Return a vector: a view, or a copy if the array is not C-contiguous."""
+        return self.reshape(self.size)
+
+    def view(self, dtype: DTypeLike | None = None) -> Array:
+        """Return a view of the same shape, or of a contiguous array as a vector of another dtype."""
+        if dtype is None:
+            return self._of(self.shape, self.dtype, self._strides, self.offset)
+        return self._of((self.nbytes // np.dtype(dtype).itemsize,), dtype, None, self.offset)
 
     # ------------------------------------------------------------------------------------------ copies on the device
 
@@ -240,14 +284,67 @@ class Array:
         made[...] = self
         return made
 
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return a new uninitialized array on the same device."""
+        return self.device.empty(shape, dtype)
+
+    def upload(self, values: NDArray[Any]) -> Array:
+        """Return a copy of a NumPy array on the same device."""
+        return self.device.array(values)
+
+    def joined(self, others: Sequence[Array]) -> Array:
+        """Return this array and ``others``, of one dtype, one after the other along the first axis."""
+        parts = [part if part.is_contiguous else part.copy() for part in (self, *others)]
+        made = self.empty((sum(part.shape[0] for part in parts), *self.shape[1:]), self.dtype)
+        start = 0
+        for k in range(0, len(parts), PARTS):
+            group = parts[k : k + PARTS]
+            end = start + sum(part.shape[0] for part in group)
+            _join(group, made[start:end])
+            start = end
+        return made
+
+    def __add__(self, other: Array) -> Array:
+        return self._elementwise("x[i] + y[i]", other)
+
+    def __mul__(self, factor: float) -> Array:
+        return self._elementwise("numbers[0] * x[i]", self, factor)
+
+    def __truediv__(self, divisor: float) -> Array:
+        return self._elementwise("x[i] / numbers[0]", self, divisor)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Raise ``TypeError``: NumPy would copy the array to the host."""
+        raise TypeError(f"numpy.{ufunc.__name__} does not compute with {self!r}: pass numpy.asarray(array)")
+
+    def mixed(self, other: Array, own: float, its: float) -> Array:
+        """Return ``own * self + its * other``."""
+        return self._elementwise("numbers[0] * x[i] + numbers[1] * y[i]", other, own, its)
+
+    def _elementwise(self, result: str, other: Array, *numbers: float) -> Array:
+        """Return a new array whose elements are an expression of MSL, computed in float32."""
+        if not isinstance(other, Array):
+            return NotImplemented
+        operands = [array if array.is_contiguous else array.copy() for array in (self, other)]
+        if self.dtype.name not in ("float16", "float32") or (other.dtype, other.shape) != (self.dtype, self.shape):
+            raise TypeError(f"{self!r} and {other!r} must be arrays of one shape, both float32 or both float16")
+        made = self.empty(self.shape, self.dtype)
+        defined = f"#define Element {TYPES[self.dtype.name]}\n#define RESULT {result}"
+        kernel = self.device.kernel(f"#include <metal_stdlib>\n{defined}\n{ELEMENTWISE}")
+        values = np.array(numbers or (0,), np.float32)
+        kernel.function("elementwise")(self.size, *operands, made, values, np.uint32(self.size))
+        return made
+
     def fill(self, value: float) -> None:
         """Set all elements."""
-        if value == 0 and self.is_contiguous:
+        if value == 0 and self.is_contiguous and self.is_writable:
             self.device.set_bytes(self, 0)
         else:
             self[...] = value
 
     def __setitem__(self, key: Any, value: ArrayLike | Array) -> None:
+        if not self.is_writable:
+            raise ValueError(f"{self!r} is read-only")
         target = self if key is Ellipsis else self[key]
         source = value if isinstance(value, Array) else self.device.array(np.asarray(value, self.dtype))
         if source.shape != target.shape:
@@ -268,9 +365,13 @@ class Array:
         found = self.device.download(source).view(self.dtype).reshape(self.shape)
         return found if dtype is None else found.astype(dtype, copy=False)
 
+    def tolist(self) -> Any:
+        """Return the elements as nested lists, copied to the host."""
+        return np.asarray(self).tolist()
+
     def __buffer__(self, flags: int) -> memoryview:
         """Return the contents copied to the host; used by NumPy from Python 3.12 on."""
-        return np.asarray(self).data
+        return self.__array__().data
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -326,3 +427,23 @@ def _copy_elements(source: Array, target: Array) -> None:
         whole.append(Array(array.memory, (array.size,), array.dtype, None, array.offset + below))
     text = "\n".join([f"typedef {types[0]} Source;", f"typedef {types[1]} Target;", COPY])
     target.device.kernel(text).function("copy")(target.size, *whole, struct)
+
+
+def _join(parts: Sequence[Array], target: Array) -> None:
+    """Copy the elements of contiguous arrays, one array after the other, with one launch."""
+    parts = [part for part in parts if part.size]
+    if not parts:
+        return
+    ends = np.cumsum([part.size for part in parts], dtype=np.uint32)
+    name, count = TYPES[target.dtype.name], len(parts)
+    arguments = "".join(f"device const {name}* x{k} [[buffer({k})]], " for k in range(count))
+    choices = "".join(f"i < ends[{k}] ? x{k}[i - ends[{k - 1}]] : " for k in range(1, count))
+    text = f"""#include <metal_stdlib>
+kernel void join({arguments}device {name}* y [[buffer({count})]], constant uint* ends [[buffer({count + 1})]],
+                 uint i [[thread_position_in_grid]]) {{
+    if (i < ends[{count - 1}]) {{
+        y[i] = i < ends[0] ? x0[i] : {choices}x0[0];
+    }}
+}}
+"""
+    target.device.kernel(text).function("join")(target.size, *parts, target, ends)

@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from reprlib import repr as shorten
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -22,7 +23,7 @@ from ..frontend.signature import Signature, bytes_of, device_index, find_kernel
 from ..frontend.toolchain import find
 from . import driver
 from .array import CUDA, Array
-from .driver import Context, explained
+from .driver import Context, Explained
 from .memory import SMALL, Block, DeviceTables, Memory, Pinned, copy, out_of_memory
 from .ptx import Compiled, compile_source, libdevice
 
@@ -39,8 +40,34 @@ CALLS = 5
 LEAD_BYTES, FASTEST_COPY = 1 << 30, 5e12
 """Bytes that a copy before the measured calls reads and writes, and the fastest rate of copies, in bytes a second."""
 
+_NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
 _contexts: dict[int, Context] = {}
 _compiling = threading.RLock()
+
+
+class Recorder(Protocol):
+    """The interface of a recorder of launches and copies."""
+
+    def launched(self, function: Function, config: Any, arrays: Sequence[Array]) -> None:
+        """Record a launch."""
+
+    def allocated(self, memory: Memory) -> None:
+        """Record an allocation."""
+
+    def uploaded(self, memory: Memory) -> None:
+        """Record an allocation with constant contents."""
+
+    def copied(self, source: Array, target: Array) -> None:
+        """Record a copy on the device."""
+
+    def set(self, array: Array, value: int) -> None:
+        """Record that all bytes of an array are set."""
+
+    def spoil(self) -> None:
+        """Record that values were read."""
+
+
+AnyRecorder = TypeVar("AnyRecorder", bound=Recorder)
 
 
 class Handle:
@@ -63,13 +90,13 @@ class Function:
 
     def __init__(self, device: Device, name: str, loaded: Any, about: dict[str, Any]) -> None:
         """Returned by :meth:`Kernel.function`."""
-        self._device, self._name = device, name
+        self._device, self.name = device, name
         self._signature = signature = Signature.of(about, about["numbers"])
         signature.check_threads()
         context = device.context
-        with device.active(), explained(context, f"kernel `{name}` cannot be loaded"):
-            self._kernel = loaded.get_kernel(about["entry"])
-            attributes = self._kernel.attributes
+        with device.active(), Explained(context, "kernel `{}` cannot be loaded", name):
+            self.kernel = loaded.get_kernel(about["entry"])
+            attributes = self.kernel.attributes
             signature.check_local(attributes.shared_size_bytes)
             most = attributes.max_threads_per_block
         self._is_fixed = about["threads"] != "MPSREF_MAX_THREADS"
@@ -88,18 +115,20 @@ class Function:
         device, signature = self._device, self._signature
         signature.groups(count, self.threads)
         signature.check_arguments(len(arguments))
-        with device.active(), explained(device.context, f"kernel `{self._name}` cannot be launched"):
+        with device.active(), Explained(device.context, "kernel `{}` cannot be launched", self.name):
             stream = device.stream
             arrays = [self._bind(index, argument) for index, argument in enumerate(arguments)]
             for array in arrays:
                 array.memory.use_on(stream)
-            self._launch(stream, count, [array.address for array in arrays])
+            config = self._launch(stream, count, [array.address for array in arrays])
+        if (recorder := _recorder()) is not None:
+            recorder.launched(self, config, arrays)
         return Handle(device, arrays)
 
     def dispatch(self, threads: Any, /, *arguments: Any, threadgroup: Any = None) -> Handle:
         """Raise :class:`LaunchError`: grids are rounded up to whole threadgroups."""
         raise LaunchError(
-            f"kernel `{self._name}`: the cuda runtime has no exact grids; pass a count, or use the clang runtime"
+            f"kernel `{self.name}`: the cuda runtime has no exact grids; pass a count, or use the clang runtime"
         )
 
     def _bind(self, index: int, argument: Any) -> Array:
@@ -115,24 +144,30 @@ class Function:
             else:
                 array = self._device.buffer(argument, read_only=not self._signature.is_written(index))
         except (TypeError, ValueError) as error:
-            raise type(error)(f"buffer({index}) of kernel `{self._name}`: {error}") from None
+            raise type(error)(f"buffer({index}) of kernel `{self.name}`: {error}") from None
         self._signature.check_size(index, array.nbytes)
         return array
 
-    def _launch(self, stream: Any, count: int, addresses: Sequence[int]) -> None:
+    def launch(self, stream: Any, config: Any, addresses: Sequence[int]) -> None:
+        """Run a grid, in a stream, with buffers at these addresses."""
+        self._device.context.launched(self.name)
+        driver.core().launch(stream, config, self.kernel, *addresses)
+
+    def _launch(self, stream: Any, count: int, addresses: Sequence[int]) -> Any:
+        """Run ``count`` threads; return the grid."""
         core = driver.core()
-        self._device.context.launched(self._name)
         while True:
             config = core.LaunchConfig(grid=self._signature.groups(count, self.threads), block=self.threads)
             try:
-                return core.launch(stream, config, self._kernel, *addresses)  # type: ignore[no-any-return]
+                self.launch(stream, config, addresses)
+                return config
             except Exception as problem:
                 if driver.code_of(problem) != driver.NO_RESOURCES or self._is_fixed or self.threads <= 32:
                     raise
                 self.threads = self.threads // 2 // 32 * 32
 
     def __str__(self) -> str:
-        return f"cuda.Function({self._name})"
+        return f"cuda.Function({self.name})"
 
 
 class Kernel:
@@ -191,18 +226,19 @@ class Device:
         self.context = _contexts.setdefault(self.index, Context())
         self._toolchain, self._library = toolchain, library
         self._kernels: dict[tuple[str, Options], Kernel] = {}
+        self._streams: dict[int, Any] = {}
         self._pinned, self._tables, self._own = Pinned(), DeviceTables(), threading.local()
 
     # ------------------------------------------------------------------------------------------ order
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> AbstractContextManager[None]:
         """Make this the current device of the thread inside a ``with`` block."""
         self.context.check()
+        return _NOTHING if getattr(self._own, "depth", 0) else self._activated()
+
+    @contextlib.contextmanager
+    def _activated(self) -> Iterator[None]:
         core = driver.core()
-        if getattr(self._own, "depth", 0):
-            yield
-            return
         before = driver.current_index()
         if before != self.index or not hasattr(self._own, "depth"):  # cuda.core requires one call per thread
             core.Device(self.index).set_current()
@@ -223,6 +259,7 @@ class Device:
         if not hasattr(self._own, "stream"):
             with self.active():
                 self._own.stream = driver.core().Device(self.index).create_stream()
+                self._own.handle = int(self._own.stream.handle)
         return self._own.stream
 
     @contextlib.contextmanager
@@ -237,14 +274,20 @@ class Device:
 
     def foreign_stream(self, handle: int) -> Any:
         """Return the stream at an address; 0 and 1 are the legacy default stream, 2 the per-thread one."""
-        core = driver.core()
-        if handle in (0, 1):
-            return core.LEGACY_DEFAULT_STREAM
-        return core.PER_THREAD_DEFAULT_STREAM if handle == 2 else core.Stream.from_handle(handle)
+        if handle == getattr(self._own, "handle", None):
+            return self._own.stream
+        found = self._streams.get(handle)
+        if found is None:
+            core = driver.core()
+            if handle in (0, 1):
+                return core.LEGACY_DEFAULT_STREAM
+            found = core.PER_THREAD_DEFAULT_STREAM if handle == 2 else core.Stream.from_handle(handle)
+            self._streams[handle] = found
+        return found
 
     def finish(self) -> None:
         """Wait for the stream; raise :class:`LaunchError` with the name of a kernel that failed."""
-        with self.active(), explained(self.context, "waiting for the device failed"):
+        with self.active(), Explained(self.context, "waiting for the device failed"):
             self.stream.sync()
         self.context.synchronized()
 
@@ -252,7 +295,7 @@ class Device:
 
     def allocate(self, nbytes: int) -> Memory:
         """Allocate uninitialized device memory; raise :class:`LaunchError` with the free memory if it fails."""
-        with self.active(), explained(self.context, f"{self} cannot allocate {nbytes} bytes"):
+        with self.active(), Explained(self.context, "{} cannot allocate {} bytes", self, nbytes):
             stream = self.stream
             try:
                 buffer = driver.core().Device(self.index).allocate(max(nbytes, 1), stream=stream)
@@ -260,12 +303,15 @@ class Device:
                 if driver.code_of(problem) != driver.NO_MEMORY:
                     raise
                 raise out_of_memory(nbytes, self) from problem
-            return Memory(self, int(buffer.handle), nbytes, buffer, stream, True)
+            memory = Memory(self, int(buffer.handle), nbytes, buffer, stream, True)
+        if (recorder := _recorder()) is not None:
+            recorder.allocated(memory)
+        return memory
 
     def upload(self, contents: NDArray[np.uint8]) -> Memory:
         """Allocate device memory with these bytes; large arrays are copied through pinned memory."""
         memory = self.allocate(contents.nbytes)
-        with self.active(), explained(self.context, f"{contents.nbytes} bytes cannot be copied to {self}"):
+        with self.active(), Explained(self.context, "{} bytes cannot be copied to {}", contents.nbytes, self):
             if contents.nbytes > SMALL:
                 block = self._pinned.take(contents.nbytes)
                 block.array()[:] = contents
@@ -273,6 +319,8 @@ class Device:
                 self._hold(block)
             else:
                 copy(contents.ctypes.data, memory.address, contents.nbytes, memory.stream, contents)
+        if (recorder := _recorder()) is not None:
+            recorder.uploaded(memory)
         return memory
 
     def _hold(self, block: Block) -> None:
@@ -284,8 +332,10 @@ class Device:
 
     def download(self, array: Array) -> NDArray[np.uint8]:
         """Copy the bytes of a contiguous array to the host, and wait."""
+        if (recorder := _recorder()) is not None:
+            recorder.spoil()
         block = self._pinned.take(array.nbytes)
-        with self.active(), explained(self.context, f"{array.nbytes} bytes cannot be copied from {self}"):
+        with self.active(), Explained(self.context, "{} bytes cannot be copied from {}", array.nbytes, self):
             stream = self.stream
             array.memory.use_on(stream)
             copy(array.address, block.address, array.nbytes, stream, block)
@@ -294,24 +344,28 @@ class Device:
 
     def copy(self, source: Array, target: Array) -> None:
         """Copy the bytes of a contiguous array to another one."""
-        with self.active(), explained(self.context, f"{source.nbytes} bytes cannot be copied on {self}"):
+        with self.active(), Explained(self.context, "{} bytes cannot be copied on {}", source.nbytes, self):
             stream = self.stream
             source.memory.use_on(stream)
             target.memory.use_on(stream)
             copy(source.address, target.address, source.nbytes, stream, (source.memory, target.memory))
+        if (recorder := _recorder()) is not None:
+            recorder.copied(source, target)
 
     def set_bytes(self, array: Array, value: int) -> None:
         """Set all bytes of a contiguous array."""
-        with self.active(), explained(self.context, f"{array.nbytes} bytes cannot be set on {self}"):
+        with self.active(), Explained(self.context, "{} bytes cannot be set on {}", array.nbytes, self):
             stream = self.stream
             array.memory.use_on(stream)
             target = driver.core().Buffer.from_handle(array.address, array.nbytes, owner=array.memory)
             target.fill(value, stream=stream)
+        if (recorder := _recorder()) is not None:
+            recorder.set(array, value)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an uninitialized array."""
-        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        return Array(self.allocate(nbytes), tuple(shape), dtype)
+        dtype = np.dtype(dtype)
+        return Array(self.allocate(math.prod(shape) * dtype.itemsize), tuple(shape), dtype)
 
     def result(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """Return an array for results, filled with NaN (float dtypes) or 0."""
@@ -339,6 +393,8 @@ class Device:
             return self.empty(values.shape, values.dtype)
         is_kept = read_only and values.nbytes <= SMALL
         memory = self._tables.find(self, contents) if is_kept else self.upload(contents)
+        if is_kept and (recorder := _recorder()) is not None:
+            recorder.uploaded(memory)
         return Array(memory, values.shape, values.dtype)
 
     def buffer(self, length_or_data: Any, /, *, read_only: bool = False) -> Array:
@@ -435,10 +491,12 @@ def stream_of(value: Any) -> int | None:
     return None if stream is None else int(stream)
 
 
-@functools.cache
+_opened = functools.cache(Device)
+
+
 def open_device(index: int = 0) -> Device:
     """Return the device of an index, opened once per process."""
-    return Device(index)
+    return _opened(index)
 
 
 _chosen = threading.local()
@@ -446,7 +504,28 @@ _chosen = threading.local()
 
 def current_device() -> Device:
     """Return the device of the innermost :func:`scope` of this thread, else device 0."""
-    return getattr(_chosen, "device", None) or open_device()
+    return getattr(_chosen, "device", None) or open_device(0)
+
+
+def recording_device() -> Device | None:
+    """Return the device of the innermost :func:`scope` of this thread unless it records, else None."""
+    device: Device | None = getattr(_chosen, "device", None)
+    return device if device is not None and _recorder() is None else None
+
+
+def _recorder() -> Recorder | None:
+    """Return the object that records what this thread does."""
+    return getattr(_chosen, "recorder", None)
+
+
+@contextlib.contextmanager
+def recording(recorder: AnyRecorder) -> Iterator[AnyRecorder]:
+    """Call the methods of ``recorder`` for what this thread does on devices inside a ``with`` block."""
+    _chosen.recorder = recorder
+    try:
+        yield recorder
+    finally:
+        _chosen.recorder = None
 
 
 @contextlib.contextmanager
@@ -461,6 +540,11 @@ def scope(device: Device, stream: int | None) -> Iterator[None]:
         _chosen.device = before
 
 
+_ELSEWHERE = frozenset((np.ndarray, tuple, type(None)))
+_WITHIN: AbstractContextManager[Callable[[Any], Any]] = contextlib.nullcontext(lambda value: value)
+"""The scope of a call in the scope of another one, in the stream of its arrays."""
+
+
 class Arrays:
     """Arrays on NVIDIA GPUs as arguments and results of operations (``Backend.arrays``)."""
 
@@ -468,19 +552,28 @@ class Arrays:
         """Return whether any of the values is an array on an NVIDIA GPU."""
         return any(device_of(value) is not None for value in values)
 
-    @contextlib.contextmanager
-    def scope(self, values: Iterable[Any]) -> Iterator[Callable[[Any], Any]]:
+    def scope(self, values: Iterable[Any]) -> AbstractContextManager[Callable[[Any], Any]]:
         """Run a call on the device of these arrays; yields a function that converts an array to :class:`Array`.
 
         Raises ``ValueError`` for arrays on several devices. The stream is that of the first array with a known stream
-        (an :class:`Array`, a tensor of PyTorch, an array of CuPy). The call is ordered after the streams of the other
-        arrays, which are then ordered after the call. If the stream of an array is unknown, the call waits for its end.
+        (an :class:`Array`, a tensor of PyTorch, an array of CuPy), else that of the thread. The call is ordered after
+        the streams of the other arrays, which are then ordered after the call. If the stream of an array is unknown,
+        the call waits for its end.
         """
+        device = getattr(_chosen, "device", None)
+        if device is not None:
+            stream = device.stream
+            if all(type(v) in _ELSEWHERE or (type(v) is Array and v.memory.stream is stream) for v in values):
+                return _WITHIN
+        return self._scope(values)
+
+    @contextlib.contextmanager
+    def _scope(self, values: Iterable[Any]) -> Iterator[Callable[[Any], Any]]:
         found = [(value, index) for value in values if (index := device_of(value)) is not None]
         indices = sorted({index for _, index in found})
         if len(indices) > 1:
             raise ValueError(f"the arrays are on the devices {', '.join(map(str, indices))}; one call has one device")
-        device = open_device(indices[0])
+        device = open_device(indices[0] if indices else 0)
         streams = dict.fromkeys(stream_of(value) for value, _ in found)
         known = next((stream for stream in streams if stream is not None), None)
         with scope(device, known):
@@ -495,9 +588,13 @@ class Arrays:
         """Allocate a result; inside :meth:`scope`."""
         return current_device().empty(shape, dtype)
 
+    def upload(self, values: NDArray[Any]) -> Array:
+        """Copy a NumPy array to the device; inside :meth:`scope`."""
+        return current_device().array(values)
+
     def put(self, values: NDArray[Any], shape: tuple[int, ...]) -> Array:
         """Copy a NumPy array to the device, repeated along its first axis up to ``shape``, in the default stream."""
-        device = open_device()
+        device = open_device(0)
         with scope(device, LEGACY):
             first = device.array(values)
             if values.shape == shape:
@@ -512,7 +609,7 @@ class Arrays:
         CUDA events measure a few calls together. Before them the device gets copies to do, for as long as the host
         needs to queue the calls, so that the time on the host is excluded unless a call waits for the device.
         """
-        device = open_device()
+        device = open_device(0)
         with scope(device, LEGACY):
             call()
             device.finish()

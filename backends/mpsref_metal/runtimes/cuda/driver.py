@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from .. import LaunchError
@@ -54,7 +52,7 @@ def core() -> Any:
             "this process was forked from one that had used CUDA, which the driver does not support: "
             'start it with multiprocessing.get_context("spawn"), or fork before the first use'
         )
-    module = importlib.import_module("cuda.core")
+    module = sys.modules.get("cuda.core") or importlib.import_module("cuda.core")
     _process["used"] = True
     return module
 
@@ -132,16 +130,19 @@ def code_of(problem: BaseException) -> str | None:
     return found[0] if found else None
 
 
-@contextlib.contextmanager
-def explained(context: Context, doing: str) -> Iterator[None]:
-    """Raise errors of the driver as :class:`LaunchError` with a message that begins with ``doing``."""
-    context.check()
-    try:
-        yield
-    except Exception as problem:
-        if code_of(problem) is None:
-            raise
-        context.fail(problem, doing)
+class Explained:
+    """A context manager that raises errors of the driver as :class:`LaunchError`."""
+
+    def __init__(self, context: Context, doing: str, *values: object) -> None:
+        """Set the beginning of messages: ``doing`` with ``values``, as in ``doing.format(*values)``."""
+        self._context, self._doing, self._values = context, doing, values
+
+    def __enter__(self) -> None:
+        self._context.check()
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _: object) -> None:
+        if isinstance(problem, Exception) and code_of(problem) is not None:
+            self._context.fail(problem, self._doing.format(*self._values))
 
 
 class Context:
@@ -159,9 +160,9 @@ class Context:
         if _process["forked"]:
             core()
 
-    def launched(self, kernel: str) -> None:
-        """Record a kernel, whose faults may be reported by later calls."""
-        self._running[kernel] = None
+    def launched(self, *kernels: str) -> None:
+        """Record kernels, whose faults may be reported by later calls."""
+        self._running.update(dict.fromkeys(kernels))
 
     def synchronized(self) -> None:
         """Record that all kernels have completed without error."""

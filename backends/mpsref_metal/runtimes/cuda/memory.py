@@ -52,6 +52,8 @@ class Memory:
 
     def use_on(self, stream: Any) -> None:
         """Order ``stream`` after the last use; it becomes the stream of the last use, which also orders the release."""
+        if stream is self.stream:
+            return
         with self._lock:
             if int(stream.handle) == int(self.stream.handle):
                 return
