@@ -319,6 +319,8 @@ class Fake:
             test = functools.partial(self._is, kind)
         if not test(value):
             raise Refusal(f"{where} is {shown(value)}; it must be {kind}")
+        if kind == "id<MTLCommandBuffer>" and value.values["committed"]:
+            raise Refusal(f"{where} was committed before; make another command buffer")
         return value
 
     def _is(self, kind: str, value: Any) -> bool:

@@ -85,7 +85,8 @@ class Queue:
 
 class Commands:
     def on_commit(self: Any) -> None:
-        check(self)
+        if self.values["committed"]:
+            raise Refusal("a command buffer was committed before; make another one")
         self.values["committed"] = True
 
     def on_waitUntilCompleted(self: Any) -> None:
@@ -96,11 +97,6 @@ class Commands:
 
     def on_error(self: Any) -> None:
         return None
-
-
-def check(commands: Any) -> None:
-    if commands.values["committed"]:
-        raise Refusal("a command buffer was committed before; make another one")
 
 
 # --- images -----------------------------------------------------------------------------------------------------------
@@ -159,7 +155,6 @@ class Image:
             raise Refusal(f"{memory.nbytes} bytes are given for an image of {4 * math.prod(self.size)} bytes")
 
     def on_synchronizeOnCommandBuffer_(self: Any, commands: Any) -> None:
-        check(commands)
 
         def publish() -> None:
             self.host = self.slices.copy()
@@ -260,7 +255,6 @@ class State:
     """A state, with the properties of the forward kernel when it was made."""
 
     def on_synchronizeOnCommandBuffer_(self: Any, commands: Any) -> None:
-        check(commands)
 
         def publish() -> None:
             for value in self.values.values():
@@ -285,7 +279,6 @@ class Unary(Kernel):
         self.run(commands, sources, destinations)
 
     def run(self: Any, commands: Any, sources: list[Any], destinations: list[Any]) -> Array:
-        check(commands)
         if len(sources) != len(destinations):
             raise Refusal(f"there are {len(sources)} sources and {len(destinations)} destinations")
         rows, columns = self.region(destinations[0])
@@ -349,7 +342,6 @@ class Gradient(Kernel):
     def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_(
         self: Any, commands: Any, gradients: list[Any], sources: list[Any], states: list[Any]
     ) -> list[Any]:
-        check(commands)
         if not len(gradients) == len(sources) == len(states):
             raise Refusal("gradients, images and states are not as many")
         if gradients[0].size != states[0].values["result"]:
@@ -369,13 +361,11 @@ class Gradient(Kernel):
     def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_(
         self: Any, commands: Any, gradients: Any, sources: Any, states: Any, destinations: list[Any]
     ) -> None:
-        check(commands)
         self.deliver(destinations, self.gradient(stack(gradients), stack(sources), destinations[0], states[0], states))
 
     def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
         self: Any, commands: Any, gradients: list[Any], sources: list[Any], destinations: list[Any]
     ) -> None:
-        check(commands)
         g, x = stack(gradients), stack(sources) if self.reads_source(sources) else None
         self.deliver(destinations, self.gradient(g, x, destinations[0], None, states=None))
 
@@ -618,7 +608,6 @@ class Arithmetic(Binary):
     def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
         self: Any, commands: Any, primary: list[Any], secondary: list[Any], destinations: list[Any]
     ) -> None:
-        check(commands)
         self.deliver(destinations, self.function().forward(stack(primary), stack(secondary)))
 
     def on_resultStateBatchForPrimaryImage_secondaryImage_sourceStates_destinationImage_(
@@ -690,7 +679,6 @@ class Compare(Arithmetic):
     def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
         self: Any, commands: Any, primary: list[Any], secondary: list[Any], destinations: list[Any]
     ) -> None:
-        check(commands)
         spec = mpsref.Compare(COMPARISONS[self.values["comparisonType"]], single(self.values["threshold"]))
         self.deliver(destinations, spec.forward(stack(primary), stack(secondary)))
 
@@ -699,7 +687,6 @@ class WeightedMean(Binary):
     def on_encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_(
         self: Any, commands: Any, primary: list[Any], secondary: list[Any], destinations: list[Any]
     ) -> None:
-        check(commands)
         self.deliver(destinations, (stack(primary) * stack(secondary)).mean(axis=3, keepdims=True))
 
 
@@ -730,7 +717,6 @@ class Reshape(Unary):
     def on_encodeToCommandBuffer_sourceImage_reshapedWidth_reshapedHeight_reshapedFeatureChannels_(
         self: Any, commands: Any, source: Any, width: int, height: int, channels: int
     ) -> Any:
-        check(commands)
         destinations: list[Any] = self.allocated(1, (height, width, channels))
         self.deliver(destinations, stack([source]).reshape(1, height, width, channels))
         return destinations[0]
@@ -859,7 +845,6 @@ class Weighted(Unary):
         return [state] * len(sources)
 
     def on_reloadWeightsAndBiasesWithCommandBuffer_state_(self: Any, commands: Any, state: Any) -> None:
-        check(commands)
         self.loaded["weights"] = floats(state.values["weights"]).reshape(self.loaded["weights"].shape)
         if state.values["biases"] is not None:
             self.loaded["biases"] = floats(state.values["biases"])
@@ -897,7 +882,6 @@ class WeightedGradient(Gradient):
     def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_(
         self: Any, commands: Any, gradients: Any, sources: Any, states: Any, destinations: list[Any]
     ) -> None:
-        check(commands)
         found = self.gradient(stack(gradients), stack(sources), destinations[0], states[0], states)
         self.deliver(destinations, found if self.values["gradientOption"] & 1 else stack(destinations))
 
@@ -963,7 +947,6 @@ class BatchNormalization(Unary):
     def on_encodeToCommandBuffer_sourceImage_batchNormalizationState_destinationImage_(
         self: Any, commands: Any, source: Any, state: Any, destination: Any
     ) -> None:
-        check(commands)
         known = [floats(state.values[name]) for name in ("mean", "variance", "gamma", "beta")]
         self.deliver([destination], batch_spec(self).forward(stack([source]), *known))
         state.values["used"] = True
@@ -978,7 +961,6 @@ class Statistics(Unary):
     def on_encodeBatchToCommandBuffer_sourceImages_batchNormalizationState_(
         self: Any, commands: Any, sources: list[Any], state: Any
     ) -> None:
-        check(commands)
         spec, known = batch_spec(state.values["kernel"]), state.values
         if known.get("used"):
             known |= {"statistics": None, "used": False}
@@ -1003,7 +985,6 @@ class StatisticsGradient(BatchGradient):
     def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_(
         self: Any, commands: Any, gradients: list[Any], sources: list[Any], state: Any
     ) -> None:
-        check(commands)
         spec, *known = self.parameters(state)
         sums = spec.statistics_gradient(stack(gradients), stack(sources), *known, state=state.values["sums"])
         state.values["sums"] = sums
@@ -1016,7 +997,6 @@ class BatchNormalizationGradient(BatchGradient):
     def on_encodeBatchToCommandBuffer_sourceGradients_sourceImages_batchNormalizationState_destinationGradients_(
         self: Any, commands: Any, gradients: list[Any], sources: list[Any], state: Any, destinations: list[Any]
     ) -> None:
-        check(commands)
         spec, *known = self.parameters(state)
         sums = state.values["sums"] if state.values["statistics"] is not None else None
         if state.values["statistics"] is not None and sums is None:
@@ -1160,7 +1140,6 @@ class Graph:
         return [found[k] for k in order]
 
     def on_encodeToCommandBuffer_sourceImages_(self: Any, commands: Any, sources: list[Any]) -> Any:
-        check(commands)
         if self.values["format"] != FLOAT32_FORMAT:
             raise Refusal("the result has format float16; set the format of the graph")
         y = self.graph.run([stack([source]).astype(np.float32) for source in sources]).image
@@ -1228,7 +1207,6 @@ class ForwardLoss(Unary):
     def on_encodeBatchToCommandBuffer_sourceImages_labels_weights_destinationStates_destinationImages_(
         self: Any, commands: Any, sources: list[Any], labels: list[Any], weights: Any, states: Any, results: list[Any]
     ) -> None:
-        check(commands)
         factors = None if weights is None else stack(weights)
         self.deliver(results, loss_spec(self).forward(stack(sources), stack(labels), factors))
 
@@ -1246,7 +1224,6 @@ class LossGradient(Binary):
         states: Any,
         results: list[Any],
     ) -> None:
-        check(commands)
         spec, factors = loss_spec(self), None if weights is None else stack(weights)
         compute = spec.gradient_labels if self.values["computeLabelGradients"] else spec.gradient
         self.deliver(results, compute(stack(gradients), stack(sources), stack(labels), factors))
@@ -1262,7 +1239,6 @@ class Vector:
         return self.values["buffer"]
 
     def on_synchronizeOnCommandBuffer_(self: Any, commands: Any) -> None:
-        check(commands)
         commands.values["synchronized"].append(lambda: self.values["buffer"].values.update(stale=False))
 
 
@@ -1294,7 +1270,6 @@ class Optimizer:
         }
 
     def step(self: Any, commands: Any, result: Any, spec: Any, *vectors: Any, **options: Any) -> None:
-        check(commands)
         arrays = [None if one is None else floats(one.values["buffer"]) for one in vectors]
         found = spec.step(*arrays, **options)
         outputs = [one for one in found if one is not None]
@@ -1319,7 +1294,6 @@ class SGD(Optimizer):
     def on_encodeToCommandBuffer_convolutionGradientState_convolutionSourceState_inputMomentumVectors_resultState_(
         self: Any, commands: Any, gradients: Any, source: Any, moments: list[Any], result: Any
     ) -> None:
-        check(commands)
         known, target = source.values, result.values
         spec = mpsref.StochasticGradientDescent(momentum_scale=single(self.values["momentumScale"]), **self.options())
         for n, (name, of) in enumerate((("weights", "gradientForWeights"), ("biases", "gradientForBiases"))):

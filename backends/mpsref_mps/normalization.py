@@ -11,7 +11,7 @@ from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
 from mpsref_mps.pointwise import neuron_descriptor
 from mpsref_mps.runtime import Images, Object, Runtime, Table
-from mpsref_mps.windows import forward_batch
+from mpsref_mps.windows import encode_gradient, forward_batch
 
 COMMON = {
     "numberOfFeatureChannels": b"Q@:",
@@ -152,7 +152,7 @@ def statistics(run: Runtime, problem: Any, *inputs: Array, out: tuple[Array, Arr
 def forward(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:
     """Encode the normalization with the statistics of the data source."""
     given = problem.named(inputs)
-    forward_batch(run, _kernel(run, problem, given), given.x, out)
+    out[...] = forward_batch(run, _kernel(run, problem, given), given.x, out.shape)
 
 
 def statistics_gradient(run: Runtime, problem: Any, *inputs: Array, out: tuple[Array, Array]) -> None:
@@ -218,7 +218,8 @@ def _of_images(run: Runtime, problem: Any, gamma: Array | None, beta: Array | No
 def images_forward(run: Runtime, problem: Any, x: Array, *parameters: Array, out: Array) -> None:
     """Encode the normalization of each image by itself."""
     found = dict(zip((name for name in problem.arguments if name != "x"), parameters, strict=True))
-    forward_batch(run, _of_images(run, problem, found.get("gamma"), found.get("beta")), x, out)
+    kernel = _of_images(run, problem, found.get("gamma"), found.get("beta"))
+    out[...] = forward_batch(run, kernel, x, out.shape)
 
 
 def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Array, out: Any, encodes: int = 1) -> None:
@@ -226,18 +227,12 @@ def images_gradient(run: Runtime, problem: Any, g: Array, x: Array, *gamma: Arra
     forward = _of_images(run, problem, gamma[0] if gamma else None, None)
     kind = "Group" if isinstance(problem.spec, GroupNormalization) else "Instance"
     kernel = run.new(f"MPSCNN{kind}NormalizationGradient")
-    run.returns_images(kernel)
     images, results = run.upload(x), run.images(x.shape)
     states = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, results)
     with run.commands() as commands:
         encode = forward.encodeBatchToCommandBuffer_sourceImages_destinationStates_destinationImages_
         encode(commands, images, states, results)
-    gradients: Images = []
-    with run.commands(gradients, states) as commands:
-        for _ in range(encodes):
-            encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-            gradients[:] = encode(commands, run.upload(g), images, states)
-    out[0][...] = run.download(gradients)
+    out[0][...] = run.download(encode_gradient(run, kernel, run.upload(g), images, states, states, encodes))
     channels = x.shape[3]
     out[1][...] = np.stack([run.values(state.gradientForGamma(), (channels,)) for state in states])
     out[2][...] = np.stack([run.values(state.gradientForBeta(), (channels,)) for state in states])

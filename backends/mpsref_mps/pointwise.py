@@ -10,7 +10,7 @@ import numpy as np
 from mpsref import Arithmetic, LogSoftMax, Neuron, SoftMax
 from mpsref.arguments.arrays import Array
 from mpsref_mps.runtime import Images, Object, Runtime, Table
-from mpsref_mps.windows import forward_batch, gradient_batch, manual_batch
+from mpsref_mps.windows import binary_batch, encode_gradient, forward_batch, gradient_batch
 
 NEURONS = {
     "none": "None",
@@ -49,12 +49,13 @@ def _neuron(run: Runtime, spec: Neuron, suffix: str = "") -> Object:
 
 def neuron_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
     """Encode a neuron."""
-    forward_batch(run, _neuron(run, problem.spec), x, out)
+    out[...] = forward_batch(run, _neuron(run, problem.spec), x, out.shape)
 
 
 def neuron_gradient(run: Runtime, problem: Any, g: Array, x: Array, out: Array) -> None:
     """Encode the gradient of a neuron."""
-    gradient_batch(run, _neuron(run, problem.spec, "Gradient"), _neuron(run, problem.spec), g, run.upload(x), out)
+    kernel, forward = _neuron(run, problem.spec, "Gradient"), _neuron(run, problem.spec)
+    out[...] = gradient_batch(run, kernel, forward, g, run.upload(x), out.shape)
 
 
 SOFTMAX = {SoftMax: "MPSCNNSoftMax", LogSoftMax: "MPSCNNLogSoftMax"}
@@ -62,13 +63,13 @@ SOFTMAX = {SoftMax: "MPSCNNSoftMax", LogSoftMax: "MPSCNNLogSoftMax"}
 
 def softmax_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
     """Encode softmax or its logarithm."""
-    forward_batch(run, run.new(SOFTMAX[type(problem.spec)]), x, out)
+    out[...] = forward_batch(run, run.new(SOFTMAX[type(problem.spec)]), x, out.shape)
 
 
 def softmax_gradient(run: Runtime, problem: Any, g: Array, y: Array, out: Array) -> None:
     """Encode the gradient, whose secondary image is the forward result."""
     kernel = run.new(f"{SOFTMAX[type(problem.spec)]}Gradient")
-    manual_batch(run, kernel, run.upload(g), run.upload(y), out)
+    out[...] = binary_batch(run, kernel, run.upload(g), run.upload(y), out.shape)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
@@ -103,11 +104,8 @@ def _set_bounds(kernel: Object, spec: Arithmetic) -> None:
 
 def arithmetic_forward(run: Runtime, problem: Any, x: Array, y: Array, out: Array) -> None:
     """Encode arithmetic on two images."""
-    kernel, results = _forward_arithmetic(run, problem.spec), run.images(out.shape)
-    with run.commands(results) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_
-        encode(commands, run.upload(x), run.upload(y), results)
-    out[...] = run.download(results)
+    kernel = _forward_arithmetic(run, problem.spec)
+    out[...] = binary_batch(run, kernel, run.upload(x), run.upload(y), out.shape)
 
 
 def arithmetic_gradient(run: Runtime, problem: Any, g: Array, *operands: Array, out: Any) -> None:
@@ -139,12 +137,7 @@ def _of_operand(run: Runtime, spec: Arithmetic, k: int, g: Images, sources: list
     kernel.setSecondaryStrideInPixelsX_(tx)
     kernel.setSecondaryStrideInPixelsY_(ty)
     kernel.setSecondaryStrideInFeatureChannels_(tc)
-    run.returns_images(kernel)
-    results: Images = []
-    with run.commands(results) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-        results += encode(commands, g, sources[source], states)
-    return results
+    return encode_gradient(run, kernel, g, sources[source], states)
 
 
 def _channel_offsets(problem: Any) -> str | None:

@@ -16,13 +16,12 @@ from mpsref_mps.runtime import Images, Object, Runtime, in_use
 
 def pooling_gradient(spec: Any, g: Array, shape: Shape, kernel_offset: int) -> Array:
     """Encode a pooling gradient with a destination of ``shape`` and a kernel offset in x."""
-    run, out = in_use(), np.zeros(shape, np.float32)
+    run = in_use()
     kernel = windows.pooling_kernel(run, spec, "Gradient")
     kernel.setSecondaryOffset_(windows.offset_of(spec.offset))
     kernel.setSecondaryEdgeMode_(run.constant(windows.EDGE_MODES[spec.edge_mode]))
     kernel.setKernelOffsetX_(kernel_offset)
-    windows.manual_batch(run, kernel, run.upload(g), run.upload(out), out)
-    return out
+    return windows.binary_batch(run, kernel, run.upload(g), run.upload(np.zeros(shape)), shape)
 
 
 def default_strides(width: int, height: int) -> list[int]:
@@ -90,11 +89,10 @@ def _in_float16(run: Runtime, x: Array) -> Images:
 
 def l2_gradient_of_float16(spec: Any, g: Array, x: Array) -> Array:
     """Return the gradient of L2-norm pooling for float16 images, in a float32 image."""
-    run, out = in_use(), np.zeros_like(x)
+    run = in_use()
     kernel = windows.pooling_kernel(run, spec, "Gradient")
     kernel.setSecondaryOffset_(windows.offset_of(spec.offset))
-    windows.manual_batch(run, kernel, _in_float16(run, g), _in_float16(run, x), out)
-    return out
+    return windows.binary_batch(run, kernel, _in_float16(run, g), _in_float16(run, x), x.shape)
 
 
 def _copying(run: Runtime) -> Object:
@@ -146,18 +144,23 @@ def clamped_data_gradient(spec: Any, g: Array, weights: Array) -> Array:
     forward.setEdgeMode_(run.constant("MPSImageEdgeModeClamp"))
     kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
     kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithData"))
-    windows.gradient_batch(run, kernel, forward, g, run.upload(x), x)
-    return x
+    return windows.gradient_batch(run, kernel, forward, g, run.upload(x), x.shape)
 
 
 def transposed_data_gradient(spec: Any, g: Array, weights: Array, shape: Shape, kernel_offset: int) -> Array:
     """Return the data gradient of a transposed convolution whose gradient kernel has a kernel offset in x."""
     run, x = in_use(), np.zeros(shape, np.float32)
     problem = _problem(spec, g, x)
-    source, images, results = weighted.source_of(run, problem, weights), run.upload(x), run.upload(x)
+    source = weighted.source_of(run, problem, weights)
     kernel = run.new("MPSCNNConvolutionTransposeGradient", "initWithDevice_weights_", source)
     kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithData"))
     kernel.setKernelOffsetX_(kernel_offset)
+    return _into(run, kernel, problem, source, g, x, x)
+
+
+def _into(run: Runtime, kernel: Object, problem: Any, source: Object, g: Array, x: Array, before: Array) -> Array:
+    """Return a destination with the pixels ``before`` after a gradient kernel."""
+    images, results = run.upload(x), run.upload(before)
     states = _states(run, problem, source, images, g)
     with run.commands(results) as commands:
         encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_
@@ -174,18 +177,10 @@ def _states(run: Runtime, problem: Any, source: Object, images: Images, g: Array
 def weights_only_destination(spec: Any, g: Array, x: Array, weights: Array, fill: float) -> Array:
     """Return a destination after a gradient for weights and biases alone."""
     run, problem = in_use(), _problem(spec, g, x)
-    source, images, results = (
-        weighted.source_of(run, problem, weights),
-        run.upload(x),
-        run.upload(np.full_like(x, fill)),
-    )
+    source = weighted.source_of(run, problem, weights)
     kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
     kernel.setGradientOption_(run.constant("MPSCNNConvolutionGradientOptionGradientWithWeightsAndBias"))
-    states = _states(run, problem, source, images, g)
-    with run.commands(results) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_destinationGradients_
-        encode(commands, run.upload(g), images, states, results)
-    return run.download(results)
+    return _into(run, kernel, problem, source, g, x, np.full_like(x, fill))
 
 
 def twice_into_a_state(spec: Any, g: Array, x: Array) -> Array:
@@ -200,12 +195,8 @@ def _accumulated(run: Runtime, spec: Any, g: Array, x: Array, encodes: int) -> O
     problem = _problem(spec, g, x)
     source, images = weighted.source_of(run, problem, np.zeros(problem.weights_shape, np.float32)), run.upload(x)
     kernel = run.new("MPSCNNConvolutionGradient", "initWithDevice_weights_", source)
-    run.returns_images(kernel)
     states = _states(run, problem, source, images, g)
-    with run.commands(states[0]) as commands:
-        for _ in range(encodes):
-            encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-            encode(commands, run.upload(g), images, states)
+    windows.encode_gradient(run, kernel, run.upload(g), images, states, states[:1], encodes)
     return states[0]
 
 
@@ -226,12 +217,11 @@ def biases_after_step(spec: Any, g: Array, x: Array, biases: Array) -> Array:
 
 def fully_connected_offset(size: Any, x: Array, weights: Array) -> Array:
     """Return a fully connected layer whose offset in x is one pixel behind the centre of the window."""
-    run, spec, out = in_use(), mpsref.FullyConnected(size), np.zeros((1, 1, 1, 1), np.float32)
+    run, spec = in_use(), mpsref.FullyConnected(size)
     problem = spec.problems["forward"](spec, x.shape, 1)
     kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, weights))
     kernel.setOffset_((size[1] // 2 + 1, size[0] // 2, 0))
-    windows.forward_batch(run, kernel, x, out)
-    return out
+    return windows.forward_batch(run, kernel, x, (1, 1, 1, 1))
 
 
 def paired_transpose(size: Any, strides: Any, x: Array, weights: Any, length: int) -> Array:
@@ -259,10 +249,9 @@ def paired_transpose(size: Any, strides: Any, x: Array, weights: Any, length: in
 def clamped_spatial(size: int, x: Array) -> Array:
     """Return a spatial normalization with edge mode Clamp."""
     run, spec = in_use(), mpsref.SpatialNormalization(size)
-    kernel, out = windows.windowed(run, spec), np.zeros_like(x)
+    kernel = windows.windowed(run, spec)
     kernel.setEdgeMode_(run.constant("MPSImageEdgeModeClamp"))
-    windows.forward_batch(run, kernel, x, out)
-    return out
+    return windows.forward_batch(run, kernel, x, x.shape)
 
 
 def aligned_upsampling_gradient(scale: Any, g: Array, shape: Shape) -> Array:
@@ -284,13 +273,12 @@ def with_epsilon(x: Array, of_source: float, epsilon: float) -> Array:
 
 
 def _instance(x: Array, changed: dict[str, Any], epsilon: float) -> Array:
-    run, out = in_use(), np.zeros_like(x)
+    run = in_use()
     values = normalization.data_values(x.shape[3], epsilon, None, None) | changed
     source = run.sources.make("MPSCNNInstanceNormalizationDataSource", normalization.COMMON, values)
     kernel = run.new("MPSCNNInstanceNormalization", "initWithDevice_dataSource_", source)
     kernel.setEpsilon_(epsilon)
-    windows.forward_batch(run, kernel, x, out)
-    return out
+    return windows.forward_batch(run, kernel, x, x.shape)
 
 
 def twice_into_states(g: Array, x: Array, epsilon: float) -> Array:
@@ -364,9 +352,7 @@ def distribution(p: float) -> list[int]:
 
 def unary(name: str, x: Array, shape: Shape, initializer: str = "initWithDevice_", *arguments: object) -> Array:
     """Return the result of a kernel with one source."""
-    run, out = in_use(), np.zeros(shape, np.float32)
-    windows.forward_batch(run, run.new(name, initializer, *arguments), x, out)
-    return out
+    return windows.forward_batch(in_use(), in_use().new(name, initializer, *arguments), x, shape)
 
 
 def resized(x: Array, width: int) -> Array:
@@ -381,21 +367,14 @@ def compared(x: Array, y: Array, kind: str, threshold: float) -> Array:
     kernel = run.new("MPSNNCompare")
     kernel.setComparisonType_(run.constant(f"MPSNNComparisonType{kind}"))
     kernel.setThreshold_(threshold)
-    return _binary(run, kernel, x, y, x.shape)
+    return windows.binary_batch(run, kernel, run.upload(x), run.upload(y), x.shape)
 
 
 def weighted_mean(x: Array, weights: Array) -> Array:
     """Return the mean over channels with an image of weights."""
     run = in_use()
-    return _binary(run, run.new("MPSNNReduceFeatureChannelsAndWeightsMean"), x, weights, (*x.shape[:3], 1))
-
-
-def _binary(run: Runtime, kernel: Object, x: Array, y: Array, shape: Shape) -> Array:
-    results = run.images(shape)
-    with run.commands(results) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_
-        encode(commands, run.upload(x), run.upload(y), results)
-    return run.download(results)
+    kernel = run.new("MPSNNReduceFeatureChannelsAndWeightsMean")
+    return windows.binary_batch(run, kernel, run.upload(x), run.upload(weights), (*x.shape[:3], 1))
 
 
 def reshaped(x: Array, width: int, height: int, channels: int) -> Array:
@@ -412,7 +391,7 @@ def reshaped(x: Array, width: int, height: int, channels: int) -> Array:
 
 def reloaded(x: Array, weights: Array, biases: Array) -> Array:
     """Return a convolution after a reload from a state with other weights and without biases."""
-    run, spec, out = in_use(), mpsref.Convolution(1), np.zeros_like(x)
+    run, spec = in_use(), mpsref.Convolution(1)
     problem = spec.problems["forward"](spec, x.shape, 1, x.shape[1:3], True)
     filters = np.ones((1, 1, 1, 1), np.float32)
     kernel = weighted.forward_kernel(run, problem, weighted.source_of(run, problem, filters, biases))
@@ -420,21 +399,14 @@ def reloaded(x: Array, weights: Array, biases: Array) -> Array:
     state = make(run.buffer(weights), None)
     with run.commands() as commands:
         kernel.reloadWeightsAndBiasesWithCommandBuffer_state_(commands, state)
-    windows.forward_batch(run, kernel, x, out)
-    return out
+    return windows.forward_batch(run, kernel, x, x.shape)
 
 
 def state_kernel_offset(spec: Any, g: Array, x: Array) -> list[int]:
     """Return the kernel offset in x that a state gives a pooling gradient."""
     run = in_use()
-    kernel, images = windows.pooling_kernel(run, spec, "Gradient"), run.upload(x)
-    forward = windows.forward_pooling(run, spec)
-    make = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_
-    states = make(images, None, run.images(g.shape))
-    run.returns_images(kernel)
-    with run.commands() as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-        encode(commands, run.upload(g), images, states)
+    kernel, forward = windows.pooling_kernel(run, spec, "Gradient"), windows.forward_pooling(run, spec)
+    windows.gradient_batch(run, kernel, forward, g, run.upload(x), x.shape)
     return [int(kernel.kernelOffsetX())]
 
 
@@ -476,14 +448,13 @@ def reloaded_between(before: float, after: float) -> list[float]:
 
 def folded(weight: float, gamma: float) -> Array:
     """Return a weight that a convolution in float16 multiplies by the factor of a batch normalization."""
-    run, problem, out = in_use(), _pointwise(), np.zeros_like(ONE)
+    run, problem = in_use(), _pointwise()
     source = weighted.source_of(run, problem, ONE * np.float32(weight))
     source.values["kernelWeightsDataType"] = run.constant("MPSDataTypeFloat16")
     name = "setBatchNormalizationParametersForInferenceWithMean_variance_gamma_beta_epsilon_"
     numbers = [array.array("f", [value]) for value in (0.0, 1.0, gamma, 0.0)]
     getattr(source.values["descriptor"], name)(*numbers, 0.0)
-    windows.forward_batch(run, weighted.forward_kernel(run, problem, source), ONE, out)
-    return out
+    return windows.forward_batch(run, weighted.forward_kernel(run, problem, source), ONE, ONE.shape)
 
 
 def cropped(x: Array, origin: float, width: float, size: int) -> Array:

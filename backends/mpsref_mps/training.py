@@ -9,7 +9,8 @@ import numpy as np
 from mpsref import Adam, Dropout, Loss, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.errors import UnsupportedError
-from mpsref_mps.runtime import Images, Object, Runtime, Table
+from mpsref_mps.runtime import Object, Runtime, Table
+from mpsref_mps.windows import encode_gradient
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
 
@@ -26,14 +27,10 @@ def dropped(run: Runtime, spec: Dropout, x: Array, g: Array) -> tuple[Array, Arr
     forward, backward = dropout_kernel(run, spec), dropout_kernel(run, spec, "Gradient")
     images, results = run.upload(x), run.images(x.shape)
     states = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(images, None, results)
-    run.returns_images(backward)
-    gradients: Images = []
-    with run.commands(results, gradients) as commands:
+    with run.commands(results) as commands:
         encode = forward.encodeBatchToCommandBuffer_sourceImages_destinationStates_destinationImages_
         encode(commands, images, states, results)
-        encode = backward.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-        gradients += encode(commands, run.upload(g), images, states)
-    return run.download(results), run.download(gradients)
+    return run.download(results), run.download(encode_gradient(run, backward, run.upload(g), images, states))
 
 
 def drawn_inside(run: Runtime, problem: Any, *inputs: Array, out: Array) -> None:

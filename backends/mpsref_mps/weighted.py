@@ -10,7 +10,7 @@ from mpsref import Convolution, ConvolutionTranspose, FullyConnected
 from mpsref.arguments.arrays import Array
 from mpsref_mps.pointwise import neuron_descriptor
 from mpsref_mps.runtime import Images, Object, Runtime, Table
-from mpsref_mps.windows import EDGE_MODES, forward_batch, offset_of
+from mpsref_mps.windows import EDGE_MODES, encode_gradient, forward_batch, offset_of
 
 CLASSES = {
     Convolution: "MPSCNNConvolution",
@@ -93,7 +93,7 @@ def forward_kernel(run: Runtime, problem: Any, source: Object) -> Object:
 def forward(run: Runtime, problem: Any, x: Array, weights: Array, *biases: Array, out: Array) -> None:
     """Encode the layer."""
     source = source_of(run, problem, weights, *biases)
-    forward_batch(run, forward_kernel(run, problem, source), x, out)
+    out[...] = forward_batch(run, forward_kernel(run, problem, source), x, out.shape)
 
 
 def _gradient(
@@ -105,12 +105,7 @@ def _gradient(
     kernel.setGradientOption_(run.constant(f"MPSCNNConvolutionGradientOptionGradientWith{option}"))
     make = forward_kernel(run, problem, source).resultStateBatchForSourceImage_sourceStates_destinationImage_
     states = make(sources, None, run.images(g.shape))
-    run.returns_images(kernel)
-    results: Images = []
-    with run.commands(results, states[0]) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-        results += encode(commands, run.upload(g), sources, states) or []
-    return results, states[0]
+    return encode_gradient(run, kernel, run.upload(g), sources, states, states[:1]), states[0]
 
 
 def gradient_data(run: Runtime, problem: Any, g: Array, weights: Array, out: Array) -> None:

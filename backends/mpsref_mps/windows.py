@@ -16,7 +16,7 @@ from mpsref import (
     UpsamplingBilinear,
     UpsamplingNearest,
 )
-from mpsref.arguments.arrays import Array
+from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Pair
 from mpsref_mps.runtime import Images, Object, Runtime, Table
 
@@ -28,39 +28,52 @@ def offset_of(pair: Pair) -> tuple[int, int, int]:
     return pair[1], pair[0], 0
 
 
-def forward_batch(run: Runtime, kernel: Object, x: Array, out: Array) -> None:
-    """Encode a forward kernel on a batch."""
-    sources, results = run.upload(x), run.images(out.shape)
+def forward_batch(run: Runtime, kernel: Object, x: Array, shape: Shape) -> Array:
+    """Return the result of a forward kernel on a batch."""
+    sources, results = run.upload(x), run.images(shape)
     with run.commands(results) as commands:
         kernel.encodeBatchToCommandBuffer_sourceImages_destinationImages_(commands, sources, results)
-    out[...] = run.download(results)
+    return run.download(results)
 
 
-def gradient_batch(run: Runtime, kernel: Object, forward: Object, g: Array, sources: Images, out: Array) -> None:
-    """Encode a gradient kernel that configures itself from the state of a forward kernel.
+def gradient_batch(run: Runtime, kernel: Object, forward: Object, g: Array, sources: Images, shape: Shape) -> Array:
+    """Return the result of a gradient kernel that configures itself from the state of a forward kernel.
 
     A forward kernel that makes no state has no properties that its gradient kernel needs.
     """
     gradients = run.upload(g)
     states = forward.resultStateBatchForSourceImage_sourceStates_destinationImage_(sources, None, run.images(g.shape))
     if not states:
-        manual_batch(run, kernel, gradients, sources, out)
-        return
+        return binary_batch(run, kernel, gradients, sources, shape)
+    return run.download(encode_gradient(run, kernel, gradients, sources, states))
+
+
+def encode_gradient(
+    run: Runtime,
+    kernel: Object,
+    gradients: Images,
+    sources: Images,
+    states: Images,
+    read: Images | None = None,
+    encodes: int = 1,
+) -> Images:
+    """Encode a gradient kernel with states; return the images that it makes, and make the states ``read`` readable."""
     run.returns_images(kernel)
     results: Images = []
-    with run.commands(results) as commands:
-        encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
-        results += encode(commands, gradients, sources, states)
-    out[...] = run.download(results)
+    with run.commands(results, read or []) as commands:
+        for _ in range(encodes):
+            encode = kernel.encodeBatchToCommandBuffer_sourceGradients_sourceImages_gradientStates_
+            results[:] = encode(commands, gradients, sources, states) or []
+    return results
 
 
-def manual_batch(run: Runtime, kernel: Object, gradients: Images, sources: Images, out: Array) -> None:
-    """Encode a gradient kernel with the properties that it has."""
-    results = run.upload(np.zeros(out.shape))
+def binary_batch(run: Runtime, kernel: Object, primary: Images, secondary: Images, shape: Shape) -> Array:
+    """Return the result of a kernel with two sources and the properties that it has; 0 where it writes nothing."""
+    results = run.upload(np.zeros(shape))
     with run.commands(results) as commands:
         encode = kernel.encodeBatchToCommandBuffer_primaryImages_secondaryImages_destinationImages_
-        encode(commands, gradients, sources, results)
-    out[...] = run.download(results)
+        encode(commands, primary, secondary, results)
+    return run.download(results)
 
 
 # --- pooling ----------------------------------------------------------------------------------------------------------
@@ -94,7 +107,7 @@ def forward_pooling(run: Runtime, spec: Any) -> Object:
 
 def pooling_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
     """Encode a pooling kernel."""
-    forward_batch(run, forward_pooling(run, problem.spec), x, out)
+    out[...] = forward_batch(run, forward_pooling(run, problem.spec), x, out.shape)
 
 
 def pooling_gradient(run: Runtime, problem: Any, g: Array, *source: Array, out: Array) -> None:
@@ -102,10 +115,10 @@ def pooling_gradient(run: Runtime, problem: Any, g: Array, *source: Array, out: 
     spec, kernel = problem.spec, pooling_kernel(run, problem.spec, "Gradient")
     sources = run.upload(source[0]) if source else run.images(problem.source_shape)
     if (problem.primary_offset, problem.source_size, problem.kernel_offset, problem.clip) == ((0, 0), None, None, None):
-        gradient_batch(run, kernel, forward_pooling(run, spec), g, sources, out)
+        out[...] = gradient_batch(run, kernel, forward_pooling(run, spec), g, sources, out.shape)
         return
     configure_pooling(run, kernel, problem)
-    manual_batch(run, kernel, run.upload(g), sources, out)
+    out[...] = binary_batch(run, kernel, run.upload(g), sources, out.shape)
 
 
 def configure_pooling(run: Runtime, kernel: Object, problem: Any) -> None:
@@ -160,13 +173,13 @@ def windowed(run: Runtime, spec: Any, suffix: str = "") -> Object:
 
 def windowed_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
     """Encode a normalization with windows."""
-    forward_batch(run, windowed(run, problem.spec), x, out)
+    out[...] = forward_batch(run, windowed(run, problem.spec), x, out.shape)
 
 
 def windowed_gradient(run: Runtime, problem: Any, g: Array, x: Array, out: Array) -> None:
     """Encode the gradient of a normalization with windows."""
     kernel, forward = windowed(run, problem.spec, "Gradient"), windowed(run, problem.spec)
-    gradient_batch(run, kernel, forward, g, run.upload(x), out)
+    out[...] = gradient_batch(run, kernel, forward, g, run.upload(x), out.shape)
 
 
 def _square(problem: Any) -> str | None:
@@ -193,13 +206,13 @@ def _upsampling(run: Runtime, spec: Any, suffix: str = "") -> Object:
 
 def upsampling_forward(run: Runtime, problem: Any, x: Array, out: Array) -> None:
     """Encode upsampling."""
-    forward_batch(run, _upsampling(run, problem.spec), x, out)
+    out[...] = forward_batch(run, _upsampling(run, problem.spec), x, out.shape)
 
 
 def upsampling_gradient(run: Runtime, problem: Any, g: Array, out: Array) -> None:
     """Encode the gradient of upsampling; of the source only the size counts."""
     kernel, forward = _upsampling(run, problem.spec, "Gradient"), _upsampling(run, problem.spec)
-    gradient_batch(run, kernel, forward, g, run.upload(np.zeros(out.shape)), out)
+    out[...] = gradient_batch(run, kernel, forward, g, run.upload(np.zeros(out.shape)), out.shape)
 
 
 def _aligned(problem: Any) -> str | None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import mpsref
 import mpsref_mps
 from mpsref import cli, registry
+from mpsref.conformance import checker
 from mpsref.conformance.case import operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.errors import UnsupportedError
@@ -31,7 +32,8 @@ RUNS = [name for name in SUPPORTED if not name.startswith("Dropout")]
 
 
 @pytest.fixture(autouse=True)
-def fake() -> Iterator[Fake]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(checker, "SHRINK_SECONDS", 0)  # whether a mistake fails is enough
     made = device()
     with runtime.using(made.runtime()):
         yield made
@@ -343,21 +345,20 @@ def command(*arguments: str) -> Any:
     return CliRunner().invoke(cli.app, ["check", *arguments, "--jobs", "1"])
 
 
-FEW = "-k", "PoolingMax.gradient", "-k", "Convolution.gradient_weights", "-k", "BatchNormalization.forward"
+FEW = "-k", "PoolingMax.gradient", "-k", "BatchNormalization.forward"
 
 
 @pytest.mark.usefixtures("installed")
 def test_the_command_runs_over_the_fake() -> None:
     done = command("-b", "mps:fake", *FEW, "--cases", "6")
     assert done.exit_code == 0, done.output
-    assert "3 passed" in done.output
+    assert "2 passed" in done.output
     assert runtime.current.modules is None
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("mistake", ["offset swapped", "weights OWHI"])
-def test_a_planted_mistake_fails_the_command(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, module, attribute, wrong = MISTAKES[mistake]
+def test_a_planted_mistake_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, module, attribute, wrong = MISTAKES["offset swapped"]
     monkeypatch.setattr(module, attribute, wrong)
     done = command("-b", "mps:fake", "-k", name, "--cases", "24")
     assert done.exit_code == 1, done.output

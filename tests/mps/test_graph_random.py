@@ -12,14 +12,14 @@ from tests.mps.graph_plans import Plan, plans
 OTHERS = [name for name in ("cpu", "metal:clang") if registry.get_backend(name).unavailable() is None]
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(plans())
 def test_sums_and_programs(plan: Plan) -> None:
     check_sums(plan)
     check_program(plan)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(plans())
 def test_gradients_are_central_differences(plan: Plan) -> None:
     assume(smooth(plan))
@@ -27,7 +27,7 @@ def test_gradients_are_central_differences(plan: Plan) -> None:
 
 
 @pytest.mark.skipif(not OTHERS, reason="no backend but the reference can run here")
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(plans())
 def test_backends_agree(plan: Plan) -> None:
     assume(smooth(plan))

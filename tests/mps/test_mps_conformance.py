@@ -182,7 +182,7 @@ FAMILIES = [(AVERAGE,), (MAX, DILATED), (NORM,)]
 def test_a_configured_gradient_is_the_adjoint_of_the_forward_pass(backend: str, kinds: tuple[str, ...]) -> None:
     require(backend, kinds)
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(passes(kinds), st.data())
     def check(one: Pass, data: st.DataObject) -> None:
         y, state = run(one, backend)
@@ -209,7 +209,7 @@ def test_a_configured_gradient_is_the_adjoint_of_the_forward_pass(backend: str, 
     check()
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(passes((AVERAGE,), pixels=4, channels=5), st.data())
 def test_the_adjoint_is_the_transposed_matrix(one: Pass, data: st.DataObject) -> None:
     """Column j of the matrix is what the forward kernel makes of the j-th unit image."""
@@ -274,7 +274,7 @@ def represented(offset: int, size: int, dilation: int, kernel_offset: int) -> in
 def test_by_hand_a_gradient_does_what_its_properties_say(backend: str, kinds: tuple[str, ...]) -> None:
     require(backend, kinds)
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(manual_passes(kinds))
     def check(one: Manual) -> None:
         kernel, numbers = one.gradient, one.numbers
@@ -306,15 +306,14 @@ def test_by_hand_a_gradient_does_what_its_properties_say(backend: str, kinds: tu
 
 
 @pytest.mark.parametrize("kinds", FAMILIES, ids="-".join)
-def test_equal_effective_offsets_give_equal_gradients(backend: str, kinds: tuple[str, ...]) -> None:
+def test_equal_effective_offsets_give_equal_gradients(kinds: tuple[str, ...]) -> None:
     """Window m more, m strides more of offset, and the kernel offset that keeps the pixels: the same windows."""
-    require(backend, kinds)
 
     @settings(max_examples=40)
     @given(manual_passes(kinds), pairs(-3, -1), pairs(-6, 6), pairs(0, 5))
     def check(one: Manual, m: tuple[int, int], ko: tuple[int, int], size: tuple[int, int]) -> None:
         first = one.gradient.copy()
-        first.backend = backend
+        first.backend = "reference"
         first.primary_offset = (0, 0, first.primary_offset.z)
         first.kernel_offset_x, first.kernel_offset_y = ko
         first.source_size = (*size, 0)
