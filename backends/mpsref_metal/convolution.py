@@ -44,7 +44,7 @@ TALL = 16
 RESIDENT = 2**15
 """Number of elements of tiles that a core computes at once."""
 
-LOAD, START, ADDITION, FINISH_COST = 12, 192, 0.5, 2**19
+LOAD, START, ADDITION, FINISH_COST = 12, 64, 0.5, 2**19
 """Costs in the estimate of a product's time, in multiplications: of an element that a threadgroup loads, of the start
 and end of a threadgroup for each element of its tile, of an element of a chunk that is added up, and of the launch that
 adds up chunks. Fitted to measured times."""
@@ -52,9 +52,9 @@ adds up chunks. Fitted to measured times."""
 WORKSPACE = 2**24
 """Maximum number of elements of all chunks of a product, if they are more than those of an image."""
 
-PIXELS, PACKS, ROWS = 4, 8, 4
-"""Number of pixels in a row that a thread of a depthwise convolution computes; and of packs of channels and of rows of
-the threads of a SIMD group, as in the MSL source."""
+PACKS, ROWS = 8, 4
+"""Numbers of packs of channels and of rows of the threads of a SIMD group in a depthwise convolution, as in the MSL
+source."""
 
 DEPTHWISE_THREADS = 2**16
 """Approximate number of threads of the weight gradient of a depthwise convolution."""
@@ -165,7 +165,7 @@ def _depthwise(
     weights = by_inputs(weights)
     width = width_of(channels, source, weights, added, out)
     packs = channels // width
-    count = n * -(-packs // PACKS) * -(-height // ROWS) * -(-columns // PIXELS) * PACKS * ROWS
+    count = n * -(-packs // PACKS) * -(-height // ROWS) * -(-columns // _pixels(taps[1])) * PACKS * ROWS
     struct = np.array([count, packs, height, columns, *source.shape[1:3]], np.uint32)
     buffers = [source, weights, added, *taps, neuron_parameters(neuron), struct]
     known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(taps)
@@ -177,7 +177,13 @@ def _taps(taps: tuple[IntTable, IntTable]) -> tuple[str, ...]:
     """Return the compile-time constants of depthwise convolution."""
     rows, columns = taps
     kernel = _constant("TAPS_Y", rows.shape[1]), _constant("TAPS_X", columns.shape[1])
-    return *kernel, _constant("SHIFT", _shift(columns)), _constant("PIXELS", PIXELS)
+    return *kernel, _constant("SHIFT", _shift(columns)), _constant("PIXELS", _pixels(columns))
+
+
+def _pixels(columns: IntTable) -> int:
+    """Return the number of pixels in a row that a thread computes: more if they read many columns and share some."""
+    taps, shift = columns.shape[1], _shift(columns)
+    return 2 * TILE if shift < taps and taps + shift > TILE else TILE
 
 
 def _shift(columns: IntTable) -> int:
@@ -195,8 +201,9 @@ def _depthwise_sums(launch: Launcher, problem: ConvolutionGradientWeights, g: Ar
     n, height, columns, _ = g.shape
     width = width_of(channels, g, x)
     lines, packs, taps = n * height, channels // width, math.prod(kernel)
-    tiles = -(-columns // PIXELS)
-    chunk = min(-(-lines * tiles * packs // DEPTHWISE_THREADS), LONGEST // PIXELS)
+    pixels = _pixels(problem.pixels()[1])
+    tiles = -(-columns // pixels)
+    chunk = min(-(-lines * tiles * packs // DEPTHWISE_THREADS), LONGEST // pixels)
     chunks = -(-lines // chunk) * tiles
     if taps > REGISTERS or chunks * taps > lines * columns:
         return None
