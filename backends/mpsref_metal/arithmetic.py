@@ -8,13 +8,15 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import Arithmetic, ArithmeticForward, ArithmeticGradient
-from mpsref.kernels.broadcasting import BroadcastProblem, Operand
+from mpsref.kernels.broadcasting import BroadcastProblem
 from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.broadcasting import fold_rows, pair_width, pairing, types_of
 from mpsref_metal.launch import Launcher, types
+from mpsref_metal.softmax import lanes_of
 
-PARTS = ("operands", "arithmetic")
+PARTS = ("lanes", "operands", "arithmetic")
 OPERATIONS = {"add": 0, "subtract": 0, "multiply": 1, "divide": 2}
+SLOPE = np.dtype([("scale", "f4"), ("other_scale", "f4"), ("other", "i4")])
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -42,51 +44,61 @@ def forward(launch: Launcher, problem: ArithmeticForward, x: Array, y: Array, ou
     width = pair_width(problem, x, y, out)
     count = out.size // width
     buffers = [x, y, pairing(problem, count, width), _numbers(problem.spec)]
-    launch.into(PARTS, "forward", buffers, out, _known(problem, x, x, y, width), count)
+    known = *_known(problem, x, x, y, width), "constant constexpr uint LANES = 1;"
+    launch.into(PARTS, "forward", buffers, out, known, count)
 
 
 def gradient(
     launch: Launcher, problem: ArithmeticGradient, g: Array, *operands: Array, out: Array | tuple[Array, ...]
 ) -> None:
     """Fill ``out`` with dx, dy or both: sum within rows, sum over rows, and scatter into the operand's region."""
-    scales = _scales(problem.spec)
-    x, y = problem.sources(operands, g)
-    for k, target in zip(problem.of, out if isinstance(out, tuple) else (out,), strict=True):
-        slope = scales[k], scales[1 - k], 1 - k if problem.spec.operation == "multiply" else -1
-        operand = problem.spec.operands[k]
-        if target.shape == problem.shape and operand.strides == (1, 1, 1) and operand.offset == (0, 0, 0):
-            _within_rows(launch, problem, slope, operand, target, g, x, y)
-            continue
-        sums = _within_rows(launch, problem, slope, operand, None, g, x, y)
-        folded = sums if operand.strides[0] else fold_rows(launch, sums)
-        target.fill(0)
-        with np.errstate(over="ignore"):
-            operand.part(target)[...] = folded
+    images = g, *problem.sources(operands, g)
+    targets = dict(zip(problem.of, out if isinstance(out, tuple) else (out,), strict=True))
+    whole = {k: target for k, target in targets.items() if _is_whole(problem, k, target)}
+    if len(targets) == 2 and whole:
+        first = min(whole)
+        groups = [(first, 1 - first)]
+    else:
+        groups = [(k,) for k in targets]
+    for group in groups:
+        terms = _within_rows(launch, problem, group, [whole.get(k) for k in group], *images)
+        for k, sums in zip(group, terms, strict=True):
+            if k not in whole:
+                operand, target = problem.spec.operands[k], targets[k]
+                target.fill(0)
+                with np.errstate(over="ignore"):
+                    operand.part(target)[...] = sums if operand.strides[0] else fold_rows(launch, sums)
+
+
+def _is_whole(problem: ArithmeticGradient, k: int, target: Array) -> bool:
+    """Return whether operand k has one element for each of the result."""
+    operand = problem.spec.operands[k]
+    return target.shape == problem.shape and operand.strides == (1, 1, 1) and operand.offset == (0, 0, 0)
 
 
 def _within_rows(
-    launch: Launcher,
-    problem: ArithmeticGradient,
-    slope: tuple[float, float, int],
-    operand: Operand,
-    target: Array | None,
-    *images: Array,
-) -> Array:
-    """Return the sums within rows, in ``target`` if that is not ``None``."""
+    launch: Launcher, problem: ArithmeticGradient, of: tuple[int, ...], targets: list[Array | None], *images: Array
+) -> list[Array]:
+    """Return the gradients for the operands ``of``, for the last one summed within rows; in ``targets`` where given.
+
+    If there are two, the first one has one element for each of the result.
+    """
     n, height, columns, channels = problem.shape
-    _, walks_x, walks_c = operand.strides
-    shape = n, height, columns if walks_x else 1, channels if walks_c else 1
+    _, walks_x, walks_c = problem.spec.operands[of[-1]].strides
     g, x, y = images
-    width = pair_width(problem, x, y, g, *(() if target is None else (target,)))
-    count = math.prod(shape) // (width if walks_c else 1)
-    fields = [("scale", "f4"), ("other_scale", "f4"), ("other", "i4"), ("columns", "u4"), ("channels", "u4")]
-    struct = np.array([(*slope, 1 - walks_x, 1 - walks_c)], fields)
-    buffers = [*images, pairing(problem, count, width), _numbers(problem.spec), struct]
-    known = _known(problem, g, x, y, width)
-    if target is None:
-        return launch.run(PARTS, "gradient", buffers, [(shape, np.float32)], known, count)[0]
-    launch.into(PARTS, "gradient", buffers, target, known, count)
-    return target
+    width = pair_width(problem, x, y, g, *(target for target in targets if target is not None))
+    lanes = 1 if walks_c else lanes_of(channels // width)
+    shape = n, height, columns if walks_x else 1, channels if walks_c else 1
+    threads = *shape[1:3], shape[3] // (width if walks_c else 1)
+    count = n * math.prod(threads) * lanes
+    scales, product = _scales(problem.spec), problem.spec.operation == "multiply"
+    slopes = np.array([(scales[k], scales[1 - k], 1 - k if product else -1) for k in of], SLOPE)
+    folds = np.array([1 - walks_x, 1 - walks_c], np.uint32)
+    buffers = [*images, pairing(problem, count, width, threads), _numbers(problem.spec), folds, slopes]
+    known = *_known(problem, g, x, y, width), f"constant constexpr uint LANES = {lanes};"
+    outs = tuple(launch.empty(shape) if target is None else target for target in targets)
+    launch.into(PARTS, "gradients" if len(of) == 2 else "gradient", buffers, outs, known, count)
+    return list(outs)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

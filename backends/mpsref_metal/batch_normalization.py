@@ -15,7 +15,7 @@ from mpsref.kernels.batch_normalization import (
     Statistics,
     StatisticsGradient,
 )
-from mpsref_metal.launch import Launcher, types, width_of
+from mpsref_metal.launch import Launcher, divisor, short_sums, types, width_of
 from mpsref_metal.neuron import neuron_parameters
 
 SOURCE = "neuron", "moments", "batch_normalization"
@@ -27,8 +27,16 @@ LEAST, CHUNKS, SUMS = 64, 64, 2**18
 """Minimum number of pixels of a chunk, which one thread adds up; maximum number of chunks, and of sums of chunks."""
 
 BATCH = np.dtype(
-    [(name, "u4") for name in ("count", "channels", "pixels", "in_a_chunk", "chunks", "before")] + [("epsilon", "f4")]
+    [
+        ("count", "u4"),
+        ("channels", "u4", (4,)),
+        *((name, "u4") for name in ("pixels", "in_a_chunk", "chunks", "before")),
+        ("epsilon", "f4"),
+    ]
 )
+
+TOGETHER = 4
+"""Number of pixels of a thread of the gradient, which computes the factors of its channels once."""
 
 
 def statistics(launch: Launcher, problem: Statistics, x: Array, *state: Array, out: tuple[Array, Array]) -> None:
@@ -42,7 +50,7 @@ def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array)
     buffers = [given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
     width = width_of(problem.channels, *buffers[:-1], out)
     count = out.size // width
-    launch.into(SOURCE, "forward", [*buffers, _batch(problem, count, width)], out, _known(given, width), count)
+    launch.into(SOURCE, "forward", [*buffers, _batch(problem, count, width, (1, problem.pixels))], out, _known(problem, given, width), count)
 
 
 def statistics_gradient(
@@ -61,9 +69,11 @@ def gradient(launch: Launcher, problem: Gradient, *inputs: Array, out: Array) ->
     sums = (given.dbeta, given.dgamma) if problem.count else (np.zeros(given.mean.shape, np.float32),) * 2
     buffers = [given.g, given.x, given.mean, given.variance, *_scale(given), *sums]
     width = width_of(problem.channels, *buffers, out)
-    count = out.size // width
-    buffers += [neuron_parameters(problem.spec.neuron), _batch(problem, count, width, problem.count)]
-    launch.into(SOURCE, "gradient", buffers, out, _known(given, width), count)
+    chunks = -(-problem.pixels // TOGETHER)
+    count = chunks * problem.channels // width
+    batch = _batch(problem, count, width, (TOGETHER, chunks), problem.count)
+    buffers += [neuron_parameters(problem.spec.neuron), batch]
+    launch.into(SOURCE, "gradient", buffers, out, _known(problem, given, width), count)
 
 
 def _reduce(
@@ -78,9 +88,9 @@ def _reduce(
     """Reduce chunks of pixels, then reduce the chunks together with the state; fill ``out``."""
     channels = problem.channels
     width = width_of(channels, *buffers, *state, *out)
-    packs, known = channels // width, _known(given, width)
-    chunks = _chunks(problem)[1]
-    batch = _batch(problem, chunks * packs, width, problem.count)
+    in_a_chunk, chunks = _chunks(problem)
+    packs, known = channels // width, _known(problem, given, width)
+    batch = _batch(problem, chunks * packs, width, (in_a_chunk, chunks), problem.count)
     of_chunks = [((chunks, channels), np.float32)] * 2
     sums = launch.run(SOURCE, stages[0], [*buffers, batch], of_chunks, known, count=chunks * packs)
     before = state or (np.zeros(channels, np.float32),) * 2
@@ -94,17 +104,18 @@ def _chunks(problem: BatchProblem) -> tuple[int, int]:
     return in_a_chunk, -(-problem.pixels // in_a_chunk)
 
 
-def _batch(problem: BatchProblem, count: int, width: int, before: int = 0) -> Array:
-    """Return the struct ``Batch``."""
+def _batch(problem: BatchProblem, count: int, width: int, chunks: tuple[int, int], before: int = 0) -> Array:
+    """Return the struct ``Batch``; ``chunks`` are the number of pixels of a chunk, and of chunks."""
     with np.errstate(over="ignore"):
         epsilon = np.float32(problem.spec.epsilon)
-    values = (count, problem.channels // width, problem.pixels, *_chunks(problem), before, epsilon)
+    values = (count, divisor(problem.channels // width), problem.pixels, *chunks, before, epsilon)
     return np.array([values], BATCH)
 
 
-def _known(given: Inputs, width: int) -> tuple[str, ...]:
-    """Return the compile-time constants: the types of pixels."""
-    return types(width, Storage=given.x, Gradient=given.x if given.g is None else given.g)
+def _known(problem: BatchProblem, given: Inputs, width: int) -> tuple[str, ...]:
+    """Return the compile-time constants: the types of pixels, and whether sums are short."""
+    images = types(width, Storage=given.x, Gradient=given.x if given.g is None else given.g)
+    return *images, *short_sums(_chunks(problem)[0])
 
 
 def _scale(given: Inputs) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.concatenation import Concatenation, ConcatenationForward, ConcatenationGradient
 from mpsref.registry import Implementation, OperationKey
-from mpsref_metal.launch import Launcher, Step, types, width_of
+from mpsref_metal.launch import Launcher, Step, divisor, types, width_of
 from mpsref_metal.movement import gather
 
 
@@ -25,7 +25,7 @@ def forward(launch: Launcher, problem: ConcatenationForward, *xs: Array, out: Ar
         if c:
             images = [] if image is None else [image]
             width = width_of(math.gcd(offset, c, joined), out, *images)
-            part = np.array([pixels * c // width, c // width, joined // width, offset // width], np.uint32)
+            part = np.array([pixels * c // width, *divisor(c // width), joined // width, offset // width], np.uint32)
             known = types(width, Storage=out if image is None else image)
             steps.append(Step("copy" if images else "zeros", [*images, part], known, pixels * c // width))
     launch.in_parts(("concatenation",), steps, out.shape, out)

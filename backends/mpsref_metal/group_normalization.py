@@ -14,7 +14,7 @@ from mpsref.kernels.group_normalization import (
     NormalizationForward,
     NormalizationGradient,
 )
-from mpsref_metal.launch import Launcher, types, width_of
+from mpsref_metal.launch import Launcher, divisor, short_sums, types, width_of
 
 FILES = "moments", "group_normalization"
 
@@ -24,8 +24,15 @@ FEW = 64
 LEAST, SUMS = 64, 2**20
 """Minimum number of pixels of a part, which one thread adds up, and approximate number of sums of parts."""
 
-COUNTS = "count", "pixels", "channels", "in_a_part", "parts", "size"
-GROUPS = np.dtype([*((name, np.uint32) for name in COUNTS), ("values", np.float32), ("epsilon", np.float32)])
+DIVISORS = "pixels", "channels", "parts"
+GROUPS = np.dtype(
+    [
+        ("count", "u4"),
+        *((name, "u4", (4,)) for name in DIVISORS),
+        *((name, "u4") for name in ("in_a_part", "size")),
+        *((name, "f4") for name in ("values", "epsilon")),
+    ]
+)
 """The struct ``Groups``."""
 
 
@@ -33,7 +40,7 @@ def forward(launch: Launcher, problem: NormalizationForward, x: Array, *vectors:
     """Run ``forward``: statistics, then y."""
     gamma, beta = problem.parameters(vectors, np.float32)
     width = width_of(x.shape[3], x, gamma, beta, out)
-    known = types(width, Storage=x, Gradient=x)
+    known = _known(problem, width, x, x)
     count = out.size // width
     statistics = _statistics(launch, problem, x, width, known)
     buffers = [x, gamma, beta, *statistics, _groups(problem, count, width)]
@@ -52,7 +59,7 @@ def gradient(
     dx, dgamma, dbeta = out
     gamma = problem.parameters(vectors, np.float32)
     width = width_of(x.shape[3], g, x, gamma, dx)
-    known = types(width, Storage=x, Gradient=g)
+    known = _known(problem, width, x, g)
     statistics = _statistics(launch, problem, x, width, known)
     per_part, per_channel = (_per_part(problem), np.float32), (dgamma.shape, np.float32)
     count = math.prod(_per_part(problem)) // width
@@ -87,6 +94,11 @@ def _statistics(launch: Launcher, problem: GroupsProblem, x: Array, width: int, 
     return launch.run(FILES, "statistics", buffers, [((n, channels), np.float32)] * 2, merging, threads)
 
 
+def _known(problem: GroupsProblem, width: int, x: Array, g: Array) -> tuple[str, ...]:
+    """Return the compile-time constants: the types of pixels, and whether sums are short."""
+    return *types(width, Storage=x, Gradient=g), *short_sums(max(_parts(problem)))
+
+
 def _parts(problem: GroupsProblem) -> tuple[int, int]:
     """Return the number of pixels of a part, and the number of parts of an image."""
     n, height, columns, channels = problem.source_shape
@@ -104,8 +116,10 @@ def _per_part(problem: GroupsProblem) -> tuple[int, int, int]:
 def _groups(problem: GroupsProblem, count: int, width: int) -> Array:
     """Return the struct ``Groups``."""
     _, height, columns, channels = problem.source_shape
-    sizes = count, height * columns, channels // width, *_parts(problem), channels // problem.groups
-    return np.array((*sizes, problem.count, problem.spec.epsilon), GROUPS)
+    in_a_part, parts = _parts(problem)
+    divisors = map(divisor, (height * columns, channels // width, parts))
+    sizes = in_a_part, channels // problem.groups
+    return np.array((count, *divisors, *sizes, problem.count, problem.spec.epsilon), GROUPS)
 
 
 IMPLEMENTATIONS = {

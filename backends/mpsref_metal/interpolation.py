@@ -16,4 +16,4 @@ def resample(launch: Launcher, axes: tuple[Sampling, Sampling], gradient: bool, 
         first, number, start, weights = axis.gradient() if gradient else axis.forward()
         terms *= int(number.max())
         buffers += [np.stack([first, number, start], axis=1), weights.astype(np.float32)]
-    launch(("interpolation",), "resample", [source], buffers, out, terms)
+    launch(("interpolation",), "resample", [source], buffers, out, terms, groups=True)

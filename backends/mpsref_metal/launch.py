@@ -25,6 +25,12 @@ STORAGE = {"float32": "float", "float16": "half", "uint8": "uchar", "uint16": "u
 WIDE = 4
 """Number of neighbouring channels that a thread reads, computes and writes together, where they are aligned."""
 
+TOGETHER, THREADS = 16, 2**17
+"""Maximum number of floats that a thread computes one by one or in packs, and the number of threads that fill a GPU.
+
+A thread of an Apple GPU has fewer registers: 8 would be a better number there.
+"""
+
 LONGEST = 1024
 """Maximum number of additions in sequence, as in ``msl/prelude.metal``."""
 
@@ -130,6 +136,13 @@ class Launcher:
         for result, one in zip(results, outs, strict=True):
             store(result, one)
 
+    def empty(self, shape: Shape) -> Array:
+        """Return a float32 array for results of ``into``, on an ``ArrayDevice`` in its memory."""
+        device = self.device()
+        if isinstance(device, ArrayDevice):
+            return cast(Array, device.result(shape, np.float32))
+        return np.empty(shape, np.float32)
+
     def in_parts(self, files: tuple[str, ...], steps: Sequence[Step], shape: Shape, out: Array | None = None) -> Array:
         """Run launches that fill parts of one float32 result of a shape; return it, or round it into ``out``."""
         device, size = self.device(), math.prod(shape)
@@ -157,16 +170,19 @@ class Launcher:
         tables: Sequence[Array],
         out: Array,
         terms: float,
+        groups: bool = False,
     ) -> None:
         """Run a gather over windows with one thread for ``width_of`` channels, and round the results into ``out``.
 
         The buffers are ``images`` (a source gradient, if any, then the source image), ``tables``, the struct
-        ``Problem``, and the result. Sums have at most ``terms`` terms.
+        ``Problem``, and the result. Sums have at most ``terms`` terms. With ``groups`` the function computes
+        ``TOGETHER`` packs of a pixel in a thread.
         """
         width = width_of(out.shape[3], *images, out)
-        known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms)
-        buffers = [*images, *tables, problem_of(images[0], out.shape, width)]
-        self.into(files, function, buffers, out, known, out.size // width)
+        together = together_of(out.size, out.shape[3], width) if groups else 1
+        known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms), *packs_together(together)
+        buffers = [*images, *tables, problem_of(images[0], out.shape, width, together)]
+        self.into(files, function, buffers, out, known, out.size // width // together)
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
@@ -239,8 +255,41 @@ def store(result: Array, out: Array) -> None:
         out[...] = result.reshape(out.shape)
 
 
-def problem_of(gathered: Array, shape: Shape, width: int) -> Array:
+def problem_of(gathered: Array, shape: Shape, width: int, together: int = 1) -> Array:
     """Return the struct ``Problem`` of the prelude for a result; ``gathered`` is the image whose pixels are summed."""
     n, height, columns, channels = shape
     packs = channels // width
-    return np.array([n * height * columns * packs, packs, height, columns, *gathered.shape[1:3]], np.uint32)
+    size = n * height * columns * packs // together, packs, height, columns
+    return np.array([*size, *gathered.shape[1:3], *extent(height, columns, packs // together)], np.uint32)
+
+
+def together_of(elements: int, channels: int, width: int) -> int:
+    """Return how many packs of a pixel a thread computes: up to ``TOGETHER`` floats if enough threads remain."""
+    packs, most = channels // width, min(TOGETHER // width, elements // width // THREADS)
+    return next((number for number in range(most, 1, -1) if packs % number == 0), 1)
+
+
+def packs_together(number: int) -> tuple[str, ...]:
+    """Return the line of MSL that says how many packs a thread computes, if more than one."""
+    return (f"#define TOGETHER {number}",) if number > 1 else ()
+
+
+def extent(height: int, width: int, channels: int) -> tuple[int, ...]:
+    """Return the struct ``Extent`` of the prelude."""
+    return *divisor(height), *divisor(width), *divisor(channels)
+
+
+def divisor(value: int) -> tuple[int, int, int, int]:
+    """Return the struct ``Divisor`` of the prelude: value, multiplier, increment and shift.
+
+    The multiplier is ``2**(32 + shift) / value``, rounded up if the error is small enough for all dividends of 32 bits.
+    Otherwise it is rounded down and the dividend is increased by 1, and then the error is small enough.
+
+    >>> [divisor(d)[1:] for d in (1, 3, 7)]
+    [(4294967295, 1, 0), (2863311531, 0, 1), (2454267026, 1, 2)]
+    """
+    shift = value.bit_length() - 1
+    below, rest = divmod(1 << 32 + shift, value)
+    if rest == 0:
+        return value, 2**32 - 1, 1, shift
+    return (value, below + 1, 0, shift) if value - rest <= 1 << shift else (value, below, 1, shift)

@@ -1,4 +1,4 @@
-"""Losses through ``msl/loss.metal``; the sums of chunks of an image are added here in float64."""
+"""Losses through ``msl/loss.metal``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
-from mpsref_metal.launch import Launcher, typedef
+from mpsref_metal.broadcasting import fold_rows
+from mpsref_metal.launch import Launcher, divisor, typedef
 from mpsref_metal.softmax import lanes_of
 
 FILES = "lanes", "loss"
@@ -14,31 +15,50 @@ FILES = "lanes", "loss"
 IN_A_RUN, LANES = 1024, 32
 """Number of elements of a chunk, and of the threads of a SIMD group that share it."""
 
-COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run", "runs"
-CHOICES = "loss_type", "wanted", "has_weights", "has_gradients"
-NUMBERS = "a", "b", "epsilon", "delta"
-SIZES = np.dtype([*((name, "u4") for name in COUNTS + CHOICES), *((name, "f4") for name in NUMBERS)])
+COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run"
+CHOICES = "loss_type", "wanted", "has_weights", "gradients"
+NUMBERS = "a", "b", "epsilon", "delta", "factor"
+SIZES = np.dtype(
+    [
+        *((name, "u4") for name in COUNTS),
+        ("runs", "u4", (4,)),
+        *((name, "u4") for name in CHOICES),
+        *((name, "f4") for name in NUMBERS),
+    ]
+)
+FINISH = np.dtype(
+    [*((name, "u4") for name in ("images", "losses", "by_counts")), *((name, "f4") for name in ("offset", "factor"))]
+)
 
 ELEMENT, SLOPE, LABEL_SLOPE = range(3)
+NONE, OF_ELEMENTS, OF_IMAGES, OF_ALL = range(4)
 
 
 def forward(
     launch: Launcher, problem: LossForward, y: Array, t: Array, weights: Array | None = None, *, out: Array
 ) -> None:
-    """Run ``values`` for the reduction "none", else ``sums``."""
+    """Run ``values`` for the reduction "none", else ``sums``, ``fold_rows`` and ``finish``."""
     if problem.spec.reduction == "none":
         _values(launch, problem, ELEMENT, None, y, t, weights, out)
         return
-    n, *_, channels = y.shape
+    loss, (n, *_, channels) = problem.spec, y.shape
     size = y.size // n
     run, lanes = _run(problem, channels)
     runs = -(-size // run)
     buffers, known = _arrays(problem, channels, lanes, None, y, t, weights)
-    counts = n * runs, channels, problem.label_channels, channels, size, run, runs
-    buffers.append(_sizes(problem, counts, (ELEMENT, weights is not None, False)))
-    (chunks,) = launch.run(FILES, "sums", buffers, [((n, runs), np.float32)], known, n * runs * lanes)
-    with np.errstate(over="ignore"):
-        out[...] = problem.loss_image(np.asarray(chunks).sum(axis=1, dtype=np.float64) * problem.spec.weight, weights)
+    counts = n * runs, channels, problem.label_channels, channels, size, run
+    buffers.append(_sizes(problem, counts, runs, (ELEMENT, weights is not None, NONE), loss.weight))
+    partial = launch.run(FILES, "sums", buffers, [((n, runs), np.float32)] * 2, known, n * runs * lanes)
+    across, by_counts = loss.reduce_across_batch, weights is not None and loss.reduction == "sumbynonzeroweights"
+    rows = (1, n * runs, 1, 1) if across else (n, runs, 1, 1)
+    sums = fold_rows(launch, partial[0].reshape(rows))
+    numbers = fold_rows(launch, partial[1].reshape(rows)) if by_counts else sums
+    of_images = n if across else 1
+    offset = loss.weight * of_images if loss.type == "cosinedistance" else 0  # the loss of an image is 1 - sum of y t
+    divisor_of_all = 1 if by_counts or loss.reduction == "sum" else problem.divisors(None)[0]
+    factor = 1 / divisor_of_all if divisor_of_all else 0
+    finish = np.array([(n, 1 if across else n, by_counts, offset, factor)], FINISH)
+    launch.into(FILES, "finish", [sums, numbers, finish], out, known, n)
 
 
 def gradient(launch: Launcher, problem: LossGradient, *inputs: Array, out: Array) -> None:
@@ -62,19 +82,18 @@ def _values(
     out: Array,
 ) -> None:
     n, *_, channels = y.shape
-    a, _ = problem.spec.smoothing
-    factors = np.full(n, problem.spec.weight * (a if wanted == LABEL_SLOPE else 1))
-    if g is not None and problem.spec.reduction != "none":
-        assert isinstance(problem, LossGradient)
-        factors *= problem.source_gradient(np.asarray(g)).reshape(-1)
-        g = None
+    loss = problem.spec
+    a, _ = loss.smoothing
+    gradients = NONE if g is None else OF_ELEMENTS if loss.reduction == "none" else OF_IMAGES
+    if gradients == OF_IMAGES and loss.reduce_across_batch:
+        gradients = OF_ALL
     run, lanes = _run(problem, channels)
     buffers, known = _arrays(problem, out.shape[3], lanes, g, y, t, weights)
     size = y.size // n
     runs = -(-size // run)
-    counts = n * runs, channels, problem.label_channels, out.shape[3], size, run, runs
-    choices = wanted, weights is not None, g is not None
-    buffers += [factors.astype(np.float32), _sizes(problem, counts, choices)]
+    counts = n * runs, channels, problem.label_channels, out.shape[3], size, run
+    factor = loss.weight * (a if wanted == LABEL_SLOPE else 1)
+    buffers.append(_sizes(problem, counts, runs, (wanted, weights is not None, gradients), factor))
     launch.into(FILES, "values", buffers, out, known, n * runs * lanes)
 
 
@@ -104,11 +123,14 @@ def _arrays(
     return list(arrays.values()), known
 
 
-def _sizes(problem: LossProblem, counts: tuple[int, ...], choices: tuple[int, bool, bool]) -> Array:
-    """Return the struct ``Sizes``; ``choices`` are the result, and whether there are weights and gradients."""
+def _sizes(
+    problem: LossProblem, counts: tuple[int, ...], runs: int, choices: tuple[int, bool, int], factor: float
+) -> Array:
+    """Return the struct ``Sizes``; ``choices`` are the result, whether there are weights, and the source gradients."""
     spec = problem.spec
-    type_number = LOSS_TYPES.index(spec.type)
-    return np.array([(*counts, type_number, *choices, *spec.smoothing, spec.epsilon, spec.delta)], SIZES)
+    numbers = *spec.smoothing, spec.epsilon, spec.delta, factor
+    with np.errstate(over="ignore"):
+        return np.array([(*counts, divisor(runs), LOSS_TYPES.index(spec.type), *choices, *numbers)], SIZES)
 
 
 IMPLEMENTATIONS = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.movement import Gather, Readers
-from mpsref_metal.launch import WIDE, Launcher, types, width_of
+from mpsref_metal.launch import WIDE, Launcher, extent, packs_together, short_sums, together_of, types, width_of
 
 
 def gather(launch: Launcher, table: Gather, fills: Array, source: Array, out: Array) -> None:
@@ -15,8 +17,7 @@ def gather(launch: Launcher, table: Gather, fills: Array, source: Array, out: Ar
     packs = _packs(channels)
     width = _width(packs, source, out)
     tables = [rows, columns, channels if width == 1 or packs is None else packs]
-    buffers = [source, *tables, fills.astype(np.float32), _layout(source, out, width)]
-    _run(launch, "gather", buffers, source, out, width)
+    _run(launch, "gather", [source, *tables, fills.astype(np.float32)], out, width)
 
 
 def gather_sums(launch: Launcher, table: tuple[Readers, Readers, Readers], source: Array, out: Array) -> None:
@@ -25,8 +26,8 @@ def gather_sums(launch: Launcher, table: tuple[Readers, Readers, Readers], sourc
     packs = _packs(order) if np.array_equal(start, np.arange(len(start))) else None
     width = _width(packs, source, out)
     channels = [start, order] if width == 1 or packs is None else [start[: len(packs) + 1], packs]
-    buffers = [source, *(column for axis in others for column in axis), *channels, _layout(source, out, width)]
-    _run(launch, "gather_sums", buffers, source, out, width)
+    terms = math.prod(int(np.diff(firsts).max()) for firsts, _ in table)
+    _run(launch, "gather_sums", [source, *(column for axis in others for column in axis), *channels], out, width, terms)
 
 
 def _packs(channels: Array) -> Array | None:
@@ -43,13 +44,12 @@ def _width(packs: Array | None, source: Array, out: Array) -> int:
     return 1 if packs is None else width_of(source.shape[3], source, out)
 
 
-def _run(launch: Launcher, function: str, buffers: list[Array], source: Array, out: Array, width: int) -> None:
-    known = types(width, Storage=source, Gradient=source)
-    launch.into(("movement",), function, buffers, out, known, out.size // width)
-
-
-def _layout(source: Array, out: Array, width: int) -> Array:
-    """Return the struct ``Layout``."""
-    (_, height, columns, channels), (_, *pixels, source_channels) = out.shape, source.shape
-    sizes = out.size // width, height, columns, channels // width, *pixels, source_channels // width
-    return np.array(sizes, np.uint32)
+def _run(launch: Launcher, function: str, buffers: list[Array], out: Array, width: int, terms: int = 1) -> None:
+    """Run a function with the buffers and the struct ``Layout``."""
+    source, (_, height, columns, channels) = buffers[0], out.shape
+    together = together_of(out.size, channels, width)
+    count = out.size // width // together
+    (_, *pixels, source_channels), groups = source.shape, channels // width // together
+    layout = np.array([count, *pixels, source_channels // width, *extent(height, columns, groups)], np.uint32)
+    known = *types(width, Storage=source, Gradient=source), *short_sums(terms), *packs_together(together)
+    launch.into(("movement",), function, [*buffers, layout], out, known, count)

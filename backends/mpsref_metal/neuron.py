@@ -8,12 +8,14 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.neuron import TYPES, Neuron, NeuronForward, NeuronGradient, NeuronParameterGradient
-from mpsref_metal.launch import Launcher, types, width_of
+from mpsref_metal.broadcasting import fold_rows
+from mpsref_metal.launch import Launcher, divisor, store, types, width_of
 
 PARTS = "neuron", "neuron_kernels"
 
-CHUNK, CHUNKS = 1024, 512
-"""Maximum number of pixels of a chunk, which one thread adds up, and the number of chunks from which on they grow."""
+LEAST, CHUNK, THREADS = 64, 1024, 2**17
+"""Minimum and maximum number of pixels of a chunk, which one thread adds up, and the number of threads from which on
+chunks grow."""
 
 
 def neuron_parameters(neuron: Neuron | None) -> Array:
@@ -43,21 +45,21 @@ def gradient(launch: Launcher, problem: NeuronGradient, g: Array, x: Array, out:
 
 
 def parameter_gradient(launch: Launcher, problem: NeuronParameterGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``parameter_gradient``, sums of g*x over chunks, and add these in float64."""
+    """Run ``parameter_gradient``, sums of g*x over chunks, then ``fold_rows``."""
     width = width_of(out.size, g, x)
-    chunk = max(CHUNK // 16, min(CHUNK, x.size // out.size // CHUNKS))
+    chunk = max(LEAST, min(CHUNK, x.size // width // THREADS))
     chunks = -(-x.size // out.size // chunk)
     count = chunks * out.size // width
     buffers = [g, x, _sizes(problem, count, width, chunk)]
     known = types(width, Storage=x, Gradient=g)
     (sums,) = launch.run(PARTS, "parameter_gradient", buffers, [((chunks, out.size), np.float32)], known, count)
-    out[...] = np.asarray(sums).sum(0, np.float64)
+    store(fold_rows(launch, sums.reshape(1, chunks, 1, out.size)), out)
 
 
 def _sizes(problem: NeuronForward | NeuronGradient, count: int, width: int, chunk: int = CHUNK) -> Array:
     """Return the struct ``Sizes``."""
     n, height, columns, channels = problem.source_shape
-    return np.array([count, channels // width, n * height * columns, chunk], np.uint32)
+    return np.array([count, *divisor(channels // width), n * height * columns, chunk], np.uint32)
 
 
 IMPLEMENTATIONS = {

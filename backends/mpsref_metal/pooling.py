@@ -12,10 +12,13 @@ from numpy.typing import DTypeLike
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
 from mpsref.tables import Reads
-from mpsref_metal.launch import Launcher, problem_of, short_sums, types, width_of
+from mpsref_metal.launch import Launcher, packs_together, problem_of, short_sums, together_of, types, width_of
 
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
 CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("start", "i4")])
+
+CHEAPER = 2
+"""How many times as many pixels a maximum over windows has to read as two over rows and columns that replace it."""
 
 
 def _structs(table: Reads) -> Array:
@@ -26,9 +29,8 @@ def _structs(table: Reads) -> Array:
     return structs
 
 
-def _windows(problem: PoolingForward | PoolingGradient) -> tuple[list[Array], Array]:
+def _windows(reads: tuple[Reads, Reads]) -> tuple[list[Array], Array]:
     """Return the windows of both axes, and the values common to all windows of an axis."""
-    reads = problem.reads()
     axes = np.array([[axis.step, axis.low, axis.high] for axis in reads], np.int32)
     return [_structs(axis) for axis in reads], axes
 
@@ -37,10 +39,32 @@ def forward_of(family: str) -> Callable[..., None]:
     """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
 
     def forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
-        windows, axes = _windows(problem)
+        windows, axes = _windows(problem.reads())
         launch(("windows", family), "forward", [x], [*windows, axes], out, _terms(problem))
 
     return forward
+
+
+def max_forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
+    """Run ``forward`` once, or for large windows that overlap within rows first, then over rows."""
+    rows, columns = problem.reads()
+    (n, height, _, channels), width = x.shape, out.shape[2]
+    down, across = (int(axis.count.max()) for axis in (rows, columns))
+    at_once = out.shape[1] * down * across
+    in_two = height * (across + 2) + out.shape[1] * down  # with a write and a read in between
+    if at_once > CHEAPER * in_two:
+        within = launch.empty((n, height, width, channels))
+        windows, axes = _windows((_single(height), columns))
+        launch(("windows", "pooling_max"), "forward", [x], [*windows, axes], within, _terms(problem))
+        x, columns = within, _single(width)
+    windows, axes = _windows((rows, columns))
+    launch(("windows", "pooling_max"), "forward", [x], [*windows, axes], out, _terms(problem))
+
+
+def _single(length: int) -> Reads:
+    """Return windows of one pixel each."""
+    zeros, pixels = np.zeros(length, np.int64), np.arange(length, dtype=np.int32)
+    return Reads(zeros, pixels, np.ones(length, np.int32), zeros, 1, -1, -1)
 
 
 def _terms(problem: PoolingForward | PoolingGradient) -> int:
@@ -60,15 +84,15 @@ class _Gradient(NamedTuple):
     images: tuple[Array, Array]
     """g and x."""
     width: int
+    together: int
     known: tuple[str, ...]
 
     def of_windows(self, function: str, dtype: DTypeLike) -> Array:
         """Run a function that computes a value for each window from x."""
-        (windows, axes), (g, x) = _windows(self.problem), self.images
-        buffers = [x, *windows, axes, problem_of(x, g.shape, self.width)]
-        return self.launch.run(
-            self.files, function, buffers, [(g.shape, dtype)], self.known, count=g.size // self.width
-        )[0]
+        (windows, axes), (g, x) = _windows(self.problem.reads()), self.images
+        buffers = [x, *windows, axes, problem_of(x, g.shape, self.width, self.together)]
+        count = g.size // self.width // self.together
+        return self.launch.run(self.files, function, buffers, [(g.shape, dtype)], self.known, count)[0]
 
     def gather(self, images: list[Array], of_pairs: Callable[[Reads, Array, Array], Array], out: Array) -> None:
         """Run ``gradient`` on these images and on ``of_pairs(reads, windows, pixels)`` for each axis."""
@@ -82,8 +106,9 @@ class _Gradient(NamedTuple):
             candidates.append(structs)
             table = of_pairs(reads, windows, np.repeat(touching.pixel, touching.count))
             tables.append(table if table.size else np.zeros(1, table.dtype))
-        buffers = [*images, *candidates, *tables, problem_of(self.images[0], out.shape, self.width)]
-        self.launch.into(self.files, "gradient", buffers, out, self.known, count=out.size // self.width)
+        buffers = [*images, *candidates, *tables, problem_of(self.images[0], out.shape, self.width, self.together)]
+        count = out.size // self.width // self.together
+        self.launch.into(self.files, "gradient", buffers, out, self.known, count)
 
 
 def _tap_of(reads: Reads, windows: Array, pixels: Array) -> tuple[Array, Array]:
@@ -112,21 +137,24 @@ def times_reading(reads: Reads, windows: Array, pixels: Array) -> Array:
 def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``selected_taps``, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
+    together = together_of(min(g.size, out.size), out.shape[3], width)
     rows, columns = (int(axis.count.max()) + 2 for axis in problem.reads())  # the taps before and after are a group
     groups = 1 << max(4, (columns - 1).bit_length())
     tap = np.min_scalar_type(rows * groups - 1)
     known = (
         *types(width, Storage=x, Gradient=g, Tap=tap),
         *short_sums(_terms(problem)),
+        *packs_together(together),
         f"constant constexpr uint GROUPS = {groups};",
     )
-    step = _Gradient(launch, ("windows", "pooling_max"), problem, (g, x), width, known)
+    step = _Gradient(launch, ("windows", "pooling_max"), problem, (g, x), width, together, known)
     step.gather([g, step.of_windows("selected_taps", tap)], first_groups, out)
 
 
 def l2norm_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``reciprocals``, of the norms, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
-    known = *types(width, Storage=x, Gradient=g), *short_sums(_terms(problem))
-    step = _Gradient(launch, ("windows", "pooling_l2norm"), problem, (g, x), width, known)
+    together = together_of(min(g.size, out.size), out.shape[3], width)
+    known = *types(width, Storage=x, Gradient=g), *short_sums(_terms(problem)), *packs_together(together)
+    step = _Gradient(launch, ("windows", "pooling_l2norm"), problem, (g, x), width, together, known)
     step.gather([g, x, step.of_windows("reciprocals", np.float32)], times_reading, out)

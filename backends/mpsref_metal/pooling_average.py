@@ -17,7 +17,7 @@ def average(launch: Launcher, problem: AverageForward | AverageGradient, source:
     terms = math.prod(int(axis.count.max()) for axis in problem.runs())
     runs = [np.stack([axis.first, axis.count], axis=1) for axis in problem.runs()]
     factors = [inverse.astype(np.float32) for inverse in problem.reciprocals()]
-    launch(("pooling_average",), problem.method, [source], [*runs, *factors], out, terms)
+    launch(("pooling_average",), problem.method, [source], [*runs, *factors], out, terms, groups=True)
 
 
 IMPLEMENTATIONS = {(PoolingAverage, "forward"): average, (PoolingAverage, "gradient"): average}

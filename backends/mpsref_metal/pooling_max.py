@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mpsref import PoolingMax
-from mpsref_metal.pooling import forward_of, max_gradient
+from mpsref_metal.pooling import max_forward, max_gradient
 
 IMPLEMENTATIONS = {
-    (PoolingMax, "forward"): forward_of("pooling_max"),
+    (PoolingMax, "forward"): max_forward,
     (PoolingMax, "gradient"): max_gradient,
 }

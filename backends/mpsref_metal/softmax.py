@@ -11,6 +11,10 @@ from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, types, width_of
 
 
+HELD = 2, 8
+"""Numbers of packs of channels that a thread can keep in registers."""
+
+
 def lanes_of(packs: int) -> int:
     """Return the number of threads that share a pixel with this many packs of channels."""
     return 1 if packs <= 8 else 4 if packs <= 32 else 32
@@ -23,9 +27,15 @@ def implementation(function: str) -> Callable[..., None]:
         channels = problem.source_shape[3]
         pixels = out.size // channels
         width = width_of(channels, *inputs, out)
-        lanes = lanes_of(channels // width)
-        known = *types(width, Storage=inputs[-1], Gradient=inputs[0]), f"constant constexpr uint LANES = {lanes};"
-        buffers = [*inputs, np.array([pixels, channels // width], np.uint32)]
+        packs = channels // width
+        lanes = lanes_of(packs)
+        held = next((number for number in HELD if packs <= number * lanes), HELD[-1])
+        known = (
+            *types(width, Storage=inputs[-1], Gradient=inputs[0]),
+            f"constant constexpr uint LANES = {lanes};",
+            f"constant constexpr uint HELD = {held};",
+        )
+        buffers = [*inputs, np.array([pixels, packs], np.uint32)]
         launch.into(("lanes", "softmax"), function, buffers, out, known, pixels * lanes)
 
     return run

@@ -29,78 +29,135 @@ kernel void forward(device const Primary* x [[buffer(0)]],
     if (id >= pairing.count) {
         return;
     }
-    Place at = place_in(id, pairing.height, pairing.width, pairing.channels);
+    Place at = place_in(id, pairing.extent);
     Values r =
         before_clamp(numbers, Values(x[element_of(pairing.first, at)]), Values(y[element_of(pairing.second, at)]));
     result[id] = CLAMPED ? min(max(r, Values(numbers.low)), Values(numbers.high)) : r;
 }
 
 // dr/d(operand) = scale, times other_scale times the operand number `other` where that is 0 or 1.
-// A fold is 1 where all columns (all channels) of a row are summed up, else 0.
 struct Slope {
     float scale;
     float other_scale;
     int other;
-    uint fold_columns;
-    uint fold_channels;
 };
 
-Values term_of(constant Pairing& pairing,
-               constant Numbers& numbers,
-               constant Slope& slope,
-               device const Gradient* g,
-               device const Primary* x,
-               device const Secondary* y,
-               Place at) {
+// A fold is 1 where all columns (all channels) of a row are summed up, else 0.
+struct Folds {
+    uint columns;
+    uint channels;
+};
+
+// What the terms of an element depend on. An operand that is not needed is not there.
+struct Element {
+    Values g;
+    Values x;
+    Values y;
+    Values r;  // before the clamp
+};
+
+Element element_at(constant Pairing& pairing,
+                   constant Numbers& numbers,
+                   bool reads_x,
+                   bool reads_y,
+                   device const Gradient* g,
+                   device const Primary* x,
+                   device const Secondary* y,
+                   Place at) {
     Index pixel = index_of(at.image, pairing.height, pairing.width, int(at.row), int(at.column), pairing.channels,
                            at.channel);
-    Values term = slope.scale * Values(g[pixel]);
-    // An operand that is not needed is not there.
-    Values a = Values(0.0f);
-    Values b = Values(0.0f);
-    if (CLAMPED || slope.other == 0) {
-        a = Values(x[element_of(pairing.first, at)]);
+    Element element = {Values(g[pixel]), Values(0.0f), Values(0.0f), Values(0.0f)};
+    if (CLAMPED || reads_x) {
+        element.x = Values(x[element_of(pairing.first, at)]);
     }
-    if (CLAMPED || slope.other == 1) {
-        b = Values(y[element_of(pairing.second, at)]);
-    }
-    if (slope.other >= 0) {
-        term *= slope.other_scale * (slope.other == 0 ? a : b);
+    if (CLAMPED || reads_y) {
+        element.y = Values(y[element_of(pairing.second, at)]);
     }
     if (CLAMPED) {
-        Values r = before_clamp(numbers, a, b);
-        term = select(Values(0.0f), term, r > numbers.low);
-        term = select(Values(0.0f), term, r < numbers.high);
+        element.r = before_clamp(numbers, element.x, element.y);
+    }
+    return element;
+}
+
+Values term_of(Element element, constant Slope& slope, constant Numbers& numbers) {
+    Values term = slope.scale * element.g;
+    if (slope.other >= 0) {
+        term *= slope.other_scale * (slope.other == 0 ? element.x : element.y);
+    }
+    if (CLAMPED) {
+        term = select(Values(0.0f), term, element.r > numbers.low);
+        term = select(Values(0.0f), term, element.r < numbers.high);
     }
     return term;
 }
 
-// One thread for each row, and for each column and WIDTH channels that are not summed up; a sum over all channels has
-// one value.
+void put_sum(device float* sums, uint id, Values sum, constant Folds& folds) {
+    if (!folds.channels) {
+        ((device Values*)sums)[id] = sum;
+        return;
+    }
+    float total = sum_of_lanes(sum_of(sum));
+    if (id % LANES == 0) {
+        sums[id / LANES] = total;
+    }
+}
+
+// LANES threads for each row, and for each column and WIDTH channels that are not summed up; a sum over all channels has
+// one value. LANES is 1 where channels are not summed up.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Primary* x [[buffer(1)]],
                      device const Secondary* y [[buffer(2)]],
                      constant Pairing& pairing [[buffer(3)]],
                      constant Numbers& numbers [[buffer(4)]],
-                     constant Slope& slope [[buffer(5)]],
-                     device float* sums [[buffer(6)]],
+                     constant Folds& folds [[buffer(5)]],
+                     constant Slope& slope [[buffer(6)]],
+                     device float* sums [[buffer(7)]],
                      uint id [[thread_position_in_grid]]) {
     if (id >= pairing.count) {
         return;
     }
-    uint columns = slope.fold_columns ? pairing.width : 1;
-    uint channels = slope.fold_channels ? pairing.channels : 1;
-    Place first = place_in(id, pairing.height, pairing.width / columns, pairing.channels / channels);
+    Place first = place_in(id / LANES, pairing.extent);
+    uint columns = folds.columns ? pairing.width : 1;
+    uint channels = folds.channels ? pairing.channels : 1;
     BlockedSum sum = empty_sum();
     for (uint column = first.column; column < first.column + columns; ++column) {
-        for (uint channel = first.channel; channel < first.channel + channels; ++channel) {
+        for (uint channel = first.channel + id % LANES; channel < first.channel + channels; channel += LANES) {
             Place at = {first.image, first.row, column, channel};
-            sum.add(term_of(pairing, numbers, slope, g, x, y, at));
+            Element element = element_at(pairing, numbers, slope.other == 0, slope.other == 1, g, x, y, at);
+            sum.add(term_of(element, slope, numbers));
         }
     }
-    if (slope.fold_channels) {
-        sums[id] = sum_of(sum.value());
-    } else {
-        ((device Values*)sums)[id] = sum.value();
+    put_sum(sums, id, sum.value(), folds);
+}
+
+// As `gradient`, for both operands at once: slopes[0] and `whole` are of one that has the size of the result.
+kernel void gradients(device const Gradient* g [[buffer(0)]],
+                      device const Primary* x [[buffer(1)]],
+                      device const Secondary* y [[buffer(2)]],
+                      constant Pairing& pairing [[buffer(3)]],
+                      constant Numbers& numbers [[buffer(4)]],
+                      constant Folds& folds [[buffer(5)]],
+                      constant Slope* slopes [[buffer(6)]],
+                      device Values* whole [[buffer(7)]],
+                      device float* sums [[buffer(8)]],
+                      uint id [[thread_position_in_grid]]) {
+    if (id >= pairing.count) {
+        return;
     }
+    Place first = place_in(id / LANES, pairing.extent);
+    uint columns = folds.columns ? pairing.width : 1;
+    uint channels = folds.channels ? pairing.channels : 1;
+    bool reads_x = slopes[0].other == 0 || slopes[1].other == 0;
+    bool reads_y = slopes[0].other == 1 || slopes[1].other == 1;
+    BlockedSum sum = empty_sum();
+    for (uint column = first.column; column < first.column + columns; ++column) {
+        for (uint channel = first.channel + id % LANES; channel < first.channel + channels; channel += LANES) {
+            Place at = {first.image, first.row, column, channel};
+            Element element = element_at(pairing, numbers, reads_x, reads_y, g, x, y, at);
+            whole[index_of(at.image, pairing.height, pairing.width, int(at.row), int(column), pairing.channels,
+                           channel)] = term_of(element, slopes[0], numbers);
+            sum.add(term_of(element, slopes[1], numbers));
+        }
+    }
+    put_sum(sums, id, sum.value(), folds);
 }

@@ -8,7 +8,7 @@
 
 struct Batch {
     uint count;  // threads that have something to do
-    uint channels;
+    Divisor channels;
     uint pixels;     // of all images of this call
     uint in_a_part;  // pixels that one thread adds up
     uint parts;
@@ -37,10 +37,10 @@ kernel void statistics_of_parts(device const Storage* x [[buffer(0)]],
     if (id >= batch.count) {
         return;
     }
-    uint part = id / batch.channels;
+    uint part = quotient(id, batch.channels);
     uint pixels = pixels_of(part, batch);
-    Index start = Index(part) * batch.in_a_part * batch.channels + id % batch.channels;
-    Moments own = moments_of(x + start, batch.channels, pixels);
+    Index start = Index(part) * (batch.in_a_part - 1) * batch.channels.value + id;
+    Moments own = moments_of(x + start, batch.channels.value, pixels);
     means[id] = own.mean;
     m2s[id] = own.m2;
 }
@@ -60,7 +60,7 @@ kernel void statistics(device const Values* means [[buffer(0)]],
     threadgroup Values m2_of[group_size];
     Moments own = {0, Values(0.0f), Values(0.0f)};
     for (uint part = first_part(member, batch); part < first_part(member + 1, batch); ++part) {
-        uint at = part * batch.channels + channel;
+        uint at = part * batch.channels.value + channel;
         own = merged(own, {float(pixels_of(part, batch)), means[at], m2s[at]});
     }
     for (uint step = 1; step < group_size; step *= 2) {
@@ -97,7 +97,7 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= batch.count) {
         return;
     }
-    uint c = id % batch.channels;
+    uint c = remainder(id, batch.channels);
     Values xhat = (Values(x[id]) - mean[c]) * root_of(variance[c], batch);
     y[id] = neuron_value(gamma[c] * xhat + beta[c], c, neuron);
 }
@@ -117,14 +117,15 @@ kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
     if (id >= batch.count) {
         return;
     }
-    uint part = id / batch.channels;
-    uint c = id % batch.channels;
-    Index start = Index(part) * batch.in_a_part * batch.channels + c;
+    uint part = quotient(id, batch.channels);
+    uint c = id - part * batch.channels.value;
+    Index start = Index(part) * (batch.in_a_part - 1) * batch.channels.value + id;
     Values root = root_of(variance[c], batch);
     BlockedSum dbeta = empty_sum();
     BlockedSum dgamma = empty_sum();
-    for (uint k = 0; k < pixels_of(part, batch); ++k) {
-        Index at = start + Index(k) * batch.channels;
+    uint pixels = pixels_of(part, batch);
+    for (uint k = 0; k < pixels; ++k) {
+        Index at = start + Index(k) * batch.channels.value;
         Values xhat = (Values(x[at]) - mean[c]) * root;
         Values upstream = Values(g[at]) * neuron_slope(gamma[c] * xhat + beta[c], c, neuron);
         dbeta.add(upstream);
@@ -149,8 +150,8 @@ kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
     Values first = Values(0.0f);
     Values second = Values(0.0f);
     for (uint part = first_part(member, batch); part < first_part(member + 1, batch); ++part) {
-        first += dbetas[part * batch.channels + channel];
-        second += dgammas[part * batch.channels + channel];
+        first += dbetas[part * batch.channels.value + channel];
+        second += dgammas[part * batch.channels.value + channel];
     }
     for (uint step = 1; step < group_size; step *= 2) {
         first_of[member] = first;
@@ -168,7 +169,8 @@ kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
     }
 }
 
-// dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n), and gamma * r * g' with frozen statistics
+// dx = gamma * r * (g' - dbeta / n - xhat * dgamma / n), and gamma * r * g' with frozen statistics. A thread has the same
+// channels of `in_a_part` pixels.
 kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device const Storage* x [[buffer(1)]],
                      device const Values* mean [[buffer(2)]],
@@ -184,13 +186,24 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     if (id >= batch.count) {
         return;
     }
-    uint c = id % batch.channels;
+    uint part = quotient(id, batch.channels);
+    uint c = id - part * batch.channels.value;
+    Index start = Index(part) * (batch.in_a_part - 1) * batch.channels.value + id;
+    Values center = mean[c];
     Values root = root_of(variance[c], batch);
-    Values xhat = (Values(x[id]) - mean[c]) * root;
-    Values dz = Values(g[id]) * neuron_slope(gamma[c] * xhat + beta[c], c, neuron);
-    if (batch.before > 0) {
-        float n = float(batch.before);
-        dz = dz - dbeta[c] / n - xhat * (dgamma[c] / n);
+    Values scale = gamma[c];
+    Values offset = beta[c];
+    float n = max(float(batch.before), 1.0f);
+    Values first = dbeta[c] / n;
+    Values second = dgamma[c] / n;
+    uint pixels = pixels_of(part, batch);
+    for (uint k = 0; k < pixels; ++k) {
+        Index at = start + Index(k) * batch.channels.value;
+        Values xhat = (Values(x[at]) - center) * root;
+        Values dz = Values(g[at]) * neuron_slope(scale * xhat + offset, c, neuron);
+        if (batch.before > 0) {
+            dz = dz - first - xhat * second;
+        }
+        dx[at] = scale * root * dz;
     }
-    dx[id] = gamma[c] * root * dz;
 }

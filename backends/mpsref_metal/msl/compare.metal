@@ -24,7 +24,7 @@ kernel void forward(device const Primary* x [[buffer(0)]],
     if (id >= pairing.count) {
         return;
     }
-    Place at = place_in(id, pairing.height, pairing.width, pairing.channels);
+    Place at = place_in(id, pairing.extent);
     Values a = Values(x[element_of(pairing.first, at)]);
     Values b = Values(y[element_of(pairing.second, at)]);
     result[id] = select(Values(0.0f), Values(1.0f), holds(a, b, threshold));

@@ -2,14 +2,14 @@
 
 struct Part {
     uint count;     // threads
-    uint channels;  // packs of the source
+    Divisor channels;  // packs of the source
     uint joined;    // packs of the result
     uint first;     // pack of the result
 };
 
 Index place_in_result(uint id, constant Part& part) {
-    uint pixel = id / part.channels;
-    return Index(pixel) * part.joined + part.first + (id - pixel * part.channels);
+    uint pixel = quotient(id, part.channels);
+    return Index(pixel) * part.joined + part.first + (id - pixel * part.channels.value);
 }
 
 kernel void copy(device const Storage* source [[buffer(0)]],

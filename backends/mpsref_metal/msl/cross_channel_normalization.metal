@@ -15,14 +15,15 @@ struct Parameters {
 
 struct Sizes {
     uint count;
-    uint channels;
+    Divisor channels;
 };
 
 // L = delta + alpha / K * sum of squares
 float base_of(device const Storage* x, uint id, device const Run* windows, constant Sizes& sizes,
               constant Parameters& parameters) {
-    Run window = windows[id % sizes.channels];
-    Index pixel = Index(id) - id % sizes.channels;
+    uint channel = remainder(id, sizes.channels);
+    Run window = windows[channel];
+    Index pixel = Index(id - channel);
     BlockedSum squares = empty_sum();
     for (int q = window.first; q < window.first + window.count; ++q) {
         float value = float(x[pixel + Index(q)]);
@@ -41,7 +42,7 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    y[id] = float(x[id]) * precise::pow(base_of(x, id, windows, sizes, parameters), -parameters.beta);
+    y[id] = float(x[id]) * inverse_power(base_of(x, id, windows, sizes, parameters), parameters.beta);
 }
 
 // own = g / L**beta, share = own * x / L
@@ -57,7 +58,7 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
         return;
     }
     float base = base_of(x, id, windows, sizes, parameters);
-    float value = float(g[id]) * precise::pow(base, -parameters.beta);
+    float value = float(g[id]) * inverse_power(base, parameters.beta);
     own[id] = value;
     share[id] = value * (float(x[id]) / base);
 }
@@ -74,8 +75,9 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Run window = windows[id % sizes.channels];
-    Index pixel = Index(id) - id % sizes.channels;
+    uint channel = remainder(id, sizes.channels);
+    Run window = windows[channel];
+    Index pixel = Index(id - channel);
     BlockedSum sum = empty_sum();
     for (int q = window.first; q < window.first + window.count; ++q) {
         sum.add(share[pixel + Index(q)]);

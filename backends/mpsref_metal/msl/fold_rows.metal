@@ -1,10 +1,11 @@
-// The sum over all rows of an image: one thread for each column and WIDTH channels. Rows are summed up in float32, and were
-// folded along the other axes before.
+// The sums over parts of the rows of an image: part k has the rows k, k + parts, ... One thread for each column and WIDTH
+// channels of a part.
 
 struct Rows {
     uint count;
     uint height;
-    uint size;  // of a row
+    Divisor parts;
+    Divisor size;  // of a row
 };
 
 kernel void fold_rows(device const Values* source [[buffer(0)]],
@@ -14,10 +15,12 @@ kernel void fold_rows(device const Values* source [[buffer(0)]],
     if (id >= rows.count) {
         return;
     }
+    uint line = quotient(id, rows.size);
+    uint image = quotient(line, rows.parts);
+    Index start = Index(image) * rows.height * rows.size.value + (id - line * rows.size.value);
     BlockedSum sum = empty_sum();
-    Index start = Index(id / rows.size) * rows.height * rows.size + id % rows.size;
-    for (uint row = 0; row < rows.height; ++row) {
-        sum.add(source[start + Index(row) * rows.size]);
+    for (uint row = line - image * rows.parts.value; row < rows.height; row += rows.parts.value) {
+        sum.add(source[start + Index(row) * rows.size.value]);
     }
     sums[id] = sum.value();
 }

@@ -4,12 +4,12 @@
 
 struct Groups {
     uint count;      // threads
-    uint pixels;     // of one image of the batch
-    uint channels;   // packs
-    uint in_a_part;  // pixels that one thread adds up
-    uint parts;      // of an image
-    uint size;       // channels of a group
-    float values;    // of a group
+    Divisor pixels;    // of one image of the batch
+    Divisor channels;  // packs
+    Divisor parts;     // of an image
+    uint in_a_part;    // pixels that one thread adds up
+    uint size;         // channels of a group
+    float values;      // of a group
     float epsilon;
 };
 
@@ -22,10 +22,12 @@ struct Part {
 };
 
 Part part_of(uint id, constant Groups& groups) {
-    Place at = place_in(id, groups.parts, 1, groups.channels);
-    uint first = at.row * groups.in_a_part;
-    Index start = (Index(at.image) * groups.pixels + first) * groups.channels + at.channel;
-    return {at.image, at.channel, start, min(groups.in_a_part, groups.pixels - first)};
+    uint row = quotient(id, groups.channels);
+    uint channel = id - row * groups.channels.value;
+    uint image = quotient(row, groups.parts);
+    uint first = (row - image * groups.parts.value) * groups.in_a_part;
+    Index start = (Index(image) * groups.pixels.value + first) * groups.channels.value + channel;
+    return {image, channel, start, min(groups.in_a_part, groups.pixels.value - first)};
 }
 
 // Mean and m2 of WIDTH channels of a part.
@@ -38,7 +40,7 @@ kernel void moments_of_parts(device const Storage* x [[buffer(0)]],
         return;
     }
     Part part = part_of(id, groups);
-    Moments own = moments_of(x + part.start, groups.channels, part.pixels);
+    Moments own = moments_of(x + part.start, groups.channels.value, part.pixels);
     means[id] = own.mean;
     m2s[id] = own.m2;
 }
@@ -57,14 +59,14 @@ kernel void statistics(device const float* means [[buffer(0)]],
     threadgroup float n_of[THREADS];
     threadgroup float mean_of[THREADS];
     threadgroup float m2_of[THREADS];
-    uint in_an_image = groups.channels / groups.size;
+    uint in_an_image = groups.channels.value / groups.size;
     uint image = group / in_an_image;
     uint first = group % in_an_image * groups.size;
     Moments own = {0, 0.0f, 0.0f};
-    for (uint k = member; k < groups.parts * groups.size; k += THREADS) {
+    for (uint k = member; k < groups.parts.value * groups.size; k += THREADS) {
         uint part = k / groups.size;
-        uint at = (image * groups.parts + part) * groups.channels + first + k % groups.size;
-        uint pixels = min(groups.in_a_part, groups.pixels - part * groups.in_a_part);
+        uint at = (image * groups.parts.value + part) * groups.channels.value + first + k % groups.size;
+        uint pixels = min(groups.in_a_part, groups.pixels.value - part * groups.in_a_part);
         own = merged(own, {float(pixels), means[at], m2s[at]});
     }
     for (uint step = 1; step < THREADS; step *= 2) {
@@ -79,17 +81,23 @@ kernel void statistics(device const float* means [[buffer(0)]],
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     for (uint channel = first + member; channel < first + groups.size; channel += THREADS) {
-        mean[image * groups.channels + channel] = own.mean;
-        r[image * groups.channels + channel] = 1.0f / sqrt(own.m2 / groups.values + groups.epsilon);
+        mean[image * groups.channels.value + channel] = own.mean;
+        r[image * groups.channels.value + channel] = 1.0f / sqrt(own.m2 / groups.values + groups.epsilon);
     }
 }
 
 #endif
 
-// Pack of a channel of an image.
-uint channel_of(uint id, constant Groups& groups) {
-    Place at = place_in(id, groups.pixels, 1, groups.channels);
-    return at.image * groups.channels + at.channel;
+// The channel of a pixel's pack, and its index in values for each channel of each image.
+struct Own {
+    uint channel;
+    uint at;
+};
+
+Own own_of(uint id, constant Groups& groups) {
+    uint pixel = quotient(id, groups.channels);
+    uint channel = id - pixel * groups.channels.value;
+    return {channel, quotient(pixel, groups.pixels) * groups.channels.value + channel};
 }
 
 // y = gamma * xhat + beta
@@ -104,9 +112,8 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= groups.count) {
         return;
     }
-    uint own = channel_of(id, groups);
-    uint channel = own % groups.channels;
-    y[id] = gamma[channel] * ((Values(x[id]) - mean[own]) * r[own]) + beta[channel];
+    Own own = own_of(id, groups);
+    y[id] = gamma[own.channel] * ((Values(x[id]) - mean[own.at]) * r[own.at]) + beta[own.channel];
 }
 
 // The sums of g * xhat and of g over a part.
@@ -122,12 +129,12 @@ kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
         return;
     }
     Part part = part_of(id, groups);
-    Values average = mean[part.image * groups.channels + part.channel];
-    Values root = r[part.image * groups.channels + part.channel];
+    Values average = mean[part.image * groups.channels.value + part.channel];
+    Values root = r[part.image * groups.channels.value + part.channel];
     BlockedSum products = empty_sum();
     BlockedSum gradients = empty_sum();
     for (uint pixel = 0; pixel < part.pixels; ++pixel) {
-        Index at = part.start + Index(pixel) * groups.channels;
+        Index at = part.start + Index(pixel) * groups.channels.value;
         Values upstream = Values(g[at]);
         products.add(upstream * ((Values(x[at]) - average) * root));
         gradients.add(upstream);
@@ -146,12 +153,13 @@ kernel void channel_sums(device const Values* dgammas [[buffer(0)]],
     if (id >= groups.count) {
         return;
     }
-    uint first = id / groups.channels * groups.parts * groups.channels + id % groups.channels;
+    uint image = quotient(id, groups.channels);
+    uint first = image * (groups.parts.value - 1) * groups.channels.value + id;
     BlockedSum products = empty_sum();
     BlockedSum gradients = empty_sum();
-    for (uint part = 0; part < groups.parts; ++part) {
-        products.add(dgammas[first + part * groups.channels]);
-        gradients.add(dbetas[first + part * groups.channels]);
+    for (uint part = 0; part < groups.parts.value; ++part) {
+        products.add(dgammas[first + part * groups.channels.value]);
+        gradients.add(dbetas[first + part * groups.channels.value]);
     }
     dgamma[id] = products.value();
     dbeta[id] = gradients.value();
@@ -168,7 +176,7 @@ kernel void group_means(device const float* gamma [[buffer(0)]],
     if (id >= groups.count) {
         return;
     }
-    uint own = id % groups.channels;
+    uint own = id % groups.channels.value;
     uint first = own / groups.size * groups.size;
     uint row = id - own;
     BlockedSum h = empty_sum();
@@ -195,9 +203,9 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     if (id >= groups.count) {
         return;
     }
-    uint own = channel_of(id, groups);
-    Values h = Values(g[id]) * gamma[own % groups.channels];
-    Values xhat = (Values(x[id]) - mean[own]) * r[own];
-    Values value = r[own] * (h - of_h[own] - xhat * of_product[own]);
+    Own own = own_of(id, groups);
+    Values h = Values(g[id]) * gamma[own.channel];
+    Values xhat = (Values(x[id]) - mean[own.at]) * r[own.at];
+    Values value = r[own.at] * (h - of_h[own.at] - xhat * of_product[own.at]);
     dx[id] = groups.values == 1 ? Values(0.0f) : value;
 }

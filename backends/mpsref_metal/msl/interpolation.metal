@@ -20,14 +20,22 @@ kernel void resample(device const Storage* source [[buffer(0)]],
     Place at = place_of(id, problem);
     Weighted vertical = rows[at.row];
     Weighted horizontal = columns[at.column];
-    BlockedSum sum = empty_sum();
+    uint apart = problem.extent.channels.value;
+    BlockedSum sums[TOGETHER];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        sums[j] = empty_sum();
+    }
     for (int a = 0; a < vertical.count; ++a) {
         for (int b = 0; b < horizontal.count; ++b) {
             float weight = row_weights[vertical.start + a] * column_weights[horizontal.start + b];
-            sum.add(weight * Values(source[index_of(at.image, problem.source_height, problem.source_width,
-                                                   vertical.first + a, horizontal.first + b, problem.channels,
-                                                   at.channel)]));
+            Index from = index_of(at.image, problem.source_height, problem.source_width, vertical.first + a,
+                                  horizontal.first + b, problem.channels, at.channel);
+            for (uint j = 0; j < TOGETHER; ++j) {
+                sums[j].add(weight * Values(source[from + j * apart]));
+            }
         }
     }
-    result[id] = sum.value();
+    for (uint j = 0; j < TOGETHER; ++j) {
+        result[first_pack(id, at) + j * apart] = sums[j].value();
+    }
 }

@@ -47,10 +47,10 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
+    Around at = around(id, sizes, rows, columns);
     Contrast contrast = contrast_of(x, at, sizes, parameters);
     Values difference = centre_of(x, at, sizes) - parameters.p0 * contrast.mean;
-    y[id] = parameters.pm + parameters.ps * difference * precise::pow(contrast.base, Values(-parameters.beta));
+    y[id] = parameters.pm + parameters.ps * difference * inverse_power(contrast.base, parameters.beta);
 }
 
 // own = ps * g / T**beta, share = 2 * alpha * beta / N * own * (x - p0 * mean) / T
@@ -67,9 +67,9 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
+    Around at = around(id, sizes, rows, columns);
     Contrast contrast = contrast_of(x, at, sizes, parameters);
-    Values value = parameters.ps * Values(g[id]) * precise::pow(contrast.base, Values(-parameters.beta));
+    Values value = parameters.ps * Values(g[id]) * inverse_power(contrast.base, parameters.beta);
     Values difference = centre_of(x, at, sizes) - parameters.p0 * contrast.mean;
     own[id] = value;
     share[id] = 2 * parameters.alpha * parameters.beta / parameters.taps * value * (difference / contrast.base);
@@ -90,7 +90,7 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Around at = around(id, sizes.channels, sizes.source_height, sizes.source_width, rows, columns);
+    Around at = around(id, sizes, rows, columns);
     Values value = Values(x[id]);
     BlockedSum sum = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {

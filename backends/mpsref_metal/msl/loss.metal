@@ -20,15 +20,16 @@ struct Sizes {
     uint result_channels;  // of a pixel of the result
     uint size;             // elements of an image
     uint run;              // elements that LANES threads look at
-    uint runs;             // of an image
+    Divisor runs;          // of an image
     uint loss_type;        // Apple's number
     uint wanted;           // 0 the loss, 1 its derivative by the prediction, 2 by the label
     uint has_weights;
-    uint has_gradients;  // a source gradient for each element
+    uint gradients;  // source gradients: 0 none, 1 for each element, 2 for each image, 3 one for all images
     float a;               // the smoothed label is a * t + b
     float b;
     float epsilon;
     float delta;
+    float factor;  // of all values
 };
 
 float times(float t, float factor) {
@@ -148,18 +149,21 @@ float value_of(float y, float t, Pixel pixel, constant Sizes& sizes) {
     return sizes.wanted == 0 ? element(y, t, sizes) : sizes.wanted == 1 ? slope(y, t, sizes) : label_slope(y, t, sizes);
 }
 
+Index label_at(Index at, constant Sizes& sizes) {
+    return SAME_CHANNELS ? at : at / sizes.channels * sizes.label_channels + at % sizes.channels;
+}
+
 // The weighted value of one element.
-float weighted(device const Prediction* y,
-               device const Label* t,
+float weighted(float prediction,
+               float label,
                device const Weight* weights,
                device const Gradient* g,
                Pixel pixel,
                Index at,
                constant Sizes& sizes) {
-    Index label = SAME_CHANNELS ? at : at / sizes.channels * sizes.label_channels + at % sizes.channels;
-    float value = value_of(float(y[at]), float(t[label]), pixel, sizes);
+    float value = value_of(prediction, label, pixel, sizes);
     value *= sizes.has_weights ? float(weights[at]) : 1.0f;
-    return sizes.has_gradients ? float(g[at]) * value : value;
+    return sizes.gradients == 1 ? float(g[at]) * value : value;
 }
 
 // The elements of a thread: first, first + LANES, ... below end. Threads past the last run look at that run again, since
@@ -175,8 +179,8 @@ struct Part {
 
 Part part_of(uint id, constant Sizes& sizes) {
     uint run = min(id / LANES, sizes.count - 1);
-    uint image = run / sizes.runs;
-    Index start = Index(image) * sizes.size + Index(run - image * sizes.runs) * sizes.run;
+    uint image = quotient(run, sizes.runs);
+    Index start = Index(image) * sizes.size + Index(run - image * sizes.runs.value) * sizes.run;
     Index end = min(start + sizes.run, Index(image + 1) * sizes.size);
     return {run, image, start, start + id % LANES, end, id / LANES < sizes.count};
 }
@@ -188,20 +192,23 @@ Pixel pixel_at(device const Prediction* y, Part part, constant Sizes& sizes) {
     return {0, 1, 0};
 }
 
-// The values of a run, times the factor of its image; channels that the predictions do not have are 0.
+// The values of a run, times the factor and the gradient of its image; channels that the predictions do not have are 0.
 kernel void values(device const Prediction* y [[buffer(0)]],
                    device const Label* t [[buffer(1)]],
                    device const Weight* weights [[buffer(2)]],
                    device const Gradient* g [[buffer(3)]],
-                   device const float* factors [[buffer(4)]],
-                   constant Sizes& sizes [[buffer(5)]],
-                   device float* result [[buffer(6)]],
+                   constant Sizes& sizes [[buffer(4)]],
+                   device float* result [[buffer(5)]],
                    uint id [[thread_position_in_grid]]) {
     Part part = part_of(id, sizes);
-    float factor = factors[part.image];
+    float factor = sizes.factor;
+    if (sizes.gradients > 1) {
+        factor *= float(g[sizes.gradients == 2 ? part.image : 0]);
+    }
     Pixel pixel = pixel_at(y, part, sizes);
     for (Index at = part.first; part.stores && at < part.end; at += LANES) {
-        float value = factor * weighted(y, t, weights, g, pixel, at, sizes);
+        float label = float(t[label_at(at, sizes)]);
+        float value = factor * weighted(float(y[at]), label, weights, g, pixel, at, sizes);
         if (SAME_CHANNELS) {
             result[at] = value;
             continue;
@@ -216,22 +223,64 @@ kernel void values(device const Prediction* y [[buffer(0)]],
     }
 }
 
-// The sum of the weighted losses of each run.
+// The sum of the weighted losses of each run, times the factor, and how many of its weights are not 0.
 kernel void sums(device const Prediction* y [[buffer(0)]],
                  device const Label* t [[buffer(1)]],
                  device const Weight* weights [[buffer(2)]],
                  device const Gradient* g [[buffer(3)]],
                  constant Sizes& sizes [[buffer(4)]],
                  device float* result [[buffer(5)]],
+                 device float* counts [[buffer(6)]],
                  uint id [[thread_position_in_grid]]) {
     Part part = part_of(id, sizes);
     Pixel pixel = pixel_at(y, part, sizes);
     BlockedSum sum = empty_sum();
+    float count = 0;
+    Index next = min(part.first, part.end - 1);
+    float next_prediction = float(y[next]);
+    float next_label = float(t[label_at(next, sizes)]);
     for (Index at = part.first; at < part.end; at += LANES) {
-        sum.add(weighted(y, t, weights, g, pixel, at, sizes));
+        float prediction = next_prediction;
+        float label = next_label;
+        next = min(at + LANES, part.end - 1);  // is read before this one is computed
+        next_prediction = float(y[next]);
+        next_label = float(t[label_at(next, sizes)]);
+        sum.add(weighted(prediction, label, weights, g, pixel, at, sizes));
+        if (sizes.has_weights) {
+            count += float(weights[at]) != 0 ? 1.0f : 0.0f;
+        }
     }
     float total = sum_of_lanes(sum.value());
+    count = sum_of_lanes(count);
     if (part.stores && id % LANES == 0) {
-        result[part.run] = total;
+        result[part.run] = total * sizes.factor;
+        counts[part.run] = count;
     }
+}
+
+struct Finish {
+    uint images;
+    uint losses;     // 1 if the loss of all images is that of image 0, else `images`
+    uint by_counts;  // whether losses are divided by the numbers of weights that are not 0
+    float offset;
+    float factor;
+};
+
+// The loss of each image: the sum plus an offset, times a factor.
+kernel void finish(device const float* sums [[buffer(0)]],
+                   device const float* counts [[buffer(1)]],
+                   constant Finish& finish [[buffer(2)]],
+                   device float* result [[buffer(3)]],
+                   uint id [[thread_position_in_grid]]) {
+    if (id >= finish.images) {
+        return;
+    }
+    float loss = 0;
+    if (id < finish.losses) {
+        loss = (sums[id] + finish.offset) * finish.factor;
+        if (finish.by_counts) {
+            loss = counts[id] > 0 ? loss / counts[id] : 0.0f;
+        }
+    }
+    result[id] = loss;
 }

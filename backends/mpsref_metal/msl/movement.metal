@@ -3,12 +3,10 @@
 
 struct Layout {
     uint count;
-    uint height;  // of the result
-    uint width;
-    uint channels;
     uint source_height;
     uint source_width;
     uint source_channels;
+    Extent extent;  // of the result; its channels count groups of TOGETHER packs
 };
 
 // The element that the tables name, or the channel's fill where one of them has -1.
@@ -23,16 +21,21 @@ kernel void gather(device const Storage* source [[buffer(0)]],
     if (id >= layout.count) {
         return;
     }
-    Place at = place_in(id, layout.height, layout.width, layout.channels);
+    Place at = place_in(id, layout.extent);
     int row = rows[at.row];
     int column = columns[at.column];
-    int channel = channels[at.channel];
-    if (row < 0 || column < 0 || channel < 0) {
-        result[id] = fills[at.channel];
-        return;
+    Index from = index_of(at.image, layout.source_height, layout.source_width, max(row, 0), max(column, 0),
+                          layout.source_channels, 0);
+    Values values[TOGETHER];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        uint pack = at.channel + j * layout.extent.channels.value;
+        int channel = channels[pack];
+        bool is_filled = row < 0 || column < 0 || channel < 0;
+        values[j] = is_filled ? fills[pack] : Values(source[from + uint(max(channel, 0))]);
     }
-    result[id] = Values(source[index_of(at.image, layout.source_height, layout.source_width, row, column,
-                                       layout.source_channels, uint(channel))]);
+    for (uint j = 0; j < TOGETHER; ++j) {
+        result[first_pack(id, at) + j * layout.extent.channels.value] = values[j];
+    }
 }
 
 // The sum over the source elements `order[start[j]] ... order[start[j + 1] - 1]` of each axis.
@@ -49,15 +52,25 @@ kernel void gather_sums(device const Storage* source [[buffer(0)]],
     if (id >= layout.count) {
         return;
     }
-    Place at = place_in(id, layout.height, layout.width, layout.channels);
-    BlockedSum sum = empty_sum();
+    Place at = place_in(id, layout.extent);
+    uint apart = layout.extent.channels.value;
+    BlockedSum sums[TOGETHER];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        sums[j] = empty_sum();
+    }
     for (int a = row_start[at.row]; a < row_start[at.row + 1]; ++a) {
         for (int b = column_start[at.column]; b < column_start[at.column + 1]; ++b) {
-            for (int c = channel_start[at.channel]; c < channel_start[at.channel + 1]; ++c) {
-                sum.add(Values(source[index_of(at.image, layout.source_height, layout.source_width, row_order[a],
-                                              column_order[b], layout.source_channels, uint(channel_order[c]))]));
+            Index from = index_of(at.image, layout.source_height, layout.source_width, row_order[a], column_order[b],
+                                  layout.source_channels, 0);
+            for (uint j = 0; j < TOGETHER; ++j) {
+                uint pack = at.channel + j * apart;
+                for (int c = channel_start[pack]; c < channel_start[pack + 1]; ++c) {
+                    sums[j].add(Values(source[from + uint(channel_order[c])]));
+                }
             }
         }
     }
-    result[id] = sum.value();
+    for (uint j = 0; j < TOGETHER; ++j) {
+        result[first_pack(id, at) + j * apart] = sums[j].value();
+    }
 }

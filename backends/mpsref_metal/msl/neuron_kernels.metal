@@ -2,7 +2,7 @@
 
 struct Sizes {
     uint count;  // threads that have something to do
-    uint channels;
+    Divisor channels;
     uint pixels;     // of all images
     uint in_a_part;  // pixels that one thread adds up
 };
@@ -13,7 +13,7 @@ kernel void forward(device const Storage* x [[buffer(0)]],
                     device Values* y [[buffer(3)]],
                     uint id [[thread_position_in_grid]]) {
     if (id < sizes.count) {
-        y[id] = neuron_value(Values(x[id]), id % sizes.channels, neuron);
+        y[id] = neuron_value(Values(x[id]), remainder(id, sizes.channels), neuron);
     }
 }
 
@@ -24,7 +24,7 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
                      device Values* dx [[buffer(4)]],
                      uint id [[thread_position_in_grid]]) {
     if (id < sizes.count) {
-        dx[id] = Values(g[id]) * neuron_slope(Values(x[id]), id % sizes.channels, neuron);
+        dx[id] = Values(g[id]) * neuron_slope(Values(x[id]), remainder(id, sizes.channels), neuron);
     }
 }
 
@@ -37,12 +37,13 @@ kernel void parameter_gradient(device const Gradient* g [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    uint channel = id % sizes.channels;
-    uint first = id / sizes.channels * sizes.in_a_part;
+    uint part = quotient(id, sizes.channels);
+    uint channel = id - part * sizes.channels.value;
+    uint first = part * sizes.in_a_part;
     uint last = min(first + sizes.in_a_part, sizes.pixels);
     Values sum = Values(0.0f);
     for (uint pixel = first; pixel < last; ++pixel) {
-        Index at = Index(pixel) * sizes.channels + channel;
+        Index at = Index(pixel) * sizes.channels.value + channel;
         Values value = Values(x[at]);
         sum += select(Values(0.0f), Values(g[at]) * value, value < 0.0f);
     }

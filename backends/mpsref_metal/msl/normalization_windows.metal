@@ -16,6 +16,7 @@ struct Sizes {
     uint source_width;
     uint height;  // of the outputs
     uint width;
+    Extent extent;  // of the result
 };
 
 // One output or source pixel: where it is, and its runs.
@@ -26,8 +27,8 @@ struct Around {
     Run columns;
 };
 
-Around around(uint id, uint channels, uint height, uint width, device const Run* rows, device const Run* columns) {
-    Place at = place_in(id, height, width, channels);
+Around around(uint id, constant Sizes& sizes, device const Run* rows, device const Run* columns) {
+    Place at = place_in(id, sizes.extent);
     return {at.image, at.channel, rows[at.row], columns[at.column]};
 }
 

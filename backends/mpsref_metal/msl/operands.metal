@@ -27,6 +27,7 @@ struct Pairing {
     uint channels;
     Walk first;
     Walk second;
+    Extent extent;  // of the threads
 };
 
 // Index of an operand's element for the result's element at a place.

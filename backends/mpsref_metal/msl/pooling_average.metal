@@ -24,14 +24,24 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     Place at = place_of(id, problem);
     Run vertical = rows[at.row];
     Run horizontal = columns[at.column];
-    BlockedSum sum = empty_sum();
+    uint apart = problem.extent.channels.value;
+    BlockedSum sums[TOGETHER];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        sums[j] = empty_sum();
+    }
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
-            sum.add(Values(x[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
-                                     at.channel)]));
+            Index from = index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+                                  at.channel);
+            for (uint j = 0; j < TOGETHER; ++j) {
+                sums[j].add(Values(x[from + j * apart]));
+            }
         }
     }
-    y[id] = sum.value() * (row_factors[at.row] * column_factors[at.column]);
+    float factor = row_factors[at.row] * column_factors[at.column];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        y[first_pack(id, at) + j * apart] = sums[j].value() * factor;
+    }
 }
 
 // dx = sum over the windows with a tap at this pixel of g / N
@@ -49,14 +59,22 @@ kernel void gradient(device const Storage* g [[buffer(0)]],
     Place at = place_of(id, problem);
     Run vertical = rows[at.row];
     Run horizontal = columns[at.column];
-    BlockedSum sum = empty_sum();
+    uint apart = problem.extent.channels.value;
+    BlockedSum sums[TOGETHER];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        sums[j] = empty_sum();
+    }
     for (int i = vertical.first; i < vertical.first + vertical.count; ++i) {
         for (int k = horizontal.first; k < horizontal.first + horizontal.count; ++k) {
             float factor = row_factors[i] * column_factors[k];
-            sum.add(Values(g[index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
-                                     at.channel)]) *
-                    factor);
+            Index from = index_of(at.image, problem.source_height, problem.source_width, i, k, problem.channels,
+                                  at.channel);
+            for (uint j = 0; j < TOGETHER; ++j) {
+                sums[j].add(Values(g[from + j * apart]) * factor);
+            }
         }
     }
-    dx[id] = sum.value();
+    for (uint j = 0; j < TOGETHER; ++j) {
+        dx[first_pack(id, at) + j * apart] = sums[j].value();
+    }
 }

@@ -67,10 +67,15 @@ kernel void selected_taps(device const Storage* x [[buffer(0)]],
         return;
     }
     Place at = place_of(id, problem);
-    Counts tap = select_tap(x, at, row_windows[at.row], column_windows[at.column], axes, problem.source_height,
-                            problem.source_width, problem.channels)
-                     .tap;
-    taps[id] = Tap(tap);
+    Index to = first_pack(id, at);
+    for (uint j = 0; j < TOGETHER; ++j) {
+        Counts tap = select_tap(x, at, row_windows[at.row], column_windows[at.column], axes, problem.source_height,
+                                problem.source_width, problem.channels)
+                         .tap;
+        taps[to] = Tap(tap);
+        to += problem.extent.channels.value;
+        at.channel += problem.extent.channels.value;
+    }
 }
 
 // dx = sum of g over the windows that select this pixel. `row_groups` and `column_groups` hold, for each window of the
@@ -90,7 +95,11 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     Place at = place_of(id, problem);
     Candidates rows = row_candidates[at.row];
     Candidates columns = column_candidates[at.column];
-    BlockedSum sum = empty_sum();
+    uint apart = problem.extent.channels.value;
+    BlockedSum sums[TOGETHER];
+    for (uint j = 0; j < TOGETHER; ++j) {
+        sums[j] = empty_sum();
+    }
     for (int i = 0; i < rows.count; ++i) {
         int vertical = row_groups[rows.start + i];
         Index window = index_of(at.image, problem.source_height, problem.source_width, rows.first + i, columns.first,
@@ -98,11 +107,16 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
         for (int k = 0; k < columns.count; ++k) {
             int horizontal = column_groups[columns.start + k];
             if (vertical >= 0 && horizontal >= 0) {
-                Flags is_selected = Counts(taps[window]) == Counts(uint(vertical) * GROUPS + uint(horizontal));
-                sum.add(select(Values(0.0f), Values(g[window]), is_selected));
+                Counts tap = Counts(uint(vertical) * GROUPS + uint(horizontal));
+                for (uint j = 0; j < TOGETHER; ++j) {
+                    Flags is_selected = Counts(taps[window + j * apart]) == tap;
+                    sums[j].add(select(Values(0.0f), Values(g[window + j * apart]), is_selected));
+                }
             }
             window += problem.channels;
         }
     }
-    dx[id] = sum.value();
+    for (uint j = 0; j < TOGETHER; ++j) {
+        dx[first_pack(id, at) + j * apart] = sums[j].value();
+    }
 }

@@ -14,11 +14,39 @@ constant constexpr uint WIDTH = 1;
 #define Counts uint
 #endif
 
+#ifndef TOGETHER
+#define TOGETHER 1  // packs of a pixel that a thread computes, in families that have a choice
+#endif
+
 #ifndef SPECIALIZED
 typedef float Storage;   // what the source image holds: float or half, or float4 or half4
 typedef float Gradient;  // what the source gradient holds
 typedef uint Index;      // of an element of an image; ulong where an image has more elements than 32 bits count
 #endif
+
+// A divisor whose quotients need a multiplication only, since GPUs have no division of integers. For n < 2^32 - 1,
+// n / value = ((n + increment) * multiplier) >> (32 + shift).
+struct Divisor {
+    uint value;
+    uint multiplier;
+    uint increment;
+    uint shift;
+};
+
+uint quotient(uint n, constant Divisor& divisor) {
+    return mulhi(n + divisor.increment, divisor.multiplier) >> divisor.shift;
+}
+
+uint remainder(uint n, constant Divisor& divisor) {
+    return n - quotient(n, divisor) * divisor.value;
+}
+
+// The size of an image, to find the place of an element.
+struct Extent {
+    Divisor height;
+    Divisor width;
+    Divisor channels;
+};
 
 struct Problem {
     uint count;  // packs of the result; the grid is rounded up to whole threadgroups, and the surplus threads do run
@@ -27,6 +55,7 @@ struct Problem {
     uint width;
     uint source_height;  // of the image that is gathered from
     uint source_width;
+    Extent extent;  // of the result; its channels count groups of TOGETHER packs
 };
 
 // Where the pack of a thread is.
@@ -44,8 +73,21 @@ Place place_in(uint id, uint height, uint width, uint channels) {
     return {image, line - image * height, pixel - line * width, id - pixel * channels};
 }
 
+Place place_in(uint id, constant Extent& extent) {
+    uint pixel = quotient(id, extent.channels);
+    uint line = quotient(pixel, extent.width);
+    uint image = quotient(line, extent.height);
+    return {image, line - image * extent.height.value, pixel - line * extent.width.value,
+            id - pixel * extent.channels.value};
+}
+
 Place place_of(uint id, constant Problem& problem) {
-    return place_in(id, problem.height, problem.width, problem.channels);
+    return place_in(id, problem.extent);
+}
+
+// The first pack of the result that a thread computes; TOGETHER packs are `extent.channels.value` apart.
+Index first_pack(uint id, Place at) {
+    return Index(id - at.channel) * TOGETHER + at.channel;
 }
 
 // Index of a pixel's value in an image of height x width pixels.

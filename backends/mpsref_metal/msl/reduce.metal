@@ -6,9 +6,7 @@ constant int OPERATION = 0;  // 0 sum, 1 minimum, 2 maximum, 3 index of the mini
 
 struct Reduction {
     uint count;
-    uint height;  // of the result
-    uint width;
-    uint channels;
+    Extent extent;  // of the result
     uint rows;  // how many elements are folded on each axis
     uint columns;
     uint depth;
@@ -20,7 +18,8 @@ struct Reduction {
     float scale;
 };
 
-// One thread for WIDTH channels of the result. Where channels are folded, WIDTH is 1.
+// LANES threads for WIDTH channels of the result. Where channels are folded, WIDTH is 1, and the threads take them in turn;
+// LANES is 1 otherwise, and for an index.
 kernel void reduce(device const Storage* source [[buffer(0)]],
                    constant Reduction& reduction [[buffer(1)]],
                    device Values* result [[buffer(2)]],
@@ -28,7 +27,7 @@ kernel void reduce(device const Storage* source [[buffer(0)]],
     if (id >= reduction.count) {
         return;
     }
-    Place at = place_in(id, reduction.height, reduction.width, reduction.channels);
+    Place at = place_in(id / LANES, reduction.extent);
     uint row = reduction.top + at.row;
     uint column = reduction.left + at.column;
     BlockedSum sum = empty_sum();
@@ -37,7 +36,7 @@ kernel void reduce(device const Storage* source [[buffer(0)]],
     uint seen = 0;
     for (uint i = row; i < row + reduction.rows; ++i) {
         for (uint k = column; k < column + reduction.columns; ++k) {
-            for (uint c = at.channel; c < at.channel + reduction.depth; ++c) {
+            for (uint c = at.channel + id % LANES; c < at.channel + reduction.depth; c += LANES) {
                 Values value = Values(source[index_of(at.image, reduction.source_height, reduction.source_width,
                                                       int(i), int(k), reduction.source_channels, c)]);
                 if (OPERATION == 0) {
@@ -55,14 +54,21 @@ kernel void reduce(device const Storage* source [[buffer(0)]],
             }
         }
     }
-    result[id] = OPERATION == 0 ? sum.value() * reduction.scale : OPERATION < 3 ? best : found;
+    Values folded = OPERATION == 0 ? sum.value() : OPERATION < 3 ? best : found;
+    if (LANES > 1) {
+        float mine = sum_of(folded);  // WIDTH is 1
+        folded = Values(OPERATION == 0   ? sum_of_lanes(mine)
+                        : OPERATION == 1 ? -largest_of_lanes(-mine)
+                                         : largest_of_lanes(mine));
+    }
+    if (id % LANES == 0) {
+        result[id / LANES] = OPERATION == 0 ? folded * reduction.scale : folded;
+    }
 }
 
 struct SpatialMean {
     uint count;
-    uint height;  // of the image
-    uint width;
-    uint channels;
+    Extent extent;  // of the image
     uint top;  // the part whose mean was taken
     uint left;
     uint rows;
@@ -77,9 +83,9 @@ kernel void spread(device const Storage* g [[buffer(0)]],
     if (id >= mean.count) {
         return;
     }
-    Place at = place_in(id, mean.height, mean.width, mean.channels);
+    Place at = place_in(id, mean.extent);
     bool inside = at.row >= mean.top && at.row < mean.top + mean.rows && at.column >= mean.left &&
                   at.column < mean.left + mean.columns;
-    Values value = Values(g[at.image * mean.channels + at.channel]) * mean.scale;
+    Values value = Values(g[at.image * mean.extent.channels.value + at.channel]) * mean.scale;
     dx[id] = inside ? value : Values(0.0f);
 }

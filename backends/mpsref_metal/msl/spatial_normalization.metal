@@ -31,8 +31,8 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
-    y[id] = centre_of(x, at, sizes) * precise::pow(base_of(x, at, sizes, parameters), Values(-parameters.beta));
+    Around at = around(id, sizes, rows, columns);
+    y[id] = centre_of(x, at, sizes) * inverse_power(base_of(x, at, sizes, parameters), parameters.beta);
 }
 
 // own = g / T**beta, share = own * x / T
@@ -48,9 +48,9 @@ kernel void shares(device const Gradient* g [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Around at = around(id, sizes.channels, sizes.height, sizes.width, rows, columns);
+    Around at = around(id, sizes, rows, columns);
     Values base = base_of(x, at, sizes, parameters);
-    Values value = Values(g[id]) * precise::pow(base, Values(-parameters.beta));
+    Values value = Values(g[id]) * inverse_power(base, parameters.beta);
     own[id] = value;
     share[id] = value * (centre_of(x, at, sizes) / base);
 }
@@ -68,7 +68,7 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
     if (id >= sizes.count) {
         return;
     }
-    Around at = around(id, sizes.channels, sizes.source_height, sizes.source_width, rows, columns);
+    Around at = around(id, sizes, rows, columns);
     BlockedSum sum = empty_sum();
     for (int i = at.rows.first; i < at.rows.first + at.rows.count; ++i) {
         for (int k = at.columns.first; k < at.columns.first + at.columns.count; ++k) {

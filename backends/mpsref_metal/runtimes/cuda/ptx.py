@@ -42,6 +42,7 @@ OLDEST = min(ARCHITECTURES)
 FLAGS = (
     *("-cc1", "-triple", "nvptx64-nvidia-cuda", "-aux-triple", "x86_64-unknown-linux-gnu", "-S", "-x", "cuda"),
     *("-fcuda-is-device", "-DMPSREF_CUDA", "-std=c++17", "-O3", "-w", "-ffp-contract=fast"),
+    *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
     "-Wno-error=reserved-user-defined-literal",
     *("-cl-single-precision-constant", "-include", str(SHIM / "mpsref" / "library.h")),
 )

@@ -107,7 +107,7 @@ void __ubsan_handle_out_of_bounds_abort(const mpsref::out_of_bounds *found, uint
 #define MPSREF_LOCAL(NUMBER) __attribute__((used, section("__DATA,mpsref_" #NUMBER)))
 #define MPSREF_LOCAL_END(NUMBER, END) __asm("section$" #END "$__DATA$mpsref_" #NUMBER)
 #else
-#define MPSREF_LOCAL(NUMBER) __attribute__((used, section("mpsref_" #NUMBER)))
+#define MPSREF_LOCAL(NUMBER) __attribute__((used, retain, section("mpsref_" #NUMBER)))
 #define MPSREF_LOCAL_END(NUMBER, END) __asm("__" #END "_mpsref_" #NUMBER)
 #endif
 #define MPSREF_LOCAL_EXTENT(NUMBER) \
