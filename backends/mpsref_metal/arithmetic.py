@@ -57,7 +57,7 @@ def gradient(
     whole = {k: target for k, target in targets.items() if _is_whole(problem, k, target)}
     if len(targets) == 2 and whole:
         first = min(whole)
-        groups = [(first, 1 - first)]
+        groups: list[tuple[int, ...]] = [(first, 1 - first)]
     else:
         groups = [(k,) for k in targets]
     for group in groups:

@@ -50,7 +50,8 @@ def forward(launch: Launcher, problem: BatchForward, *inputs: Array, out: Array)
     buffers = [given.x, given.mean, given.variance, *_scale(given), neuron_parameters(problem.spec.neuron)]
     width = width_of(problem.channels, *buffers[:-1], out)
     count = out.size // width
-    launch.into(SOURCE, "forward", [*buffers, _batch(problem, count, width, (1, problem.pixels))], out, _known(problem, given, width), count)
+    buffers.append(_batch(problem, count, width, (1, problem.pixels)))
+    launch.into(SOURCE, "forward", buffers, out, _known(problem, given, width), count)
 
 
 def statistics_gradient(

@@ -10,7 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.broadcasting import BroadcastProblem
 from mpsref_metal.launch import Launcher, divisor, extent, short_sums, types, width_of
 
-
 IN_A_FOLD = 32
 """Maximum number of rows that a thread of ``fold_rows`` adds up."""
 

@@ -31,6 +31,9 @@ TOGETHER, THREADS = 16, 2**17
 A thread of an Apple GPU has fewer registers: 8 would be a better number there.
 """
 
+FEW_TERMS = 4
+"""Number of terms of a sum up to which a thread computes several single channels."""
+
 LONGEST = 1024
 """Maximum number of additions in sequence, as in ``msl/prelude.metal``."""
 
@@ -179,7 +182,7 @@ class Launcher:
         ``TOGETHER`` packs of a pixel in a thread.
         """
         width = width_of(out.shape[3], *images, out)
-        together = together_of(out.size, out.shape[3], width) if groups else 1
+        together = together_of(out.size, out.shape[3], width, terms) if groups else 1
         known = *types(width, Storage=images[-1], Gradient=images[0]), *short_sums(terms), *packs_together(together)
         buffers = [*images, *tables, problem_of(images[0], out.shape, width, together)]
         self.into(files, function, buffers, out, known, out.size // width // together)
@@ -263,10 +266,15 @@ def problem_of(gathered: Array, shape: Shape, width: int, together: int = 1) -> 
     return np.array([*size, *gathered.shape[1:3], *extent(height, columns, packs // together)], np.uint32)
 
 
-def together_of(elements: int, channels: int, width: int) -> int:
-    """Return how many packs of a pixel a thread computes: up to ``TOGETHER`` floats if enough threads remain."""
+def together_of(elements: int, channels: int, width: int, terms: float) -> int:
+    """Return how many packs of a pixel a thread computes: up to ``TOGETHER`` floats if enough threads remain.
+
+    Neighbouring threads still access at least 64 bytes in sequence. Single channels are computed together only if their
+    sums have few terms.
+    """
     packs, most = channels // width, min(TOGETHER // width, elements // width // THREADS)
-    return next((number for number in range(most, 1, -1) if packs % number == 0), 1)
+    least = 16 if width > 1 else packs if terms > FEW_TERMS else 1
+    return max((k for k in range(2, most + 1) if packs % k == 0 and packs // k * width >= least), default=1)
 
 
 def packs_together(number: int) -> tuple[str, ...]:
@@ -274,9 +282,9 @@ def packs_together(number: int) -> tuple[str, ...]:
     return (f"#define TOGETHER {number}",) if number > 1 else ()
 
 
-def extent(height: int, width: int, channels: int) -> tuple[int, ...]:
-    """Return the struct ``Extent`` of the prelude."""
-    return *divisor(height), *divisor(width), *divisor(channels)
+def extent(*size: int) -> tuple[int, ...]:
+    """Return the struct ``Extent`` of the prelude for a height, a width and a number of packs."""
+    return tuple(number for length in size for number in divisor(length))
 
 
 def divisor(value: int) -> tuple[int, int, int, int]:

@@ -47,7 +47,7 @@ def _width(packs: Array | None, source: Array, out: Array) -> int:
 def _run(launch: Launcher, function: str, buffers: list[Array], out: Array, width: int, terms: int = 1) -> None:
     """Run a function with the buffers and the struct ``Layout``."""
     source, (_, height, columns, channels) = buffers[0], out.shape
-    together = together_of(out.size, channels, width)
+    together = together_of(out.size, channels, width, terms) if width == 1 else 1  # copies of packs are fast enough
     count = out.size // width // together
     (_, *pixels, source_channels), groups = source.shape, channels // width // together
     layout = np.array([count, *pixels, source_channels // width, *extent(height, columns, groups)], np.uint32)

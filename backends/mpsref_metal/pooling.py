@@ -137,7 +137,7 @@ def times_reading(reads: Reads, windows: Array, pixels: Array) -> Array:
 def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``selected_taps``, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
-    together = together_of(min(g.size, out.size), out.shape[3], width)
+    together = together_of(min(g.size, out.size), out.shape[3], width, _terms(problem))
     rows, columns = (int(axis.count.max()) + 2 for axis in problem.reads())  # the taps before and after are a group
     groups = 1 << max(4, (columns - 1).bit_length())
     tap = np.min_scalar_type(rows * groups - 1)
@@ -154,7 +154,6 @@ def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array,
 def l2norm_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``reciprocals``, of the norms, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
-    together = together_of(min(g.size, out.size), out.shape[3], width)
-    known = *types(width, Storage=x, Gradient=g), *short_sums(_terms(problem)), *packs_together(together)
-    step = _Gradient(launch, ("windows", "pooling_l2norm"), problem, (g, x), width, together, known)
+    known = *types(width, Storage=x, Gradient=g), *short_sums(_terms(problem))
+    step = _Gradient(launch, ("windows", "pooling_l2norm"), problem, (g, x), width, 1, known)
     step.gather([g, x, step.of_windows("reciprocals", np.float32)], times_reading, out)

@@ -10,7 +10,6 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, types, width_of
 
-
 HELD = 2, 8
 """Numbers of packs of channels that a thread can keep in registers."""
 

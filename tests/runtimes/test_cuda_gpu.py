@@ -356,3 +356,22 @@ def test_convolution_against_pytorch():
     weights = torch.nn.grad.conv2d_weight(xs, (48, 32, 3, 3), g.permute(0, 3, 1, 2), padding=1)
     torch.testing.assert_close(dw, weights.permute(0, 2, 3, 1), rtol=1e-3, atol=1e-2)
     torch.testing.assert_close(db, g.sum((0, 1, 2)), rtol=1e-3, atol=1e-2)
+
+
+def test_sums_of_losses_and_slopes_do_not_wait(device, monkeypatch):
+    """No array on the device is copied to the host, also where losses are chained and divided by numbers of weights."""
+    rng = np.random.default_rng(0)
+    y, t, weights = (rng.standard_normal((3, 40, 40, 4)).astype(np.float32) for _ in range(3))
+    g = rng.standard_normal((3, 1, 1, 1)).astype(np.float32)
+    loss, neuron = mpsref.Loss("huber", "sumbynonzeroweights"), mpsref.Neuron("prelu", data=(0.1, 0.2, 0.3, 0.4))
+    wanted = [loss.forward(y, t, weights), loss.gradient(g, y, t, weights), neuron.parameter_gradient(t, y)]
+    y, t, weights, g = map(device.array, (y, t, weights, g))
+    with monkeypatch.context() as patched:
+        patched.setattr(cuda.Array, "__array__", None)
+        found = [
+            loss.forward(y, t, weights, backend="metal:cuda"),
+            loss.gradient(g, y, t, weights, backend="metal:cuda"),
+            neuron.parameter_gradient(t, y, backend="metal:cuda"),
+        ]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-4, atol=1e-5)

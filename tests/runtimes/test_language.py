@@ -55,6 +55,20 @@ def elementwise(device, source, name, x, y=None, z=None):
     return run(device, source, name, len(x), x, y, z, n, out=x.dtype)
 
 
+def test_a_threadgroup_variable_that_is_not_used(device):
+    source = """
+    constant bool shared = false;
+    [[max_total_threads_per_threadgroup(32)]]
+    kernel void f(device float* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+        threadgroup float tile[32];
+        if (shared) {
+            tile[i % 32] = 1.0f;
+        }
+        out[i] = float(i);
+    }"""
+    np.testing.assert_array_equal(run(device, source, "f", 64), np.arange(64))
+
+
 def test_the_length_of_a_threadgroup_variable_may_be_a_product(device):
     """It is shared all the same: the `*` is no pointer."""
     source = """

@@ -44,13 +44,8 @@ kernel void reciprocals(device const Storage* x [[buffer(0)]],
         return;
     }
     Place at = place_of(id, problem);
-    Index to = first_pack(id, at);
-    for (uint j = 0; j < TOGETHER; ++j) {
-        Values norm = norm_of(x, at, row_windows[at.row], column_windows[at.column], axes, problem);
-        inverse[to] = select(Values(0.0f), 1.0f / norm, norm > Values(0.0f));
-        to += problem.extent.channels.value;
-        at.channel += problem.extent.channels.value;
-    }
+    Values norm = norm_of(x, at, row_windows[at.row], column_windows[at.column], axes, problem);
+    inverse[id] = select(Values(0.0f), 1.0f / norm, norm > Values(0.0f));
 }
 
 // dx = sum over the windows that read this pixel of g * times * (x / norm). `row_times` and `column_times` hold, for each
@@ -71,18 +66,10 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
     Place at = place_of(id, problem);
     Candidates rows = row_candidates[at.row];
     Candidates columns = column_candidates[at.column];
-    uint apart = problem.extent.channels.value;
-    BlockedSum sums[TOGETHER];
-    for (uint j = 0; j < TOGETHER; ++j) {
-        sums[j] = empty_sum();
-    }
+    BlockedSum sum = empty_sum();
     if (rows.pixel >= 0 && columns.pixel >= 0) {
-        Index pixel = index_of(at.image, problem.height, problem.width, rows.pixel, columns.pixel, problem.channels,
-                               at.channel);
-        Values values[TOGETHER];
-        for (uint j = 0; j < TOGETHER; ++j) {
-            values[j] = Values(x[pixel + j * apart]);
-        }
+        Values value = Values(x[index_of(at.image, problem.height, problem.width, rows.pixel, columns.pixel,
+                                         problem.channels, at.channel)]);
         for (int i = 0; i < rows.count; ++i) {
             float vertical = row_times[rows.start + i];
             Index window = index_of(at.image, problem.source_height, problem.source_width, rows.first + i,
@@ -90,15 +77,11 @@ kernel void gradient(device const Gradient* g [[buffer(0)]],
             for (int k = 0; k < columns.count; ++k) {
                 float times = vertical * column_times[columns.start + k];
                 if (times > 0) {
-                    for (uint j = 0; j < TOGETHER; ++j) {
-                        sums[j].add(Values(g[window + j * apart]) * times * (values[j] * inverse[window + j * apart]));
-                    }
+                    sum.add(Values(g[window]) * times * (value * inverse[window]));
                 }
                 window += problem.channels;
             }
         }
     }
-    for (uint j = 0; j < TOGETHER; ++j) {
-        dx[first_pack(id, at) + j * apart] = sums[j].value();
-    }
+    dx[id] = sum.value();
 }

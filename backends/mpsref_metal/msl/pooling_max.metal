@@ -13,27 +13,39 @@ struct Selected {
     Counts tap;
 };
 
+void consider(thread Selected& best, Values value, uint tap) {
+    Flags better = value > best.value;
+    best.value = select(best.value, value, better);
+    best.tap = select(best.tap, Counts(tap), better);
+}
+
 Selected select_tap(device const Storage* x, Place at, Window vertical, Window horizontal, constant Axis* axes,
                     uint height, uint width, uint channels) {
     Selected best = {Values(0.0f), Counts(0u)};
-    bool is_first = true;
-    int across = groups(horizontal);
+    int leading = horizontal.before > 0 ? 1 : 0;
     for (int i = 0; i < groups(vertical); ++i) {
         int row = pixel_of(vertical, axes[0], i);
-        Index line = index_of(at.image, height, width, max(row, 0), 0, channels, at.channel);
-        for (int k = 0; k < across; ++k) {
-            int column = pixel_of(horizontal, axes[1], k);
-            Values value = Values(0.0f);
-            if (row >= 0 && column >= 0) {
-                value = Values(x[line + Index(column) * channels]);
-            }
-            Flags better = value > best.value;
-            if (is_first) {
-                better = Flags(true);
-                is_first = false;
-            }
-            best.value = select(best.value, value, better);
-            best.tap = select(best.tap, Counts(uint(i) * GROUPS + uint(k)), better);
+        device const Storage* line = x + index_of(at.image, height, width, max(row, 0), 0, channels, at.channel);
+        if (i == 0) {  // the first tap is selected until a larger value is found
+            int column = pixel_of(horizontal, axes[1], 0);
+            best.value = row < 0 || column < 0 ? Values(0.0f) : Values(line[Index(column) * channels]);
+        }
+        uint tap = uint(i) * GROUPS;
+        if (row < 0) {
+            consider(best, Values(0.0f), tap);
+            continue;
+        }
+        if (leading) {
+            consider(best, axes[1].low < 0 ? Values(0.0f) : Values(line[Index(axes[1].low) * channels]), tap);
+        }
+        Index from = Index(horizontal.first) * channels;
+        for (int k = 0; k < horizontal.count; ++k) {
+            consider(best, Values(line[from]), tap + uint(leading + k));
+            from += Index(axes[1].step) * channels;
+        }
+        if (horizontal.after > 0) {
+            Values value = axes[1].high < 0 ? Values(0.0f) : Values(line[Index(axes[1].high) * channels]);
+            consider(best, value, tap + uint(leading + horizontal.count));
         }
     }
     return best;

@@ -29,7 +29,7 @@ MPSREF_DECLARE_1(acosf) MPSREF_DECLARE_1(acoshf) MPSREF_DECLARE_1(asinf) MPSREF_
 MPSREF_DECLARE_1(atanf) MPSREF_DECLARE_1(atanhf) MPSREF_DECLARE_1(cosf) MPSREF_DECLARE_1(coshf)
 MPSREF_DECLARE_1(expf) MPSREF_DECLARE_1(exp2f) MPSREF_DECLARE_1(logf) MPSREF_DECLARE_1(log10f)
 MPSREF_DECLARE_1(log2f) MPSREF_DECLARE_1(roundf) MPSREF_DECLARE_1(sinf) MPSREF_DECLARE_1(sinhf)
-MPSREF_DECLARE_1(tanf) MPSREF_DECLARE_1(tanhf)
+MPSREF_DECLARE_1(rsqrtf) MPSREF_DECLARE_1(tanf) MPSREF_DECLARE_1(tanhf)
 MPSREF_DECLARE_2(atan2f) MPSREF_DECLARE_2(fmodf) MPSREF_DECLARE_2(powf)
 float __nv_ldexpf(float, int);
 }
@@ -77,7 +77,11 @@ MPSREF_FLOAT_1(log10, MPSREF_C(log10f)(a))
 MPSREF_FLOAT_1(log2, MPSREF_C(log2f)(a))
 MPSREF_FLOAT_1(rint, __builtin_rintf(a))
 MPSREF_FLOAT_1(round, MPSREF_C(roundf)(a))
+#ifdef MPSREF_CUDA
+MPSREF_FLOAT_1(rsqrt, __nv_rsqrtf(a))
+#else
 MPSREF_FLOAT_1(rsqrt, 1.0f / __builtin_sqrtf(a))
+#endif
 MPSREF_FLOAT_1(saturate, __builtin_fminf(__builtin_fmaxf(a, 0.0f), 1.0f))
 MPSREF_FLOAT_1(sign, a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a)
 MPSREF_FLOAT_1(sin, MPSREF_C(sinf)(a))
