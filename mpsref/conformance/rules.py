@@ -126,10 +126,10 @@ def _positions(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
 
 
 def _at_the_edge(axis: Sampling) -> Array:
-    """Return which outputs may lie inside or outside of the image, by the rounding of their positions."""
+    """Return which outputs may lie inside or outside of the image, by the rounding of their positions; 0 is exact."""
     last, error = axis.length - 1, gamma(8) * axis.length
     positions = [(axis.start + i * axis.numerator) / axis.denominator for i in range(axis.outputs)]
-    return np.array([0 < abs(p) <= error or abs(p - last) <= error for p in positions])
+    return np.array([p != 0 and min(abs(p), abs(p - last)) <= error for p in positions])
 
 
 def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:

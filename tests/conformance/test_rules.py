@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Backend, Neuron
+from mpsref import Backend, CropAndResizeBilinear, Neuron
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import check, rules
 from mpsref.conformance.case import Case, operation_named
@@ -256,6 +256,15 @@ def test_a_kink_of_the_argument() -> None:
     extra = RULES["slope at a kink"].extra
     assert extra is not None
     assert extra(problem, (np.ones_like(x), x))[0].ravel().tolist() == [0.25, 0.25, 0, 0]
+
+
+@pytest.mark.parametrize(("box", "edge"), [((0, 0, 0, 0), []), ((0, 1e-12, 0, 1.5), [0, 2]), ((0, 0.25, 0, 1), [3])])
+def test_a_position_at_the_edge_may_be_outside(box: tuple[float, ...], edge: list[int]) -> None:
+    problem = CropAndResizeBilinear.problems["forward"](CropAndResizeBilinear((1, 4), box), (1, 1, 2, 1))
+    extra = RULES["rounded positions"].extra
+    assert extra is not None
+    (allowed,) = extra(problem, (np.ones((1, 1, 2, 1)),))
+    assert np.flatnonzero(allowed.ravel() >= 1).tolist() == edge
 
 
 def test_small_results_of_a_fused_sigmoid_may_be_0() -> None:
