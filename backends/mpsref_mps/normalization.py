@@ -91,15 +91,26 @@ def _encode_sums(run: Runtime, problem: Any, state: Object, gradients: Images, i
 # Only kernels write a state. Numbers of a call get into it from images that have them.
 
 
-def pixels_with(count: int, mean: Array, variance: Array) -> Array:
-    """Return an image (1, 1, count, C) with a mean and a variance, of pairs around the mean."""
+def pixels_with(count: int, mean: Array, variance: Array, tolerance: float = 2.0**-21) -> Array:
+    """Return an image (1, 1, count, C) with a mean and a variance, of pairs around the mean.
+
+    Some pairs are rounded up and the others down to float32, so that the variance is near. Raise if the deviation of
+    the pixels is not that of the variance within ``tolerance``.
+    """
     mean, variance, pairs = mean.astype(np.float64), variance.astype(np.float64), count // 2
-    distance = np.sqrt(variance * (count / (2 * pairs))) if pairs else mean * 0
-    above = (mean + distance).astype(np.float32).astype(np.float64)
-    pixels = np.stack([above, 2 * mean - above] * pairs + [mean] * (count % 2)).astype(np.float32)
+    exact = mean + np.sqrt(variance * (count / max(2 * pairs, 1)))
+    nearest = exact.astype(np.float32)
+    below = np.where(nearest > exact, np.nextafter(nearest, np.float32(-np.inf)), nearest).astype(np.float64)
+    above = np.where(nearest < exact, np.nextafter(nearest, np.float32(np.inf)), nearest).astype(np.float64)
+    low, high = (below - mean) ** 2, (above - mean) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal where the number is exact
+        rounded_up = np.arange(pairs)[:, None] < np.rint((variance * count / 2 - pairs * low) / (high - low))
+    first = np.where(rounded_up, above, below)
+    rows = np.stack([first, 2 * mean - first], axis=1).reshape(-1, len(mean))
+    pixels = np.concatenate([rows, mean[None][: count % 2]]).astype(np.float32)
     made, deviation = pixels.astype(np.float64), np.sqrt(variance)
-    shifted = abs(made.mean(axis=0) - mean) > 2.0**-22 * deviation
-    if shifted.any() or not np.allclose(np.sqrt(((made - mean) ** 2).mean(axis=0)), deviation, 2.0**-21, 0):
+    shifted = abs(made.mean(axis=0) - mean) > tolerance / 2 * deviation
+    if shifted.any() or not np.allclose(np.sqrt(((made - mean) ** 2).mean(axis=0)), deviation, tolerance, 0):
         raise UnsupportedError(f"no {count} float32 numbers have the mean and the variance of the call; {ONLY_KERNELS}")
     return pixels[None, None]
 
@@ -141,8 +152,8 @@ def statistics(run: Runtime, problem: Any, *inputs: Array, out: tuple[Array, Arr
     given = problem.named(inputs)
     images = run.upload(given.x)
     state = _state(run, _kernel(run, problem, given._replace(mean=None)), images, given.x.shape)
-    if problem.count:
-        earlier = pixels_with(problem.count, given.mean, given.m2 / np.float32(problem.count))
+    if problem.count:  # the error bound allows no error if x is the mean of the earlier pixels
+        earlier = pixels_with(problem.count, given.mean, given.m2 / np.float32(problem.count), 2.0**-26)
         _encode_statistics(run, state, run.upload(earlier))
     _encode_statistics(run, state, images)
     out[0][...] = run.values(state.mean(), out[0].shape)
@@ -160,8 +171,8 @@ def statistics_gradient(run: Runtime, problem: Any, *inputs: Array, out: tuple[A
     given = problem.named(inputs)
     images = run.upload(given.x)
     state = _state(run, _kernel(run, problem, given), images, given.x.shape)
-    if problem.count:
-        earlier = pixels_with(2, given.mean, given.variance + np.float32(problem.spec.epsilon))
+    if problem.count:  # gradients for the pixels as they are
+        earlier = pixels_with(2, given.mean, given.variance + np.float32(problem.spec.epsilon), 2.0**-12)
         _encode_earlier_sums(run, problem, given, state, earlier)
     _encode_sums(run, problem, state, run.upload(given.g), images)
     out[0][...] = run.values(state.gradientForBeta(), out[0].shape)
