@@ -1,6 +1,7 @@
 """What the random cases of kernels with windows cover: arguments of frameworks, and geometries at which they fail."""
 
 import contextlib
+import math
 from collections import Counter
 
 import pytest
@@ -99,6 +100,20 @@ def test_geometries_at_which_frameworks_fail_are_drawn(name):
     ]
     assert sum(outside) >= 15, "all taps of a window outside"
     assert {problem.source_shape[3] for problem in problems} >= {*WIDTHS}
+
+
+def test_convolutions_of_one_column_are_drawn():
+    """At these oneDNN computes wrong numbers, and ends the process: each several times in three default checks."""
+    wrong, fatal = 0, 0
+    for problem in (case.problem for case in drawn("Convolution.forward")):
+        spec, (height, width), (_, columns, channels) = problem.spec, problem.output_size, problem.source_shape[1:]
+        (above, beside), taps = spec.windows, math.prod(spec.kernel_size)
+        one = width == 1 < height and channels == 1 and taps >= 9
+        wrong += one and beside.stride > 1 == above.stride
+        reads = any(0 <= beside.tap(i, t) < columns for i in range(width) for t in range(beside.kernel))
+        fatal += not reads and problem.biased and channels > 1 and beside.dilation > 1 and beside.stride > 1
+    assert wrong >= 3
+    assert fatal >= 3
 
 
 def _results(problem):

@@ -88,6 +88,24 @@ def _framework_convolutions(draw: st.DrawFn, groups: int) -> tuple[Convolution, 
 
 
 @st.composite
+def _narrow_convolutions(draw: st.DrawFn) -> tuple[Convolution, Pair, Pair, int]:
+    """Draw a convolution as above with one column, and the channels of its source.
+
+    Either the result has one column, of an image with one channel, or the image has, and all windows are beside it:
+    libraries have computed the first wrongly and crashed in the second.
+    """
+    kernel, strides, dilations, pad = draw(pairs(2, 5)), (1, draw(st.integers(2, 4))), (1, 1), 0
+    width, inputs = kernel[1] + draw(st.integers(0, strides[1] - 1)), 1
+    if draw(st.booleans()):
+        kernel, dilations = (kernel[0], 1), (1, draw(st.integers(2, 4)))
+        pad = strides[1] * draw(st.integers(0, 1)) + draw(st.integers(1, strides[1] - 1))
+        width, inputs = 1, draw(channels(4)) + 1
+    size = kernel[0] + draw(st.integers(0, 6)), width
+    placement = padding.pytorch(size, kernel, strides, (0, pad), dilations)
+    return Convolution(kernel, strides, dilations, placement.offset), size, placement.output_size, inputs
+
+
+@st.composite
 def _framework_transposes(draw: st.DrawFn, groups: int) -> tuple[ConvolutionTranspose, Pair, Pair]:
     """Draw a transposed convolution with padding and output_padding, as above."""
     kernel, strides = draw(pairs(1, 3) | pairs(1, 6)), draw(pairs(1, 3) | pairs(1, 6))
@@ -119,7 +137,7 @@ def _neurons(channels: int) -> st.SearchStrategy[Neuron | None]:
 def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Problem:
     """Draw problems of one operation: few channels and pixels, in one or more groups, often depthwise.
 
-    One third of them have windows by the arguments of frameworks.
+    One third of them have windows by the arguments of frameworks; one sixth of convolutions have one column.
     """
     groups = 1 if spec_type is FullyConnected else draw(st.integers(1, 3) | st.just(1))
     depthwise = groups > 1 and draw(st.booleans())
@@ -134,6 +152,8 @@ def problems(draw: st.DrawFn, spec_type: type[WeightedSpec], method: str) -> Pro
         placed, by_framework = _STRATEGIES[spec_type]
         drawn = st.tuples(placed(method, groups), pairs(1, 9), sizes(8))
         spec, size, result = draw(thirds(drawn, by_framework(groups)))
+        if spec_type is Convolution and draw(st.integers(0, 5)) == 5:
+            spec, size, result, inputs = draw(_narrow_convolutions())
         call["output_size" if method == "forward" else "gradient_size"] = result
     if method == "forward":
         call["biased"] = draw(st.booleans())
