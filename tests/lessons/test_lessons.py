@@ -3,7 +3,6 @@
 import math
 import os
 import time
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,12 +12,6 @@ from mpsref.errors import UnsupportedError
 from mpsref.lessons import EXERCISES, answer, check
 
 BY_NAME = {one.name: one for one in EXERCISES}
-
-
-@pytest.fixture(autouse=True)
-def first_tries(monkeypatch):
-    """No exercise has been tried before, nor is it after a test."""
-    monkeypatch.setattr(answer, "_tries", Counter())
 
 
 # ------------------------------------------------------------------ solutions, as a learner would write them
