@@ -244,6 +244,36 @@ def test_recorded_calls(device):
     assert implementation.runs == 9
 
 
+def test_recorded_calls_on_parts_of_arrays(device):
+    implementation, problem = Implementation(), Problem()
+    run = cuda.recorded(implementation)
+    x, out = random(8, 4), device.empty((8, 4), np.float32)
+    whole = device.array(x)
+    with cuda.arrays.scope(()):
+        for first in (4, 3, 2, 1):  # rows of 16 bytes have one alignment
+            run(problem, whole[first : first + 3], out=out[first + 1 : first + 4])
+            wanted = 2 * x[first : first + 3]
+            wanted[0] = 0
+            np.testing.assert_array_equal(np.asarray(out)[first + 1 : first + 4], wanted)
+    assert implementation.runs == 2
+
+
+def test_calls_that_use_other_arrays_are_not_recorded(device):
+    kept, problem = [], Problem()
+
+    def add(problem, x, out):
+        out[...] = x + kept[-1]
+
+    run = cuda.recorded(add)
+    with cuda.arrays.scope(()):
+        for k in range(4):
+            x, y = random(3, 4, seed=k), random(3, 4, seed=k + 10)
+            kept.append(device.array(y))
+            out = device.empty((3, 4), np.float32)
+            run(problem, device.array(x), out=out)
+            np.testing.assert_array_equal(np.asarray(out), x + y)
+
+
 def test_calls_that_read_values_are_not_recorded(device):
     implementation, problem = Implementation(reads=True), Problem()
     run = cuda.recorded(implementation)

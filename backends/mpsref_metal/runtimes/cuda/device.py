@@ -63,7 +63,7 @@ class Recorder(Protocol):
     def set(self, array: Array, value: int) -> None:
         """Record that all bytes of an array are set."""
 
-    def spoil(self) -> None:
+    def invalidate(self) -> None:
         """Record that values were read."""
 
 
@@ -333,7 +333,7 @@ class Device:
     def download(self, array: Array) -> NDArray[np.uint8]:
         """Copy the bytes of a contiguous array to the host, and wait."""
         if (recorder := _recorder()) is not None:
-            recorder.spoil()
+            recorder.invalidate()
         block = self._pinned.take(array.nbytes)
         with self.active(), Explained(self.context, "{} bytes cannot be copied from {}", array.nbytes, self):
             stream = self.stream

@@ -51,7 +51,7 @@ class Recording:
         self.is_valid = not any(one.overlaps(other) for one, other in itertools.combinations(given, 2))
         """Whether the call can be repeated."""
 
-    def spoil(self) -> None:
+    def invalidate(self) -> None:
         """Record that the call read values, on which its steps may depend."""
         self.is_valid = False
 
@@ -96,7 +96,7 @@ class Recording:
                 if offset >= 0 and offset + array.nbytes <= given.nbytes:
                     return Place(k, offset)
         if memory not in self._constants:
-            self.spoil()
+            self.invalidate()
         return Place(count + 1, array.address)
 
     def finish(self) -> None:

@@ -91,8 +91,8 @@ def _framework_convolutions(draw: st.DrawFn, groups: int) -> tuple[Convolution, 
 def _narrow_convolutions(draw: st.DrawFn) -> tuple[Convolution, Pair, Pair, int]:
     """Draw a convolution as above with one column, and the channels of its source.
 
-    Either the result has one column, of an image with one channel, or the image has, and all windows are beside it:
-    libraries have computed the first wrongly and crashed in the second.
+    Either the image has one channel and the result one column, or the image has one column, which no window reads.
+    oneDNN has a defect in each.
     """
     kernel, strides, dilations, pad = draw(pairs(2, 5)), (1, draw(st.integers(2, 4))), (1, 1), 0
     width, inputs = kernel[1] + draw(st.integers(0, strides[1] - 1)), 1
