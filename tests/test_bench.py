@@ -8,9 +8,11 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +247,12 @@ def test_html_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runners_take_turns() -> None:
     order: list[str] = []
-    calls = [lambda name=name: order.append(name) for name in "ab"]
+
+    def call(name: str) -> None:
+        time.sleep(0.001)
+        order.append(name)
+
+    calls = [partial(call, name) for name in "ab"]
     times = timing.take_turns(calls, rounds=3)
     turns = [name for k, name in enumerate(order[2:]) if k == 0 or order[k + 1] != name]
     assert order[:2] == ["a", "b"], "first everyone warms up"

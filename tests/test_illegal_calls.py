@@ -104,7 +104,7 @@ ARRAYS = [
     read_only(np.full((1, 4, 4, 2), np.nan, np.float32)),
     memoryview(b"1234"),
     huge(1, 2**15, 2**15, 2**10),
-    huge(2**20, 2**10, 2**10, 1, dtype="f2"),
+    huge(2**10, 2**15, 2**15, 1, dtype="f2"),
     huge(2**45),
     huge(1, 2**31, 1, 1),
 ]

@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_no_process(faulty):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err.endswith("mpsref: interrupted\n")
-    psutil.wait_procs(everything, timeout=10)
+    psutil.wait_procs(everything, timeout=120)
     assert not [child for child in everything if child.is_running()]
 
 

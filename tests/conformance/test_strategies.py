@@ -121,7 +121,7 @@ def _results(problem):
 
 
 @pytest.mark.parametrize("issue", ["oneDNN: conv2d, one channel, one column", "pytorch/pytorch#169688"])
-@pytest.mark.parametrize("seed", [0, 1000, 2000, 3000])
+@pytest.mark.parametrize("seed", [0, 1000])
 def test_defects_of_onednn_are_found_in_few_cases(issue, seed):
     bug = next(bug for bug in bugs.BUGS if bug.issue == issue)
     (row,) = checker.check_operation(bug.operation, [bug.backend], 180, seed)
