@@ -179,6 +179,8 @@ class Problem(_Record):
     """The arrays that the operation reads, in the order of the arguments of its implementations."""
     results: ClassVar[Mapping[str, Argument]] = MappingProxyType({})
     """The results."""
+    is_varied: ClassVar[bool] = False
+    """Whether it is a result of :meth:`varied`."""
 
     def __init_subclass__(
         cls, method: str = "", inputs: Arguments | None = None, results: Arguments | None = None
@@ -279,6 +281,7 @@ class Problem(_Record):
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.__dict__.pop("_recorded", None)  # of a backend, for the values of this problem
+        copy.__dict__["is_varied"] = True
         for name, value in changes.items():
             codec = type(self).__dataclass_fields__[name].metadata["codec"]
             copy.__dict__[name] = codec.convert(name, value)

@@ -201,10 +201,11 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *addresses: int
     _fail("launch")
     device = _engine()
     memories = [_from(address) for address in addresses]
-    copies = [device.buffer(memory) for memory in memories]
+    copies, before = [device.buffer(memory) for memory in memories], [memory.copy() for memory in memories]
     device.kernel(kernel.source).function(kernel.name)(config.grid * config.block, *copies)
-    for memory, copied in zip(memories, copies, strict=True):
-        memory[:] = copied
+    for memory, copied, old in zip(memories, copies, before, strict=True):
+        written = np.flatnonzero(np.asarray(copied) != old)  # several buffers may lie in one block
+        memory[written] = np.asarray(copied)[written]
 
 
 def _engine() -> clang.Device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar, cast
 
@@ -74,6 +74,16 @@ class DeviceArrays(Protocol):
 
     def put(self, values: NDArray[Any], shape: tuple[int, ...]) -> Any:
         """Copy a NumPy array to the device, repeated along its first axis up to ``shape``, in the default stream."""
+
+    def repeated(
+        self, known: dict[Any, Any], given: Iterable[Any], call: Callable[[], tuple[Sequence[Any], Value]]
+    ) -> tuple[Sequence[Any], Value]:
+        """Return what ``call`` returns, arrays on the device and something else; inside :meth:`scope`.
+
+        The arrays depend on the values of the ``given`` arrays, with ``None`` for absent ones, and on nothing else but
+        their shapes and dtypes. Launches of an earlier call with the same ``known``, an empty dict before the first
+        call, may be repeated: the arrays are then new, and the rest is that of the earlier call.
+        """
 
     def timer(self, call: Callable[[], object]) -> Callable[[], float]:
         """Return a function that measures the seconds that a call takes on the device, in the default stream.

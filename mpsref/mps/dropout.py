@@ -192,7 +192,7 @@ class MPSCNNDropout(_DropoutKernel, MPSCNNKernel):
             drawn = mask is None and sequence is None
             if mask is None:
                 number = self.sequence if sequence is None else sequence
-                out = _target(drop, source.array)
+                out = _target(drop, shape, source.array)
                 mask = drop.mask(shape, number, first_image_index, out=out, backend=self.backend)
             else:
                 mask = copied("mask", drop.checked_mask(mask, shape), MASK)
@@ -272,9 +272,9 @@ class MPSCNNDropoutGradient(_DropoutKernel, MPSCNNGradientKernel):
         self.function.gradient(g, mask, out=destination[region], backend=self.backend)
 
 
-def _target(dropout: Dropout, x: Array) -> Array | None:
-    """Return an array for the mask of images on a device, there; ``None`` for a new array on the host."""
-    return empty("mask", dropout.mask_shape(x.shape), MASK, (x,)) if is_on_device(x) else None
+def _target(dropout: Dropout, shape: Shape, like: Array) -> Array | None:
+    """Return an array for the mask of images of ``shape`` on the device of ``like``; ``None`` for one on the host."""
+    return empty("mask", dropout.mask_shape(shape), MASK, (like,)) if is_on_device(like) else None
 
 
 def shifted(mask: Array, shape: Shape, offset: types.MPSOffset, strides: tuple[int, int, int]) -> Array:
@@ -369,8 +369,13 @@ class MPSCNNDropoutNode(_Described, FunctionNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return "mask", "forward"
 
+    def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
+        dropout, shape = call.spec, call.shapes[0]
+        return [dropout.mask(shape, call.sequence, out=_target(dropout, shape, like), backend=call.backend)]
+
     def _compute(self, call: Call, *images: Array) -> Array:
         dropout: Dropout = call.spec
-        out = _target(dropout, images[0])
-        mask = call.state["mask"] = dropout.mask(images[0].shape, call.sequence, out=out, backend=call.backend)
+        (mask,) = call.prepared
+        assert mask is not None
+        call.state["mask"] = mask
         return dropout.forward(images[0], mask, backend=call.backend)

@@ -844,10 +844,13 @@ class MPSCNNLossNode(_LossNode):
     def _methods(self, step: Step) -> Sequence[str]:
         return "forward", "gradient"
 
-    def _compute(self, call: Call, *images: Array) -> Array:
+    def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
         labels: MPSCNNLossLabels | LabelsOfImages = call.state["labels"]
+        return [None if image is None else call.place(image) for image in labels.device_read()]
+
+    def _compute(self, call: Call, *images: Array) -> Array:
         wide = np.result_type(images[0], np.float32)
-        t, weights = (None if image is None else call.place(image) for image in labels.device_read())
+        t, weights = call.prepared
         assert t is not None
         t = t if t.dtype <= wide else t.astype(wide)
         weights = weights if weights is None or weights.dtype <= wide else weights.astype(wide)

@@ -104,7 +104,7 @@ def normalization(channels: int) -> TrainableNormalization:
 class JointOptimizer:
     """One optimizer for the parameters of several data sources, which are stored in one vector.
 
-    A graph passes the gradients of each data source as soon as they are computed. After the last gradients, one step
+    A graph passes the gradients of each data source after the last step of a run. After the last gradients, one step
     updates all parameters, and the graph reads them at the end of the run. The update is elementwise, so it equals the
     updates of one optimizer per data source. A run that fails leaves the parameters unchanged.
 

@@ -337,21 +337,26 @@ def update_in_the_middle_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_update_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Execution, "_update_on_the_cpu", lambda self: None)
+    real = Execution._update
+
+    def update(self: Any, step: Any) -> None:
+        if step.updates is not graph.MPSNNTrainingStyle.CPU:
+            real(self, step)
+
+    monkeypatch.setattr(Execution, "_update", update)
 
 
 def failed_replacements_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(self: Any) -> Any:
-        for step in self.program.steps:
-            try:
-                self._step(step)
-            except RuntimeError:
-                self.compiled.atomically(self.replacements)
-                raise
-        return real(self)
+    real = Execution._update
 
-    real = Execution.run
-    monkeypatch.setattr(Execution, "run", run)
+    def update(self: Any, step: Any) -> None:
+        try:
+            real(self, step)
+        except RuntimeError:
+            self.compiled.atomically(self.replacements)
+            raise
+
+    monkeypatch.setattr(Execution, "_update", update)
 
 
 def test_without_a_mutant_the_checks_pass() -> None:

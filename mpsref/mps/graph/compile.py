@@ -143,7 +143,12 @@ class Program:
         self.steps = tuple(self._steps(nodes))
         self.forward_steps = tuple(step for step in self.steps if step.forward is step.node)
         """The steps with a state of their own."""
-        self.updated_at_the_end = tuple(step for step in self.steps if step.updates is MPSNNTrainingStyle.CPU)
+        self.prepared_steps = tuple(
+            step for step in self.steps if type(step.compiled)._prepare is not MPSNNFilterNode._prepare
+        )
+        updates = (step for step in self.steps if step.updates is not MPSNNTrainingStyle.NONE)
+        self.updates = tuple(sorted(updates, key=lambda step: step.updates is MPSNNTrainingStyle.CPU))
+        """The last gradient steps of trainable nodes, in the order in which their data sources are called."""
         images = dict.fromkeys(image for node in nodes for image in node.source_images)
         self.source_images = tuple(image for image in images if image.producer is None)
         """The inputs, in order of first use."""
@@ -283,6 +288,8 @@ class Shapes(NamedTuple):
     bound: Mapping[MPSNNFilterNode, Bound]
     sources: Mapping[MPSNNFilterNode, tuple[Shape, ...]]
     """The shapes of the source images of each node."""
+    recorded: dict[Any, Any]
+    """Recorded runs, see ``DeviceArrays.repeated``."""
 
 
 def source_shapes(given: Mapping[MPSNNImageNode, Sequence[int]]) -> dict[MPSNNImageNode, Shape]:
@@ -318,7 +325,7 @@ def infer_shapes(
             where = f"step {step.number}, {type(node).__name__} {program.labels[node]!r} on {inputs}"
             raise ShapeError(f"{where}: {error}") from error
         known[node.result_image] = bound[node].shape
-    return Shapes(known, bound, source)
+    return Shapes(known, bound, source, {})
 
 
 Place: TypeAlias = Callable[[Any], Any]
@@ -338,9 +345,13 @@ def _single(given: Iterable[ImageLike]) -> Iterator[Any]:
         yield from image if is_batch(image) else (image,)
 
 
+class Number(int):
+    """The number of an array in a list, in the place of the array."""
+
+
 def placed(found: Any, place: Callable[[Any], Any]) -> Any:
     """Return an array, or the arrays in a tuple or mapping, each as ``place`` returns it; other values unchanged."""
-    if isinstance(found, np.ndarray) or is_on_device(found):
+    if isinstance(found, (np.ndarray, Number)) or is_on_device(found):
         return place(found)
     if isinstance(found, Mapping):
         return {name: placed(value, place) for name, value in found.items()}
@@ -367,11 +378,11 @@ class CompiledProgram:
         self.parameters = self._load()
         self.arrays = self._in_force()
         self.lock = threading.RLock()
-        self._shapes: dict[tuple[Shape, ...], Shapes] = {}
 
     def _store(self, format: Format) -> None:
         """Set the storage of images, and the backends that support it."""
         self.format, program = format, self.program
+        self._shapes: dict[tuple[Shape, ...], Shapes] = {}
         results = (step.node.result_image for step in program.steps)
         self.dtypes = {image: self._dtype_of(image) for image in (*program.source_images, *results)}
         self.wide = self._mixed()
@@ -450,6 +461,7 @@ class CompiledProgram:
 
             with memory.scope(()):
                 known = {parameters: placed(arrays, upload) for parameters, arrays in known.items()}
+        self.operands = [array for arrays in known.values() for array in arrays.values()]
         return {node: known[parameters] for node, parameters in self.parameters.items()}
 
     @property

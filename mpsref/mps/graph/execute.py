@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -16,14 +16,13 @@ from mpsref.mps.core.image import MPSImage
 from mpsref.mps.core.image_arguments import ImageLike
 from mpsref.mps.core.properties import closed
 from mpsref.mps.core.state import MPSState
-from mpsref.mps.graph.compile import CompiledProgram, Place, placed, source_shapes
+from mpsref.mps.graph.compile import CompiledProgram, Number, Place, placed, source_shapes
 from mpsref.mps.graph.nodes import (
     Allocator,
     Call,
     MPSNNFilterNode,
     MPSNNImageNode,
     MPSNNStateNode,
-    MPSNNTrainingStyle,
     Step,
     StepState,
 )
@@ -106,6 +105,7 @@ class Execution:
                     shape = self.shapes.sources[step.node][0]
                     step.compiled.check_labels(self.labels[state], shape)
             self.states[step.node] = own
+        self.prepared: dict[MPSNNFilterNode, Sequence[Array | None]] = {}
         self.replacements: list[Callable[[], None]] = []
         self.live = self.peak = sum(value.nbytes for value in self.values.values())
         self.exported: dict[MPSNNImageNode, Array] = {}
@@ -118,11 +118,18 @@ class Execution:
 
     def run(self) -> RunResult:
         """Run all steps, then set all updated parameters."""
-        for step in self.program.steps:
-            self._step(step)
         program = self.program
+        if self._may_be_recorded():
+            self._repeat()
+        else:
+            for step in program.steps:
+                self._step(step)
+        for step in program.forward_steps:
+            if "loss" in self.states[step.node]:
+                self._note_loss(step, self.states[step.node])
         if self.updates:
-            self._update_on_the_cpu()
+            for step in program.updates:
+                self._update(step)
             self.compiled.atomically(self.replacements)
         kept = {image: self.result(value) for image, value in self.exported.items()}
         needed = zip(program.result_images, program.results_are_needed, strict=True)
@@ -135,16 +142,60 @@ class Execution:
             placed(self.values, self.result) if self.keep_all else {},
         )
 
+    def _may_be_recorded(self) -> bool:
+        """Return whether all arrays of the steps may be on a device, and depend on those of the call alone."""
+        return (
+            self.compiled.memory is not None
+            and self.watch is None
+            and self.backend is None
+            and not self.keep_all
+            and self.allocator is None
+            and all(image.image_allocator is None for image in self.compiled.dtypes)
+        )
+
+    def _repeat(self) -> None:
+        """Run all steps on a device, or repeat the launches of an earlier run."""
+        assert self.compiled.memory is not None
+        given, like = [*self.values.values(), *self.compiled.operands], next(iter(self.values.values()))
+        for step in self.program.prepared_steps:
+            call = self._call(step, self.compiled.backends[step.node], self.states[step.node])
+            self.prepared[step.node] = step.compiled._prepare(call, like)
+            given += self.prepared[step.node]
+        made, (exported, states, self.peak) = self.compiled.memory.repeated(self.shapes.recorded, given, self._computed)
+        self.exported = placed(exported, made.__getitem__)
+        for node, state in placed(states, made.__getitem__).items():
+            self.states[node].update(state)
+
+    def _computed(self) -> tuple[list[Array], tuple[Any, Any, int]]:
+        """Run all steps; return all arrays that are read after them, and what they are: numbers in place of arrays."""
+        before = {node: set(state) for node, state in self.states.items()}
+        for step in self.program.steps:
+            self._step(step)
+        made: list[Array] = []
+
+        def number(array: Array) -> Number:
+            made.append(array)
+            return Number(len(made) - 1)
+
+        exported = {state.producer for state in self.program.result_states}
+        states = {
+            node: {name: placed(value, number) for name, value in state.items() if name not in before[node]}
+            for node, state in self.states.items()
+            if node in self.compiled.parameters or node in exported or "loss" in state
+        }
+        return made, (placed(self.exported, number), states, self.peak)
+
     def _step(self, step: Step) -> None:
         node = step.node
         inputs = self._inputs(step)
         call = self._call(step, self.backend or self.compiled.backends[node], self.states[step.forward])
         before = dict(call.state) if self.watch is not None else {}
+        if node not in self.prepared:
+            self.prepared[node] = step.compiled._prepare(call, inputs[0])
+        call.prepared = self.prepared[node]
         result = step.compiled._compute(call, *inputs)
         if self.watch is not None:
             self.watch(self.program.labels[node], _made(result, before, call.state), self._again(step, inputs, before))
-        if "loss" in call.state and step.forward is node:
-            self._note_loss(step, call.state)
         if step.result_is_needed:
             assert result is not None
             self._store(step, result, call.result_shape)
@@ -152,8 +203,6 @@ class Execution:
             for image in step.released:
                 self.live -= self.values[image].nbytes
                 del self.values[image]
-        if self.updates and step.updates is MPSNNTrainingStyle.GPU:
-            self._update(step)
 
     def _note_loss(self, step: Step, state: StepState) -> None:
         self.loss[self.program.labels[step.node]] = state["loss"]
@@ -190,7 +239,9 @@ class Execution:
     def _again(self, step: Step, inputs: list[Array], before: StepState) -> Callable[[Backend], list[Array]]:
         def run(backend: Backend) -> list[Array]:
             state = dict(before)
-            return _made(step.compiled._compute(self._call(step, backend, state), *inputs), before, state)
+            call = self._call(step, backend, state)
+            call.prepared = step.compiled._prepare(call, inputs[0])
+            return _made(step.compiled._compute(call, *inputs), before, state)
 
         return run
 
@@ -222,10 +273,6 @@ class Execution:
         replacement = parameters.update(step.updates, self.states[step.forward])
         if replacement is not None:
             self.replacements.append(replacement)
-
-    def _update_on_the_cpu(self) -> None:
-        for step in self.program.updated_at_the_end:
-            self._update(step)
 
     def _result_state(self, state: MPSNNStateNode) -> MPSState | Mapping[str, object]:
         node = state.producer

@@ -268,6 +268,8 @@ class Call:
     """The number of the run, which selects random masks."""
     place: Callable[[Array], Array] = field(default=lambda array: array)
     """Returns an array where the images of the run are: on a device, or as it is."""
+    prepared: Sequence[Array | None] = ()
+    """The result of ``_prepare``."""
 
 
 @dataclass(frozen=True)
@@ -578,6 +580,14 @@ class MPSNNFilterNode(Node, abc.ABC):
         ``parameters`` are the :class:`~mpsref.mps.graph.trainable.NodeParameters` of a node with a data source, and
         ``states`` are the producers of the source states.
         """
+
+    def _prepare(self, call: Call, like: Array) -> Sequence[Array | None]:
+        """Return what ``_compute`` reads in addition to images and parameters: labels, or a random mask.
+
+        The arrays are where ``like`` is, an image of the run. ``_compute`` reads neither the number of the run nor
+        arrays of the caller, since a device may repeat its launches.
+        """
+        return ()
 
     @abc.abstractmethod
     def _compute(self, call: Call, *images: Array) -> Array | None:

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from .. import CompileError, LaunchError
 from .array import Array
-from .device import Arrays, Device, Function, Handle, Kernel, current_device, open_device, scope
+from .device import Device, Function, Handle, Kernel, current_device, open_device, scope
 from .driver import unavailable
-from .recording import recorded
+from .recording import RepeatedArrays, recorded
 
 Buffer = Array
-arrays = Arrays()
+arrays = RepeatedArrays()
 
 __all__ = [
     "Array",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -329,8 +330,7 @@ class Array:
         if self.dtype.name not in ("float16", "float32") or (other.dtype, other.shape) != (self.dtype, self.shape):
             raise TypeError(f"{self!r} and {other!r} must be arrays of one shape, both float32 or both float16")
         made = self.empty(self.shape, self.dtype)
-        defined = f"#define Element {TYPES[self.dtype.name]}\n#define RESULT {result}"
-        kernel = self.device.kernel(f"#include <metal_stdlib>\n{defined}\n{ELEMENTWISE}")
+        kernel = self.device.kernel(_elementwise_source(self.dtype, result))
         values = np.array(numbers or (0,), np.float32)
         kernel.function("elementwise")(self.size, *operands, made, values, np.uint32(self.size))
         return made
@@ -408,6 +408,27 @@ class Array:
         return exported.__dlpack__(stream=-1, max_version=max_version)
 
 
+@functools.cache
+def _elementwise_source(dtype: np.dtype[Any], result: str) -> str:
+    defined = f"#define Element {TYPES[dtype.name]}\n#define RESULT {result}"
+    return f"#include <metal_stdlib>\n{defined}\n{ELEMENTWISE}"
+
+
+@functools.cache
+def _join_source(dtype: np.dtype[Any], count: int) -> str:
+    name = TYPES[dtype.name]
+    arguments = "".join(f"device const {name}* x{k} [[buffer({k})]], " for k in range(count))
+    choices = "".join(f"i < ends[{k}] ? x{k}[i - ends[{k - 1}]] : " for k in range(1, count))
+    return f"""#include <metal_stdlib>
+kernel void join({arguments}device {name}* y [[buffer({count})]], constant uint* ends [[buffer({count + 1})]],
+                 uint i [[thread_position_in_grid]]) {{
+    if (i < ends[{count - 1}]) {{
+        y[i] = i < ends[0] ? x0[i] : {choices}x0[0];
+    }}
+}}
+"""
+
+
 def _copy_elements(source: Array, target: Array) -> None:
     """Copy arrays of any strides and dtypes with the kernel ``copy``."""
     types = [TYPES.get(array.dtype.name) for array in (source, target)]
@@ -435,15 +456,5 @@ def _join(parts: Sequence[Array], target: Array) -> None:
     if not parts:
         return
     ends = np.cumsum([part.size for part in parts], dtype=np.uint32)
-    name, count = TYPES[target.dtype.name], len(parts)
-    arguments = "".join(f"device const {name}* x{k} [[buffer({k})]], " for k in range(count))
-    choices = "".join(f"i < ends[{k}] ? x{k}[i - ends[{k - 1}]] : " for k in range(1, count))
-    text = f"""#include <metal_stdlib>
-kernel void join({arguments}device {name}* y [[buffer({count})]], constant uint* ends [[buffer({count + 1})]],
-                 uint i [[thread_position_in_grid]]) {{
-    if (i < ends[{count - 1}]) {{
-        y[i] = i < ends[0] ? x0[i] : {choices}x0[0];
-    }}
-}}
-"""
-    target.device.kernel(text).function("join")(target.size, *parts, target, ends)
+    kernel = target.device.kernel(_join_source(target.dtype, len(parts)))
+    kernel.function("join")(target.size, *parts, target, ends)

@@ -121,7 +121,7 @@ class Function:
             for array in arrays:
                 array.memory.use_on(stream)
             config = self._launch(stream, count, [array.address for array in arrays])
-        if (recorder := _recorder()) is not None:
+        if (recorder := current_recorder()) is not None:
             recorder.launched(self, config, arrays)
         return Handle(device, arrays)
 
@@ -304,7 +304,7 @@ class Device:
                     raise
                 raise out_of_memory(nbytes, self) from problem
             memory = Memory(self, int(buffer.handle), nbytes, buffer, stream, True)
-        if (recorder := _recorder()) is not None:
+        if (recorder := current_recorder()) is not None:
             recorder.allocated(memory)
         return memory
 
@@ -319,7 +319,7 @@ class Device:
                 self._hold(block)
             else:
                 copy(contents.ctypes.data, memory.address, contents.nbytes, memory.stream, contents)
-        if (recorder := _recorder()) is not None:
+        if (recorder := current_recorder()) is not None:
             recorder.uploaded(memory)
         return memory
 
@@ -332,7 +332,7 @@ class Device:
 
     def download(self, array: Array) -> NDArray[np.uint8]:
         """Copy the bytes of a contiguous array to the host, and wait."""
-        if (recorder := _recorder()) is not None:
+        if (recorder := current_recorder()) is not None:
             recorder.invalidate()
         block = self._pinned.take(array.nbytes)
         with self.active(), Explained(self.context, "{} bytes cannot be copied from {}", array.nbytes, self):
@@ -349,7 +349,7 @@ class Device:
             source.memory.use_on(stream)
             target.memory.use_on(stream)
             copy(source.address, target.address, source.nbytes, stream, (source.memory, target.memory))
-        if (recorder := _recorder()) is not None:
+        if (recorder := current_recorder()) is not None:
             recorder.copied(source, target)
 
     def set_bytes(self, array: Array, value: int) -> None:
@@ -359,7 +359,7 @@ class Device:
             array.memory.use_on(stream)
             target = driver.core().Buffer.from_handle(array.address, array.nbytes, owner=array.memory)
             target.fill(value, stream=stream)
-        if (recorder := _recorder()) is not None:
+        if (recorder := current_recorder()) is not None:
             recorder.set(array, value)
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
@@ -393,7 +393,7 @@ class Device:
             return self.empty(values.shape, values.dtype)
         is_kept = read_only and values.nbytes <= SMALL
         memory = self._tables.find(self, contents) if is_kept else self.upload(contents)
-        if is_kept and (recorder := _recorder()) is not None:
+        if is_kept and (recorder := current_recorder()) is not None:
             recorder.uploaded(memory)
         return Array(memory, values.shape, values.dtype)
 
@@ -510,10 +510,10 @@ def current_device() -> Device:
 def recording_device() -> Device | None:
     """Return the device of the innermost :func:`scope` of this thread unless it records, else None."""
     device: Device | None = getattr(_chosen, "device", None)
-    return device if device is not None and _recorder() is None else None
+    return device if device is not None and current_recorder() is None else None
 
 
-def _recorder() -> Recorder | None:
+def current_recorder() -> Recorder | None:
     """Return the object that records what this thread does."""
     return getattr(_chosen, "recorder", None)
 
