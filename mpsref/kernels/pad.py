@@ -33,7 +33,7 @@ from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
 from mpsref.kernels.movement import Gather, Readers, bit_exact, index, readers
 from mpsref.kernels.reference import ErrorBound
-from mpsref.operations import ImageProblem, Spec, operation, shape_only
+from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only
 from mpsref.registry import call
 
 Edge: TypeAlias = Literal["zero", "clamp", "mirror", "mirrorwithedge", "constant"]
@@ -161,6 +161,7 @@ class PadProblem(ImageProblem):
         )
         return n, height, width, channels
 
+    @planned
     def gather(self) -> Gather:
         """Return what each element of the padded image reads of the image, -1 where it is filled."""
         y, x, c = (
@@ -198,6 +199,7 @@ class PadGradient(
 ):
     """``gradient`` of padding."""
 
+    @planned
     def readers(self) -> tuple[Readers, Readers, Readers]:
         """Return, for y, x and channel, the elements of the padded image that are copies of each element."""
         y, x, c = (readers(read, length) for read, length in zip(self.gather(), self.source_shape[1:], strict=True))
