@@ -1,4 +1,4 @@
-"""Runs of graphs that repeat recorded launches, compared bit by bit with runs that do not; over the fake cuda.core."""
+"""Runs of graphs that repeat recorded launches, compared bit by bit with runs that do not."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ from tests.mps.graph_plans import BINARY, ENDS, UNARY, Action, Plan
 BATCH = 4
 
 
-@pytest.fixture(autouse=True)
-def steps(fake_cuda, monkeypatch):
-    """The steps of graphs that are run and not repeated, and the driver."""
+@pytest.fixture(autouse=True, params=["fake", pytest.param("real", marks=pytest.mark.nvidia)])
+def steps(request, monkeypatch):
+    """The steps of graphs that are run and not repeated."""
+    if request.param == "fake":
+        request.getfixturevalue("fake_cuda")
     run, before = [], Execution._step
 
     def step(self, one):
@@ -191,13 +193,15 @@ def test_threads(steps):
     assert len(found) == 15
 
 
-@pytest.mark.parametrize("why", ["allocator", "image", "all images", "size", "other shapes", "a read"])
+@pytest.mark.parametrize("why", ["allocator", "image", "all images", "size", "other shapes", "a read", "a host image"])
 def test_runs_that_are_not_recorded(steps, why, monkeypatch):
     made, device = small(), cuda.open_device()
     if why == "size":
         monkeypatch.setattr(recording, "LARGEST", 1000)
+    before = FunctionNode._compute
+    if why == "a host image":
+        monkeypatch.setattr(FunctionNode, "_compute", lambda *of: np.asarray(before(*of)))
     if why == "a read":
-        before = FunctionNode._compute
         monkeypatch.setattr(FunctionNode, "_compute", lambda *of: (np.asarray(of[2]), before(*of))[1])
     for k in range(5):
         if k == 2 and why == "allocator":

@@ -36,10 +36,6 @@ class MemoryDevice(Protocol):
         """Return device memory with these bytes."""
         ...
 
-    def finish(self) -> None:
-        """Wait for the stream."""
-        ...
-
 
 class Memory:
     """A block of device memory, of this runtime or of another library, and the stream of its last use."""
@@ -129,7 +125,7 @@ class DeviceTables:
         self._lock = threading.Lock()
 
     def find(self, device: MemoryDevice, contents: Bytes) -> Memory:
-        """Return device memory with these bytes; it is read-only."""
+        """Return read-only device memory with these bytes; a stream waits for their copy when it first uses them."""
         key = contents.tobytes()
         with self._lock:
             found = self._kept.get(key)
@@ -137,7 +133,6 @@ class DeviceTables:
                 self._kept.move_to_end(key)
                 return found
         memory = device.upload(contents)
-        memory.device.finish()  # all streams may read it now
         with self._lock:
             self._kept[key] = memory
             if len(self._kept) > TABLES:

@@ -136,7 +136,9 @@ class Recording:
 
     def finish(self, results: Sequence[Array] = ()) -> None:
         """Release the arrays of the call; memory of ``results`` will be allocated apart from the scratch memory."""
-        for array in results:
+        if any(type(array) is not Array for array in results):
+            self.invalidate()
+        for array in results if self.is_valid else ():
             place, strides = self._place(array), None if array.is_contiguous else array.strides
             if place.base == len(self._given):
                 self.invalidate()  # the caller may write into it, and the steps read it
