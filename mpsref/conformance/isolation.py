@@ -125,7 +125,7 @@ class IsolatedRunner:
         return self._out_of_memory() if self._has_grown() else outcome
 
     def _has_grown(self) -> bool:
-        return _anonymous_memory(self._child) > self._before + self._limits.gib * GIB
+        return anonymous_memory(self._child) > self._before + self._limits.gib * GIB
 
     def _out_of_memory(self) -> Outcome:
         message = f"the process grew by more than {self._limits.gib:g} GiB, in its case number {self._count}"
@@ -156,7 +156,7 @@ class IsolatedRunner:
             except (EOFError, ConnectionError):
                 how = _how(self.close())
                 raise RuntimeError(f"the interpreter of isolated cases did not start: {how}; see its output") from None
-        self._before = _anonymous_memory(self._child)
+        self._before = anonymous_memory(self._child)
         return ours
 
     def _spawn(self, theirs: Connection) -> int:
@@ -226,7 +226,7 @@ def _died(status: int) -> Outcome:
     return Outcome("failed", kind=f"{CRASHED} {how}", message=f"the process that ran it ended by {how}{hint}")
 
 
-def _anonymous_memory(process: int) -> int:
+def anonymous_memory(process: int) -> int:
     """Return the bytes of memory of a process, without those of files where the system counts them."""
     counts = Path(f"/proc/{process}/statm")
     if counts.exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
+import os
 import signal
 import tempfile
 import threading
@@ -17,9 +18,13 @@ from pathlib import Path
 from mpsref.conformance import families
 from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.case import Case
+from mpsref.conformance.isolation import anonymous_memory
 from mpsref.conformance.report import Failure, Row
 from mpsref.conformance.runner import CRASHED
 from mpsref.registry import Operation
+
+GROWTH = 400 << 20
+"""Bytes by which a process may grow after its first block: numba keeps all that it has compiled."""
 
 
 def check_in_processes(
@@ -28,35 +33,54 @@ def check_in_processes(
     """Check all blocks of a schedule; call ``step`` for each random case.
 
     While there is a choice, no two processes check operations of one family at the same time: these share compiled
-    functions, which the first caches on disk for the others. Large families come first. If a process dies, each
-    block that was running is run again, alone.
+    functions, which the first caches on disk for the others. Large families come first. If a process dies, its block
+    is run again, alone. A process that has grown by :data:`GROWTH` is replaced.
     """
-    begun: list[Task] = []
-    while schedule.waiting:
-        running = dict[Future[list[Row]], tuple[Operation, Task]]()
-        try:
-            with _processes(jobs) as pool:
-                while schedule.waiting or running:
-                    while len(running) < jobs and (waiting := schedule.waiting):
-                        operation = _next(waiting, [_family(other) for other, _ in running.values()])
-                        begun = [schedule.take(operation)]  # if a process has died, submit raises
-                        with uninterrupted():
-                            future = pool.submit(check, begun[0], _ignore)
-                        running[future] = operation, begun[0]
-                        begun.clear()
-                        watch([task.operation for _, task in running.values()], [])
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        _, task = running[future]
-                        rows = future.result()
-                        schedule.add(task, rows)
-                        del running[future]
-                        advance(step, task)
-                        watch([task.operation for _, task in running.values()], rows)
-        except BrokenProcessPool:
-            for task in [*(task for _, task in running.values()), *begun]:
-                schedule.add(task, [_alone(check, task._replace(backends=(name,))) for name in task.backends])
+    running = dict[Future[tuple[list[Row], bool]], tuple[Operation, Task, ProcessPoolExecutor]]()
+    idle: list[ProcessPoolExecutor] = []
+    with contextlib.ExitStack() as processes:
+        while schedule.waiting or running:
+            while len(running) < jobs and (waiting := schedule.waiting):
+                operation = _next(waiting, [_family(other) for other, _, _ in running.values()])
+                task = schedule.take(operation)
+                process = idle.pop() if idle else processes.enter_context(_process())
+                try:
+                    future = _submit(process, check, task)
+                except BrokenProcessPool:  # it has died since its last block
+                    process = processes.enter_context(_process())
+                    future = _submit(process, check, task)
+                running[future] = operation, task, process
+                watch([task.operation for _, task, _ in running.values()], [])
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                _, task, process = running.pop(future)
+                try:
+                    rows, has_grown = future.result()
+                except BrokenProcessPool:
+                    rows, has_grown = [_alone(check, task._replace(backends=(name,))) for name in task.backends], True
+                if has_grown:
+                    process.shutdown()
+                else:
+                    idle.append(process)
+                schedule.add(task, rows)
                 advance(step, task)
-            begun.clear()
+                watch([task.operation for _, task, _ in running.values()], rows)
+
+
+def _submit(process: ProcessPoolExecutor, check: CheckTask, task: Task) -> Future[tuple[list[Row], bool]]:
+    with uninterrupted():
+        return process.submit(_checked, check, task)
+
+
+_first: int | None = None  # bytes of this process after its first block
+
+
+def _checked(check: CheckTask, task: Task) -> tuple[list[Row], bool]:
+    """Check a block in this process; return its rows, and whether the process has grown too large for another."""
+    global _first
+    rows = check(task, _ignore)
+    size = anonymous_memory(os.getpid()) if os.name == "posix" else 0  # unknown
+    _first = size if _first is None else _first
+    return rows, size > _first + GROWTH
 
 
 def advance(step: Callable[[], None], task: Task) -> None:
@@ -66,10 +90,10 @@ def advance(step: Callable[[], None], task: Task) -> None:
 
 
 @contextlib.contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Start processes on demand; an exception in the block, such as that of Ctrl-C, ends them at once."""
+def _process() -> Iterator[ProcessPoolExecutor]:
+    """Start a process on demand; an exception in the block, such as that of Ctrl-C, ends it at once."""
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
     try:
         yield pool
     except BaseException:
@@ -130,7 +154,7 @@ def _alone(check: CheckTask, task: Task) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "case"
         try:
-            with _processes(1) as pool:
+            with _process() as pool:
                 with uninterrupted():
                     future = pool.submit(check, task, functools.partial(note_case, note))
                 (row,) = future.result()

@@ -330,36 +330,46 @@ def test_processes_find_the_same():
     assert steps == ["random cases"] * 40
 
 
-class DyingPool:
-    """Processes of which one dies between two submissions: the first pool breaks at its second one."""
+class Process:
+    """A process, in place of that of ``processes._process``; the first one dies after ``lives`` blocks."""
 
-    broken = False
+    started = 0
+    lives = 1 << 30
 
     def __enter__(self):
-        self.submitted = 0
+        Process.started += 1
+        self.submitted, self.lives, Process.lives = 0, Process.lives, 1 << 30
         return self
 
     def __exit__(self, *_):
         return None
 
+    def shutdown(self):
+        self.submitted = self.lives
+
     def submit(self, function, *arguments):
-        self.submitted += 1
-        if self.submitted == 2 and not DyingPool.broken:
-            DyingPool.broken = True
+        if self.submitted == self.lives:
             raise BrokenProcessPool
+        self.submitted += 1
         future = Future()
         future.set_result(function(*arguments))
         return future
 
 
-def test_an_operation_that_could_not_be_handed_out_is_not_lost(monkeypatch):
-    monkeypatch.setattr(processes, "_processes", lambda count: DyingPool())
-    wanted = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "SoftMax.forward")]
+@pytest.mark.parametrize(
+    ("lives", "growth", "started"), [(1 << 30, 1 << 40, 2), (1, 1 << 40, 3), (1 << 30, -1, 4)], ids=str
+)
+def test_processes_that_die_and_grow_are_replaced(monkeypatch, lives, growth, started):
+    """A block that could not be handed out is not lost."""
+    monkeypatch.setattr(Process, "started", 0)
+    monkeypatch.setattr(Process, "lives", lives)
+    monkeypatch.setattr(processes, "_process", Process)
+    monkeypatch.setattr(processes, "GROWTH", growth)
+    wanted = [operation_named(name) for name in ("Slice.forward", "Reshape.forward", "SoftMax.forward", "Pad.forward")]
     schedule = Schedule(wanted, ["cpu"], 2, 0)
     processes.check_in_processes(checker.check_by_name, schedule, lambda: None, 2)
-    rows = schedule.rows()
-    assert DyingPool.broken
-    assert [(row.operation, row.status) for row in rows] == [(str(operation), "passed") for operation in wanted]
+    assert [(row.operation, row.status) for row in schedule.rows()] == [(str(one), "passed") for one in wanted]
+    assert Process.started == started
 
 
 class Strict(Backend):
