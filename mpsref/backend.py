@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from mpsref.arguments import arrays
 from mpsref.arguments.device import DeviceArrays
@@ -56,7 +58,7 @@ class Backend:
     device : callable, optional
         Returns the name of the device; called only if the backend is available.
     dtypes : tuple of str, optional
-        Supported dtypes of images.
+        Supported dtypes of images. Parameters of float16 images are float32.
     arrays : DeviceArrays, optional
         Access to arrays on the device of the backend; ``None`` for a backend that reads only NumPy arrays.
     fast_math : bool, optional
@@ -130,6 +132,14 @@ class Backend:
     def why_not_problem(self, problem: Problem) -> str | None:
         """Return ``None`` if this backend runs ``problem``, else the reason as a sentence."""
         return self.why_not(problem.operation, problem.spec) or self.refuses(problem)
+
+    def untaken(self, problem: Problem, inputs: Iterable[Any]) -> str | None:
+        """Return the name of the first input whose dtype this backend does not take, or ``None``."""
+        for (name, argument), array in zip(problem.arguments.items(), inputs, strict=True):
+            taken = argument.dtype == "real" and array.dtype == np.float32 and "float16" in self.dtypes
+            if array.dtype.kind == "f" and array.dtype.type not in self._taken and not taken:
+                return name
+        return None
 
     def lacks(self, operation: OperationKey) -> str | None:
         """Return the reason why this backend runs ``operation`` for no spec at all, else ``None``."""

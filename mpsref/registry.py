@@ -435,14 +435,14 @@ def _prepare(problem: Problem, backend: Backend, sources: Sequence[Array]) -> _P
     reason = backend.why_not_problem(problem)
     if reason is not None:
         raise UnsupportedError(reason)
-    dtypes = [array.dtype for array in sources]
+    dtypes, untaken = [array.dtype for array in sources], backend.untaken(problem, sources)
     for name, source, dtype in zip(problem.input_shapes, sources, dtypes, strict=True):
         if backend.arrays is None and is_on_device(source):
             raise TypeError(
                 f"{name} is on a device, {source!r}, and backend {backend.name!r} reads NumPy arrays: "
                 f"pass numpy.asarray({name}), or use a backend of that device"
             )
-        if dtype.kind == "f" and dtype.type not in backend._taken:
+        if name == untaken:
             raise TypeError(
                 f"{name} has dtype {dtype}; backend {backend.name!r} takes {', '.join(backend.dtypes)}: "
                 'convert it, or use backend="reference"'

@@ -7,15 +7,17 @@ arrays: ``torch`` is tested mostly with contiguous tensors, ``torch:channels_las
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mpsref import Backend, registry
+from mpsref import Adam, Arithmetic, Backend, Loss, PoolingL2Norm, RMSProp, StochasticGradientDescent, registry
 from mpsref.arguments.parameters import choice
 from mpsref.backend import LazyImplementations
 from mpsref.errors import UnsupportedError
-from mpsref.operations import Spec
+from mpsref.kernels.batch_normalization import Statistics
+from mpsref.operations import Problem, Spec
 from mpsref_torch import training
 from mpsref_torch.auditing import audit
 from mpsref_torch.run import Torch
@@ -23,7 +25,18 @@ from mpsref_torch.run import Torch
 if TYPE_CHECKING:
     from mpsref_torch.differentiable import Function
 
-__all__ = ["audit", "backend", "backend_on", "batch_norm", "channels_last", "compiled", "cuda", "function", "mps"]
+__all__ = [
+    "audit",
+    "backend",
+    "backend_on",
+    "batch_norm",
+    "channels_last",
+    "compiled",
+    "cuda",
+    "function",
+    "half",
+    "mps",
+]
 
 CONTIGUOUS = ("nchw", "nhwc", "nchw-gap", "nchw-offset", "cnhw")
 CHANNELS_LAST = ("nhwc", "nchw", "nhwc-gap", "nhwc-offset", "cnhw")
@@ -69,9 +82,28 @@ def backend_on(
         layouts=layouts,
         named_only=True,
         distinct_problems=DISTINCT if compiles else None,
-        dtypes=("float32",),  # in float16 PyTorch rounds intermediate results on a CPU
+        dtypes=("float32",),
         rules=RULES,
     )
+
+
+def _unbounded_in_float16(problem: Problem) -> str | None:
+    """Return why the rounding of intermediate results to float16 has no simple bound, or ``None``."""
+    spec = problem.spec
+    if isinstance(spec, Adam | RMSProp | StochasticGradientDescent):
+        return "optimizers of MPS have float32 values; see the backend 'torch'"
+    if isinstance(spec, Loss):
+        return "a loss in float16 rounds terms that cancel, such as log(t) - y"
+    if isinstance(spec, PoolingL2Norm):
+        return "in float16 the squares of pixels above 255 are infinite, and those below 2**-12 are 0"
+    if getattr(spec, "neuron", None) is not None:
+        return "in float16 the argument of a neuron behind another operation is rounded"
+    if isinstance(problem, Statistics) and problem.count:
+        return "in float16 the mean of these pixels is rounded before it is merged with that of earlier calls"
+    clamps = isinstance(spec, Arithmetic) and (math.isfinite(spec.minimum_value) or math.isfinite(spec.maximum_value))
+    if clamps and problem.method == "gradient":
+        return "in float16 rounding decides on which side of a bound of the clamp a result is"
+    return None
 
 
 backend = backend_on("torch")
@@ -85,6 +117,14 @@ batch_norm = replace(
     rules=(*RULES, "plain means"),
 )
 """Batch normalization in training, see :mod:`mpsref_torch.training`."""
+half = replace(
+    backend,
+    name="torch:float16",
+    dtypes=("float16",),
+    rules=(*RULES, "float16 arithmetic"),
+    refuses=_unbounded_in_float16,
+)
+"""Images in float16, in which PyTorch rounds intermediate results on a CPU."""
 cuda = backend_on("torch:cuda", "cuda")
 mps = backend_on("torch:mps", "mps")
 

@@ -39,8 +39,8 @@ def _inputs(given: Any) -> list[Array]:
 def statistics(torch: Torch, problem: Any, *inputs: Array, out: tuple[Array, Array]) -> None:
     given = problem.named(inputs)
     moments = torch.torch.ops.aten.batch_norm_update_stats
-    mean = torch(lambda x: moments(x, None, None, 0.0)[0], given.x)
-    m2 = torch(lambda x: moments(x, None, None, 0.0)[1], given.x) * problem.pixels
+    mean, variance = (torch(lambda x, k=k: moments(x, None, None, 0.0)[k], given.x) for k in (0, 1))
+    m2 = variance.astype(out[1].dtype) * problem.pixels
     if problem.count:
         before, after = ([one.astype(np.float64) for one in pair] for pair in ((given.mean, given.m2), (mean, m2)))
         mean, m2 = merged(problem.count, before[0], before[1], problem.pixels, after[0], after[1])

@@ -21,12 +21,14 @@ def _layer(torch: Torch, problem: Any) -> Function:
 
 
 def forward(torch: Torch, problem: Any, x: Array, *vectors: Array, out: Array) -> None:
-    gamma, beta = (one.astype(x.dtype, copy=False) for one in problem.parameters(vectors, x.dtype))
+    wide = np.promote_types(x.dtype, np.float32)
+    gamma, beta = (one.astype(wide, copy=False) for one in problem.parameters(vectors, wide))
     out[...] = torch(_layer(torch, problem), x, gamma, beta)
 
 
 def gradient(torch: Torch, problem: Any, g: Array, x: Array, *vectors: Array, out: tuple[Array, Array, Array]) -> None:
-    gamma = problem.parameters(vectors, x.dtype).astype(x.dtype, copy=False)
+    wide = np.promote_types(x.dtype, np.float32)
+    gamma = problem.parameters(vectors, wide).astype(wide, copy=False)
     layer, beta = _layer(torch, problem), np.zeros_like(gamma)
     out[0][...], *summed = torch.gradients(layer, [x, gamma, beta], g, count=3)
     # PyTorch sums the gradients of gamma and beta over the batch.

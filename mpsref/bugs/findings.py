@@ -160,7 +160,7 @@ FINDINGS = (
         ("2.13.0", "2.15.0"),
         "The gradient of InstanceNorm2d is wrong if the batch is 1 and the source gradient is channels_last.",
         "InstanceNormalization.gradient:n1h1w2c2,eps1e-05,float32,exact,memory=nhwc+nchw+nchw,seed=0",
-        EAGER,
+        (*EAGER, "torch:float16"),
         ("InstanceNormalization.gradient",),
         _instance_norm,
     ),

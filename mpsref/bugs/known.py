@@ -66,6 +66,11 @@ class _Refusing:
         self._run(problem, *inputs, out=out)
 
 
+def _taken(case: Case, backend: Backend) -> Case:
+    """Return a case in a dtype that a backend takes."""
+    return case if case.dtype in backend.dtypes else replace(case, dtype=backend.dtypes[0])
+
+
 def confirm(backends: Sequence[Backend], operations: Collection[Operation] | None = None) -> Iterator[Confirmation]:
     """Run the case of each finding on the backends that it names, in a process of its own.
 
@@ -82,7 +87,7 @@ def confirm(backends: Sequence[Backend], operations: Collection[Operation] | Non
         For each finding and backend, except where the defect needs another machine.
     """
     for backend in backends:
-        named = [(one, Case.parse(one.case)) for one in FINDINGS if backend.name in one.backends]
+        named = [(one, _taken(Case.parse(one.case), backend)) for one in FINDINGS if backend.name in one.backends]
         if operations is not None:
             named = [(finding, case) for finding, case in named if case.problem.operation in operations]
         if not named or backend.unavailable() is not None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.parameters import choice
+from mpsref.errors import UnsupportedError
 from mpsref.kernels import (
     Arithmetic,
     BatchNormalization,
@@ -32,9 +33,11 @@ from mpsref.kernels import (
     LogSoftMax,
     Loss,
     Neuron,
+    Pad,
     PoolingAverage,
     PoolingL2Norm,
     PoolingMax,
+    Reduce,
     ResizeBilinear,
     SoftMax,
     UpsamplingBilinear,
@@ -366,6 +369,77 @@ def _transformed(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
     return (np.full(np.shape(first.magnitude), largest), *(np.zeros_like(one.magnitude) for one in others))
 
 
+HALF = 2.0**13
+"""The unit roundoff of float16 in units of that of float32."""
+
+
+def _in_float16(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow roundings to float16: gamma of 2**-11, and 2**-25 among subnormals."""
+    if isinstance(problem.spec, Neuron) and problem.method != "parameter_gradient":
+        return _neuron_in_float16(problem.spec, inputs)
+    if isinstance(problem, Reduction):
+        mean, m2 = problem.operation.formula(problem, *inputs)
+        bounds = ErrorBound(abs(mean), np.float64(2)), ErrorBound(m2 / problem.pixels, np.float64(2))
+        of_mean, of_variance = (_rounded_to_float16(problem, bound) for bound in bounds)
+        return of_mean, (of_variance + of_mean**2) * problem.pixels  # the mean that is subtracted may be rounded
+    if isinstance(problem.spec, SoftMax):  # roundings of the powers, of their sum and of the quotient
+        y = problem.operation.formula(problem, *inputs)
+        return (_rounded_to_float16(problem, ErrorBound(y, np.float64(3))),)
+    if isinstance(problem.spec, Arithmetic):  # a scaled subnormal is a factor of other numbers
+        scales = [abs(one) for one in (problem.spec.primary_scale, problem.spec.secondary_scale) if one]
+        inputs = tuple(abs(one) + 2.0**-14 / min(1.0, *scales) for one in inputs)
+    bounds = problem.operation.error_bound(problem, *inputs)
+    each = (bounds,) if isinstance(bounds, ErrorBound) else bounds
+    return tuple(_rounded_to_float16(problem, one) for one in each)
+
+
+def _rounded_to_float16(problem: Problem, bound: ErrorBound) -> Array:
+    m = np.minimum(bound.m, _roundings_to_float16(problem))
+    if (HALF * UNIT_ROUNDOFF * m >= 0.5).any():
+        raise UnsupportedError(f"{int(m.max())} roundings to float16 in sequence leave no digit to compare")
+    terms = math.prod(w.kernel for w in problem.spec.windows) if isinstance(problem.spec, PoolingAverage) else 1
+    _in_range(bound.magnitude * terms)
+    return np.where(m > 0, gamma(HALF * m) * bound.magnitude + m * 2.0**-25, 0)
+
+
+def _in_range(magnitude: Array) -> None:
+    if np.max(magnitude, initial=0) > np.finfo(np.float16).max / 2:
+        raise UnsupportedError("an intermediate result may exceed 65504, the largest float16")
+
+
+def _roundings_to_float16(problem: Problem) -> float:
+    """Return how many results are rounded in sequence at most, if a function of PyTorch adds in float32.
+
+    These are a sum, a bias, a factor and their result. Taps that are spread over pixels, and the weight gradients of
+    the images of a batch, are added in float16.
+    """
+    spec, method = problem.spec, problem.method
+    if isinstance(spec, FullyConnected | Reduce) or (method == "forward" and isinstance(spec, SUMS_OF_WINDOWS)):
+        return 4
+    if not isinstance(spec, Convolution | ConvolutionTranspose):
+        return math.inf
+    if method == "gradient_weights":
+        return 4 + problem.input_shapes["g"][0]
+    spreads = method == ("forward" if isinstance(spec, ConvolutionTranspose) else "gradient_data")
+    return 4 + (math.prod(spec.size) if spreads else 0)
+
+
+def _neuron_in_float16(neuron: Neuron, inputs: tuple[Array, ...]) -> Extra:
+    """Allow six roundings of the argument, such as those of a and a x, and six of the function and its factors."""
+    *g, x = inputs
+    activation = ACTIVATIONS[neuron.type]
+    function, u = activation.slope if g else activation.value, argument(neuron, x)
+    magnitude = abs(neuron.a * x) + abs(neuron.b) if activation.affine else abs(x)
+    shift = gamma(6 * HALF) * (magnitude + 2.0**-14)
+    at, below, above = (function(neuron, v) for v in (u, u - shift, u + shift))
+    _in_range(abs(at * (g[0] if g else 1)))
+    error = np.maximum(abs(below - at), abs(above - at)) + gamma(6 * HALF) * (abs(at) + 2.0**-14)
+    if not g:
+        return (error,)
+    (from_result,) = _from_result(Neuron.problems["gradient"](neuron, x.shape), inputs)
+    return (abs(g[0]) * error + HALF * from_result + 2.0**-23,)
+
+
 def _of(spec_types: Sequence[type], *methods: str) -> frozenset[OperationKey]:
     return frozenset(Operation(spec_type, method) for spec_type in spec_types for method in methods)
 
@@ -374,6 +448,8 @@ GROUPS = (InstanceNormalization, GroupNormalization)
 
 FUSED = (BatchNormalization, Convolution, ConvolutionTranspose, FullyConnected)
 """The kernels that may end with a neuron."""
+
+SUMS_OF_WINDOWS = (PoolingAverage, UpsamplingBilinear)
 
 WEIGHTED = ("forward", "gradient_data", "gradient_weights")
 
@@ -490,6 +566,18 @@ RULES: Mapping[str, Rule] = {
         _of([Neuron], "forward", "gradient", "parameter_gradient")
         | _of([Arithmetic, PoolingMax, PoolingL2Norm, Dropout], "gradient"),
         without=frozenset({"nonfinite"}),
+    ),
+    "float16 arithmetic": Rule(
+        "Intermediate results, and gradients of parameters and statistics, are rounded to float16 where MPS has "
+        "float32: each rounding of a bound is 2**-11 instead of 2**-24. Beyond its range nothing is compared.",
+        _of([Convolution, ConvolutionTranspose], *WEIGHTED)
+        | _of([FullyConnected], "forward", "gradient_weights")
+        | _of([BatchNormalization], "statistics")
+        | _of([Neuron], "forward", "gradient", "parameter_gradient")
+        | _of([SoftMax, Reduce], "forward")
+        | _of([Arithmetic, PoolingAverage, UpsamplingBilinear], "forward", "gradient")
+        | _of([Pad, PoolingMax], "gradient"),
+        _in_float16,
     ),
     "zeros by products": Rule(
         "A dropped element is its product with 0: its sign and NaN stay.",

@@ -166,7 +166,12 @@ def _evaluated(which: Literal["formula", "error_bound"], problem: Problem, *inpu
 
 
 def compute(problem: Problem, backend: Backend, *inputs: Array) -> tuple[Array, ...]:
-    """Run a problem without guards; return a tuple of results."""
+    """Run a problem without guards; return a tuple of results.
+
+    Raise :class:`InapplicableError` for a dtype that the backend does not take.
+    """
+    if (name := backend.untaken(problem, inputs)) is not None:
+        raise InapplicableError(f"backend {backend.name!r} does not take the dtype of {name}")
     results = registry.run(problem, *inputs, backend=backend)
     return results if isinstance(results, tuple) else (results,)
 

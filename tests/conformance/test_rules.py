@@ -172,7 +172,22 @@ def without_small_probabilities(problem: Any, *inputs: Array) -> Array:
     return np.where(y < 2.0**-125, 0, y)
 
 
+def in_float16(problem: Any, *inputs: Array) -> Any:
+    """Each step in float16; a factor or a bias of MPS is float32."""
+    halves = [one.astype(np.float16) for one in inputs]
+    return problem.operation.formula(problem, *halves)
+
+
+def fully_connected_in_float16(problem: Any, x: Array, weights: Array, *biases: Array) -> Array:
+    """The bias, the sum and the result are rounded."""
+    if problem.spec.neuron is not None:
+        return references(problem, x, weights, *biases)[0]
+    (y,) = references(replace(problem, biased=False), x, weights)
+    return y.astype(np.float16) + (biases[0].astype(np.float16) if biases else np.float16(0))
+
+
 NAN = "NaN by another formula"
+HALF = "float16 arithmetic"
 
 MISTAKES: list[tuple[str, str, Formula]] = [
     ("slope at a kink", "Neuron.gradient", relu_at_0),
@@ -190,7 +205,12 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("transformed convolutions", "ConvolutionTranspose.forward", by_transform),
     ("zeros by products", "Dropout.gradient", by_product),
     ("NaN by another formula", "Neuron.forward", relu_of_infinity),
+    (HALF, "FullyConnected.forward", fully_connected_in_float16),
+    (HALF, "Neuron.forward", in_float16),
+    (HALF, "PoolingAverage.gradient", in_float16),
 ]
+
+IN_FLOAT16 = [formula for rule, _, formula in MISTAKES if rule == HALF]
 
 
 def backend(name: str, formula: Formula, following: tuple[str, ...]) -> Backend:
@@ -200,7 +220,8 @@ def backend(name: str, formula: Formula, following: tuple[str, ...]) -> Backend:
         for target, result in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
             target[...] = result
 
-    return Backend("ruled", {operation_named(name): run}, dtypes=("float32",), rules=following)
+    dtypes = ("float16" if HALF in following or formula in IN_FLOAT16 else "float32",)
+    return Backend("ruled", {operation_named(name): run}, dtypes=dtypes, rules=following)
 
 
 @pytest.mark.parametrize(("rule", "name", "formula"), MISTAKES, ids=[f"{r}-{n}" for r, n, _ in MISTAKES])

@@ -50,6 +50,44 @@ def test_channels_last_operation(name: str) -> None:
     assert row.status == "passed", row.failures
 
 
+HALF = """
+    BatchNormalization.statistics Convolution.forward FullyConnected.gradient_weights GroupNormalization.gradient
+    Neuron.gradient PoolingMax.gradient SoftMax.forward UpsamplingBilinear.forward
+""".split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_float16_operation(name: str) -> None:
+    """It agrees, but for a factor of 1.01 in each result."""
+
+    def wrong(problem: Any, *inputs: Any, out: Any) -> None:
+        mpsref_torch.half.implementations[operation_named(name)](problem, *inputs, out=out)
+        for result in out if isinstance(out, tuple) else (out,):
+            result *= result.dtype.type(1.01)
+
+    backend = replace(mpsref_torch.half, layouts=("nchw",), distinct_problems=6)
+    planted = replace(backend, implementations={operation_named(name): wrong})
+    row, failed = check_operation(operation_named(name), [backend, planted], 12)
+    assert row.status == "passed", row.failures[-1:] or row.reason
+    assert failed.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("PoolingL2Norm.forward:n1h2w2c1,k2x2,float16,seed=0", "squares of pixels"),
+        ("Loss.forward:n1h1w1c1,meansquarederror,float16,seed=0", "cancel"),
+        ("Reduce.forward:n1h1w1000c1,sum,row,float16,seed=0", None),
+        ("Reduce.forward:n1h1w2000c1,sum,row,float16,exact,seed=0", "65504"),
+        ("PoolingMax.gradient:n1h40w40c1,k33x33,float16,seed=0", "1093 roundings"),
+    ],
+)
+def test_what_has_no_bound_in_float16_is_not_compared(case: str, reason: str | None) -> None:
+    outcome = run_case(Case.parse(case), mpsref_torch.half)
+    assert outcome.status == ("unsupported" if reason else "passed"), outcome.message
+    assert (reason or "") in outcome.message
+
+
 def test_operations_that_pytorch_lacks_are_unsupported_with_a_reason() -> None:
     (row,) = check_operation(operation_named("Dropout.mask"), [mpsref_torch.backend], 3)
     assert row.status == "unsupported"
