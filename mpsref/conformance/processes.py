@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import signal
@@ -93,7 +94,7 @@ def advance(step: Callable[[], None], task: Task) -> None:
 def _process() -> Iterator[ProcessPoolExecutor]:
     """Start a process on demand; an exception in the block, such as that of Ctrl-C, ends it at once."""
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
     try:
         yield pool
     except BaseException:
@@ -123,11 +124,12 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the process that started this one."""
+def _begin() -> None:
+    """Leave Ctrl-C to the process that started this one, and collect garbage rarely."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the mask was inherited, see :func:`uninterrupted`
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    gc.set_threshold(50_000, 20, 50)  # by default it takes a tenth of the time of compilation, whose objects last
 
 
 def _next(waiting: list[Operation], busy: list[str]) -> Operation:
