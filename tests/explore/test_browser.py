@@ -50,13 +50,16 @@ def shown(page):
 
 
 def set_to(page, name, value):
-    """Move a slider or fill in a field, and wait for the answer."""
-    with page.expect_response(re.compile("/scene")):
-        page.locator(f"[name={name}]").evaluate(
-            "(field, value) => { field.value = value; field.dispatchEvent(new Event('input', { bubbles: true })); }",
-            str(value),
-        )
-    page.wait_for_function("document.getElementById('data') !== null")
+    """Move a slider or fill in a field, and wait until the page has the data of the answer."""
+    page.locator(f"[name={name}]").evaluate(
+        """(field, value) => {
+          document.getElementById("data").dataset.old = "";
+          field.value = value;
+          field.dispatchEvent(new Event("input", { bubbles: true }));
+        }""",
+        str(value),
+    )
+    page.wait_for_function("document.querySelector('#data:not([data-old])') !== null")
 
 
 @pytest.mark.parametrize("text", CASES[:10])
@@ -79,7 +82,7 @@ def test_every_kernel_and_method_can_be_chosen(page, kernel):
 
 
 def wait_for_case(page, beginning):
-    page.wait_for_function(f"document.querySelector('[data-copy]').dataset.copy.startsWith('{beginning}')")
+    page.wait_for_function(f"document.querySelector('[data-copy]')?.dataset.copy.startsWith('{beginning}')")
 
 
 def test_every_control_changes_the_case(page):
@@ -194,15 +197,15 @@ def test_copies(page):
     button = page.locator("[data-copy]").first
     title = button.get_attribute("data-title")
     button.dblclick()
-    page.wait_for_timeout(1700)  # longer than "Copied" is shown
-    assert button.inner_text() == title
+    for text in ("Copied", title):
+        page.wait_for_function("([button, text]) => button.textContent === text", arg=[button.element_handle(), text])
 
 
 def test_the_padding_of_a_framework(page):
     page.fill("[name=padding]", "1")
     page.check("[name=ceil_mode]")
     page.click("text=Place >> nth=-1")
-    page.wait_for_function("document.querySelector('[data-copy]').dataset.copy.includes(',g4x4,')")
+    page.wait_for_function("document.querySelector('[data-copy]')?.dataset.copy.includes(',g4x4,')")
     assert shown(page).problem.gradient_size == (4, 4)
 
 
