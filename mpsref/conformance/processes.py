@@ -79,7 +79,7 @@ def _checked(check: CheckTask, task: Task) -> tuple[list[Row], bool]:
     """Check a block in this process; return its rows, and whether the process has grown too large for another."""
     global _first
     rows = check(task, _ignore)
-    size = anonymous_memory(os.getpid()) if os.name == "posix" else 0  # unknown
+    size = anonymous_memory(os.getpid()) if os.name == "posix" else 0  # not measured on Windows
     _first = size if _first is None else _first
     return rows, size > _first + GROWTH
 
