@@ -37,8 +37,8 @@ FEW_TERMS = 4
 LONGEST = 1024
 """Maximum number of additions in sequence, as in ``msl/prelude.metal``."""
 
-MOST_INDICES = 2**32
-"""Images with fewer elements are indexed in 32 bits, others in 64 bits."""
+MOST_INDICES = 2**32 - 2**12
+"""Images with fewer elements are indexed in 32 bits, others in 64 bits; a loop may step a little past the end."""
 
 MOST_THREADS = 2**32 - 2**12
 """Maximum number of threads: positions have 32 bits, and the grid is rounded up to whole threadgroups."""

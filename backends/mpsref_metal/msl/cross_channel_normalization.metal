@@ -1,16 +1,19 @@
-// Cross-channel normalization. The gradient takes two steps: what each channel hands on, to itself and to all channels
+// Cross-channel normalization. The gradient takes two steps: what each channel contributes to itself and to all channels
 // of its window, then for each channel the sum over those whose window has it. `Run` is a run of channels, clipped.
-
-struct Run {
-    int first;
-    int count;
-};
+// With WHOLE_PIXELS in front, both steps are one, with the pixels of a threadgroup in threadgroup memory.
 
 struct Parameters {
     float beta;
     float delta;
     float scale;  // alpha / K
     float slope;  // 2 * alpha * beta / K
+};
+
+#ifndef WHOLE_PIXELS
+
+struct Run {
+    int first;
+    int count;
 };
 
 struct Sizes {
@@ -84,3 +87,109 @@ kernel void gradient(device const Storage* x [[buffer(0)]],
     }
     dx[id] = own[id] - parameters.slope * float(x[id]) * sum.value();
 }
+
+#else
+
+struct Sizes {
+    uint pixels;    // of all images
+    uint together;  // of a threadgroup
+    Divisor packs;  // of a pixel; WIDTH is 4
+    int before;     // channels of a window in front of its own, at most WIDTH
+    int after;
+};
+
+// The pack of a thread. A pack of zeros precedes each pixel in threadgroup memory, and follows the last one.
+struct Own {
+    Index at;
+    uint slot;
+    bool exists;
+};
+
+Own own_of(uint group, uint member, constant Sizes& sizes) {
+    uint row = quotient(member, sizes.packs);
+    uint pixel = group * sizes.together + row;
+    Index first = Index(group) * sizes.together * sizes.packs.value;
+    return {first + member, member + row + 1, row < sizes.together && pixel < sizes.pixels};
+}
+
+void put_zeros(threadgroup float4* tile, uint member, constant Sizes& sizes) {
+    if (member <= sizes.together) {
+        tile[member * (sizes.packs.value + 1)] = float4(0.0f);
+    }
+}
+
+// For each channel of a pack, the sum over the channels from `before` in front of it to `after` behind it.
+float4 sum_around(threadgroup const float4* own, int before, int after) {
+    float4 packs[3] = {own[-1], own[0], own[1]};
+    float4 sum = float4(0.0f);
+    #pragma unroll
+    for (int distance = -4; distance <= 4; ++distance) {
+        if (-before <= distance && distance <= after) {
+            float4 term;
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                term[j] = packs[(4 + distance + j) / 4][(4 + distance + j) % 4];
+            }
+            sum += term;
+        }
+    }
+    return sum;
+}
+
+[[max_total_threads_per_threadgroup(THREADS)]]
+kernel void forward(device const Storage* x [[buffer(0)]],
+                    constant Sizes& sizes [[buffer(1)]],
+                    constant Parameters& parameters [[buffer(2)]],
+                    device float4* y [[buffer(3)]],
+                    uint group [[threadgroup_position_in_grid]],
+                    uint member [[thread_position_in_threadgroup]]) {
+    threadgroup float4 squares[SLOTS];
+    Own own = own_of(group, member, sizes);
+    float4 value = float4(0.0f);
+    put_zeros(squares, member, sizes);
+    if (own.exists) {
+        value = float4(x[own.at]);
+        squares[own.slot] = value * value;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (own.exists) {
+        float4 sum = sum_around(squares + own.slot, sizes.before, sizes.after);
+        y[own.at] = value * inverse_power(parameters.delta + parameters.scale * sum, parameters.beta);
+    }
+}
+
+[[max_total_threads_per_threadgroup(THREADS)]]
+kernel void gradient(device const Gradient* g [[buffer(0)]],
+                     device const Storage* x [[buffer(1)]],
+                     constant Sizes& sizes [[buffer(2)]],
+                     constant Parameters& parameters [[buffer(3)]],
+                     device float4* dx [[buffer(4)]],
+                     uint group [[threadgroup_position_in_grid]],
+                     uint member [[thread_position_in_threadgroup]]) {
+    threadgroup float4 squares[SLOTS];
+    threadgroup float4 shares[SLOTS];
+    Own own = own_of(group, member, sizes);
+    float4 value = float4(0.0f);
+    float4 upstream = float4(0.0f);
+    put_zeros(squares, member, sizes);
+    put_zeros(shares, member, sizes);
+    if (own.exists) {
+        value = float4(x[own.at]);
+        upstream = float4(g[own.at]);
+        squares[own.slot] = value * value;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (own.exists) {
+        float4 sum = sum_around(squares + own.slot, sizes.before, sizes.after);
+        float4 base = parameters.delta + parameters.scale * sum;
+        upstream *= inverse_power(base, parameters.beta);
+        shares[own.slot] = upstream * (value / base);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (own.exists) {
+        float4 sum = sum_around(shares + own.slot, sizes.after, sizes.before);
+        dx[own.at] = upstream - parameters.slope * value * sum;
+    }
+}
+
+#endif
