@@ -1,8 +1,9 @@
-"""Instance and group normalization through ``msl/group_normalization.metal``."""
+"""Instance and group normalization through ``msl/group_normalization.metal`` and ``msl/held_groups.metal``."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from mpsref.kernels.group_normalization import (
 from mpsref_metal.launch import Launcher, divisor, short_sums, types, width_of
 
 FILES = "moments", "group_normalization"
+HELD_FILES = ("held_groups",)
 
-FEW = 64
-"""Maximum number of moments of a group that one SIMD group merges; two merge more."""
+MEMBERS = (32, 64), (64, 512), (256, math.inf)
+"""Numbers of threads that merge the moments of a group, with the maximum number of these moments."""
 
-LEAST, SUMS = 64, 2**20
+LEAST, SUMS = 64, 2**18
 """Minimum number of pixels of a part, which one thread adds up, and approximate number of sums of parts."""
 
 DIVISORS = "pixels", "channels", "parts"
@@ -35,14 +37,62 @@ GROUPS = np.dtype(
 )
 """The struct ``Groups``."""
 
+HELD = 8
+"""Number of packs of an image that a thread of ``held_groups`` keeps in registers."""
+
+CHANNELS, THREADS = 16, (64, 128, 256, 512)
+"""Minimum number of neighbouring channels of a slab, and the numbers of threads of a threadgroup."""
+
+MOST_COLUMNS = 16
+"""Maximum number of packs of a pixel in a slab, as in ``msl/held_groups.metal``."""
+
+SLABS = np.dtype(
+    [
+        *((name, "u4") for name in ("pixels", "channels", "slabs", "columns", "size")),
+        *((name, "f4") for name in ("values", "epsilon")),
+    ]
+)
+
+
+class Slabs(NamedTuple):
+    """The threadgroups of ``held_groups``: packs of a slab, threads, and channels of a pack."""
+
+    columns: int
+    threads: int
+    width: int
+
+    def arguments(self, problem: GroupsProblem, x: Array, g: Array) -> tuple[Array, tuple[str, ...], int]:
+        """Return the struct ``Slabs``, the compile-time constants, and the number of threads."""
+        n, height, columns, channels = problem.source_shape
+        packs, size = channels // self.width, channels // problem.groups
+        slabs = packs // self.columns
+        sizes = height * columns, packs, slabs, self.columns
+        numbers = size // self.width if size > 1 else 0, problem.count, problem.spec.epsilon
+        known = (
+            *types(self.width, Storage=x, Gradient=g),
+            f"#define THREADS {self.threads}",
+            f"constant constexpr uint HELD = {HELD};",
+        )
+        return np.array([(*sizes, *numbers)], SLABS), known, n * slabs * self.threads
+
 
 def forward(launch: Launcher, problem: NormalizationForward, x: Array, *vectors: Array, out: Array) -> None:
     """Run ``forward``: statistics, then y."""
     gamma, beta = problem.parameters(vectors, np.float32)
     width = width_of(x.shape[3], x, gamma, beta, out)
+    if slabs := slabs_of(problem, width):
+        sizes, known, count = slabs.arguments(problem, x, x)
+        launch.into(HELD_FILES, "held_forward", [x, gamma, beta, sizes], out, known, count)
+        return
     known = _known(problem, width, x, x)
+    per_part, per_channel = (_per_part(problem), np.float32), ((x.shape[0], x.shape[3]), np.float32)
+    parts = math.prod(_per_part(problem)) // width
+    buffers = [x, _groups(problem, parts, width)]
+    moments = launch.run(FILES, "moments_of_parts", buffers, [per_part] * 2, known, parts)
+    merging, threads = _merging(problem, x)
+    buffers = [*moments, _groups(problem, threads, 1)]
+    statistics = launch.run(FILES, "statistics", buffers, [per_channel] * 2, merging, threads)
     count = out.size // width
-    statistics = _statistics(launch, problem, x, width, known)
     buffers = [x, gamma, beta, *statistics, _groups(problem, count, width)]
     launch.into(FILES, "forward", buffers, out, known, count)
 
@@ -58,40 +108,54 @@ def gradient(
     """Run ``gradient``: statistics, dgamma and dbeta, their means over each group, then dx."""
     dx, dgamma, dbeta = out
     gamma = problem.parameters(vectors, np.float32)
-    width = width_of(x.shape[3], g, x, gamma, dx)
+    width = width_of(x.shape[3], g, x, gamma, *out)
+    if slabs := slabs_of(problem, width):
+        sizes, known, count = slabs.arguments(problem, x, g)
+        launch.into(HELD_FILES, "held_gradient", [g, x, gamma, sizes], out, known, count)
+        return
     known = _known(problem, width, x, g)
-    statistics = _statistics(launch, problem, x, width, known)
     per_part, per_channel = (_per_part(problem), np.float32), (dgamma.shape, np.float32)
     count = math.prod(_per_part(problem)) // width
-    buffers = [g, x, *statistics, _groups(problem, count, width)]
-    parts = launch.run(FILES, "sums_of_parts", buffers, [per_part] * 2, known, count)
+    buffers = [g, x, _groups(problem, count, width)]
+    *moments, products, gradients = launch.run(
+        FILES, "moments_and_sums_of_parts", buffers, [per_part] * 4, known, count
+    )
+    merging, threads = _merging(problem, x)
+    of_group = _groups(problem, threads, 1)
+    statistics = launch.run(FILES, "statistics", [*moments, of_group], [per_channel] * 2, merging, threads)
     count = dgamma.size // width
-    sums = launch.run(FILES, "channel_sums", [*parts, _groups(problem, count, width)], [per_channel] * 2, known, count)
-    buffers = [gamma, *sums, _groups(problem, dgamma.size, 1)]
-    means = launch.run(FILES, "group_means", buffers, [per_channel] * 2, types(1, Storage=x, Gradient=g))
+    buffers = [x, products, gradients, *statistics, _groups(problem, count, width)]
+    sums = launch.run(FILES, "channel_sums", buffers, [per_channel] * 2, known, count)
+    means = launch.run(FILES, "group_means", [gamma, *sums, of_group], [per_channel] * 2, merging, threads)
     count = dx.size // width
     buffers = [g, x, gamma, *statistics, *means, _groups(problem, count, width)]
     launch.into(FILES, "gradient", buffers, dx, known, count)
     dgamma[...], dbeta[...] = sums
 
 
-def _statistics(launch: Launcher, problem: GroupsProblem, x: Array, width: int, known: tuple[str, ...]) -> list[Array]:
-    """Run ``moments_of_parts`` and ``statistics``; return mean and r of the group of each channel of each image."""
-    n, _, _, channels = problem.source_shape
-    count = math.prod(_per_part(problem)) // width
-    moments = launch.run(
-        FILES,
-        "moments_of_parts",
-        [x, _groups(problem, count, width)],
-        [(_per_part(problem), np.float32)] * 2,
-        known,
-        count,
-    )
-    members = 32 if _parts(problem)[1] * channels // problem.groups <= FEW else 64
-    threads = n * problem.groups * members
-    merging = *types(1, Storage=x, Gradient=x), f"#define THREADS {members}"
-    buffers = [*moments, _groups(problem, threads, 1)]
-    return launch.run(FILES, "statistics", buffers, [((n, channels), np.float32)] * 2, merging, threads)
+def slabs_of(problem: GroupsProblem, width: int) -> Slabs | None:
+    """Return the slabs of images whose groups fit in the registers of a threadgroup, or None."""
+    _, height, length, channels = problem.source_shape
+    size = channels // problem.groups
+    width = width if size == 1 or size % width == 0 else 1
+    packs, of_group = channels // width, max(1, size // width)
+    if of_group & (of_group - 1):
+        return None
+    for threads in THREADS:
+        columns = min(packs & -packs, MOST_COLUMNS)  # the largest power of 2 that divides the packs
+        while columns >= of_group and (columns == packs or columns * width >= CHANNELS):
+            if height * length <= HELD * threads // columns:
+                return Slabs(columns, threads, width)
+            columns //= 2
+    return None
+
+
+def _merging(problem: GroupsProblem, x: Array) -> tuple[tuple[str, ...], int]:
+    """Return the compile-time constants of functions with a threadgroup for each group, and the number of threads."""
+    of_group = _parts(problem)[1] * problem.source_shape[3] // problem.groups
+    members = next(number for number, most in MEMBERS if of_group <= most)
+    known = *types(1, Storage=x, Gradient=x), f"#define THREADS {members}"
+    return known, problem.source_shape[0] * problem.groups * members
 
 
 def _known(problem: GroupsProblem, width: int, x: Array, g: Array) -> tuple[str, ...]:

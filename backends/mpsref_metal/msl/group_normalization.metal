@@ -1,9 +1,10 @@
 // Instance and group normalization. Steps that a GPU does one after the other: the moments of parts of each channel of
 // each image, their merger for each group, and y of every pixel; for the gradient also sums over parts of each channel,
 // and over channels. What belongs to a group is stored for each of its channels, so that every pixel is computed alike.
+// `held_groups.metal` does the same for small groups in one step.
 
 struct Groups {
-    uint count;      // threads
+    uint count;        // threads
     Divisor pixels;    // of one image of the batch
     Divisor channels;  // packs
     Divisor parts;     // of an image
@@ -47,7 +48,8 @@ kernel void moments_of_parts(device const Storage* x [[buffer(0)]],
 
 #ifdef THREADS  // of the threadgroup that merges the moments of a group; WIDTH is 1
 
-// Mean and r = 1 / sqrt(variance + epsilon). Each thread merges some moments, then all are merged in a tree.
+// Mean and r = 1 / sqrt(variance + epsilon) of a group, for each channel. Each thread merges some moments, then all are
+// merged in a tree.
 [[max_total_threads_per_threadgroup(THREADS)]]
 kernel void statistics(device const float* means [[buffer(0)]],
                        device const float* m2s [[buffer(1)]],
@@ -86,6 +88,36 @@ kernel void statistics(device const float* means [[buffer(0)]],
     }
 }
 
+// For each channel, the means of h = g * gamma and of h * xhat over its group.
+[[max_total_threads_per_threadgroup(THREADS)]]
+kernel void group_means(device const float* gamma [[buffer(0)]],
+                        device const float* dgamma [[buffer(1)]],
+                        device const float* dbeta [[buffer(2)]],
+                        constant Groups& groups [[buffer(3)]],
+                        device float* of_h [[buffer(4)]],
+                        device float* of_product [[buffer(5)]],
+                        uint group [[threadgroup_position_in_grid]],
+                        uint member [[thread_position_in_threadgroup]]) {
+    threadgroup float2 of_members[THREADS];
+    uint in_an_image = groups.channels.value / groups.size;
+    uint first = group % in_an_image * groups.size;
+    uint row = group / in_an_image * groups.channels.value;
+    float2 own = float2(0.0f);
+    for (uint channel = first + member; channel < first + groups.size; channel += THREADS) {
+        own += gamma[channel] * float2(dbeta[row + channel], dgamma[row + channel]);
+    }
+    for (uint step = 1; step < THREADS; step *= 2) {
+        of_members[member] = own;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        own += of_members[member ^ step];
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    for (uint channel = first + member; channel < first + groups.size; channel += THREADS) {
+        of_h[row + channel] = own.x / groups.values;
+        of_product[row + channel] = own.y / groups.values;
+    }
+}
+
 #endif
 
 // The channel of a pixel's pack, and its index in values for each channel of each image.
@@ -116,77 +148,72 @@ kernel void forward(device const Storage* x [[buffer(0)]],
     y[id] = gamma[own.channel] * ((Values(x[id]) - mean[own.at]) * r[own.at]) + beta[own.channel];
 }
 
-// The sums of g * xhat and of g over a part.
-kernel void sums_of_parts(device const Gradient* g [[buffer(0)]],
-                          device const Storage* x [[buffer(1)]],
-                          device const Values* mean [[buffer(2)]],
-                          device const Values* r [[buffer(3)]],
-                          constant Groups& groups [[buffer(4)]],
-                          device Values* dgammas [[buffer(5)]],
-                          device Values* dbetas [[buffer(6)]],
-                          uint id [[thread_position_in_grid]]) {
+// Mean and m2 of WIDTH channels of a part, and the sums of g * (x - its first x) and of g: x and g are read once.
+kernel void moments_and_sums_of_parts(device const Gradient* g [[buffer(0)]],
+                                      device const Storage* x [[buffer(1)]],
+                                      constant Groups& groups [[buffer(2)]],
+                                      device Values* means [[buffer(3)]],
+                                      device Values* m2s [[buffer(4)]],
+                                      device Values* products [[buffer(5)]],
+                                      device Values* gradients [[buffer(6)]],
+                                      uint id [[thread_position_in_grid]]) {
     if (id >= groups.count) {
         return;
     }
     Part part = part_of(id, groups);
-    Values average = mean[part.image * groups.channels.value + part.channel];
-    Values root = r[part.image * groups.channels.value + part.channel];
-    BlockedSum products = empty_sum();
-    BlockedSum gradients = empty_sum();
-    for (uint pixel = 0; pixel < part.pixels; ++pixel) {
-        Index at = part.start + Index(pixel) * groups.channels.value;
-        Values upstream = Values(g[at]);
-        products.add(upstream * ((Values(x[at]) - average) * root));
-        gradients.add(upstream);
+    Values origin = Values(x[part.start]);
+    Moments own = {0, Values(0.0f), Values(0.0f)};
+    BlockedSum product = empty_sum();
+    BlockedSum gradient = empty_sum();
+    for (uint first = 0; first < part.pixels; first += TILE) {
+        uint n = min(TILE, part.pixels - first);
+        Values tile[TILE];
+        Values upstream[TILE];
+        for (uint k = 0; k < TILE; ++k) {
+            Index at = part.start + Index(first + min(k, n - 1)) * groups.channels.value;
+            tile[k] = Values(x[at]);
+            upstream[k] = Values(g[at]);
+        }
+        for (uint k = 0; k < TILE; ++k) {
+            Values term = k < n ? upstream[k] : Values(0.0f);
+            product.add(term * (tile[k] - origin));
+            gradient.add(term);
+        }
+        own = merged(own, moments_of_tile(tile, n));
     }
-    dgammas[id] = products.value();
-    dbetas[id] = gradients.value();
+    means[id] = own.mean;
+    m2s[id] = own.m2;
+    products[id] = product.value();
+    gradients[id] = gradient.value();
 }
 
-// dgamma and dbeta of each channel of each image: the sums of its parts, in their order.
-kernel void channel_sums(device const Values* dgammas [[buffer(0)]],
-                         device const Values* dbetas [[buffer(1)]],
-                         constant Groups& groups [[buffer(2)]],
-                         device Values* dgamma [[buffer(3)]],
-                         device Values* dbeta [[buffer(4)]],
+// dgamma and dbeta of each channel of each image, the sums of g * xhat and of g: those of its parts, in their order.
+kernel void channel_sums(device const Storage* x [[buffer(0)]],
+                         device const Values* products [[buffer(1)]],
+                         device const Values* gradients [[buffer(2)]],
+                         device const Values* mean [[buffer(3)]],
+                         device const Values* r [[buffer(4)]],
+                         constant Groups& groups [[buffer(5)]],
+                         device Values* dgamma [[buffer(6)]],
+                         device Values* dbeta [[buffer(7)]],
                          uint id [[thread_position_in_grid]]) {
     if (id >= groups.count) {
         return;
     }
     uint image = quotient(id, groups.channels);
     uint first = image * (groups.parts.value - 1) * groups.channels.value + id;
-    BlockedSum products = empty_sum();
-    BlockedSum gradients = empty_sum();
+    Values center = mean[id];
+    BlockedSum product = empty_sum();
+    BlockedSum gradient = empty_sum();
+    #pragma unroll(4)
     for (uint part = 0; part < groups.parts.value; ++part) {
-        products.add(dgammas[first + part * groups.channels.value]);
-        gradients.add(dbetas[first + part * groups.channels.value]);
+        uint at = first + part * groups.channels.value;
+        Values origin = Values(x[part_of(at, groups).start]);
+        product.add(products[at] + (origin - center) * gradients[at]);
+        gradient.add(gradients[at]);
     }
-    dgamma[id] = products.value();
-    dbeta[id] = gradients.value();
-}
-
-// For each channel, the means of h = g * gamma and of h * xhat over its group; WIDTH is 1.
-kernel void group_means(device const float* gamma [[buffer(0)]],
-                        device const float* dgamma [[buffer(1)]],
-                        device const float* dbeta [[buffer(2)]],
-                        constant Groups& groups [[buffer(3)]],
-                        device float* of_h [[buffer(4)]],
-                        device float* of_product [[buffer(5)]],
-                        uint id [[thread_position_in_grid]]) {
-    if (id >= groups.count) {
-        return;
-    }
-    uint own = id % groups.channels.value;
-    uint first = own / groups.size * groups.size;
-    uint row = id - own;
-    BlockedSum h = empty_sum();
-    BlockedSum products = empty_sum();
-    for (uint channel = first; channel < first + groups.size; ++channel) {
-        h.add(Values(gamma[channel] * dbeta[row + channel]));
-        products.add(Values(gamma[channel] * dgamma[row + channel]));
-    }
-    of_h[id] = sum_of(h.value()) / groups.values;
-    of_product[id] = sum_of(products.value()) / groups.values;
+    dgamma[id] = product.value() * r[id];
+    dbeta[id] = gradient.value();
 }
 
 // dx = r * (h - mean of h - xhat * mean of h * xhat); 0 where there is only one value
