@@ -7,13 +7,16 @@ import numpy as np
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.loss import LOSS_TYPES, Loss, LossForward, LossGradient, LossProblem
 from mpsref_metal.broadcasting import fold_rows
-from mpsref_metal.launch import Launcher, divisor, typedef
+from mpsref_metal.launch import WIDE, Launcher, divisor, short_sums, typedef, width_of
 from mpsref_metal.softmax import lanes_of
 
 FILES = "lanes", "loss"
 
 IN_A_RUN, LANES = 1024, 32
 """Number of elements of a chunk, and of the threads of a SIMD group that share it."""
+
+LARGE = 512
+"""Minimum number of elements of an image whose packs are of neighbours: few programs are compiled for small ones."""
 
 COUNTS = "count", "channels", "label_channels", "result_channels", "size", "run"
 CHOICES = "loss_type", "wanted", "has_weights", "gradients"
@@ -45,7 +48,7 @@ def forward(
     size = y.size // n
     run, lanes = _run(problem, channels)
     runs = -(-size // run)
-    buffers, known = _arrays(problem, channels, lanes, None, y, t, weights)
+    buffers, known = _arrays(problem, (), None, y, t, weights)
     counts = n * runs, channels, problem.label_channels, channels, size, run
     buffers.append(_sizes(problem, counts, runs, (ELEMENT, weights is not None, NONE), loss.weight))
     partial = launch.run(FILES, "sums", buffers, [((n, runs), np.float32)] * 2, known, n * runs * lanes)
@@ -88,7 +91,7 @@ def _values(
     if gradients == OF_IMAGES and loss.reduce_across_batch:
         gradients = OF_ALL
     run, lanes = _run(problem, channels)
-    buffers, known = _arrays(problem, out.shape[3], lanes, g, y, t, weights)
+    buffers, known = _arrays(problem, (out,), g, y, t, weights)
     size = y.size // n
     runs = -(-size // run)
     counts = n * runs, channels, problem.label_channels, out.shape[3], size, run
@@ -103,9 +106,12 @@ def _run(problem: LossProblem, channels: int) -> tuple[int, int]:
 
 
 def _arrays(
-    problem: LossProblem, result_channels: int, lanes: int, g: Array | None, y: Array, t: Array, weights: Array | None
+    problem: LossProblem, results: tuple[Array, ...], g: Array | None, y: Array, t: Array, weights: Array | None
 ) -> tuple[list[Array], tuple[str, ...]]:
-    """Return the images, with a single zero for an absent one, and the compile-time constants."""
+    """Return the images, with a single zero for an absent one, and the compile-time constants.
+
+    ``results`` are the images that the function stores.
+    """
     nothing = np.zeros(1, np.float32)
     arrays = {
         "Prediction": y,
@@ -113,12 +119,18 @@ def _arrays(
         "Weight": nothing if weights is None else weights,
         "Gradient": nothing if g is None else g,
     }
-    same = y.shape[3] == t.shape[3] == result_channels
+    run, lanes = _run(problem, y.shape[3])
+    same = all(image.shape[3] == y.shape[3] for image in (t, *results))
+    size = y.size // y.shape[0]
+    whole = size >= LARGE and size % WIDE == run % WIDE == 0
+    packed = same and whole and width_of(WIDE, *arrays.values(), *results) == WIDE
     known = (
         *(typedef(name, array) for name, array in arrays.items()),
         f"constant constexpr uint LANES = {lanes};",
+        f"constant bool PACKED = {str(packed).lower()};",
         f"constant bool OVER_CHANNELS = {str(problem.function.over_channels).lower()};",
         f"constant bool SAME_CHANNELS = {str(same).lower()};",
+        *short_sums(run / lanes),
     )
     return list(arrays.values()), known
 

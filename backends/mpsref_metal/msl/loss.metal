@@ -1,5 +1,5 @@
 // Losses and their derivatives, element by element or, for softmax, pixel by pixel. LANES threads share a run of
-// elements of an image, for softmax the channels of a pixel, and take them in turn.
+// elements of an image, for softmax the channels of a pixel, and take packs of 4 elements in turn.
 //
 // The loss type and what is wanted of it are the same for all threads, so each switch goes one way in all of them. A
 // product with a factor t or 1 - t that is 0 is 0, whatever the logarithm.
@@ -11,7 +11,10 @@ typedef float Weight;
 typedef float Gradient;
 constant bool OVER_CHANNELS = true;  // softmax
 constant bool SAME_CHANNELS = true;  // of predictions, labels and result
+constant bool PACKED = false;  // packs are of neighbours, in aligned memory; else of elements that are LANES apart
 #endif
+
+constant constexpr uint HELD = 2;  // packs of 4 elements that a thread reads at once
 
 struct Sizes {
     uint count;  // of runs of all images
@@ -19,7 +22,7 @@ struct Sizes {
     uint label_channels;
     uint result_channels;  // of a pixel of the result
     uint size;             // elements of an image
-    uint run;              // elements that LANES threads look at
+    uint run;              // elements that LANES threads read
     Divisor runs;          // of an image
     uint loss_type;        // Apple's number
     uint wanted;           // 0 the loss, 1 its derivative by the prediction, 2 by the label
@@ -32,35 +35,35 @@ struct Sizes {
     float factor;  // of all values
 };
 
-float times(float t, float factor) {
-    return t == 0 ? 0.0f : t * factor;
+float4 times(float4 t, float4 factor) {
+    return select(t * factor, float4(0.0f), t == 0.0f);
 }
 
-float over(float t, float divisor) {
-    return t == 0 ? 0.0f : t / divisor;
+float4 over(float4 t, float4 divisor) {
+    return select(t / divisor, float4(0.0f), t == 0.0f);
 }
 
-float sign_of(float e) {
-    return e > 0 ? 1.0f : (e < 0 ? -1.0f : 0.0f);
+float4 sign_of(float4 e) {
+    return select(select(float4(0.0f), float4(-1.0f), e < 0.0f), float4(1.0f), e > 0.0f);
 }
 
-float element(float y, float t, constant Sizes& sizes) {
-    float e = y - t;
-    float size = abs(e);
+float4 element(float4 y, float4 t, constant Sizes& sizes) {
+    float4 e = y - t;
+    float4 size = abs(e);
+    float delta = sizes.delta;
     switch (sizes.loss_type) {
         case 0:  // mean absolute error
             return size;
         case 1:  // mean squared error
             return e * e;
         case 3:  // sigmoid cross entropy
-            return max(y, 0.0f) - y * t + precise::log(1.0f + precise::exp(-abs(y)));
+            return max(y, float4(0.0f)) - y * t + precise::log(1.0f + precise::exp(-abs(y)));
         case 4:  // categorical cross entropy
             return -times(t, precise::log(y));
         case 5:  // hinge
-            return max(1.0f - (2.0f * t - 1.0f) * y, 0.0f);
+            return max(1.0f - (2.0f * t - 1.0f) * y, float4(0.0f));
         case 6:  // Huber
-            return size <= sizes.delta ? 0.5f * e * e
-                                       : 0.5f * sizes.delta * sizes.delta + sizes.delta * (size - sizes.delta);
+            return select(0.5f * delta * delta + delta * (size - delta), 0.5f * e * e, size <= delta);
         case 7:  // cosine distance
             return -y * t;
         case 8:  // log
@@ -71,23 +74,23 @@ float element(float y, float t, constant Sizes& sizes) {
     }
 }
 
-float slope(float y, float t, constant Sizes& sizes) {
-    float e = y - t;
+float4 slope(float4 y, float4 t, constant Sizes& sizes) {
+    float4 e = y - t;
     switch (sizes.loss_type) {
         case 0:
             return sign_of(e);
         case 1:
             return 2.0f * e;
         case 3: {
-            float z = precise::exp(-abs(y));
-            return (y >= 0 ? 1.0f : z) / (1.0f + z) - t;
+            float4 z = precise::exp(-abs(y));
+            return select(z, float4(1.0f), y >= 0.0f) / (1.0f + z) - t;
         }
         case 4:
             return -over(t, y);
         case 5:
-            return 1.0f + (1.0f - 2.0f * t) * y > 0 ? 1.0f - 2.0f * t : 0.0f;
+            return select(float4(0.0f), 1.0f - 2.0f * t, 1.0f + (1.0f - 2.0f * t) * y > 0.0f);
         case 6:
-            return clamp(e, -sizes.delta, sizes.delta);
+            return clamp(e, float4(-sizes.delta), float4(sizes.delta));
         case 8:
             return over(1.0f - t, 1.0f - y + sizes.epsilon) - over(t, y + sizes.epsilon);
         default:  // cosine distance, Kullback-Leibler divergence
@@ -95,8 +98,8 @@ float slope(float y, float t, constant Sizes& sizes) {
     }
 }
 
-float label_slope(float y, float t, constant Sizes& sizes) {
-    float e = t - y;
+float4 label_slope(float4 y, float4 t, constant Sizes& sizes) {
+    float4 e = t - y;
     switch (sizes.loss_type) {
         case 0:
             return sign_of(e);
@@ -105,9 +108,9 @@ float label_slope(float y, float t, constant Sizes& sizes) {
         case 4:
             return -precise::log(y);
         case 5:
-            return 1.0f + (1.0f - 2.0f * t) * y > 0 ? -2.0f * y : 0.0f;
+            return select(float4(0.0f), -2.0f * y, 1.0f + (1.0f - 2.0f * t) * y > 0.0f);
         case 6:
-            return clamp(e, -sizes.delta, sizes.delta);
+            return clamp(e, float4(-sizes.delta), float4(sizes.delta));
         case 8:
             return precise::log(1.0f - y + sizes.epsilon) - precise::log(y + sizes.epsilon);
         case 9:
@@ -117,61 +120,11 @@ float label_slope(float y, float t, constant Sizes& sizes) {
     }
 }
 
-// What a thread needs to know of the pixel that it computes softmax of.
-struct Pixel {
-    float largest;
-    float total;  // of exp(y - largest)
-    float logarithm;
-};
-
-Pixel pixel_of(device const Prediction* y, uint lane, uint channels) {
-    float largest = float(y[0]);
-    for (uint k = lane; k < channels; k += LANES) {
-        largest = max(largest, float(y[k]));
-    }
-    largest = largest_of_lanes(largest);
-    BlockedSum sum = empty_sum();
-    for (uint k = lane; k < channels; k += LANES) {
-        sum.add(precise::exp(float(y[k]) - largest));
-    }
-    float total = sum_of_lanes(sum.value());
-    return {largest, total, precise::log(total)};
-}
-
-float value_of(float y, float t, Pixel pixel, constant Sizes& sizes) {
-    t = sizes.a * t + sizes.b;
-    if (sizes.loss_type == 2) {
-        float shifted = y - pixel.largest;
-        return sizes.wanted == 0   ? times(t, pixel.logarithm - shifted)
-               : sizes.wanted == 1 ? precise::exp(shifted) / pixel.total - t
-                             : pixel.logarithm - shifted;
-    }
-    return sizes.wanted == 0 ? element(y, t, sizes) : sizes.wanted == 1 ? slope(y, t, sizes) : label_slope(y, t, sizes);
-}
-
-Index label_at(Index at, constant Sizes& sizes) {
-    return SAME_CHANNELS ? at : at / sizes.channels * sizes.label_channels + at % sizes.channels;
-}
-
-// The weighted value of one element.
-float weighted(float prediction,
-               float label,
-               device const Weight* weights,
-               device const Gradient* g,
-               Pixel pixel,
-               Index at,
-               constant Sizes& sizes) {
-    float value = value_of(prediction, label, pixel, sizes);
-    value *= sizes.has_weights ? float(weights[at]) : 1.0f;
-    return sizes.gradients == 1 ? float(g[at]) * value : value;
-}
-
-// The elements of a thread: first, first + LANES, ... below end. Threads past the last run look at that run again, since
-// their lanes take part in sums, and store nothing.
+// The elements of a run that a thread has: packs of 4 from `first` to below `end`. Threads past the last run read that
+// run again, since their lanes take part in sums, and store nothing.
 struct Part {
     uint run;
     uint image;
-    Index start;
     Index first;
     Index end;
     bool stores;
@@ -182,17 +135,156 @@ Part part_of(uint id, constant Sizes& sizes) {
     uint image = quotient(run, sizes.runs);
     Index start = Index(image) * sizes.size + Index(run - image * sizes.runs.value) * sizes.run;
     Index end = min(start + sizes.run, Index(image + 1) * sizes.size);
-    return {run, image, start, start + id % LANES, end, id / LANES < sizes.count};
+    return {run, image, start + id % LANES * (PACKED ? 4 : 1), end, id / LANES < sizes.count};
 }
 
-Pixel pixel_at(device const Prediction* y, Part part, constant Sizes& sizes) {
-    if (OVER_CHANNELS) {
-        return pixel_of(y + part.start, uint(part.first - part.start), sizes.channels);
+constant constexpr uint AT_ONCE = 4 * HELD * LANES;  // elements that the threads of a run read at once
+
+Index element_at(Index first, uint slot, uint k) {
+    return first + 4 * slot * LANES + k * (PACKED ? 1 : LANES);
+}
+
+// Elements past the end are the last one, or of the last pack.
+template <typename T>
+float4 pack_at(device const T* x, Index first, uint slot, Index end) {
+    if (PACKED) {
+        return float4(*(device const vec<T, 4>*)(x + min(element_at(first, slot, 0), end - 4)));
     }
-    return {0, 1, 0};
+    float4 pack;
+    #pragma unroll
+    for (uint k = 0; k < 4; ++k) {
+        pack[k] = float(x[min(element_at(first, slot, k), end - 1)]);
+    }
+    return pack;
 }
 
-// The values of a run, times the factor and the gradient of its image; channels that the predictions do not have are 0.
+float4 labels_at(device const Label* t, Index first, uint slot, Index end, constant Sizes& sizes) {
+    if (SAME_CHANNELS) {
+        return pack_at(t, first, slot, end);
+    }
+    float4 pack;
+    #pragma unroll
+    for (uint k = 0; k < 4; ++k) {
+        Index at = min(element_at(first, slot, k), end - 1);
+        pack[k] = float(t[at / sizes.channels * sizes.label_channels + at % sizes.channels]);
+    }
+    return pack;
+}
+
+// The packs that a thread keeps in registers.
+struct Held {
+    float4 of[HELD];
+};
+
+template <typename T>
+Held fetch(device const T* x, Index first, Index end) {
+    Held held;
+    #pragma unroll
+    for (uint slot = 0; slot < HELD; ++slot) {
+        held.of[slot] = pack_at(x, first, slot, end);
+    }
+    return held;
+}
+
+Held fetch_labels(device const Label* t, Index first, Index end, constant Sizes& sizes) {
+    Held held;
+    #pragma unroll
+    for (uint slot = 0; slot < HELD; ++slot) {
+        held.of[slot] = labels_at(t, first, slot, end, sizes);
+    }
+    return held;
+}
+
+// The pack, with 0 in place of elements past the end.
+float4 inside(float4 pack, Index first, uint slot, Index end) {
+    #pragma unroll
+    for (uint k = 0; k < 4; ++k) {
+        pack[k] = element_at(first, slot, k) < end ? pack[k] : 0.0f;
+    }
+    return pack;
+}
+
+// The statistics of the pixel whose softmax a thread computes.
+struct Pixel {
+    float largest;
+    float inverse;  // of the sum of exp(y - largest)
+    float logarithm;
+};
+
+float4 largest_in(Held held) {
+    float4 largest = held.of[0];
+    #pragma unroll
+    for (uint slot = 1; slot < HELD; ++slot) {
+        largest = max(largest, held.of[slot]);
+    }
+    return largest;
+}
+
+float sum_of_exponentials(Held held, float largest, Index first, Index end) {
+    float4 sum = float4(0.0f);
+    #pragma unroll
+    for (uint slot = 0; slot < HELD; ++slot) {
+        sum += inside(precise::exp(held.of[slot] - largest), first, slot, end);
+    }
+    return sum_of(sum);
+}
+
+// `held` has the first predictions of the thread; those of large pixels that it does not have are read again.
+Pixel pixel_of(device const Prediction* y, Held held, Part part) {
+    float4 most = largest_in(held);
+    for (Index first = part.first + AT_ONCE; first < part.end; first += AT_ONCE) {
+        most = max(most, largest_in(fetch(y, first, part.end)));
+    }
+    float largest = largest_of_lanes(largest_of(most));
+    BlockedSum sum = empty_sum();
+    sum.add(sum_of_exponentials(held, largest, part.first, part.end));
+    for (Index first = part.first + AT_ONCE; first < part.end; first += AT_ONCE) {
+        sum.add(sum_of_exponentials(fetch(y, first, part.end), largest, first, part.end));
+    }
+    float total = sum_of_lanes(sum.value());
+    return {largest, 1.0f / total, precise::log(total)};
+}
+
+float4 value_of(float4 y, float4 t, Pixel pixel, constant Sizes& sizes) {
+    t = sizes.a * t + sizes.b;
+    if (OVER_CHANNELS) {
+        float4 shifted = y - pixel.largest;
+        return sizes.wanted == 0   ? times(t, pixel.logarithm - shifted)
+               : sizes.wanted == 1 ? precise::exp(shifted) * pixel.inverse - t
+                                   : pixel.logarithm - shifted;
+    }
+    return sizes.wanted == 0 ? element(y, t, sizes) : sizes.wanted == 1 ? slope(y, t, sizes) : label_slope(y, t, sizes);
+}
+
+// Store the elements before the end; channels that the predictions do not have are 0.
+void store(float4 pack, device float* result, Index first, uint slot, Index end, constant Sizes& sizes) {
+    if (PACKED) {
+        if (element_at(first, slot, 0) < end) {
+            *(device float4*)(result + element_at(first, slot, 0)) = pack;
+        }
+        return;
+    }
+    #pragma unroll
+    for (uint k = 0; k < 4; ++k) {
+        Index at = element_at(first, slot, k);
+        if (at >= end) {
+            continue;
+        }
+        if (SAME_CHANNELS) {
+            result[at] = pack[k];
+            continue;
+        }
+        Index target = at / sizes.channels * sizes.result_channels + at % sizes.channels;
+        result[target] = pack[k];
+        if (at % sizes.channels == sizes.channels - 1) {
+            for (uint beyond = sizes.channels; beyond < sizes.result_channels; ++beyond) {
+                result[target + 1 + beyond - sizes.channels] = 0;
+            }
+        }
+    }
+}
+
+// The values of a run, times the weights, the factor and the gradient of its image.
 kernel void values(device const Prediction* y [[buffer(0)]],
                    device const Label* t [[buffer(1)]],
                    device const Weight* weights [[buffer(2)]],
@@ -205,20 +297,29 @@ kernel void values(device const Prediction* y [[buffer(0)]],
     if (sizes.gradients > 1) {
         factor *= float(g[sizes.gradients == 2 ? part.image : 0]);
     }
-    Pixel pixel = pixel_at(y, part, sizes);
-    for (Index at = part.first; part.stores && at < part.end; at += LANES) {
-        float label = float(t[label_at(at, sizes)]);
-        float value = factor * weighted(float(y[at]), label, weights, g, pixel, at, sizes);
-        if (SAME_CHANNELS) {
-            result[at] = value;
-            continue;
+    Held predictions = fetch(y, part.first, part.end);
+    Pixel pixel = {0, 1, 0};
+    if (OVER_CHANNELS) {
+        pixel = pixel_of(y, predictions, part);
+    }
+    if (!part.stores) {
+        return;
+    }
+    for (Index first = part.first; first < part.end; first += AT_ONCE) {
+        if (first != part.first) {
+            predictions = fetch(y, first, part.end);
         }
-        Index target = at / sizes.channels * sizes.result_channels + at % sizes.channels;
-        result[target] = value;
-        if (at % sizes.channels == sizes.channels - 1) {
-            for (uint beyond = sizes.channels; beyond < sizes.result_channels; ++beyond) {
-                result[target + 1 + beyond - sizes.channels] = 0;
+        Held labels = fetch_labels(t, first, part.end, sizes);
+        #pragma unroll
+        for (uint slot = 0; slot < HELD; ++slot) {
+            float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, sizes);
+            if (sizes.has_weights) {
+                pack *= pack_at(weights, first, slot, part.end);
             }
+            if (sizes.gradients == 1) {
+                pack *= pack_at(g, first, slot, part.end);
+            }
+            store(factor * pack, result, first, slot, part.end, sizes);
         }
     }
 }
@@ -233,21 +334,27 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
                  device float* counts [[buffer(6)]],
                  uint id [[thread_position_in_grid]]) {
     Part part = part_of(id, sizes);
-    Pixel pixel = pixel_at(y, part, sizes);
+    Held predictions = fetch(y, part.first, part.end);
+    Pixel pixel = {0, 1, 0};
+    if (OVER_CHANNELS) {
+        pixel = pixel_of(y, predictions, part);
+    }
     BlockedSum sum = empty_sum();
     float count = 0;
-    Index next = min(part.first, part.end - 1);
-    float next_prediction = float(y[next]);
-    float next_label = float(t[label_at(next, sizes)]);
-    for (Index at = part.first; at < part.end; at += LANES) {
-        float prediction = next_prediction;
-        float label = next_label;
-        next = min(at + LANES, part.end - 1);  // is read before this one is computed
-        next_prediction = float(y[next]);
-        next_label = float(t[label_at(next, sizes)]);
-        sum.add(weighted(prediction, label, weights, g, pixel, at, sizes));
-        if (sizes.has_weights) {
-            count += float(weights[at]) != 0 ? 1.0f : 0.0f;
+    for (Index first = part.first; first < part.end; first += AT_ONCE) {
+        if (first != part.first) {
+            predictions = fetch(y, first, part.end);
+        }
+        Held labels = fetch_labels(t, first, part.end, sizes);
+        #pragma unroll
+        for (uint slot = 0; slot < HELD; ++slot) {
+            float4 pack = value_of(predictions.of[slot], labels.of[slot], pixel, sizes);
+            if (sizes.has_weights) {
+                float4 weight = pack_at(weights, first, slot, part.end);
+                pack *= weight;
+                count += sum_of(inside(select(float4(1.0f), float4(0.0f), weight == 0.0f), first, slot, part.end));
+            }
+            sum.add(sum_of(inside(pack, first, slot, part.end)));
         }
     }
     float total = sum_of_lanes(sum.value());
