@@ -10,39 +10,60 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
 from mpsref_metal.launch import Launcher, extent, short_sums, types, width_of
 
+STRIPS, COLUMNS = (7, 2, 1), (3, 5, 7, 9)
+"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together."""
+
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
 
 
-def forward_of(family: str, parameters: Parameters) -> Callable[..., None]:
-    """Return the implementation of ``forward`` with ``msl/FAMILY.metal``."""
+def forward_of(family: str, parameters: Parameters, in_strips: bool = False) -> Callable[..., None]:
+    """Return the implementation of ``forward`` with ``msl/FAMILY.metal``, which may compute strips of results."""
 
     def forward(launch: Launcher, problem: WindowedForward, x: Array, out: Array) -> None:
         width = width_of(x.shape[3], x, out)
-        known = *types(width, Storage=x, Gradient=x), *short_sums(problem.spec.taps)
-        buffers = [x, *problem.reads(), _sizes(problem, out, width), parameters(problem)]
-        launch.into(("powers", "normalization_windows", family), "forward", buffers, out, known, out.size // width)
+        form = _Form(problem, width, in_strips)
+        known, sizes = (*types(width, Storage=x, Gradient=x), *form.known), form.sizes(out)
+        buffers = [x, *problem.reads(), sizes, parameters(problem)]
+        launch.into((*form.files, family), "forward", buffers, out, known, int(sizes[0]))
 
     return forward
 
 
-def gradient_of(family: str, parameters: Parameters, planes: int) -> Callable[..., None]:
+def gradient_of(family: str, parameters: Parameters, planes: int, in_strips: bool = False) -> Callable[..., None]:
     """Return the implementation of ``gradient``: ``planes`` values for each output, then their sums."""
 
     def gradient(launch: Launcher, problem: WindowedGradient, g: Array, x: Array, out: Array) -> None:
-        width, files = width_of(x.shape[3], g, x, out), ("powers", "normalization_windows", family)
-        known = *types(width, Storage=x, Gradient=g), *short_sums(problem.spec.taps)
-        buffers = [g, x, *problem.reads(), _sizes(problem, g, width), parameters(problem)]
-        terms = launch.run(files, "shares", buffers, [(g.shape, np.float32)] * planes, known, g.size // width)
-        buffers = [x, *terms, *problem.readers(), _sizes(problem, out, width), parameters(problem)]
-        launch.into(files, "gradient", buffers, out, known, out.size // width)
+        width = width_of(x.shape[3], g, x, out)
+        form = _Form(problem, width, in_strips)
+        known, files, sizes = (*types(width, Storage=x, Gradient=g), *form.known), (*form.files, family), form.sizes(g)
+        buffers = [g, x, *problem.reads(), sizes, parameters(problem)]
+        terms = launch.run(files, "shares", buffers, [(g.shape, np.float32)] * planes, known, int(sizes[0]))
+        sizes = form.sizes(out)
+        buffers = [x, *terms, *problem.readers(), sizes, parameters(problem)]
+        launch.into(files, "gradient", buffers, out, known, int(sizes[0]))
 
     return gradient
 
 
-def _sizes(problem: WindowedProblem, result: Array, width: int) -> Array:
-    """Return the struct ``Sizes``."""
-    _, height, columns, channels = problem.source_shape
-    packs = channels // width
-    sizes = result.size // width, packs, height, columns, *problem.output_size, *extent(*result.shape[1:3], packs)
-    return np.array(sizes, np.uint32)
+class _Form:
+    """The files and constants of a function, and how many results a thread computes."""
+
+    def __init__(self, problem: WindowedProblem, width: int, in_strips: bool) -> None:
+        tall, wide = (window.kernel for window in problem.spec.windows)
+        self.problem, self.width, self.strip = problem, width, 1
+        self.files: tuple[str, ...] = "powers", "normalization_windows"
+        self.known = short_sums(problem.spec.taps)
+        if in_strips:
+            self.strip = next(number for number in STRIPS if number <= tall)
+            columns = next((number for number in COLUMNS if number >= wide), COLUMNS[-1])
+            constants = {"uint STRIP": self.strip, "int COLUMNS": columns}
+            self.files += ("strips",)
+            self.known = tuple(f"constant constexpr {name} = {value};" for name, value in constants.items())
+
+    def sizes(self, result: Array) -> Array:
+        """Return the struct ``Sizes``; the first is the number of threads."""
+        n, height, columns, channels = result.shape
+        packs, strips, source = channels // self.width, -(-height // self.strip), self.problem.source_shape[1:3]
+        threads, outputs = n * strips * columns * packs, self.problem.output_size
+        return np.array([threads, packs, *source, *outputs, *extent(strips, columns, packs)], np.uint32)

@@ -10,13 +10,13 @@ struct Run {
 };
 
 struct Sizes {
-    uint count;  // elements of the result
+    uint count;  // packs of the result, or strips of them
     uint channels;
     uint source_height;
     uint source_width;
     uint height;  // of the outputs
     uint width;
-    Extent extent;  // of the result
+    Extent extent;  // of the result; its height counts strips
 };
 
 // One output or source pixel: where it is, and its runs.

@@ -1,4 +1,4 @@
-// Spatial normalization. The gradient takes two steps: what each output hands on, to its own pixel and to all pixels of
+// Spatial normalization. The gradient takes two steps: what each output contributes to its own pixel and to all pixels of
 // its window, then for each source pixel the sum over the outputs that read it.
 
 struct Parameters {
