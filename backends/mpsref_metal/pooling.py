@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient
-from mpsref.tables import Reads
+from mpsref.tables import Reads, Touching
 from mpsref_metal.launch import Launcher, packs_together, problem_of, short_sums, together_of, types, width_of
 
 WINDOW = np.dtype([("before", "f4"), ("first", "i4"), ("count", "i4"), ("after", "f4")])
 CANDIDATES = np.dtype([("pixel", "i4"), ("first", "i4"), ("count", "i4"), ("start", "i4")])
+
+MAX = "windows", "pooling_max"
 
 CHEAPER = 2
 """How many times as many pixels a maximum over windows has to read as two over rows and columns that replace it."""
@@ -47,24 +49,40 @@ def forward_of(family: str) -> Callable[..., None]:
 
 def max_forward(launch: Launcher, problem: PoolingForward, x: Array, out: Array) -> None:
     """Run ``forward`` once, or for large windows that overlap within rows first, then over rows."""
-    rows, columns = problem.reads()
-    (n, height, _, channels), width = x.shape, out.shape[2]
-    down, across = (int(axis.count.max()) for axis in (rows, columns))
-    at_once = out.shape[1] * down * across
-    in_two = height * (across + 2) + out.shape[1] * down  # with a write and a read in between
-    if at_once > CHEAPER * in_two:
-        within = launch.empty((n, height, width, channels))
-        windows, axes = _windows((_single(height), columns))
-        launch(("windows", "pooling_max"), "forward", [x], [*windows, axes], within, _terms(problem))
-        x, columns = within, _single(width)
-    windows, axes = _windows((rows, columns))
-    launch(("windows", "pooling_max"), "forward", [x], [*windows, axes], out, _terms(problem))
+    reads = problem.reads()
+    if _is_cheaper_in_two(reads, x.shape[1]):
+        x, reads = _within_rows(launch, x, reads[1], _terms(problem)), (reads[0], _single(len(reads[1].first)))
+    windows, axes = _windows(reads)
+    launch(MAX, "forward", [x], [*windows, axes], out, _terms(problem))
+
+
+def _is_cheaper_in_two(reads: tuple[Reads, Reads], height: int) -> bool:
+    """Return whether maxima within rows of an image, then over rows, read far fewer pixels than maxima of windows."""
+    down, across = (int(axis.count.max()) for axis in reads)
+    outputs = len(reads[0].first)
+    in_two = height * (across + 2) + outputs * down  # with a write and a read in between
+    return outputs * down * across > CHEAPER * in_two
+
+
+def _within_rows(launch: Launcher, x: Array, columns: Reads, terms: int) -> Array:
+    """Return the maxima of the windows of every row of x."""
+    n, height, _, channels = x.shape
+    windows, axes = _windows((_single(height), columns))
+    within = launch.empty((n, height, len(columns.first), channels))
+    launch(MAX, "forward", [x], [*windows, axes], within, terms)
+    return within
 
 
 def _single(length: int) -> Reads:
     """Return windows of one pixel each."""
     zeros, pixels = np.zeros(length, np.int64), np.arange(length, dtype=np.int32)
     return Reads(zeros, pixels, np.ones(length, np.int32), zeros, 1, -1, -1)
+
+
+def _itself(length: int) -> Touching:
+    """Return, for pixels that only their own window reads, these windows."""
+    pixels = np.arange(length, dtype=np.int32)
+    return Touching(pixels, pixels, np.ones(length, np.int32))
 
 
 def _terms(problem: PoolingForward | PoolingGradient) -> int:
@@ -80,16 +98,25 @@ class _Gradient(NamedTuple):
 
     launch: Launcher
     files: tuple[str, str]
-    problem: PoolingGradient
     images: tuple[Array, Array]
     """g and x."""
+    reads: tuple[Reads, Reads]
+    touching: tuple[Touching, Touching]
     width: int
     together: int
-    known: tuple[str, ...]
+    constants: tuple[str, ...]
+    stored: dict[str, np.dtype[Any]]
+    """The types of other images by their names in MSL."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The lines of MSL before the prelude."""
+        g, x = self.images
+        return (*types(self.width, Storage=x, Gradient=g, **self.stored), *self.constants)
 
     def of_windows(self, function: str, dtype: DTypeLike) -> Array:
         """Run a function that computes a value for each window from x."""
-        (windows, axes), (g, x) = _windows(self.problem.reads()), self.images
+        (windows, axes), (g, x) = _windows(self.reads), self.images
         buffers = [x, *windows, axes, problem_of(x, g.shape, self.width, self.together)]
         count = g.size // self.width // self.together
         return self.launch.run(self.files, function, buffers, [(g.shape, dtype)], self.known, count)[0]
@@ -97,7 +124,7 @@ class _Gradient(NamedTuple):
     def gather(self, images: list[Array], of_pairs: Callable[[Reads, Array, Array], Array], out: Array) -> None:
         """Run ``gradient`` on these images and on ``of_pairs(reads, windows, pixels)`` for each axis."""
         candidates, tables = [], []
-        for reads, touching in zip(self.problem.reads(), self.problem.touching(), strict=True):
+        for reads, touching in zip(self.reads, self.touching, strict=True):
             structs = np.empty(len(touching.pixel), CANDIDATES)
             structs["pixel"], structs["first"], structs["count"] = touching.pixel, touching.first, touching.count
             end = np.cumsum(touching.count)
@@ -135,25 +162,37 @@ def times_reading(reads: Reads, windows: Array, pixels: Array) -> Array:
 
 
 def max_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
-    """Run ``selected_taps``, then ``gradient``."""
-    width = width_of(out.shape[3], g, x, out)
-    together = together_of(min(g.size, out.size), out.shape[3], width, _terms(problem))
-    rows, columns = (int(axis.count.max()) + 2 for axis in problem.reads())  # the taps before and after are a group
+    """Run ``selected_taps``, then ``gradient``; for large windows that overlap over rows first, then within rows.
+
+    The selected tap of a window is in the first row with the maximum, where it is that of the window within the row.
+    """
+    reads, touching, terms = problem.reads(), problem.touching(), _terms(problem)
+    width, height = width_of(out.shape[3], g, x, out), x.shape[1]
+    together = together_of(min(g.size, out.size), out.shape[3], width, terms)
+    rows, columns = (int(axis.count.max()) + 2 for axis in reads)  # the taps before and after are a group
     groups = 1 << max(4, (columns - 1).bit_length())
     tap = np.min_scalar_type(rows * groups - 1)
-    known = (
-        *types(width, Storage=x, Gradient=g, Tap=tap),
-        *short_sums(_terms(problem)),
+    constants = (
+        *short_sums(terms),
         *packs_together(together),
         f"constant constexpr uint GROUPS = {groups};",
     )
-    step = _Gradient(launch, ("windows", "pooling_max"), problem, (g, x), width, together, known)
+    step = _Gradient(launch, MAX, (g, x), reads, touching, width, together, constants, {"Tap": tap})
+    if _is_cheaper_in_two(reads, height) and np.array_equal(touching[0].pixel, np.arange(height)):
+        within, outputs = _within_rows(launch, x, reads[1], terms), g.shape[2]
+        over_rows = step._replace(
+            images=(g, within), reads=(reads[0], _single(outputs)), touching=(touching[0], _itself(outputs))
+        )
+        of_rows = launch.empty(within.shape)
+        over_rows.gather([g, over_rows.of_windows("selected_taps", tap)], first_groups, of_rows)
+        g = of_rows
+        step = step._replace(images=(g, x), reads=(_single(height), reads[1]), touching=(_itself(height), touching[1]))
     step.gather([g, step.of_windows("selected_taps", tap)], first_groups, out)
 
 
 def l2norm_gradient(launch: Launcher, problem: PoolingGradient, g: Array, x: Array, out: Array) -> None:
     """Run ``reciprocals``, of the norms, then ``gradient``."""
     width = width_of(out.shape[3], g, x, out)
-    known = *types(width, Storage=x, Gradient=g), *short_sums(_terms(problem))
-    step = _Gradient(launch, ("windows", "pooling_l2norm"), problem, (g, x), width, 1, known)
+    files, constants = ("windows", "pooling_l2norm"), short_sums(_terms(problem))
+    step = _Gradient(launch, files, (g, x), problem.reads(), problem.touching(), width, 1, constants, {})
     step.gather([g, x, step.of_windows("reciprocals", np.float32)], times_reading, out)
