@@ -28,6 +28,7 @@ def integers(*shape: int, seed: int = 0) -> Array:
         ((2, 9, 10, 21), 21, Convolution(3, 2)),  # channels are padded
         ((2, 9, 10, 8), 8, Convolution(5, groups=8)),
         ((1, 13, 14, 40), 40, Convolution((3, 5), 2, groups=40)),  # pixels in a row share some columns
+        ((2, 5, 6, 60), 60, Convolution(3, groups=60)),  # 15 packs of channels for 16 threads
         ((2, 40, 41, 5), 7, Convolution(3)),
         ((1, 30, 31, 9), 9, Convolution(3, 2, groups=9)),
         ((2, 9, 10, 6), 12, Convolution((1, 3), (1, 3), groups=6)),

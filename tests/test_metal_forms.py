@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,16 @@ import mpsref
 from mpsref import registry
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.arithmetic import ArithmeticGradient
-from mpsref_metal import launch, pooling, softmax
+from mpsref.kernels.cross_channel_normalization import CrossChannelForward
+from mpsref.kernels.group_normalization import NormalizationForward
+from mpsref_metal import (
+    cross_channel_normalization,
+    group_normalization,
+    launch,
+    normalization_windows,
+    pooling,
+    softmax,
+)
 from tests.conftest import AVAILABLE
 
 ON_METAL = pytest.mark.parametrize("metal_backend", [name for name in AVAILABLE if name.startswith("metal")])
@@ -80,15 +91,36 @@ def test_packs_in_registers_are_as_in_memory(
 
 
 @ON_METAL
+@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize("edge_mode", ["zero", "clamp"])
 def test_large_maxima_over_rows_and_columns(
-    metal_backend: str, edge_mode: str, monkeypatch: pytest.MonkeyPatch
+    metal_backend: str, edge_mode: str, sign: int, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, spec = integers(1, 13, 12, 3) * np.float32(-1), mpsref.PoolingMax((9, 7), 1, edge_mode=edge_mode)
-    in_two = spec.forward(x, backend=metal_backend)
+    """Windows have several maxima, and maxima outside the image; the first is selected."""
+    x, spec = integers(1, 13, 12, channels) * np.float32(sign), mpsref.PoolingMax((9, 7), 1, edge_mode=edge_mode)
+    g = integers(*x.shape, seed=1)
+
+    def run() -> list[Array]:
+        of_half = spec.gradient(g.astype(np.float16), x, backend=metal_backend)
+        return [spec.forward(x, backend=metal_backend), spec.gradient(g, x, backend=metal_backend), of_half]
+
+    runs, within_rows = [], pooling._within_rows
+
+    def counted(*arguments: Any) -> Array:
+        runs.append(arguments)
+        return within_rows(*arguments)
+
+    monkeypatch.setattr(pooling, "_within_rows", counted)
+    with monkeypatch.context() as patched:
+        patched.setattr(pooling, "CHEAPER", 0)
+        in_two = run()
+    assert len(runs) == len(in_two)
     monkeypatch.setattr(pooling, "CHEAPER", np.inf)
-    at_once = spec.forward(x, backend=metal_backend)
-    assert in_two.tobytes() == at_once.tobytes()
+    for a, b in zip(in_two, run(), strict=True):
+        assert a.tobytes() == b.tobytes()
+    assert len(runs) == len(in_two)
+    np.testing.assert_array_equal(in_two[1], spec.gradient(g, x))
 
 
 @ON_METAL
@@ -115,3 +147,107 @@ def test_losses_of_many_runs(metal_backend: str, reduction: str, across: bool) -
         np.testing.assert_allclose(
             loss.forward(y, t, given, backend=metal_backend), loss.forward(y, t, given), rtol=1e-6
         )
+
+
+@ON_METAL
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("kernel_size", "channels"), [(1, 4), (2, 8), (5, 96), (8, 12), (9, 500)])
+def test_channels_in_threadgroup_memory_are_as_in_two_steps(
+    metal_backend: str, kernel_size: int, channels: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = mpsref.CrossChannelNormalization(kernel_size, alpha=0.5, beta=0.75)
+    x, g = (integers(1, 3, 7, channels, seed=seed).astype(dtype) for seed in range(2))
+
+    def run() -> list[Array]:
+        return [spec.forward(x, backend=metal_backend), spec.gradient(g, x, backend=metal_backend)]
+
+    problem = CrossChannelForward(spec, x.shape)
+    assert cross_channel_normalization._together(problem, x)
+    at_once = run()
+    monkeypatch.setattr(cross_channel_normalization, "SLOTS", 1)
+    assert not cross_channel_normalization._together(problem, x)
+    for a, b in zip(at_once, run(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5 if dtype is np.float32 else 1e-3, atol=1e-5)
+
+
+@ON_METAL
+@pytest.mark.parametrize("offset", [(0, 0), (-9, 2), (5, -1), (30, 0)])
+@pytest.mark.parametrize(("kernel_size", "shape"), [((9, 2), (1, 17, 5, 8)), ((4, 7), (2, 6, 3, 1))])
+def test_strips_of_windows_are_as_single_windows(
+    metal_backend: str,
+    kernel_size: tuple[int, int],
+    shape: tuple[int, int, int, int],
+    offset: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = mpsref.LocalContrastNormalization(kernel_size, alpha=0.5, beta=0.75, delta=1.0, offset=offset)
+    x, g = integers(*shape) + np.float32(20), integers(shape[0], 15, 6, shape[3], seed=1)
+
+    def run() -> list[Array]:
+        y = spec.forward(x, output_size=(15, 6), backend=metal_backend)
+        return [y, spec.gradient(g, x, backend=metal_backend)]
+
+    strips = run()
+    monkeypatch.setattr(normalization_windows, "STRIPS", (1,))
+    for a, b in zip(strips, run(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5)
+
+
+@ON_METAL
+@pytest.mark.parametrize("kernel_size", [3, 9])
+def test_contrasts_of_large_means(metal_backend: str, kernel_size: int) -> None:
+    spec, x = mpsref.LocalContrastNormalization(kernel_size, alpha=1.0), integers(1, 20, 20, 4) / 32 + 1000
+    inside = slice(kernel_size // 2, -(kernel_size // 2))  # windows at the border have zeros, and a large variance
+    found, expected = (spec.forward(x, backend=name)[:, inside, inside] for name in (metal_backend, "reference"))
+    np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(expected).max())
+
+
+@ON_METAL
+@pytest.mark.parametrize(
+    ("shape", "groups", "slabs"),
+    [
+        ((2, 3, 5, 16), 16, (4, 64, 4)),
+        ((2, 3, 5, 32), 2, (8, 64, 4)),
+        ((1, 7, 6, 8), 4, (8, 64, 1)),
+        ((2, 1, 1, 2), 2, (2, 64, 1)),
+        ((1, 13, 17, 64), 2, (8, 256, 4)),
+        ((1, 11, 41, 16), 16, (4, 256, 4)),
+        ((1, 15, 61, 16), 16, (4, 512, 4)),
+    ],
+)
+def test_groups_in_registers_are_as_in_memory(
+    metal_backend: str,
+    shape: tuple[int, int, int, int],
+    groups: int,
+    slabs: tuple[int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec, channels = mpsref.GroupNormalization(groups, 1e-3), shape[3]
+    x, g = integers(*shape) + np.float32(0.3), integers(*shape, seed=1)
+    gamma, beta = integers(channels, seed=2), integers(channels, seed=3)
+
+    def run() -> list[Array]:
+        return [
+            spec.forward(x, gamma, beta, backend=metal_backend),
+            *spec.gradient(g, x, gamma, backend=metal_backend),
+        ]
+
+    assert group_normalization.slabs_of(NormalizationForward(spec, shape), launch.width_of(channels)) == slabs
+    held = run()
+    monkeypatch.setattr(group_normalization, "slabs_of", lambda problem, width: None)
+    for a, b in zip(held, run(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=3e-6 * np.abs(b).max())
+
+
+@ON_METAL
+@pytest.mark.parametrize(("channels", "dtype"), [(600, np.float32), (1003, np.float32), (1100, np.float16)])
+def test_losses_of_large_pixels(metal_backend: str, channels: int, dtype: type[np.floating[Any]]) -> None:
+    shape = 2, 1, 3, channels  # packs of neighbours, or of elements that are apart
+    y, t, weights = (integers(*shape, seed=seed).astype(dtype) / dtype(4) for seed in range(3))
+    y[..., -1] += 100  # the largest
+    loss = mpsref.Loss("softmaxcrossentropy", "mean", label_smoothing=0.1, number_of_classes=channels)
+    g = np.ones((2, 1, 1, 1), np.float32)
+    for method, inputs in ("forward", (y, t, weights)), ("gradient", (g, y, t)), ("gradient_labels", (g, y, t)):
+        found = getattr(loss, method)(*inputs, backend=metal_backend)
+        expected = getattr(loss, method)(*inputs)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())

@@ -52,9 +52,9 @@ adds up chunks. Fitted to measured times."""
 WORKSPACE = 2**24
 """Maximum number of elements of all chunks of a product, if they are more than those of an image."""
 
-PACKS, ROWS = 8, 4
-"""Numbers of packs of channels and of rows of the threads of a SIMD group in a depthwise convolution, as in the MSL
-source."""
+PACKS, ROWS = (16, 8), 4
+"""Numbers of packs of channels and of rows of neighbouring threads in a depthwise convolution: 16 packs if at most an
+eighth of the threads is idle. ``ROWS`` is that of the MSL source."""
 
 DEPTHWISE_THREADS = 2**16
 """Approximate number of threads of the weight gradient of a depthwise convolution."""
@@ -165,18 +165,19 @@ def _depthwise(
     weights = by_inputs(weights)
     width = width_of(channels, source, weights, added, out)
     packs = channels // width
-    count = n * -(-packs // PACKS) * -(-height // ROWS) * -(-columns // _pixels(taps[1])) * PACKS * ROWS
+    together = next((k for k in PACKS if -packs % k <= packs // 8), PACKS[-1])
+    count = n * -(-packs // together) * -(-height // ROWS) * -(-columns // _pixels(taps[1])) * together * ROWS
     struct = np.array([count, packs, height, columns, *source.shape[1:3]], np.uint32)
     buffers = [source, weights, added, *taps, neuron_parameters(neuron), struct]
-    known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(taps)
+    known = *types(width, Storage=source, Gradient=source, Weight=weights), *_taps(taps, together)
     known += short_sums(math.prod(weights.shape[1:3]))
     launch.into(("neuron", "depthwise"), "depthwise", buffers, out, known, count)
 
 
-def _taps(taps: tuple[IntTable, IntTable]) -> tuple[str, ...]:
+def _taps(taps: tuple[IntTable, IntTable], packs: int = PACKS[-1]) -> tuple[str, ...]:
     """Return the compile-time constants of depthwise convolution."""
     rows, columns = taps
-    kernel = _constant("TAPS_Y", rows.shape[1]), _constant("TAPS_X", columns.shape[1])
+    kernel = _constant("PACKS", packs), _constant("TAPS_Y", rows.shape[1]), _constant("TAPS_X", columns.shape[1])
     return *kernel, _constant("SHIFT", _shift(columns)), _constant("PIXELS", _pixels(columns))
 
 

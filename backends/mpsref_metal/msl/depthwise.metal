@@ -10,9 +10,9 @@ constant constexpr uint TAPS_Y = 3;  // of the kernel
 constant constexpr uint TAPS_X = 3;
 constant constexpr uint SHIFT = 3;  // TAPS_X: pixels share no columns
 constant constexpr uint PIXELS = 4;
+constant constexpr uint PACKS = 8;  // of neighbouring threads, which have 4 rows: they share what they read
 #endif
 
-constant constexpr uint PACKS = 8;   // next to each other in a SIMD group, which has 4 rows: they share what they read
 constant constexpr uint ROWS = 4;
 constant constexpr uint READ = (PIXELS - 1) * SHIFT + TAPS_X;  // columns of the pixels of a thread
 
