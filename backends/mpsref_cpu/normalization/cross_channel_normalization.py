@@ -2,8 +2,7 @@
 
 They are put into one line, with zeros between them, so that one sum over windows of the line serves all of them: a
 window that extends into the zeros has passed the last channel. The elements between two pixels are computed too, and
-not used. An element costs a few vector operations, whatever the size of the window. Where every window has all
-channels, a pixel has one sum.
+not used. Where every window has all channels, a pixel has one sum.
 """
 
 from __future__ import annotations
@@ -21,18 +20,15 @@ from mpsref.kernels.cross_channel_normalization import (
 )
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, inlined
-from mpsref_cpu.normalization.window_sums import Halo, sum_line
+from mpsref_cpu.compiling import compiled, inlined, uncounted
+from mpsref_cpu.normalization.window_sums import Halo, clear, sum_line, whole_vectors
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.powers import raise_to_minus
-from mpsref_cpu.simd.reductions import BEYOND, total
+from mpsref_cpu.simd.reductions import total
 from mpsref_cpu.threads import for_rows
 
 LINE = 2048
 """About how many elements a line has."""
-
-ALIGNED = 32
-"""Lines begin at multiples of this, so that all are as well aligned as the first."""
 
 MOST_FLOAT32_TERMS = 1024
 
@@ -69,25 +65,18 @@ def _plan(problem: CrossChannelProblem) -> tuple[tuple[int, ...], tuple[float, .
     return sizes, (spec.beta, *factors), -(-pixels // line), np.empty(0, dtype)
 
 
-@inlined
-def _allocate(count, like, sizes):
-    """Return memory for ``count`` lines, with a halo before the first pixel and after the last."""
-    _, channels, line, before, after, _ = sizes
-    length = line * (channels + before + after) + before + after + BEYOND
-    return np.empty((count, -(-length // ALIGNED) * ALIGNED), like.dtype)
-
-
 @compiled
 def _forward(begin, end, source, target, like, sizes, factors):
     """Compute the lines ``begin`` to ``end``."""
+    lines = _allocate(4, like, sizes)
     pixels, channels, line, before, after, _ = sizes
     stride = channels + before + after
-    room = _allocate(4, like, sizes)
-    sums, power = room[2], room[3]
+    base, power = lines[2], lines[3]
+    clear(lines[0], 0, lines.shape[1])
     for k in range(begin, end):
         first, count = k * line, min(line, pixels - k * line)
-        _bases(source, first, count, room, sums, sizes, factors)
-        raise_to_minus(factors[0], sums, power, count * stride)
+        _bases(source, first, count, lines, base, sizes, factors)
+        raise_to_minus(factors[0], base, power, count * stride)
         for pixel in range(count):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             for c in range(np.uintp(channels)):
@@ -97,23 +86,24 @@ def _forward(begin, end, source, target, like, sizes, factors):
 @compiled
 def _gradient(begin, end, gradients, source, target, like, sizes, factors):
     """Compute the lines ``begin`` to ``end``: the term of every output, then the sums."""
+    lines = _allocate(6, like, sizes)
     pixels, channels, line, before, after, _ = sizes
     stride = channels + before + after
-    room = _allocate(6, like, sizes)
-    sums, power, term, base = room[2], room[3], room[4], room[5]
+    base, power, sums, term = lines[2], lines[3], lines[4], lines[5]
+    clear(lines[0], 0, lines.shape[1])
+    clear(term, 0, lines.shape[1])
     beta, _, _, slope = factors
     for k in range(begin, end):
         first, count = k * line, min(line, pixels - k * line)
-        _bases(source, first, count, room, base, sizes, factors)
+        _bases(source, first, count, lines, base, sizes, factors)
         raise_to_minus(beta, base, power, count * stride)
-        term[:] = 0
         for pixel in range(count):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             at = q + np.uintp(after)
             for c in range(np.uintp(channels)):
                 ratio = np.true_divide(load(source[p + c]), base[q + c])
                 term[at + c] = load(gradients[p + c]) * power[q + c] * ratio
-        _add_up(term, count, sizes, sums, room[1])
+        _add_up(term, count, like.dtype.type(0), sums, lines, sizes)
         for pixel in range(count):
             p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride)
             for c in range(np.uintp(channels)):
@@ -122,33 +112,38 @@ def _gradient(begin, end, gradients, source, target, like, sizes, factors):
 
 
 @inlined
-def _bases(source, first, count, room, into, sizes, factors):
-    """Set ``into`` to L of ``count`` pixels, which are ``stride`` apart."""
+def _allocate(count, like, sizes):
+    """Return ``count`` lines, with a halo before the first pixel and after the last."""
+    _, channels, line, before, after, _ = sizes
+    return np.empty((count, whole_vectors(line * (channels + before + after) + before + after)), like.dtype)
+
+
+@uncounted
+def _bases(source, first, count, lines, base, sizes, factors):
+    """Set ``base`` to L of ``count`` pixels, which are ``stride`` apart."""
     _, channels, _, before, after, _ = sizes
-    stride = channels + before + after
-    line = room[0]
-    line[:] = 0
+    squares = lines[0]
     for pixel in range(count):
-        p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * stride + before)
+        p, q = np.uintp((first + pixel) * channels), np.uintp(pixel * (channels + before + after) + before)
         for c in range(np.uintp(channels)):
-            value = line.dtype.type(load(source[p + c]))
-            line[q + c] = value * value
-    _add_up(line, count, sizes, into, room[1])
-    for i in range(np.uintp(count * stride)):
-        into[i] = factors[1] + factors[2] * into[i]
+            value = squares.dtype.type(load(source[p + c]))
+            squares[q + c] = factors[2] * value * value
+    _add_up(squares, count, factors[1], base, lines, sizes)
 
 
-@inlined
-def _add_up(line, count, sizes, into, room):
-    """Set ``into`` to the sums over the windows of ``count`` pixels; ``line`` loses its values."""
+@uncounted
+def _add_up(line, count, start, into, lines, sizes):
+    """Set ``into`` to ``start`` and the sums over the windows of ``count`` pixels."""
     _, channels, _, before, after, whole = sizes
     stride = channels + before + after
     if whole:
         for pixel in range(count):
             q = np.uintp(pixel * stride)
-            into[q : q + np.uintp(channels)] = total(line, q, channels)
+            found = start + total(line, q, channels)
+            for c in range(np.uintp(channels)):
+                into[q + c] = found
     else:
-        sum_line(line, count * stride, before + after + 1, 1, into, room)
+        sum_line(line, count * stride, before + after + 1, 1, start, into, lines[1])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

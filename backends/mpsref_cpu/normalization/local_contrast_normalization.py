@@ -1,8 +1,9 @@
-"""Local contrast normalization: sums of x and x**2 over windows, first of rows, then along the row, in chunks of rows.
+"""Local contrast normalization: a row at a time, sums of x and x**2 over the rows of its windows, then along the row.
 
-The sums are float64: ``V = sum(x**2) / N - M**2`` may lose the 29 bits that float64 has more than a pixel, and is still
-as good as one from centred float32 values. The gradient computes the contribution of every output to the pixels of its
-window, ``b x(j) + a``, and sums a and b over the adjoint windows. Workspace: the rows of a chunk.
+All is float64: ``V = sum(x**2) / N - M**2`` may lose the 29 bits that float64 has more than a pixel, and is still as
+good as one from centred float32 values; ``T = delta + alpha V`` may be beyond the range of float32. The gradient
+computes the contribution of every output to the pixels of its window, ``b x(j) + a``, and sums a and b over the adjoint
+windows. It keeps as many rows of them as the window has.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from mpsref.kernels.local_contrast_normalization import (
 )
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.normalization.window_sums import (
-    RowChunks,
+    ImageWindows,
+    add_image_rows,
+    add_lines,
     allocate_lines,
-    allocate_stack,
-    copy_image_row,
-    copy_row,
+    clear,
+    copy_centres,
+    readers,
     sum_line,
-    sum_rows,
 )
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.powers import raise_to_minus
@@ -34,123 +36,115 @@ from mpsref_cpu.threads import for_rows
 
 def forward(problem: LocalContrastForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
-    chunks, factors = _plan(problem)
-    for_rows(_forward, x.shape[0] * chunks.number, x, out, chunks, factors)
+    for_rows(_forward, out.shape[0] * out.shape[1], x, out, *_plan(problem))
 
 
 def gradient(problem: LocalContrastGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, OH, OW, C) and x (N, H, W, C)."""
-    chunks, factors = _plan(problem)
-    for_rows(_gradient, x.shape[0] * chunks.number, g, x, out, chunks, factors)
+    for_rows(_gradient, out.shape[0] * out.shape[1], g, x, out, *_plan(problem))
 
 
 @planned
-def _plan(problem: LocalContrastForward | LocalContrastGradient) -> tuple[RowChunks, tuple[float, ...]]:
-    """Return the chunks; and alpha, beta, delta, p0, pm, ps, N."""
+def _plan(problem: LocalContrastForward | LocalContrastGradient) -> tuple[ImageWindows, tuple[float, ...]]:
+    """Return the windows; and alpha, beta, delta, p0, pm, ps, 1 / N."""
     spec = problem.spec
-    factors = spec.alpha, spec.beta, spec.delta, spec.p0, spec.pm, spec.ps, float(spec.taps)
-    return RowChunks.of(problem), factors
+    factors = spec.alpha, spec.beta, spec.delta, spec.p0, spec.pm, spec.ps, 1 / spec.taps
+    return ImageWindows.of(problem), factors
 
 
 @compiled
-def _forward(begin, end, source, target, chunks, factors):
-    """Compute the chunks ``begin`` to ``end``, counted through all images."""
-    y, x, channels, rows, number = chunks
-    _, beta, _, p0, pm, ps, _ = factors
-    size = x.outputs * channels
-    stacks = allocate_stack(chunks, rows, np.float64), allocate_stack(chunks, rows, np.float64)
-    lines = allocate_lines(chunks, 5, np.float64)
-    mean, base, power, centre, room = lines[0], lines[1], lines[2], lines[3], lines[4]
-    for k in range(begin, end):
-        image, chunk = divmod(k, number)
-        first, count = chunk * rows, min(rows, y.outputs - chunk * rows)
-        _stack(source, image, first, count, stacks, chunks)
-        for i in range(count):
-            _statistics(stacks[0][i], stacks[1][i], size, mean, base, room, chunks, factors)
-            raise_to_minus(beta, base, power, size)
-            copy_image_row(source, image, first + i + y.offset, x.offset, centre[:size], chunks)
-            p = np.uintp((image * y.outputs + first + i) * size)
-            for e in range(np.uintp(size)):
+def _forward(begin, end, source, target, windows, factors):
+    """Compute the rows ``begin`` to ``end``, counted through all images."""
+    lines = allocate_lines(windows, 8, np.float64)
+    y, x, channels, tile = windows
+    _, _, _, p0, pm, ps, _ = factors
+    mean, power, centre = lines[2], lines[6], lines[7]
+    for row in range(begin, end):
+        image, output = divmod(row, y.outputs)
+        for first in range(0, x.outputs, tile):
+            pixels = first, min(tile, x.outputs - first)
+            _statistics(source, image, output, pixels, lines, windows, factors)
+            p = np.uintp((row * x.outputs + first) * channels)
+            for e in range(np.uintp(pixels[1] * channels)):
                 result = pm + ps * (centre[e] - p0 * mean[e]) * power[e]
                 target[p + e] = store(np.float32(result), target[0])
 
 
 @compiled
-def _gradient(begin, end, gradients, source, target, chunks, factors):
-    """Compute the chunks ``begin`` to ``end``, counted through all images."""
-    y, x, channels, rows, number = chunks
-    alpha, beta, _, p0, _, ps, taps = factors
-    size, width = x.outputs * channels, x.length * channels
-    kernel_y, kernel_x = y.before + y.after + 1, x.before + x.after + 1
-    most = rows + kernel_y - 1
-    stacks = allocate_stack(chunks, most, np.float64), allocate_stack(chunks, most, np.float64)
-    own, of_pixel = allocate_lines(chunks, most, np.float64), allocate_lines(chunks, most, np.float64)
-    of_mean, lines = allocate_lines(chunks, most, np.float64), allocate_lines(chunks, 5, np.float64)
-    mean, base, power, centre, room = lines[0], lines[1], lines[2], lines[3], lines[4]
-    reached = (x.length + kernel_x - 1) * channels
-    for k in range(begin, end):
-        image, chunk = divmod(k, number)
-        count = min(rows, y.length - chunk * rows)
-        first = chunk * rows - y.offset - y.after  # the first output whose window reaches the chunk
-        outputs = count + kernel_y - 1
-        _stack(source, image, first, outputs, stacks, chunks)
-        for i in range(outputs):
-            a = first + i
-            if not 0 <= a < y.outputs:
-                own[i, :width] = 0
-                of_pixel[i, :reached] = 0
-                of_mean[i, :reached] = 0
-                continue
-            _statistics(stacks[0][i], stacks[1][i], size, mean, base, room, chunks, factors)
-            raise_to_minus(beta, base, power, size)
-            copy_image_row(source, image, a + y.offset, x.offset, centre[:size], chunks)
-            p = np.uintp((image * y.outputs + a) * size)
+def _gradient(begin, end, gradients, source, target, windows, factors):
+    """Compute the rows ``begin`` to ``end``, counted through all images."""
+    y, x, channels, tile = windows
+    height, width = y.before + y.after + 1, x.before + x.after + 1
+    lines = allocate_lines(windows, 8, np.float64)
+    own, sums = allocate_lines(windows, height, np.float64), allocate_lines(windows, 4, np.float64)
+    weights, shifts = allocate_lines(windows, height, np.float64), allocate_lines(windows, height, np.float64)
+    rings = weights.ravel(), shifts.ravel()
+    columns, weight, shift = sums[0], sums[1], sums[2]
+    for first in range(0, x.length, tile):
+        count = min(tile, x.length - first)
+        size, reached, after = count * channels, (count + width - 1) * channels, np.uintp(x.after * channels)
+        for k in range(height):
+            clear(own[k], 0, own.shape[1])
+            clear(weights[k], 0, weights.shape[1])
+            clear(shifts[k], 0, shifts.shape[1])
+        for row in range(begin, end):
+            image, j = divmod(row, y.length)
+            last = j - y.offset + y.before  # the last row of outputs whose windows have this row
+            terms = own, weights, shifts
+            for output in range(last if row > begin and j else last - height + 1, last + 1):
+                _terms(gradients, source, image, output, first, count, terms, lines, windows, factors)
+            add_lines(rings[0], weights.shape[1], height, reached, 1.0, columns)
+            sum_line(columns, size, width, channels, 0.0, weight, sums[3])
+            add_lines(rings[1], shifts.shape[1], height, reached, 1.0, columns)
+            sum_line(columns, size, width, channels, 0.0, shift, sums[3])
+            p, k = np.uintp((row * x.length + first) * channels), np.uintp((last - y.before) % height)
             for e in range(np.uintp(size)):
-                slope = ps * load(gradients[p + e]) * power[e]
-                ratio = np.true_divide(centre[e] - p0 * mean[e], base[e])
-                power[e] = slope
-                base[e] = 2 * alpha * beta / taps * slope * ratio
-                mean[e] = p0 / taps * slope - base[e] * mean[e]
-            copy_row(power, 0, x.outputs, -x.offset, channels, own[i, :width])
-            copy_row(base, 0, x.outputs, -x.offset - x.after, channels, of_pixel[i, :reached])
-            copy_row(mean, 0, x.outputs, -x.offset - x.after, channels, of_mean[i, :reached])
-        sum_rows(of_pixel, 0, count, kernel_y)
-        sum_rows(of_mean, 0, count, kernel_y)
-        for j in range(count):
-            sum_line(of_pixel[j], width, kernel_x, channels, base, room)
-            sum_line(of_mean[j], width, kernel_x, channels, mean, room)
-            p, mine = np.uintp((image * y.length + chunk * rows + j) * width), own[j + y.after]
-            for e in range(np.uintp(width)):
-                result = mine[e] - mean[e] - load(source[p + e]) * base[e]
+                result = own[k, after + e] - shift[e] - load(source[p + e]) * weight[e]
                 target[p + e] = store(np.float32(result), target[0])
 
 
-@inlined
-def _stack(source, image, first, count, stacks, chunks):
-    """Fill the stacks with the sums of x and of x**2 over the rows of the windows of outputs ``first ...``."""
-    y, x, _, _, _ = chunks
-    values, squares = stacks
-    for i in range(count + y.before + y.after):
-        row = values[i]
-        copy_image_row(source, image, first + y.offset - y.before + i, x.offset - x.before, row, chunks)
-        for e in range(np.uintp(row.size)):
-            squares[i, e] = row[e] * row[e]
-    sum_rows(values, 0, count, y.before + y.after + 1)
-    sum_rows(squares, 0, count, y.before + y.after + 1)
+@uncounted
+def _terms(gradients, source, image, output, first, count, terms, lines, windows, factors):
+    """Set lines to ``ps g / T**beta``, b and a of outputs whose windows have one of the pixels."""
+    y, x, channels, _ = windows
+    alpha, beta, _, p0, _, ps, share = factors
+    k = output % terms[0].shape[0]
+    own, weight, shift = terms[0][k], terms[1][k], terms[2][k]
+    if not 0 <= output < y.outputs:
+        clear(own, 0, own.size)
+        clear(weight, 0, weight.size)
+        clear(shift, 0, shift.size)
+        return
+    mean, base, power, centre = lines[2], lines[5], lines[6], lines[7]
+    pixels, at = readers(first, count, x)
+    _statistics(source, image, output, pixels, lines, windows, factors)
+    p, q = np.uintp(((image * y.outputs + output) * x.outputs + pixels[0]) * channels), np.uintp(at * channels)
+    size, scale = np.uintp(pixels[1] * channels), 2 * alpha * beta * share
+    # Three loops: LLVM vectorizes loops with few arrays.
+    for e in range(size):
+        own[q + e] = ps * load(gradients[p + e]) * power[e]
+    for e in range(size):
+        weight[q + e] = scale * own[q + e] * np.true_divide(centre[e] - p0 * mean[e], base[e])
+    for e in range(size):
+        shift[q + e] = p0 * share * own[q + e] - weight[q + e] * mean[e]
 
 
-@inlined
-def _statistics(values, squares, size, mean, base, room, chunks, factors):
-    """Compute M and T of a row of outputs from its sums over rows."""
-    _, x, channels, _, _ = chunks
-    alpha, _, delta, _, _, _, taps = factors
-    sum_line(values, size, x.before + x.after + 1, channels, mean, room)
-    sum_line(squares, size, x.before + x.after + 1, channels, base, room)
+@uncounted
+def _statistics(source, image, output, pixels, lines, windows, factors):
+    """Compute M, T, ``T**-beta`` and the centres of outputs of a row."""
+    _, x, channels, _ = windows
+    alpha, beta, delta, _, _, _, share = factors
+    values, squares, mean, square, room = lines[0], lines[1], lines[2], lines[3], lines[4]
+    base, power, centre = lines[5], lines[6], lines[7]
+    size, kernel = pixels[1] * channels, x.before + x.after + 1
+    add_image_rows(source, image, output, pixels, share, values, squares, windows)
+    sum_line(values, size, kernel, channels, 0.0, mean, room)
+    sum_line(squares, size, kernel, channels, 0.0, square, room)
     for e in range(np.uintp(size)):
-        m = mean[e] / taps
-        variance = base[e] / taps - m * m
-        mean[e] = m
+        variance = square[e] - mean[e] * mean[e]
         base[e] = delta + alpha * (0.0 if variance < 0 else variance)
+    raise_to_minus(beta, base, power, size)
+    copy_centres(source, image, output, pixels, centre, windows)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

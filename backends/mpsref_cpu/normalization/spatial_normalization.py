@@ -1,9 +1,9 @@
-"""Spatial normalization: sums of squares over windows, first of rows, then along the row, in chunks of rows.
+"""Spatial normalization: a row at a time, sums of squares over the rows of its windows, then along the row.
 
 The gradient computes the contribution of every output to the pixels of its window, ``q = g x(c) / T**(beta + 1)``, and
-sums it over the adjoint windows in the same way.
+sums it over the adjoint windows in the same way. It keeps as many rows of them as the window has.
 
-Sums are float32, and float64 where they have more than 1,024 terms in a row. Workspace: the rows of a chunk.
+Sums are float32, and float64 where they have more than 1,024 terms in a row.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.spatial_normalization import SpatialForward, SpatialGradient, SpatialNormalization
 from mpsref.operations import planned
 from mpsref.registry import Implementation, OperationKey
-from mpsref_cpu.compiling import compiled, inlined
+from mpsref_cpu.compiling import compiled, uncounted
 from mpsref_cpu.normalization.window_sums import (
-    RowChunks,
+    ImageWindows,
+    add_image_rows,
+    add_lines,
     allocate_lines,
-    allocate_stack,
-    copy_image_row,
-    copy_row,
+    clear,
+    copy_centres,
+    readers,
     sum_line,
-    sum_rows,
 )
 from mpsref_cpu.simd.half import load, store
 from mpsref_cpu.simd.powers import raise_to_minus
@@ -35,106 +36,98 @@ MOST_FLOAT32_TERMS = 1024
 
 def forward(problem: SpatialForward, x: Array, out: Array) -> None:
     """Fill y (N, OH, OW, C) from x (N, H, W, C)."""
-    chunks, factors, like = _plan(problem)
-    for_rows(_forward, x.shape[0] * chunks.number, x, out, like, chunks, factors)
+    for_rows(_forward, out.shape[0] * out.shape[1], x, out, *_plan(problem))
 
 
 def gradient(problem: SpatialGradient, g: Array, x: Array, out: Array) -> None:
     """Fill dx (N, H, W, C) from g (N, OH, OW, C) and x (N, H, W, C)."""
-    chunks, factors, like = _plan(problem)
-    for_rows(_gradient, x.shape[0] * chunks.number, g, x, out, like, chunks, factors)
+    for_rows(_gradient, out.shape[0] * out.shape[1], g, x, out, *_plan(problem))
 
 
 @planned
-def _plan(problem: SpatialForward | SpatialGradient) -> tuple[RowChunks, tuple[float, ...], Array]:
-    """Return the chunks; beta, delta, alpha / N and 2 alpha beta / N; and an empty array of the dtype of the sums."""
-    spec, chunks = problem.spec, RowChunks.of(problem)
-    dtype = np.float32 if chunks.most_terms <= MOST_FLOAT32_TERMS else np.float64
+def _plan(problem: SpatialForward | SpatialGradient) -> tuple[Array, ImageWindows, tuple[float, ...]]:
+    """Return an empty array of the dtype of the sums; the windows; beta, delta, alpha / N and 2 alpha beta / N."""
+    spec, windows = problem.spec, ImageWindows.of(problem)
+    dtype = np.float32 if windows.most_terms <= MOST_FLOAT32_TERMS else np.float64
     scale = spec.alpha / spec.taps
     rounded: Any = tuple(map(dtype, (spec.delta, scale, 2 * scale * spec.beta)))
-    return chunks, (spec.beta, *rounded), np.empty(0, dtype)
+    return np.empty(0, dtype), windows, (spec.beta, *rounded)
 
 
 @compiled
-def _forward(begin, end, source, target, like, chunks, factors):
-    """Compute the chunks ``begin`` to ``end``, counted through all images."""
-    y, x, channels, rows, number = chunks
-    size = x.outputs * channels
-    stack, lines = allocate_stack(chunks, rows, like.dtype), allocate_lines(chunks, 4, like.dtype)
-    base, power, centre = lines[0], lines[1], lines[2][:size]
-    for k in range(begin, end):
-        image, chunk = divmod(k, number)
-        first, count = chunk * rows, min(rows, y.outputs - chunk * rows)
-        _stack_squares(source, image, first, count, stack, chunks)
-        for i in range(count):
-            _bases(stack[i], size, base, lines[3], chunks, factors)
+def _forward(begin, end, source, target, like, windows, factors):
+    """Compute the rows ``begin`` to ``end``, counted through all images."""
+    y, x, channels, tile = windows
+    lines = allocate_lines(windows, 5, like.dtype)
+    base, power, centre = lines[2], lines[3], lines[4]
+    for row in range(begin, end):
+        image, output = divmod(row, y.outputs)
+        for first in range(0, x.outputs, tile):
+            pixels = first, min(tile, x.outputs - first)
+            size = pixels[1] * channels
+            _bases(source, image, output, pixels, base, lines, windows, factors)
             raise_to_minus(factors[0], base, power, size)
-            copy_image_row(source, image, first + i + y.offset, x.offset, centre, chunks)
-            p = np.uintp((image * y.outputs + first + i) * size)
+            copy_centres(source, image, output, pixels, centre, windows)
+            p = np.uintp((row * x.outputs + first) * channels)
             for e in range(np.uintp(size)):
                 target[p + e] = store(np.float32(centre[e] * power[e]), target[0])
 
 
 @compiled
-def _gradient(begin, end, gradients, source, target, like, chunks, factors):
-    """Compute the chunks ``begin`` to ``end``, counted through all images."""
-    y, x, channels, rows, number = chunks
-    size, width = x.outputs * channels, x.length * channels
-    kernel_y, kernel_x = y.before + y.after + 1, x.before + x.after + 1
-    most = rows + kernel_y - 1
-    stack, lines = allocate_stack(chunks, most, like.dtype), allocate_lines(chunks, 4, like.dtype)
-    terms, own = allocate_lines(chunks, most, like.dtype), allocate_lines(chunks, most, like.dtype)
-    base, power, centre, room = lines[0], lines[1], lines[2], lines[3]
-    reached = (x.length + kernel_x - 1) * channels
-    for k in range(begin, end):
-        image, chunk = divmod(k, number)
-        count = min(rows, y.length - chunk * rows)
-        first = chunk * rows - y.offset - y.after  # the first output whose window reaches the chunk
-        outputs = count + kernel_y - 1
-        _stack_squares(source, image, first, outputs, stack, chunks)
-        for i in range(outputs):
-            a = first + i
-            if not 0 <= a < y.outputs:
-                terms[i, :reached] = 0
-                own[i, :width] = 0
-                continue
-            _bases(stack[i], size, base, room, chunks, factors)
-            raise_to_minus(factors[0], base, power, size)
-            copy_image_row(source, image, a + y.offset, x.offset, centre[:size], chunks)
-            p = np.uintp((image * y.outputs + a) * size)
+def _gradient(begin, end, gradients, source, target, like, windows, factors):
+    """Compute the rows ``begin`` to ``end``, counted through all images."""
+    y, x, channels, tile = windows
+    height, width = y.before + y.after + 1, x.before + x.after + 1
+    lines, terms = allocate_lines(windows, 5, like.dtype), allocate_lines(windows, height, like.dtype)
+    own = allocate_lines(windows, height, like.dtype)
+    ring = terms.ravel()
+    sums, columns, zero = lines[2], lines[3], lines.dtype.type(0)
+    for first in range(0, x.length, tile):
+        count = min(tile, x.length - first)
+        size, shift = count * channels, np.uintp(x.after * channels)
+        for k in range(height):
+            clear(terms[k], 0, terms.shape[1])
+            clear(own[k], 0, own.shape[1])
+        for row in range(begin, end):
+            image, j = divmod(row, y.length)
+            last = j - y.offset + y.before  # the last row of outputs whose windows have this row
+            for output in range(last if row > begin and j else last - height + 1, last + 1):
+                _terms(gradients, source, image, output, first, count, terms, own, lines, windows, factors)
+            add_lines(ring, terms.shape[1], height, (count + width - 1) * channels, factors[3], columns)
+            sum_line(columns, size, width, channels, zero, sums, lines[1])
+            p, k = np.uintp((row * x.length + first) * channels), np.uintp((last - y.before) % height)
             for e in range(np.uintp(size)):
-                power[e] *= load(gradients[p + e])
-                base[e] = power[e] * np.true_divide(centre[e], base[e])
-            copy_row(power, 0, x.outputs, -x.offset, channels, own[i, :width])
-            copy_row(base, 0, x.outputs, -x.offset - x.after, channels, terms[i, :reached])
-        sum_rows(terms, 0, count, kernel_y)
-        for j in range(count):
-            sum_line(terms[j], width, kernel_x, channels, base, room)
-            p, mine = np.uintp((image * y.length + chunk * rows + j) * width), own[j + y.after]
-            for e in range(np.uintp(width)):
-                result = mine[e] - factors[3] * load(source[p + e]) * base[e]
-                target[p + e] = store(np.float32(result), target[0])
+                target[p + e] = store(np.float32(own[k, shift + e] - load(source[p + e]) * sums[e]), target[0])
 
 
-@inlined
-def _stack_squares(source, image, first, count, stack, chunks):
-    """Fill the stack with the sums of squares over the rows of the windows of outputs ``first ...``."""
-    y, x, _, _, _ = chunks
-    for i in range(count + y.before + y.after):
-        row = stack[i]
-        copy_image_row(source, image, first + y.offset - y.before + i, x.offset - x.before, row, chunks)
-        for e in range(np.uintp(row.size)):
-            row[e] *= row[e]
-    sum_rows(stack, 0, count, y.before + y.after + 1)
+@uncounted
+def _terms(gradients, source, image, output, first, count, terms, own, lines, windows, factors):
+    """Set lines to ``g x(c) / T**(beta + 1)`` and ``g / T**beta`` of outputs whose windows have one of the pixels."""
+    y, x, channels, _ = windows
+    term, mine = terms[output % terms.shape[0]], own[output % terms.shape[0]]
+    if not 0 <= output < y.outputs:
+        clear(term, 0, term.size)
+        clear(mine, 0, mine.size)
+        return
+    base, power, centre = lines[2], lines[3], lines[4]
+    pixels, at = readers(first, count, x)
+    _bases(source, image, output, pixels, base, lines, windows, factors)
+    raise_to_minus(factors[0], base, power, pixels[1] * channels)
+    copy_centres(source, image, output, pixels, centre, windows)
+    p, q = np.uintp(((image * y.outputs + output) * x.outputs + pixels[0]) * channels), np.uintp(at * channels)
+    for e in range(np.uintp(pixels[1] * channels)):
+        mine[q + e] = load(gradients[p + e]) * power[e]
+    for e in range(np.uintp(pixels[1] * channels)):  # in a loop of its own: LLVM vectorizes loops with few arrays
+        term[q + e] = mine[q + e] * np.true_divide(centre[e], base[e])
 
 
-@inlined
-def _bases(squares, size, base, room, chunks, factors):
-    """Compute T of a row of outputs from its sums over rows."""
-    _, x, channels, _, _ = chunks
-    sum_line(squares, size, x.before + x.after + 1, channels, base, room)
-    for e in range(np.uintp(size)):
-        base[e] = factors[1] + factors[2] * base[e]
+@uncounted
+def _bases(source, image, output, pixels, base, lines, windows, factors):
+    """Compute T of outputs of a row."""
+    _, x, channels, _ = windows
+    add_image_rows(source, image, output, pixels, factors[2], lines[1], lines[0], windows)
+    kernel = x.before + x.after + 1
+    sum_line(lines[0], pixels[1] * channels, kernel, channels, factors[1], base, lines[1])
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {

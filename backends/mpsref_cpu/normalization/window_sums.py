@@ -1,16 +1,10 @@
-"""Sums over all windows of a line or of a stack of rows, at a cost that hardly depends on the size of the window.
+"""Sums over all windows of an image, first over rows, then along a line.
 
-Nothing is ever subtracted, so that a small sum next to a large one keeps its digits. Rows are summed block by block: a
-window of K rows is the end of one block of K rows and the start of the next, whose partial sums are shared; three
-additions a row, whatever K is. On a line, sums of 2, 4, 8, ... elements are computed by doubling, and those in the
-binary representation of K are added up.
+Nothing is ever subtracted, so that a small sum next to a large one keeps its digits. Terms are added up in registers,
+rows first; along a line, windows of K terms, if K is large, as about sqrt(K) sums of sqrt(K) terms, which windows
+share. The order of the terms depends on the problem alone.
 
-Spatial and local contrast normalization compute their results in chunks of rows, from a stack of source rows with a
-halo of the window on both sides. Chunks depend on the problem alone, and so do the results, whatever the number of
-threads. Rows in which two chunks overlap are computed twice; a chunk has about twice as many rows as the window, so
-that the cost hardly depends on its size.
-
-Workspaces are C-contiguous. All functions are for compiled code.
+A line has one row of pixels, with zeros for those outside the image. All functions are for compiled code.
 """
 
 from __future__ import annotations
@@ -21,11 +15,18 @@ import numpy as np
 
 from mpsref.geometry import Window
 from mpsref.kernels.normalization_windows import WindowedGradient, WindowedProblem
-from mpsref_cpu.compiling import inlined, internal
+from mpsref_cpu.compiling import inlined, uncounted
 from mpsref_cpu.simd.half import load
+from mpsref_cpu.simd.vectors import broadcast, load_vector, multiply_add, plus, store_vector, times, zeros_like
 
-CHUNK = 1 << 14
-"""Elements of a chunk of narrow rows, about."""
+TILE = 4096
+"""Elements of a tile of wide rows, about: the lines and the source of a tile stay in the L1 and L2 caches."""
+
+WIDE = 32
+"""Elements of a line that are computed at once; up to as many after its end are computed too, and not used."""
+
+FEW = 16
+"""Terms that are added up one by one along a line, at most."""
 
 
 class Halo(NamedTuple):
@@ -51,78 +52,23 @@ class Halo(NamedTuple):
         )
 
 
-@internal
-def sum_rows(rows, first, count, kernel):
-    """Replace row i of ``rows``, ``first <= i < first + count``, by the sum of rows i ... i + kernel - 1.
-
-    The rows that are read, ``kernel - 1`` more, lose their values.
-    """
-    if kernel == 1:
-        return
-    width = np.uintp(rows.shape[1])
-    head = np.empty(rows.shape[1], rows.dtype)
-    for start in range(first, first + count, kernel):
-        for i in range(start + kernel - 2, start - 1, -1):  # from here on, row i is the sum of the rest of its block
-            _add(rows[i], rows[i + 1], width)
-        head[:] = 0
-        for i in range(start + 1, min(start + kernel, first + count)):
-            _add(head, rows[i + kernel - 1], width)
-            _add(rows[i], head, width)
-
-
-@inlined
-def _add(into, term, width):
-    for i in range(width):
-        into[i] += term[i]
-
-
-@internal
-def sum_line(line, count, kernel, step, sums, room):
-    """Set ``sums[i]``, ``i < count``, to the sum of ``line[i + t * step]`` over ``t < kernel``.
-
-    ``line`` has ``count + (kernel - 1) * step`` elements, which lose their values; ``room`` is as large.
-    """
-    n, taken, power = count + (kernel - 1) * step, 0, 1
-    here, there = line, room
-    while True:
-        if kernel & power:
-            q = np.uintp(taken * step)
-            if taken == 0:
-                for i in range(np.uintp(count)):
-                    sums[i] = here[q + i]
-            else:
-                for i in range(np.uintp(count)):
-                    sums[i] += here[q + i]
-            taken += power
-        if taken == kernel:
-            return
-        n -= power * step
-        q = np.uintp(power * step)
-        for i in range(np.uintp(n)):
-            there[i] = here[i] + here[q + i]
-        here, there = there, here
-        power *= 2
-
-
-class RowChunks(NamedTuple):
-    """The windows of both axes, and how the rows of the result are cut into chunks."""
+class ImageWindows(NamedTuple):
+    """The windows of both axes, and how rows of the result are cut into tiles."""
 
     y: Halo
     x: Halo
     channels: int
-    rows: int
-    """Rows of a chunk, except the last of an image."""
-    number: int
-    """Chunks of an image."""
+    tile: int
+    """Pixels of a row of the result that are computed at once."""
 
     @classmethod
-    def of(cls, problem: WindowedProblem) -> RowChunks:
-        """Cut the result of a problem into chunks."""
+    def of(cls, problem: WindowedProblem) -> ImageWindows:
+        """Return the windows of a problem, and tiles that are nearly equal."""
         (_, *lengths, channels), outputs = problem.source_shape, problem.output_size
         y, x = (Halo.of(*axis) for axis in zip(problem.spec.windows, lengths, outputs, strict=True))
-        height, width = lengths if isinstance(problem, WindowedGradient) else outputs
-        rows = min(height, max(8, 2 * (y.before + y.after), CHUNK // (width * channels)))
-        return cls(y, x, channels, rows, -(-height // rows))
+        width = lengths[1] if isinstance(problem, WindowedGradient) else outputs[1]
+        halo = x.before + x.after
+        return cls(y, x, channels, -(-width // -(-width * channels // max(TILE, 2 * halo * channels))))
 
     @property
     def most_terms(self) -> int:
@@ -131,37 +77,116 @@ class RowChunks(NamedTuple):
 
 
 @inlined
-def allocate_stack(chunks, outputs, dtype):
-    """Return memory for the source rows of ``outputs`` rows of outputs."""
-    y, x, channels, _, _ = chunks
-    return np.empty((outputs + y.before + y.after, (x.outputs + x.before + x.after) * channels), dtype)
+def allocate_lines(windows, count, dtype):
+    """Return ``count`` lines, each long enough for a tile and the halos of its windows' adjoint windows."""
+    _, x, channels, tile = windows
+    return np.empty((count, whole_vectors((tile + 2 * (x.before + x.after)) * channels)), dtype)
 
 
 @inlined
-def allocate_lines(chunks, count, dtype):
-    """Return memory for ``count`` lines, each as long as the longest."""
-    _, x, channels, _, _ = chunks
-    return np.empty((count, (max(x.outputs, x.length) + x.before + x.after) * channels), dtype)
+def whole_vectors(length):
+    """Return the length of a line of ``length`` elements and at least ``WIDE`` more."""
+    return -(-length // WIDE) * WIDE + WIDE
 
 
 @inlined
-def copy_row(source, start, length, first, channels, into):
-    """Copy pixels ``first ...`` of a row of ``length`` pixels at ``source[start]``; zeros where there are none."""
-    width = into.size // channels
-    low = min(width, max(0, -first))
-    high = max(low, min(width, length - first))
-    into[: low * channels] = 0
-    into[high * channels :] = 0
-    p, q = np.uintp(start + (first + low) * channels), np.uintp(low * channels)
-    for i in range(np.uintp((high - low) * channels)):
-        into[q + i] = load(source[p + i])
+def readers(first, count, x):
+    """Return ``(first, count)`` of the outputs whose windows have one of ``count`` pixels, and the place of the first.
+
+    Along a line of such outputs, place 0 is that of the first one if the axis had no end.
+    """
+    start = first - x.offset - x.after
+    low, high = min(max(start, 0), x.outputs), min(max(start + count + x.before + x.after, 0), x.outputs)
+    return (low, high - low), low - start
 
 
-@inlined
-def copy_image_row(source, image, row, first, into, chunks):
-    """Copy the pixels from ``first`` on of a row of an image; zeros outside."""
-    y, x, channels, _, _ = chunks
-    if 0 <= row < y.length:
-        copy_row(source, (image * y.length + row) * x.length * channels, x.length, first, channels, into)
-    else:
-        into[:] = 0
+@uncounted
+def clear(line, start, stop):
+    """Set elements of a line to 0; assignments to slices take as long as a hundred of them."""
+    for i in range(np.uintp(start), np.uintp(stop)):
+        line[i] = 0
+
+
+@uncounted
+def add_image_rows(source, image, output, pixels, factor, values, squares, windows):
+    """Set two lines to the sums of source pixels and of their squares, times ``factor``, over the rows of windows.
+
+    The windows are those of outputs ``pixels``, (first, count), of a row. Pixels outside the image are zeros.
+    """
+    y, x, channels, _ = windows
+    top, left = output + y.offset - y.before, pixels[0] + x.offset - x.before
+    low, high = min(max(top, 0), y.length), min(max(top + y.before + y.after + 1, 0), y.length)
+    start, stop = min(max(left, 0), x.length), min(max(left + x.before + pixels[1] + x.after, 0), x.length)
+    first, pitch = ((image * y.length + low) * x.length + start) * channels, np.uintp(x.length * channels)
+    reached = x.before + pixels[1] + x.after
+    at, size, end = min(max(start - left, 0), reached) * channels, (stop - start) * channels, reached * channels
+    for line in (values, squares):
+        clear(line, 0, at)
+        clear(line, at + size, end)
+    none = zeros_like(values, WIDE)
+    scale = broadcast(factor, none)
+    for i in range(0, size if size >= WIDE else 0, WIDE):
+        e = min(i, size - WIDE)  # the last vector may overlap the one before
+        value, square, p = none, none, np.uintp(first + e)
+        for _ in range(low, high):
+            taps = load_vector(source, p, none)
+            value, square, p = plus(value, taps), multiply_add(square, taps, taps), p + pitch
+        store_vector(values, np.uintp(at + e), times(value, scale))
+        store_vector(squares, np.uintp(at + e), times(square, scale))
+    for e in range(size if size < WIDE else 0):
+        found, found_squares, p = values.dtype.type(0), values.dtype.type(0), np.uintp(first + e)
+        for _ in range(low, high):
+            tap = values.dtype.type(load(source[p]))
+            found, found_squares, p = found + tap, found_squares + tap * tap, p + pitch
+        values[np.uintp(at + e)] = found * factor
+        squares[np.uintp(at + e)] = found_squares * factor
+
+
+@uncounted
+def add_lines(lines, length, count, size, factor, into):
+    """Set ``size`` elements of a line to the sum of ``count`` lines, times ``factor``; ``lines`` is one vector."""
+    none = zeros_like(into, WIDE)
+    scale = broadcast(factor, none)
+    for i in range(np.uintp(0), np.uintp(size), np.uintp(WIDE)):
+        total, p = none, i
+        for _ in range(count):
+            total, p = plus(total, load_vector(lines, p, none)), p + np.uintp(length)
+        store_vector(into, i, times(total, scale))
+
+
+@uncounted
+def sum_line(line, count, kernel, step, start, sums, room):
+    """Set ``sums[i]``, ``i < count``, to ``start`` and the sum of ``line[i + t * step]`` over ``t < kernel``.
+
+    All are lines, with ``WIDE`` more elements than are used.
+    """
+    run = 1 if kernel <= FEW else int(np.sqrt(kernel))
+    runs, rest = divmod(kernel, run)
+    parts, into, size, terms, stride, more, first = line, sums, count, runs, run * step, rest, start
+    if run > 1:
+        into, size, terms, stride, more, first = room, count + (kernel - run) * step, run, step, 0, line.dtype.type(0)
+    for _ in range(min(run, 2)):  # one loop for both levels, because each takes a tenth of a second to compile
+        for i in range(np.uintp(0), np.uintp(size), np.uintp(WIDE)):
+            total, p = broadcast(first, zeros_like(line, WIDE)), i
+            for _ in range(terms):
+                total, p = plus(total, load_vector(parts, p, total)), p + np.uintp(stride)
+            for _ in range(more):
+                total, p = plus(total, load_vector(line, p, total)), p + np.uintp(step)
+            store_vector(into, i, total)
+        parts, into, size, terms, stride, more, first = room, sums, count, runs, run * step, rest, start
+
+
+@uncounted
+def copy_centres(source, image, output, pixels, into, windows):
+    """Set ``into`` to the centres of the windows of outputs ``pixels`` of a row; zeros outside the image."""
+    y, x, channels, _ = windows
+    row, left = output + y.offset, pixels[0] + x.offset
+    low = min(pixels[1], max(0, -left)) * channels
+    high = max(low, min(pixels[1], x.length - left) * channels)
+    if not 0 <= row < y.length:
+        high = low
+    p = np.uintp(((image * y.length + row) * x.length + left) * channels)
+    clear(into, 0, low)
+    for i in range(np.uintp(low), np.uintp(high)):
+        into[i] = load(source[p + i])
+    clear(into, high, pixels[1] * channels)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpsref_cpu.compiling import internal
+from mpsref_cpu.compiling import uncounted
 
 MOST_FACTORS = 8
 
 
-@internal
+@uncounted
 def raise_to_minus(exponent, base, power, count):
     """Set ``power[i] = base[i]**-exponent`` for ``i < count``; bases that are 0 or negative give what IEEE 754 says."""
     n = np.uintp(count)
