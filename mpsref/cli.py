@@ -493,7 +493,8 @@ def bench(
 ) -> None:
     """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy.
 
-    Without --all, a dozen layers of each operation are measured, in about five minutes.
+    Without --all, a dozen layers of each operation are measured, in about five minutes, and longer if kernels
+    must be compiled.
     """
     from mpsref import bench as benchmark
     from mpsref.bench import html_report

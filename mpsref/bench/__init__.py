@@ -10,7 +10,8 @@ Operations that PyTorch computes in one, such as the four of batch normalization
 the other, on the same images.
 
 By default, each operation is measured on at most twelve layers, evenly distributed over the sizes of its layers, and
-the number of rounds is reduced, to three at least, so that the whole takes about five minutes.
+the number of rounds is reduced, to three at least, so that the whole takes about five minutes, and longer if kernels
+must be compiled. Of a call that takes longer than its share of this time there is one turn.
 
 PyTorch is optional: without it, its column has the reason.
 
@@ -56,6 +57,9 @@ SECONDS_ON_DEVICE = 1.0
 SECONDS = 300.0
 """The time for a run by default."""
 
+MEASURED = 0.7
+"""The part of this time for turns; the rest is for values of images and first calls of kernels that are compiled."""
+
 
 def run(
     backends: str | Backend | Iterable[str | Backend] = "cpu",
@@ -82,7 +86,8 @@ def run(
         Whether to time three sizes of each axis as well.
     seconds : float, optional
         Approximate limit of the time of all measurements; may be infinite. Each measurement has a share in proportion
-        to its estimated cost, and ends after three rounds or more once its share is spent.
+        to its estimated cost, and ends after three rounds or more once its share is spent. A call of more than 50 ms
+        that takes longer than this share is measured once.
     progress : callable, optional
         Called before each step with its title, and with the estimated seconds of the completed steps and of all steps.
 
@@ -113,7 +118,7 @@ def run(
         done, total, end = 0.0, sum(costs), time.perf_counter() + seconds
         for step, cost in zip(steps, costs, strict=True):
             progress(f"{step.name} {step.layer.name}", done, total)
-            share = (end - time.perf_counter()) * cost / (total - done)
+            share = MEASURED * (end - time.perf_counter()) * cost / (total - done)
             measurements.append(_measure(step, session, share))
             done += cost
         for step in _first_layers(steps) if scaling else []:
@@ -273,10 +278,9 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
         theirs = families.joint_equivalents()[type(layer.spec)].equivalent(session.torch, layer.spec, named)
     elif session.torch:
         theirs = _torch_call(session.torch, problems[0], inputs[0])
-        if theirs:
-            for backend, call in calls.items():
-                _same(f"{name} of {layer.name}", backend, call(), torch_equivalents.arrays(theirs()))
-    times = take_turns([*calls.values(), copy, *([theirs] if theirs else [])], session.rounds, seconds)
+    everyone = [*calls.values(), copy, *([theirs] if theirs else [])]
+    _call_first(f"{name} of {layer.name}", calls, everyone, compared=bool(theirs) and len(problems) == 1)
+    times = take_turns(everyone, session.rounds, seconds)
     return Measurement(
         name,
         layer.name,
@@ -288,6 +292,14 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
         times[-1] if theirs else None,
         sum(problem.flops for problem in problems) / session.rates.product,
     )
+
+
+def _call_first(what: str, calls: dict[str, Call], everyone: Sequence[Call], compared: bool) -> None:
+    """Call everyone once, which may compile; compare the results of the backends with the last, that of PyTorch."""
+    results = [call() for call in everyone]
+    for backend, result in zip(calls, results, strict=False):
+        if compared:
+            _same(what, backend, result, torch_equivalents.arrays(results[-1]))
 
 
 def _nbytes(problem: Problem) -> int:
@@ -305,6 +317,8 @@ def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) ->
         layers = [base.grown(axis, factor) for factor in (1, 2, 4)]
         problems = [grown.problem(operation.method) for grown in layers]
         calls = [_call(problem, data.inputs(problem, "float32", "real", 1), backend) for problem in problems]
+        for call in calls:
+            call()
         sizes = [_nbytes(problem) // 4 for problem in problems]
         each = tuple(1e9 * t / size for t, size in zip(take_turns(calls, rounds), sizes, strict=True))
         yield Scaling(str(operation), backend.name, name, tuple(grown.source_shape for grown in layers), each)

@@ -21,7 +21,10 @@ THREADED_BYTES = 500_000
 ROUND_SECONDS = 0.004
 """Minimal time for which a runner repeats its call in a turn."""
 
-PAUSE_SECONDS = 0.02
+LONG_SECONDS = 0.05
+"""Calls that take longer are made once in a turn: the time in which threads wake up does not count."""
+
+PAUSE_SECONDS = 0.012
 """Before each turn: threads of the previous runner wait actively for a while, PyTorch's for 9 ms on two cores, and
 would occupy a core."""
 
@@ -41,42 +44,52 @@ def rates(pool: ThreadPoolExecutor, threads: int) -> Rates:
     """Measure the rates of a copy of 32 MB and of a float32 matrix product in NumPy."""
     nbytes, n = 64_000_000, 1024
     left, right, result = (np.full((n, n), 0.5, np.float32) for _ in range(3))
-    copy, product = take_turns([copying(nbytes, pool, threads), lambda: np.matmul(left, right, out=result)], 3)
+    calls = copying(nbytes, pool, threads), lambda: np.matmul(left, right, out=result)
+    for call in calls:
+        call()
+    copy, product = take_turns(calls, 3)
     return Rates(nbytes / copy, 2 * n**3 / product)
 
 
 def turn_seconds(call: float) -> float:
     """Return the time of a turn of a call that takes ``call`` seconds."""
-    return PAUSE_SECONDS + call + max(3 * call, ROUND_SECONDS)
+    return PAUSE_SECONDS + (call if call > LONG_SECONDS else call + max(3 * call, ROUND_SECONDS))
 
 
 def take_turns(calls: Sequence[Call], rounds: int, seconds: float = math.inf) -> list[float]:
     """Return the median time of each call in seconds, over rounds in which each has a turn.
 
-    The rounds end after ``seconds``, but not before the third one.
+    All have been called before. The rounds end after ``seconds``, but not before the third one; a long call that takes
+    more than ``seconds`` has only one turn.
     """
     times: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds
-    for call in calls:
-        call()
     for k in range(rounds):
         if k >= MINIMAL_ROUNDS and time.perf_counter() > end:
             break
         for call, mine in zip(calls, times, strict=True):
+            if mine and mine[0] > max(seconds, LONG_SECONDS):
+                continue
             time.sleep(PAUSE_SECONDS)
-            call()  # wakes its threads
             mine.append(_seconds(call))
     return [statistics.median(mine) for mine in times]
 
 
 def _seconds(call: Call) -> float:
-    """Return the median time of a repeated call."""
+    """Return the median time of a repeated call, after one that wakes its threads; or the time of one long call."""
+    first = _seconds_of_one(call)
+    if first > LONG_SECONDS:
+        return first
     times: list[float] = []
     while len(times) < 3 or sum(times) < ROUND_SECONDS:
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
+        times.append(_seconds_of_one(call))
     return statistics.median(times)
+
+
+def _seconds_of_one(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def copying(nbytes: int, pool: ThreadPoolExecutor, threads: int) -> Call:

@@ -27,6 +27,9 @@ FINITE: tuple[DataFamily, ...] = ("exact", "real", "hard")
 PERIOD = 126
 """In the exact family this many consecutive values are distinct: the integers from -63 to 63 without 0."""
 
+PART = 1 << 16
+"""Random values that are drawn at once."""
+
 
 def inputs(problem: Problem, dtype: str, family: DataFamily, seed: int) -> tuple[Array, ...]:
     """Return a legal array for each input of ``problem``; its images have ``dtype``."""
@@ -56,10 +59,10 @@ def values(shape: Shape, dtype: str, family: DataFamily, seed: int, stream: int 
     if family in ("exact", "nonfinite"):
         flat = _ramp(size) if seed == 0 else _distinct(size, generator)
     elif family == "real":
-        flat = 1 + _ramp(size) / 8 if seed == 0 else _away_from_zero(generator.standard_normal(size), 2.0**-20)
+        flat = 1 + _ramp(size) / 8 if seed == 0 else _normal(size, dtype, generator)
     else:
         return _hard(shape, seed, 256.0 if dtype == "float16" else 4096.0, generator).astype(dtype)
-    return flat.reshape(shape).astype(dtype)
+    return flat.reshape(shape).astype(dtype, copy=False)
 
 
 def _ramp(size: int) -> Array:
@@ -71,6 +74,15 @@ def _distinct(size: int, generator: np.random.Generator) -> Array:
     numbers = np.delete(np.arange(-(PERIOD // 2), PERIOD // 2 + 1), PERIOD // 2)
     tile = generator.permutation(numbers)
     return np.resize(tile, size).astype(np.float64)
+
+
+def _normal(size: int, dtype: str, generator: np.random.Generator) -> Array:
+    """Return normal values of magnitude 2**-20 and more, computed in float64, in parts that stay in the cache."""
+    made = np.empty(size, dtype)
+    for start in range(0, size, PART):
+        part = made[start : start + PART]
+        part[...] = _away_from_zero(generator.standard_normal(part.size), 2.0**-20)
+    return made
 
 
 def _away_from_zero(flat: Array, least: float) -> Array:
