@@ -71,11 +71,23 @@ def _index(begin, end, source, indices, sizes, sign):
 
 
 def gradient(problem: ReduceGradient, g: Array, out: Array) -> None:
-    """Fill ``out`` with the gradient of the spatial mean: the same number for all pixels of a channel."""
-    value = (g.astype(np.float32) * np.float32(problem.scale)).astype(out.dtype)
-    if problem.clipped_shape != out.shape:
-        out[...] = 0
-    problem.part(out)[...] = value
+    """Fill ``out`` with the gradient of the spatial mean: the same number for all pixels of a channel, 0 elsewhere."""
+    values = (g.astype(np.float32) * np.float32(problem.scale)).astype(out.dtype)
+    (top, left), (rows, columns) = problem.region
+    for_rows(_spread, out.shape[0] * out.shape[1], values, out, (*out.shape[1:], top, left, rows, columns))
+
+
+@compiled
+def _spread(begin, end, values, target, sizes):
+    """Set the rows ``begin`` to ``end``, counted through all images."""
+    source_height, source_width, channels, top, left, height, width = sizes
+    for row in range(begin, end):
+        n, i = divmod(row, source_height)
+        for k in range(source_width):
+            inside = top <= i < top + height and left <= k < left + width
+            at, value = np.uintp((row * source_width + k) * channels), np.uintp(n * channels)
+            for c in range(np.uintp(channels)):
+                target[at + c] = values[value + c] if inside else values.dtype.type(0)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Reduce, "forward"): forward, (Reduce, "gradient"): gradient}
