@@ -240,6 +240,16 @@ def test_bfloat_rounds_to_8_bits(device):
     np.testing.assert_array_equal(found, rounded >> 16)
 
 
+def test_conversion_to_bfloat(device):
+    """Ties to even, an overflow and NaN, on CPUs with an instruction for it and without one."""
+    source = """
+    kernel void f(constant float* x [[buffer(0)]], device bfloat* y [[buffer(1)]],
+                  uint i [[thread_position_in_grid]]) { y[i] = bfloat(x[i]); }"""
+    bits = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0xBF807FFF, 0x7F7FFFFF, 0xFF800000, 0x7F800001], np.uint32)
+    found = dispatch(device, source, 7, bits, out=np.zeros(7, np.uint16), version="3.1", fast_math=False)
+    np.testing.assert_array_equal(found, [0x3F80, 0x3F82, 0x3F81, 0xBF80, 0x7F80, 0xFF80, 0x7FC0])
+
+
 def test_type_traits_and_arrays(device):
     source = """
     template <class T, enable_if_t<is_integral_v<T>, bool> = true> int kind(T) { return 1; }

@@ -88,6 +88,16 @@ void __ubsan_handle_out_of_bounds_abort(const mpsref::out_of_bounds *found, uint
         }
     mpsref_sync->out_of_bounds(int64_t(index), length, found->place.line, found->place.column);
 }
+
+#if __METAL_VERSION__ >= 310
+// The compiler calls this on CPUs that have no instruction for it. Rounds to nearest, ties to even; a NaN stays one.
+__attribute__((used, weak, visibility("hidden"))) bfloat __truncsfbf2(float a) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, a);
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    const uint32_t rounded = is_nan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1);
+    return __builtin_bit_cast(bfloat, uint16_t(rounded >> 16));
+}
+#endif
 }
 
 #define MPSREF_GROUP_ENTRY(NUMBER, CALL) \
