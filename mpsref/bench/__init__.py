@@ -11,7 +11,7 @@ the other, on the same images.
 
 By default, each operation is measured on at most twelve layers, evenly distributed over the sizes of its layers, and
 the number of rounds is reduced, to three at least, so that the whole takes about five minutes, and longer if kernels
-must be compiled. Of a call that takes longer than its share of this time there is one turn.
+must be compiled. A call that takes longer than its share of this time is timed once.
 
 PyTorch is optional: without it, its column has the reason.
 
@@ -278,9 +278,13 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
         theirs = families.joint_equivalents()[type(layer.spec)].equivalent(session.torch, layer.spec, named)
     elif session.torch:
         theirs = _torch_call(session.torch, problems[0], inputs[0])
-    everyone = [*calls.values(), copy, *([theirs] if theirs else [])]
-    _call_first(f"{name} of {layer.name}", calls, everyone, compared=bool(theirs) and len(problems) == 1)
-    times = take_turns(everyone, session.rounds, seconds)
+    runners = [*calls.values(), copy, *([theirs] if theirs else [])]
+    results = [runner() for runner in runners]  # the first calls, which may compile
+    if theirs and len(problems) == 1:
+        for backend, result in zip(calls, results, strict=False):
+            _same(f"{name} of {layer.name}", backend, result, torch_equivalents.arrays(results[-1]))
+    del results
+    times = take_turns(runners, session.rounds, seconds)
     return Measurement(
         name,
         layer.name,
@@ -292,14 +296,6 @@ def _measure(step: _Step, session: _Session, seconds: float) -> Measurement:
         times[-1] if theirs else None,
         sum(problem.flops for problem in problems) / session.rates.product,
     )
-
-
-def _call_first(what: str, calls: dict[str, Call], everyone: Sequence[Call], compared: bool) -> None:
-    """Call everyone once, which may compile; compare the results of the backends with the last, that of PyTorch."""
-    results = [call() for call in everyone]
-    for backend, result in zip(calls, results, strict=False):
-        if compared:
-            _same(what, backend, result, torch_equivalents.arrays(results[-1]))
 
 
 def _nbytes(problem: Problem) -> int:
@@ -318,7 +314,7 @@ def _scale(operation: Operation, layer: Layer, backend: Backend, rounds: int) ->
         problems = [grown.problem(operation.method) for grown in layers]
         calls = [_call(problem, data.inputs(problem, "float32", "real", 1), backend) for problem in problems]
         for call in calls:
-            call()
+            call()  # may compile
         sizes = [_nbytes(problem) // 4 for problem in problems]
         each = tuple(1e9 * t / size for t, size in zip(take_turns(calls, rounds), sizes, strict=True))
         yield Scaling(str(operation), backend.name, name, tuple(grown.source_shape for grown in layers), each)

@@ -22,7 +22,7 @@ ROUND_SECONDS = 0.004
 """Minimal time for which a runner repeats its call in a turn."""
 
 LONG_SECONDS = 0.05
-"""Calls that take longer are made once in a turn: the time in which threads wake up does not count."""
+"""Calls that take longer are made once in a turn; the time in which threads wake up is negligible for them."""
 
 PAUSE_SECONDS = 0.012
 """Before each turn: threads of the previous runner wait actively for a while, PyTorch's for 9 ms on two cores, and
@@ -53,14 +53,15 @@ def rates(pool: ThreadPoolExecutor, threads: int) -> Rates:
 
 def turn_seconds(call: float) -> float:
     """Return the time of a turn of a call that takes ``call`` seconds."""
-    return PAUSE_SECONDS + (call if call > LONG_SECONDS else call + max(3 * call, ROUND_SECONDS))
+    repeated = 0.0 if call > LONG_SECONDS else max(3 * call, ROUND_SECONDS)
+    return PAUSE_SECONDS + call + repeated
 
 
 def take_turns(calls: Sequence[Call], rounds: int, seconds: float = math.inf) -> list[float]:
     """Return the median time of each call in seconds, over rounds in which each has a turn.
 
-    All have been called before. The rounds end after ``seconds``, but not before the third one; a long call that takes
-    more than ``seconds`` has only one turn.
+    Each must have been called before: the first call may compile. The rounds end after ``seconds``, but not before the
+    third one; a call that takes more than ``seconds``, and more than 50 ms, has one turn.
     """
     times: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds

@@ -94,7 +94,7 @@ def advance(step: Callable[[], None], task: Task) -> None:
 def _process() -> Iterator[ProcessPoolExecutor]:
     """Start a process on demand; an exception in the block, such as that of Ctrl-C, ends it at once."""
     before = set(multiprocessing.active_children())
-    with uninterrupted():  # else a semaphore of a half-made one is left
+    with uninterrupted():  # an interrupted constructor leaves a semaphore behind
         pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
     try:
         yield pool

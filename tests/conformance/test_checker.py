@@ -1,6 +1,7 @@
 """The check as a whole: what it runs, what it reports, and in which form."""
 
 import json
+import signal
 from collections import Counter
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -417,3 +418,23 @@ def test_the_other_backends_go_on_after_the_failure_of_one():
     assert right.cases == sum(1 for _ in checker.layer_cases(GRADIENT)) + 150 + 50
     (alone,) = checker.check_operation(GRADIENT, [WRONG], number=150)
     assert wrong == alone
+
+
+def test_ctrl_c_does_not_interrupt_the_construction_of_a_pool(monkeypatch):
+    """Half of a pool leaves a semaphore behind, of which Python warns at the end."""
+    constructed = []
+
+    class Pool(processes.ProcessPoolExecutor):
+        def __init__(self, *arguments, **named):
+            signal.raise_signal(signal.SIGINT)
+            super().__init__(*arguments, **named)
+            constructed.append(self)
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), processes._process():
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(constructed) == 1

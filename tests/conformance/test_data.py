@@ -128,3 +128,11 @@ def test_nonfinite_inputs_are_in_floats_alone() -> None:
     )
     assert all(np.isinf(operand).any() for operand in operands)
     assert (np.isinf(operands[0]) & (operands[0] == operands[1])).any(), "equal infinities"
+
+
+@pytest.mark.parametrize("size", [data.PART - 1, 2 * data.PART + 3])
+def test_parts_continue_one_sequence_of_random_values(size: int) -> None:
+    """A seed gives the values that a single draw gives, so that a named case stays the same."""
+    drawn = np.random.default_rng((5, 2, FAMILIES.index("real"))).standard_normal(size)
+    expected = np.where(np.abs(drawn) < 2.0**-20, 2.0**-20, drawn).astype(np.float32)
+    np.testing.assert_array_equal(values((1, 1, 1, size), "float32", "real", seed=5, stream=2).ravel(), expected)
