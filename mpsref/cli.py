@@ -493,7 +493,7 @@ def bench(
 ) -> None:
     """Time the backends on layers of published networks, against PyTorch (if installed) and a plain copy.
 
-    Without --all, a dozen layers of each operation are measured, in about five minutes, and longer if kernels
+    Without --all, a dozen layers of each operation are measured, in about four minutes, and a minute longer if kernels
     must be compiled.
     """
     from mpsref import bench as benchmark

@@ -16,6 +16,9 @@ from mpsref_metal.softmax import lanes_of
 
 PARTS = ("lanes", "operands", "arithmetic")
 OPERATIONS = {"add": 0, "subtract": 0, "multiply": 1, "divide": 2}
+NUMBERS = np.dtype(
+    [*((name, "u4") for name in ("operation", "clamps")), *((name, "f4") for name in ("p", "q", "bias", "low", "high"))]
+)
 SLOPE = np.dtype([("scale", "f4"), ("other_scale", "f4"), ("other", "i4")])
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -28,15 +31,12 @@ def _scales(spec: Arithmetic) -> tuple[float, float]:
 def _numbers(spec: Arithmetic) -> Array:
     """Return the struct ``Numbers``; infinite bounds are replaced, since fast math has no infinity."""
     bounds = np.clip([spec.minimum_value, spec.maximum_value], -LARGEST, LARGEST)
-    return np.array([*_scales(spec), spec.bias, *bounds]).astype(np.float32)
+    with np.errstate(over="ignore"):
+        return np.array([(OPERATIONS[spec.operation], spec.clamps, *_scales(spec), spec.bias, *bounds)], NUMBERS)
 
 
 def _known(problem: BroadcastProblem, g: Array, x: Array, y: Array, width: int) -> tuple[str, ...]:
-    spec = problem.spec
-    assert isinstance(spec, Arithmetic)
-    operation = f"constant int OPERATION = {OPERATIONS[spec.operation]};"
-    clamped = f"constant bool CLAMPED = {str(spec.clamps).lower()};"
-    return *types_of(problem, x, y, width), *types(width, Gradient=g)[-1:], operation, clamped
+    return *types_of(problem, x, y, width), *types(width, Gradient=g)[-1:]
 
 
 def forward(launch: Launcher, problem: ArithmeticForward, x: Array, y: Array, out: Array) -> None:

@@ -10,17 +10,18 @@ from mpsref.registry import Implementation, OperationKey
 from mpsref_metal.broadcasting import pair_width, pairing, types_of
 from mpsref_metal.launch import Launcher
 
+COMPARISON = np.dtype([("type", "u4"), ("threshold", "f4")])
 LARGEST = float(np.finfo(np.float32).max)
 
 
 def forward(launch: Launcher, problem: CompareForward, x: Array, y: Array, out: Array) -> None:
     """Fill ``out`` with r; fast math has no infinity, so an infinite threshold becomes the largest float32."""
     spec = problem.spec
-    threshold = np.array([min(spec.threshold, LARGEST)], np.float32)
+    comparison = COMPARISONS.index(spec.comparison_type), min(spec.threshold, LARGEST)
     width = pair_width(problem, x, y, out)
-    known = (*types_of(problem, x, y, width), f"constant int COMPARISON = {COMPARISONS.index(spec.comparison_type)};")
-    buffers = [x, y, pairing(problem, out.size // width, width), threshold]
-    launch.into(("operands", "compare"), "forward", buffers, out, known, out.size // width)
+    count = out.size // width
+    buffers = [x, y, pairing(problem, count, width), np.array([comparison], COMPARISON)]
+    launch.into(("operands", "compare"), "forward", buffers, out, types_of(problem, x, y, width), count)
 
 
 IMPLEMENTATIONS: dict[OperationKey, Implementation] = {(Compare, "forward"): forward}

@@ -20,7 +20,7 @@ from mpsref_metal.launch import Launcher, divisor, short_sums, types, width_of
 FILES = "moments", "group_normalization"
 HELD_FILES = ("held_groups",)
 
-MEMBERS = (32, 64), (64, 512), (256, math.inf)
+MEMBERS = (32, 64), (256, math.inf)
 """Numbers of threads that merge the moments of a group, with the maximum number of these moments."""
 
 LEAST, SUMS = 64, 2**18
@@ -89,7 +89,7 @@ def forward(launch: Launcher, problem: NormalizationForward, x: Array, *vectors:
     parts = math.prod(_per_part(problem)) // width
     buffers = [x, _groups(problem, parts, width)]
     moments = launch.run(FILES, "moments_of_parts", buffers, [per_part] * 2, known, parts)
-    merging, threads = _merging(problem, x)
+    merging, threads = _merging(problem)
     buffers = [*moments, _groups(problem, threads, 1)]
     statistics = launch.run(FILES, "statistics", buffers, [per_channel] * 2, merging, threads)
     count = out.size // width
@@ -120,7 +120,7 @@ def gradient(
     *moments, products, gradients = launch.run(
         FILES, "moments_and_sums_of_parts", buffers, [per_part] * 4, known, count
     )
-    merging, threads = _merging(problem, x)
+    merging, threads = _merging(problem)
     of_group = _groups(problem, threads, 1)
     statistics = launch.run(FILES, "statistics", [*moments, of_group], [per_channel] * 2, merging, threads)
     count = dgamma.size // width
@@ -150,11 +150,11 @@ def slabs_of(problem: GroupsProblem, width: int) -> Slabs | None:
     return None
 
 
-def _merging(problem: GroupsProblem, x: Array) -> tuple[tuple[str, ...], int]:
+def _merging(problem: GroupsProblem) -> tuple[tuple[str, ...], int]:
     """Return the compile-time constants of functions with a threadgroup for each group, and the number of threads."""
     of_group = _parts(problem)[1] * problem.source_shape[3] // problem.groups
     members = next(number for number, most in MEMBERS if of_group <= most)
-    known = *types(1, Storage=x, Gradient=x), f"#define THREADS {members}"
+    known = *types(1, Storage=np.float32, Gradient=np.float32), f"#define THREADS {members}"
     return known, problem.source_shape[0] * problem.groups * members
 
 

@@ -108,11 +108,11 @@ def _run(problem: LossProblem, channels: int) -> tuple[int, int]:
 def _arrays(
     problem: LossProblem, results: tuple[Array, ...], g: Array | None, y: Array, t: Array, weights: Array | None
 ) -> tuple[list[Array], tuple[str, ...]]:
-    """Return the images, with a single zero for an absent one, and the compile-time constants.
+    """Return the images, with a single zero of the type of y for an absent one, and the compile-time constants.
 
     ``results`` are the images that the function stores.
     """
-    nothing = np.zeros(1, np.float32)
+    nothing = np.zeros(1, y.dtype)
     arrays = {
         "Prediction": y,
         "Label": t,

@@ -10,8 +10,8 @@ from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradient, WindowedProblem
 from mpsref_metal.launch import Launcher, extent, short_sums, types, width_of
 
-STRIPS, COLUMNS = (7, 2, 1), (3, 5, 7, 9)
-"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together."""
+STRIPS, COLUMNS = (7, 2, 1), (9, 7)
+"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together, else 3."""
 
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
@@ -56,7 +56,7 @@ class _Form:
         self.known = short_sums(problem.spec.taps)
         if in_strips:
             self.strip = next(number for number in STRIPS if number <= tall)
-            columns = next((number for number in COLUMNS if number >= wide), COLUMNS[-1])
+            columns = next((number for number in COLUMNS if number <= wide), 3)
             constants = {"uint STRIP": self.strip, "int COLUMNS": columns}
             self.files += ("strips",)
             self.known = tuple(f"constant constexpr {name} = {value};" for name, value in constants.items())

@@ -19,7 +19,12 @@ from mpsref.kernels.optimizers import (
 from mpsref_metal.launch import Launcher, types, width_of
 
 CONSTANTS = "rate", "keep", "add", "keep_square", "add_square", "epsilon"
-NUMBERS = np.dtype([("count", "u4"), *((name, "f4") for name in ("low", "high", "rescale", "scale", *CONSTANTS))])
+NUMBERS = np.dtype(
+    [
+        *((name, "u4") for name in ("count", "clips", "penalty")),
+        *((name, "f4") for name in ("low", "high", "rescale", "scale", *CONSTANTS)),
+    ]
+)
 FLT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -62,16 +67,13 @@ def _run(
     """Run a function of the family; unused constants are 0."""
     optimizer: Optimizer = problem.spec
     width = width_of(outs[0].size, *inputs, *outs)
-    known = (
-        *types(width),
-        f"constant bool clipped = {str(optimizer.apply_gradient_clipping).lower()};",
-        f"constant int penalty = {REGULARIZATIONS.index(optimizer.regularization_type)};",
-    )
+    choices = optimizer.apply_gradient_clipping, REGULARIZATIONS.index(optimizer.regularization_type)
     # Fast math has no infinity; finite gradients are within the limits of float32.
     bounds = np.clip([optimizer.gradient_clip_min, optimizer.gradient_clip_max], -FLT_MAX, FLT_MAX)
     shared = *bounds, optimizer.gradient_rescale, optimizer.regularization_scale
-    numbers = np.array([(outs[0].size // width, *shared, *(constants.get(name, 0.0) for name in CONSTANTS))], NUMBERS)
-    launch.into(("optimizers",), function, [*inputs, numbers], outs, known, outs[0].size // width)
+    count, others = outs[0].size // width, (constants.get(name, 0.0) for name in CONSTANTS)
+    numbers = np.array([(count, *choices, *shared, *others)], NUMBERS)
+    launch.into(("optimizers",), function, [*inputs, numbers], outs, types(width), count)
 
 
 IMPLEMENTATIONS = {

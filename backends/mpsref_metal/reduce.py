@@ -67,7 +67,7 @@ def gradient(launch: Launcher, problem: ReduceGradient, g: Array, out: Array) ->
     width = width_of(out.shape[3], g, out)
     count = out.size // width
     struct = _struct(problem.scale, count, *extent(*out.shape[1:3], out.shape[3] // width), *origin, *size)
-    launch.into(FILES, "spread", [g, struct], out, _known(g, 0, width), count)
+    launch.into(FILES, "spread", [g, struct], out, (*_known(g, 0, width), *short_sums(1)), count)
 
 
 def _known(source: Array, operation: int, width: int, lanes: int = 1) -> tuple[str, ...]:

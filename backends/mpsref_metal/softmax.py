@@ -11,7 +11,8 @@ from mpsref.kernels.softmax import ForwardProblem, LogSoftMax, SoftMax
 from mpsref_metal.launch import Launcher, types, width_of
 
 HELD = 2, 8
-"""Numbers of packs of channels that a thread can keep in registers."""
+"""Numbers of packs of channels that a thread keeps in registers: of pixels with no more packs than the first, and of
+others."""
 
 
 def lanes_of(packs: int) -> int:
@@ -28,7 +29,7 @@ def implementation(function: str) -> Callable[..., None]:
         width = width_of(channels, *inputs, out)
         packs = channels // width
         lanes = lanes_of(packs)
-        held = next((number for number in HELD if packs <= number * lanes), HELD[-1])
+        held = next((number for number in HELD if packs <= number), HELD[-1])
         known = (
             *types(width, Storage=inputs[-1], Gradient=inputs[0]),
             f"constant constexpr uint LANES = {lanes};",

@@ -10,8 +10,8 @@ Operations that PyTorch computes in one, such as the four of batch normalization
 the other, on the same images.
 
 By default, each operation is measured on at most twelve layers, evenly distributed over the sizes of its layers, and
-the number of rounds is reduced, to three at least, so that the whole takes about five minutes, and longer if kernels
-must be compiled. A call that takes longer than its share of this time is timed once.
+the number of rounds is reduced, to three at least, so that the whole takes about four minutes, and a minute longer if
+kernels must be compiled. A call that takes longer than its share of this time is timed once.
 
 PyTorch is optional: without it, its column has the reason.
 
@@ -54,7 +54,7 @@ LAYERS, LAYERS_ON_DEVICE = 12, 5
 SECONDS_ON_DEVICE = 1.0
 """Estimated time of a measurement on a device, most of which is spent by compilers and on the host."""
 
-SECONDS = 300.0
+SECONDS = 220.0
 """The time for a run by default."""
 
 MEASURED = 0.7

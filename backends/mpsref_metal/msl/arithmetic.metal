@@ -1,11 +1,8 @@
 // Arithmetic of two images, with scales, a bias and a clamp; and the gradient for one operand.
 
-#ifndef SPECIALIZED
-constant int OPERATION = 0;     // 0 p x + q y + bias, 1 (p x) (q y) + bias, 2 (p x) / (q y) + bias
-constant bool CLAMPED = false;  // whether a bound is finite; an infinite one comes as the largest number
-#endif
-
 struct Numbers {
+    uint operation;  // 0 p x + q y + bias, 1 (p x) (q y) + bias, 2 (p x) / (q y) + bias
+    uint clamps;     // whether a bound is finite; an infinite one comes as the largest number
     float p;
     float q;
     float bias;
@@ -16,7 +13,7 @@ struct Numbers {
 Values before_clamp(constant Numbers& numbers, Values x, Values y) {
     Values a = numbers.p * x;
     Values b = numbers.q * y;
-    Values r = OPERATION == 0 ? a + b : OPERATION == 1 ? a * b : a / b;
+    Values r = numbers.operation == 0 ? a + b : numbers.operation == 1 ? a * b : a / b;
     return r + numbers.bias;
 }
 
@@ -32,7 +29,7 @@ kernel void forward(device const Primary* x [[buffer(0)]],
     Place at = place_in(id, pairing.extent);
     Values r =
         before_clamp(numbers, Values(x[element_of(pairing.first, at)]), Values(y[element_of(pairing.second, at)]));
-    result[id] = CLAMPED ? min(max(r, Values(numbers.low)), Values(numbers.high)) : r;
+    result[id] = numbers.clamps ? min(max(r, Values(numbers.low)), Values(numbers.high)) : r;
 }
 
 // dr/d(operand) = scale, times other_scale times the operand number `other` where that is 0 or 1.
@@ -67,13 +64,13 @@ Element element_at(constant Pairing& pairing,
     Index pixel = index_of(at.image, pairing.height, pairing.width, int(at.row), int(at.column), pairing.channels,
                            at.channel);
     Element element = {Values(g[pixel]), Values(0.0f), Values(0.0f), Values(0.0f)};
-    if (CLAMPED || reads_x) {
+    if (numbers.clamps || reads_x) {
         element.x = Values(x[element_of(pairing.first, at)]);
     }
-    if (CLAMPED || reads_y) {
+    if (numbers.clamps || reads_y) {
         element.y = Values(y[element_of(pairing.second, at)]);
     }
-    if (CLAMPED) {
+    if (numbers.clamps) {
         element.r = before_clamp(numbers, element.x, element.y);
     }
     return element;
@@ -84,7 +81,7 @@ Values term_of(Element element, constant Slope& slope, constant Numbers& numbers
     if (slope.other >= 0) {
         term *= slope.other_scale * (slope.other == 0 ? element.x : element.y);
     }
-    if (CLAMPED) {
+    if (numbers.clamps) {
         term = select(Values(0.0f), term, element.r > numbers.low);
         term = select(Values(0.0f), term, element.r < numbers.high);
     }

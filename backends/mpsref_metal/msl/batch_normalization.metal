@@ -63,7 +63,7 @@ kernel void statistics(device const Values* means [[buffer(0)]],
         uint at = part * batch.channels.value + channel;
         own = merged(own, {float(pixels_of(part, batch)), means[at], m2s[at]});
     }
-    for (uint step = 1; step < group_size; step *= 2) {
+    for (uint step = 1; step < min(group_size, batch.parts); step *= 2) {
         n_of[member] = own.n;
         mean_of[member] = own.mean;
         m2_of[member] = own.m2;
@@ -153,7 +153,7 @@ kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
         first += dbetas[part * batch.channels.value + channel];
         second += dgammas[part * batch.channels.value + channel];
     }
-    for (uint step = 1; step < group_size; step *= 2) {
+    for (uint step = 1; step < min(group_size, batch.parts); step *= 2) {
         first_of[member] = first;
         second_of[member] = second;
         threadgroup_barrier(mem_flags::mem_threadgroup);

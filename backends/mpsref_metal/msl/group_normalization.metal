@@ -49,7 +49,7 @@ kernel void moments_of_parts(device const Storage* x [[buffer(0)]],
 #ifdef THREADS  // of the threadgroup that merges the moments of a group; WIDTH is 1
 
 // Mean and r = 1 / sqrt(variance + epsilon) of a group, for each channel. Each thread merges some moments, then all are
-// merged in a tree.
+// merged in a tree, at the end of which all threads that have moments have the result.
 [[max_total_threads_per_threadgroup(THREADS)]]
 kernel void statistics(device const float* means [[buffer(0)]],
                        device const float* m2s [[buffer(1)]],
@@ -64,14 +64,15 @@ kernel void statistics(device const float* means [[buffer(0)]],
     uint in_an_image = groups.channels.value / groups.size;
     uint image = group / in_an_image;
     uint first = group % in_an_image * groups.size;
+    uint count = groups.parts.value * groups.size;
     Moments own = {0, 0.0f, 0.0f};
-    for (uint k = member; k < groups.parts.value * groups.size; k += THREADS) {
+    for (uint k = member; k < count; k += THREADS) {
         uint part = k / groups.size;
         uint at = (image * groups.parts.value + part) * groups.channels.value + first + k % groups.size;
         uint pixels = min(groups.in_a_part, groups.pixels.value - part * groups.in_a_part);
         own = merged(own, {float(pixels), means[at], m2s[at]});
     }
-    for (uint step = 1; step < THREADS; step *= 2) {
+    for (uint step = 1; step < min(uint(THREADS), count); step *= 2) {
         n_of[member] = own.n;
         mean_of[member] = own.mean;
         m2_of[member] = own.m2;
@@ -106,7 +107,7 @@ kernel void group_means(device const float* gamma [[buffer(0)]],
     for (uint channel = first + member; channel < first + groups.size; channel += THREADS) {
         own += gamma[channel] * float2(dbeta[row + channel], dgamma[row + channel]);
     }
-    for (uint step = 1; step < THREADS; step *= 2) {
+    for (uint step = 1; step < min(uint(THREADS), groups.size); step *= 2) {
         of_members[member] = own;
         threadgroup_barrier(mem_flags::mem_threadgroup);
         own += of_members[member ^ step];

@@ -292,6 +292,9 @@ kernel void values(device const Prediction* y [[buffer(0)]],
                    constant Sizes& sizes [[buffer(4)]],
                    device float* result [[buffer(5)]],
                    uint id [[thread_position_in_grid]]) {
+    if (is_surplus(id, sizes.count * LANES)) {
+        return;
+    }
     Part part = part_of(id, sizes);
     float factor = sizes.factor;
     if (sizes.gradients > 1) {
@@ -333,6 +336,9 @@ kernel void sums(device const Prediction* y [[buffer(0)]],
                  device float* result [[buffer(5)]],
                  device float* counts [[buffer(6)]],
                  uint id [[thread_position_in_grid]]) {
+    if (is_surplus(id, sizes.count * LANES)) {
+        return;
+    }
     Part part = part_of(id, sizes);
     Held predictions = fetch(y, part.first, part.end);
     Pixel pixel = {0, 1, 0};

@@ -1,12 +1,9 @@
 // Optimizers: one step on WIDTH elements a thread. Values and moments are written to new arrays.
 
-#ifndef SPECIALIZED
-constant bool clipped = true;  // whether gradients are clipped
-constant int penalty = 2;      // of the values: none, L1, L2
-#endif
-
 struct Numbers {
     uint count;
+    uint clips;    // whether gradients are clipped
+    uint penalty;  // of the values: none, L1, L2
     float low;  // bounds of a gradient
     float high;
     float rescale;
@@ -21,14 +18,14 @@ struct Numbers {
 
 // The gradient as the update uses it.
 Values prepared(Values g, Values v, constant Numbers& numbers) {
-    if (clipped) {
+    if (numbers.clips) {
         g = select(select(g, Values(numbers.high), g > numbers.high), Values(numbers.low), g < numbers.low);
     }
     g *= numbers.rescale;
-    if (penalty == 1) {
+    if (numbers.penalty == 1) {
         Values falling = select(Values(0.0f), Values(-numbers.scale), v < 0.0f);
         g += select(falling, Values(numbers.scale), v > 0.0f);
-    } else if (penalty == 2) {
+    } else if (numbers.penalty == 2) {
         g += numbers.scale * v;
     }
     return g;

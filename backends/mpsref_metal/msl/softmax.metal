@@ -60,6 +60,9 @@ kernel void softmax(device const Storage* x [[buffer(0)]],
                     constant Sizes& sizes [[buffer(1)]],
                     device Values* y [[buffer(2)]],
                     uint id [[thread_position_in_grid]]) {
+    if (is_surplus(id, sizes.pixels * LANES)) {
+        return;
+    }
     Part part = part_of(id, sizes);
     Held held = fetch(x, part);
     float largest = largest_in(x, held, part);
@@ -94,6 +97,9 @@ kernel void log_softmax(device const Storage* x [[buffer(0)]],
                         constant Sizes& sizes [[buffer(1)]],
                         device Values* l [[buffer(2)]],
                         uint id [[thread_position_in_grid]]) {
+    if (is_surplus(id, sizes.pixels * LANES)) {
+        return;
+    }
     Part part = part_of(id, sizes);
     Held held = fetch(x, part);
     float largest = largest_in(x, held, part);
@@ -128,6 +134,9 @@ kernel void softmax_gradient(device const Gradient* g [[buffer(0)]],
                              constant Sizes& sizes [[buffer(2)]],
                              device Values* dx [[buffer(3)]],
                              uint id [[thread_position_in_grid]]) {
+    if (is_surplus(id, sizes.pixels * LANES)) {
+        return;
+    }
     Part part = part_of(id, sizes);
     Held of_g = fetch(g, part);
     Held of_y = fetch(y, part);
@@ -161,6 +170,9 @@ kernel void log_softmax_gradient(device const Gradient* g [[buffer(0)]],
                                  constant Sizes& sizes [[buffer(2)]],
                                  device Values* dx [[buffer(3)]],
                                  uint id [[thread_position_in_grid]]) {
+    if (is_surplus(id, sizes.pixels * LANES)) {
+        return;
+    }
     Part part = part_of(id, sizes);
     Held of_g = fetch(g, part);
     Held of_l = fetch(l, part);
