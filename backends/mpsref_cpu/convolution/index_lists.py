@@ -62,7 +62,8 @@ class ListChunks(NamedTuple):
 class ReductionChunks(NamedTuple):
     """Chunks of work on weights, for the rows ``begin`` to ``end`` of all images.
 
-    ``all_rows`` are cut into ``splits`` with sums of their own, and the sums of each into ``slices``.
+    ``all_rows`` are cut into ``splits`` with sums of their own, and the sums of each into ``slices``. Chunks of several
+    groups follow each other.
     """
 
     begin: int
@@ -76,6 +77,10 @@ class ReductionChunks(NamedTuple):
     """The first row of the source in memory."""
     row: int
     """The first row of the gradient in memory."""
+    source_step: int
+    """Distance of the sources of neighbouring groups."""
+    gradient_step: int
+    """Distance of the first channels of neighbouring groups in the gradient."""
 
 
 @inlined

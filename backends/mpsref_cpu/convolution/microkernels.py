@@ -1,10 +1,11 @@
 """Microkernels: tiles of a few rows of float32 vectors, which stay in registers while products are added to them.
 
-A tile of R rows and L lanes is R * L sums. The inner loops of convolution are of four kinds, written in LLVM's language
+A tile of R rows and L lanes is R * L sums. The inner loops of convolution are of five kinds, written in LLVM's language
 because LLVM does not find them in plain loops:
 
 ==================== ==========================================================================================
 :func:`add_scaled`   each row adds one number times a shared vector: R * L products from R + L numbers
+:func:`add_listed`   the same with unevenly spaced numbers and vectors, whose offsets lists have
 :func:`add_products` each row adds its own vector times a shared one
 :func:`add_taps`     the same with unevenly spaced vectors, whose offsets a list has
 :func:`add_row`      the same for neighbouring pixels, which share most of the vectors that they read
@@ -132,6 +133,29 @@ def add_scaled(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
 
 
 @intrinsic
+def add_listed(typing, tile, x, starts, shift, places, w, at, vectors, taken):
+    """Add ``x[starts[row] + shift + places[k]] * w[at + vectors[k]:]`` to each row, for some k.
+
+    ``taken`` are the first k, and how many there are.
+    """
+
+    def generate(context, builder, signature, arguments):
+        tile_, x_, starts_, shift_, places_, w_, at_, vectors_, taken_ = arguments
+        first, count = cgutils.unpack_tuple(builder, taken_)
+        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
+        places_, vectors_ = (_at(context, builder, *table, first) for table in ((places, places_), (vectors, vectors_)))
+        shared = _listed(builder, _at(context, builder, w, w_, at_), vectors_)
+
+        def factors(k):
+            place = builder.load(builder.gep(places_, [k]))
+            return [splat(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
+
+        return _loop(builder, tile, tile_, shared, count, factors)
+
+    return tile(tile, x, starts, types.intp, places, w, types.intp, vectors, types.UniTuple(types.intp, 2)), generate
+
+
+@intrinsic
 def add_products(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
     """Add ``x[starts[row] + shift + k * x_step:] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
 
@@ -162,10 +186,7 @@ def add_taps(typing, tile, x, starts, shift, shifts, w, at, terms, taps):
         first, count = cgutils.unpack_tuple(builder, taps_)
         rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
         places_, terms_ = (_at(context, builder, *table, first) for table in ((shifts, shifts_), (terms, terms_)))
-        weights = _at(context, builder, w, w_, at_)
-
-        def shared(k):
-            return builder.gep(weights, [builder.load(builder.gep(terms_, [k]))])
+        shared = _listed(builder, _at(context, builder, w, w_, at_), terms_)
 
         def factors(k):
             place = builder.load(builder.gep(places_, [k]))
@@ -277,6 +298,11 @@ def row_sums(typing, tile):
 def _evenly(builder: Any, first: Any, step: Any) -> Callable[[Any], Any]:
     """Return the function that gives the address ``first + k * step``."""
     return lambda k: builder.gep(first, [builder.mul(k, step)])
+
+
+def _listed(builder: Any, first: Any, offsets: Any) -> Callable[[Any], Any]:
+    """Return the function that gives the address ``first + offsets[k]``."""
+    return lambda k: builder.gep(first, [builder.load(builder.gep(offsets, [k]))])
 
 
 def _loop(

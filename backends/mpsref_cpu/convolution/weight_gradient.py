@@ -1,8 +1,8 @@
 """The gradients of weights and biases of convolution and transposed convolution.
 
 Rows are cut into splits with sums of their own, and the sums of each into slices; both depend on the problem alone. At
-the end the splits are added up. Workspace: the sums, and some rows for each thread. Large groups are computed one
-after the other, from copies of their channels.
+the end the splits are added up. Workspace: the sums, and some rows for each thread. Large groups are computed some at a
+time, from copies of their channels.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ FEW_CHANNELS = 16
 
 MANY_OUTPUTS = 128
 """Outputs from which the source is read often enough for a copy to pay."""
+
+PARTS = 4
+"""Large groups are computed in about this many parts, one after the other, each with a copy of its channels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +117,21 @@ def gradient_weights(problem: GradientWeights, g: Array, x: Array, out: tuple[Ar
     """Fill ``out`` with dw and db."""
     dw, db = out
     bias_gradient(g, db)
-    if problem.spec.groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
-        _weights(plan(problem), g, x, dw)
+    source, gradient = (g, x) if isinstance(problem, TransposeGradientWeights) else (x, g)
+    groups = problem.spec.groups
+    if groups == 1 or plan(problem).packing.counts[1] <= FEW_CHANNELS:
+        _weights(plan(problem), source, gradient, dw)
         return
-    p = plan(_of_a_group(problem))  # in place, the pixels of a group would evict each other from caches
-    grouped = [np.split(array, problem.spec.groups, axis) for array, axis in ((g, 3), (x, 3), (dw, 0))]
-    for of_g, of_x, of_weights in zip(*grouped, strict=True):
-        _weights(p, np.ascontiguousarray(of_g), np.ascontiguousarray(of_x), of_weights)
+    p, in_place = plan(_of_a_group(problem)), source.dtype == gradient.dtype == np.float32
+    together = -(-groups // PARTS) if in_place else 1
+    sources, gradients = np.split(source, groups, 3), np.split(gradient, groups, 3)
+    for first in range(0, groups, together):
+        copy = np.stack(sources[first : first + together])  # in place, the pixels of a group would evict each other
+        begin, end = (k * len(dw) // groups for k in (first, first + len(copy)))
+        if in_place:
+            _weights(p, copy, gradient, dw[begin:end], len(copy), first * gradients[0].shape[3])
+        else:
+            _weights(p, copy, np.ascontiguousarray(gradients[first]), dw[begin:end])
 
 
 @planned
@@ -135,28 +146,31 @@ def _of_a_group(problem: GradientWeights) -> GradientWeights:
     )
 
 
-def _weights(p: WeightGradientPlan, g: Array, x: Array, dw: Array) -> None:
-    """Fill ``dw``."""
-    source, gradient = (g, x) if p.exchanged else (x, g)
-    stored, gradients = as_storage(source), as_storage(gradient)
+def _weights(
+    p: WeightGradientPlan, source: Array, gradient: Array, dw: Array, groups: int = 1, channel: int = 0
+) -> None:
+    """Fill ``dw`` of some groups, whose sources follow each other, and whose gradients begin at a channel."""
+    stored, gradients = as_storage(source), as_storage(gradient)[channel:]
     repeats = (1, p.multiplier) if p.exchanged else (p.multiplier, 1)
     in_place = stored.dtype == gradients.dtype == np.float32 and p.multiplier == 1
-    sums = np.zeros((p.splits, p.packing.size), np.float32)
+    sizes = p.sizes._replace(pitch=gradient.shape[3] * repeats[1])
+    sums = np.zeros((groups * p.splits, p.packing.size), np.float32)
     add = reduce_depthwise if p.depthwise else reduce_dense
-    nbytes = g.nbytes + x.nbytes + p.products // PRODUCTS_A_BYTE
-    pitch = p.sizes.width * p.sizes.pitch
+    nbytes = source.nbytes + gradient.nbytes + groups * p.products // PRODUCTS_A_BYTE
+    pitch = sizes.width * sizes.pitch
     for first, last in [(0, p.all_rows)] if in_place else cut_rows(p.all_rows, p.rows):
         values, slopes, first_source, first_row = stored, gradients, 0, 0
         if not in_place:
-            values, first_source = source_rows(stored, p.span, p.sizes, repeats[0], first, last)
+            values, first_source = source_rows(stored, p.span, sizes, repeats[0], first, last)
             slopes = widened(gradients, first * pitch // repeats[1], (last - first) * pitch, repeats[1])
             first_row = first
-        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row)
+        steps = stored.size // groups, p.sizes.pitch
+        rows = ReductionChunks(first, last, p.rows, p.all_rows, p.splits, p.slices, first_source, first_row, *steps)
         for lanes, blocks in p.blocks:
-            tables = (0,) * lanes, rows, values, slopes, p.sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
-            for_rows(add, p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
-    weights = dw.reshape(-1)
+            tables = (0,) * lanes, rows, values, slopes, sizes, p.y, p.x, p.kernel, blocks, sums, p.copies
+            for_rows(add, groups * p.splits * p.slices, *tables, nbytes=nbytes * (last - first) // p.all_rows)
     packing = p.packing
-    for lanes, blocks in packing.blocks:
-        how = blocks, lanes, packing.steps, packing.counts, packing.flipped
-        for_rows(unpack, len(blocks), *how, sums, weights, nbytes=sums.nbytes + dw.nbytes)
+    for of_group, weights in zip(np.split(sums, groups), np.split(dw.reshape(-1), groups), strict=True):
+        for lanes, blocks in packing.blocks:
+            how = blocks, lanes, packing.steps, packing.counts, packing.flipped
+            for_rows(unpack, len(blocks), *how, of_group, weights, nbytes=of_group.nbytes + weights.nbytes)

@@ -16,17 +16,16 @@ import numpy as np
 from mpsref_cpu.compiling import compiled, inlined
 from mpsref_cpu.convolution.index_lists import (
     SEQUENCE,
-    list_pixel_runs,
+    ListSizes,
+    list_pixels,
     list_terms,
     most_taps,
+    pixel_lists,
     reduction_chunk,
 )
-from mpsref_cpu.convolution.microkernels import ROWS, add_scaled, add_to, copy, empty, offsets
+from mpsref_cpu.convolution.microkernels import ROWS, add_listed, add_to, copy, empty, offsets
 
 ROW = (0,) * ROWS
-
-SHARED, SHORT = 8, 32
-"""Tiles that must share a copy, and the length below which runs are copied one after the other for each job."""
 
 
 @compiled
@@ -42,114 +41,79 @@ def reduce_dense(begin, end, lanes, rows, source, gradient, sizes, y, x, kernel,
 
 @inlined
 def _reduce_dense_chunk(lanes, chunk, rows, source, gradient, sizes, y, x, kernel, blocks, sums, copies):
-    begin, end, split, slice_ = reduction_chunk(rows, chunk)
-    at, step = split * sums.shape[1], rows.step
-    width = len(lanes)
+    group, of_group = divmod(chunk, rows.splits * rows.slices)
+    begin, end, split, slice_ = reduction_chunk(rows, of_group)
+    at, width = (group * rows.splits + split) * sums.shape[1], len(lanes)
+    source_at, gradient_at = group * rows.source_step, group * rows.gradient_step
     zeros = empty(ROWS, lanes)
-    rows_of_copy = offsets(zeros, np.arange(ROWS), 0)
-    runs = np.empty((step * sizes.width + 1, 4), np.int64)
-    panel = np.empty(blocks.shape[0] * step * sizes.width * width, np.float32)
+    rows_of_copy, steps_of_copy = offsets(zeros, np.arange(ROWS), 0), np.arange(rows.step * sizes.width) * ROWS
+    in_panel = ListSizes(sizes.height, sizes.width, width, sizes.source_height, sizes.source_width, sizes.source_pitch)
+    pixels, vectors = pixel_lists((0, rows.step), sizes)
+    panel = np.empty(blocks.shape[0] * rows.step * sizes.width * width, np.float32)
     most = most_taps(y) * most_taps(x) * kernel[1] + ROWS
     of, into = np.empty(most, np.int64), np.empty(most, np.int64)
-    whole_rows = np.zeros((1, 4), np.int64)
-    copied = np.empty((most // (ROWS * rows.slices) + 2) * ROWS * step * sizes.width if copies else 0, np.float32)
-    for row in range(begin, end, step):
-        last = min(row + step, end)
-        first = (row - rows.row) * sizes.width
-        all_pixels = 0
+    tiles_of_copy = most // (ROWS * rows.slices) + 2 if copies else 0
+    copied = np.empty(tiles_of_copy * ROWS * rows.step * sizes.width, np.float32)
+    for row in range(begin, end, rows.step):
+        last = min(row + rows.step, end)
+        size = (last - row) * sizes.width
+        start = gradient_at + (row - rows.row) * sizes.width * sizes.pitch
+        _copy_pixels(lanes, gradient, start, size, sizes.pitch, blocks, panel)
         for a in range(y.start.size - 1):
             for b in range(x.start.size - 1):
-                listed = list_pixel_runs(sizes, y, x, a, b, row, last, rows.source_row, runs)
-                if listed == 0:
+                count = list_pixels(in_panel, y, x, a, b, (row, last, rows.source_row, row), pixels, vectors)
+                if count == 0:
                     continue
                 terms = list_terms(sizes, y, x, a, b, kernel, width, ROWS, of, into)
                 tiles = -(-terms // ROWS)
                 low, high = tiles * slice_ // rows.slices, tiles * (slice_ + 1) // rows.slices
-                pixels = 0
-                for r in range(listed):
-                    pixels += runs[r, 2]
                 if copies:
-                    _copy_terms(source, runs, listed, of, low, high, pixels, copied)
-                if high - low >= SHARED and listed * SHORT > pixels:
-                    _copy_pixels(lanes, gradient, first, sizes.pitch, runs, listed, blocks, panel)
-                    all_pixels = 0
-                    if copies:
-                        listed = _join(runs, pixels)
-                elif all_pixels == 0:
-                    all_pixels = (last - row) * sizes.width
-                    whole_rows[0, 2] = all_pixels
-                    _copy_pixels(lanes, gradient, first, sizes.pitch, whole_rows, 1, blocks, panel)
+                    _copy_terms(source, pixels, count, of, low, high, copied)
                 for m in range(blocks.shape[0]):
                     _, source_channel, block_at, _ = blocks[m]
-                    vectors = m * (all_pixels if all_pixels else pixels) * width
+                    panel_at = m * size * width
                     for k in range(low, high):
                         starts, targets = offsets(zeros, of, k * ROWS), offsets(zeros, into, k * ROWS)
-                        tile, added, done = zeros, 0, (k - low) * pixels * ROWS
-                        for r in range(listed):
-                            shift, pixel, count, x_step = runs[r]
-                            if added + count > SEQUENCE:
-                                add_to(tile, sums, targets, at + block_at)
-                                tile, added = zeros, 0
-                            w = vectors + pixel * width
+                        shift = (k - low) * count * ROWS if copies else source_at + source_channel
+                        for first in range(0, count, SEQUENCE):
+                            taken = first, min(SEQUENCE, count - first)
                             if copies:
-                                tile = add_scaled(tile, copied, rows_of_copy, done, panel, w, count, ROWS, width)
-                                done += count * ROWS
+                                tile = add_listed(
+                                    zeros, copied, rows_of_copy, shift, steps_of_copy, panel, panel_at, vectors, taken
+                                )
                             else:
-                                shift += source_channel
-                                tile = add_scaled(tile, source, starts, shift, panel, w, count, x_step, width)
-                            added += count
-                        add_to(tile, sums, targets, at + block_at)
+                                tile = add_listed(zeros, source, starts, shift, pixels, panel, panel_at, vectors, taken)
+                            add_to(tile, sums, targets, at + block_at)
 
 
 @inlined
-def _join(runs, pixels):
-    """Replace all runs, whose pixels are contiguous now, by as few as possible."""
-    listed = -(-pixels // SEQUENCE)
-    for r in range(listed):
-        runs[r, 1], runs[r, 2] = r * SEQUENCE, min(SEQUENCE, pixels - r * SEQUENCE)
-    return listed
-
-
-@inlined
-def _copy_pixels(lanes, gradient, first, pitch, runs, listed, blocks, panel):
-    """Fill ``panel``: for each block its channels of the pixels of all runs, zeros in lanes without one.
-
-    Runs are changed to refer to pixels of the panel.
-    """
+def _copy_pixels(lanes, gradient, first, pixels, pitch, blocks, panel):
+    """Fill ``panel``: for each block its channels of the pixels from ``first`` on, zeros in lanes without one."""
     width, at = len(lanes), 0
     for m in range(blocks.shape[0]):
         channel, channels = blocks[m, 0], blocks[m, 3]
-        for r in range(listed):
-            start = (first + runs[r, 1]) * pitch + channel
-            for _ in range(runs[r, 2]):
-                if channels == width:
-                    copy(lanes, gradient, start, panel, at)
-                else:
-                    for lane in range(width):
-                        panel[at + lane] = gradient[start + lane] if lane < channels else np.float32(0)
-                start += pitch
-                at += width
-    at = 0
-    for r in range(listed):
-        runs[r, 1] = at
-        at += runs[r, 2]
+        start = first + channel
+        for _ in range(pixels):
+            if channels == width:
+                copy(lanes, gradient, start, panel, at)
+            else:
+                for lane in range(width):
+                    panel[at + lane] = gradient[start + lane] if lane < channels else np.float32(0)
+            start += pitch
+            at += width
 
 
 @inlined
-def _copy_terms(source, runs, listed, of, low, high, pixels, copied):
-    """Copy the terms of tiles ``low`` to ``high``: for each tile the pixels of all runs, ROWS numbers of each.
+def _copy_terms(source, pixels, count, of, low, high, copied):
+    """Copy the terms of tiles ``low`` to ``high``: for each tile ROWS numbers of each pixel.
 
     The terms of a tile are contiguous in the source, except those that repeat the last one.
     """
-    done = 0
-    for r in range(listed):
-        for i in range(runs[r, 2]):
-            pixel = runs[r, 0] + i * runs[r, 3]
-            for k in range(low, high):
-                at, term = ((k - low) * pixels + done) * ROWS, k * ROWS
-                if of[term + ROWS - 1] - of[term] == ROWS - 1:
-                    copy(ROW, source, pixel + of[term], copied, at)
-                else:
-                    for t in range(ROWS):
-                        copied[at + t] = source[pixel + of[term + t]]
-            done += 1
+    for i in range(count):
+        for k in range(low, high):
+            at, term = ((k - low) * count + i) * ROWS, k * ROWS
+            if of[term + ROWS - 1] - of[term] == ROWS - 1:
+                copy(ROW, source, pixels[i] + of[term], copied, at)
+            else:
+                for t in range(ROWS):
+                    copied[at + t] = source[pixels[i] + of[term + t]]
