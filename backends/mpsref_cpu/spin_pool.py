@@ -1,13 +1,14 @@
 """A pool of threads that spin on shared memory: a job reaches them in about a microsecond, without the interpreter.
 
 A pool is an array of a few integers. The *owner* of a job writes its addresses, arguments and number of chunks there.
-Every thread that sees the job claims chunks by incrementing one of the integers until none is left; the owner does the
-same, then waits for the threads that are still at work. None of this needs the interpreter's lock, and a thread that
-arrives late finds no chunk left.
+The chunks are dealt out in turn, a share for each thread. Every thread that sees the job claims chunks of its share by
+incrementing an integer until none is left, then those of the others; the owner does the same, then waits for the
+threads that are still at work. None of this needs the interpreter's lock, and a thread that arrives late finds no chunk
+left. In each job a thread has the same parts of the images, which may still be in the cache of its core.
 
 All accesses are atomic and sequentially consistent. Two facts make it safe to write the next job while a late thread
-still looks at the last one: a thread increments ACTIVE before it claims a chunk, and claims one before it reads
-anything else; and between two jobs NEXT is larger than any number of chunks.
+still looks at the last one: a thread increments ACTIVE before it claims a chunk, and claims one before it reads what
+the chunk is; and between two jobs the integer of each share is larger than any number of chunks.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ DONE, FAILED, BUSY = 0, 1, 2
 """Results of :func:`run_job`."""
 
 # Indices into the array, in cache lines of eight: counters of many threads are apart from each other and from the job.
-POSTED, NEXT, ACTIVE, OWNED, BROKEN = 0, 8, 16, 24, 25
-FUNCTION, ARGUMENTS, ROWS, STEP, CHUNKS, HELPERS, YIELD = 32, 33, 34, 35, 36, 37, 38
-SIZE = 40
+POSTED, ACTIVE, OWNED, BROKEN = 0, 8, 16, 17
+FUNCTION, ARGUMENTS, ROWS, STEP, CHUNKS, HELPERS, YIELD = 24, 25, 26, 27, 28, 29, 30
+NEXT = 32
+"""Of the first share; those of the others follow, each in a cache line of its own."""
+
+SHARES, LINE = 64, 8
+"""Shares, at most, and integers of a cache line; further threads have no share."""
 
 CLOSED = 1 << 40
 """NEXT while there is no job."""
@@ -51,8 +56,8 @@ CHUNK_TYPE = ir.FunctionType(I64, [POINTER, I64, I64])
 
 def new_pool() -> Words:
     """Return the memory of a pool without a job."""
-    words = np.zeros(SIZE, np.int64)
-    words[NEXT] = CLOSED
+    words = np.zeros(NEXT + SHARES * LINE, np.int64)
+    words[NEXT::LINE] = CLOSED
     libraries: Any = ctypes
     yields = libraries.windll.kernel32.SwitchToThread if sys.platform == "win32" else ctypes.CDLL(None).sched_yield
     words[YIELD] = ctypes.cast(yields, ctypes.c_void_p).value or 0
@@ -156,29 +161,43 @@ def _job(typing, kernels, arguments):
 
 
 @inlined
-def _compute_chunks(words):
-    """Claim and compute chunks until none is left."""
+def _compute_chunks(words, thread):
+    """Claim and compute the chunks of the share of a thread, then of the other shares, until none is left."""
     _fetch_add(words, ACTIVE, 1)
-    while True:
-        chunk = _fetch_add(words, NEXT, 1)
-        if chunk >= _load(words, CHUNKS):
-            break
-        begin = chunk * words[STEP]
-        if _call(words[FUNCTION], words[ARGUMENTS], begin, min(begin + words[STEP], words[ROWS])):
-            _store(words, BROKEN, 1)
+    shares = _shares(words)
+    for k in range(shares):
+        share = (thread + k) % shares
+        while True:
+            claimed = _fetch_add(words, NEXT + share * LINE, 1)
+            chunk = share + claimed * _shares(words)
+            if chunk >= _load(words, CHUNKS):
+                break
+            begin = chunk * words[STEP]
+            if _call(words[FUNCTION], words[ARGUMENTS], begin, min(begin + words[STEP], words[ROWS])):
+                _store(words, BROKEN, 1)
     _fetch_add(words, ACTIVE, -1)
+
+
+@inlined
+def _shares(words):
+    """Return the number of shares. A late thread may see that of another job; it leaves chunks to others then."""
+    return min(_load(words, HELPERS) + 1, SHARES)
 
 
 @internal
 def _post(words, function, packed, rows, step, helpers):
     """Run a job, whatever its arguments: compiled once for all of them."""
     words[FUNCTION], words[ARGUMENTS], words[ROWS], words[STEP] = function, packed, rows, step
-    words[HELPERS], words[BROKEN] = helpers, 0
+    words[BROKEN] = 0
+    _store(words, HELPERS, helpers)
     _store(words, CHUNKS, (rows + step - 1) // step)
-    _store(words, NEXT, 0)
+    shares = _shares(words)
+    for share in range(shares):
+        _store(words, NEXT + share * LINE, 0)
     _fetch_add(words, POSTED, 1)
-    _compute_chunks(words)
-    _store(words, NEXT, CLOSED)
+    _compute_chunks(words, 0)
+    for share in range(shares):
+        _store(words, NEXT + share * LINE, CLOSED)
     looks = 0
     while _load(words, ACTIVE) != 0:
         looks += 1
@@ -214,7 +233,7 @@ def serve(words, helper, looks, known):
         if posted != known:
             known, left = posted, looks
             if helper < _load(words, HELPERS):
-                _compute_chunks(words)
+                _compute_chunks(words, helper + 1)
         elif left % LOOKS_PER_YIELD == 0:
             _yield(words[YIELD])
     return known
