@@ -116,20 +116,13 @@ def offsets(typing, like, array, index):
 @intrinsic
 def add_scaled(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
     """Add ``x[starts[row] + shift + k * x_step] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
+    return _evenly_spaced(_number, tile, x, starts, w)
 
-    def generate(context, builder, signature, arguments):
-        tile_, x_, starts_, shift_, w_, at_, count_, x_step_, w_step_ = arguments
-        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
 
-        def factors(k):
-            place = builder.mul(k, x_step_)
-            return [splat(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
-
-        shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
-        return _loop(builder, tile, tile_, shared, count_, factors)
-
-    numbers = [types.intp] * 3
-    return tile(tile, x, starts, types.intp, w, types.intp, *numbers), generate
+@intrinsic
+def add_products(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
+    """Add ``x[starts[row] + shift + k * x_step:] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
+    return _evenly_spaced(_load, tile, x, starts, w)
 
 
 @intrinsic
@@ -138,40 +131,7 @@ def add_listed(typing, tile, x, starts, shift, places, w, at, vectors, taken):
 
     ``taken`` are the first k, and how many there are.
     """
-
-    def generate(context, builder, signature, arguments):
-        tile_, x_, starts_, shift_, places_, w_, at_, vectors_, taken_ = arguments
-        first, count = cgutils.unpack_tuple(builder, taken_)
-        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
-        places_, vectors_ = (_at(context, builder, *table, first) for table in ((places, places_), (vectors, vectors_)))
-        shared = _listed(builder, _at(context, builder, w, w_, at_), vectors_)
-
-        def factors(k):
-            place = builder.load(builder.gep(places_, [k]))
-            return [splat(builder, builder.load(builder.gep(row, [place])), tile.vector) for row in rows]
-
-        return _loop(builder, tile, tile_, shared, count, factors)
-
-    return tile(tile, x, starts, types.intp, places, w, types.intp, vectors, types.UniTuple(types.intp, 2)), generate
-
-
-@intrinsic
-def add_products(typing, tile, x, starts, shift, w, at, count, x_step, w_step):
-    """Add ``x[starts[row] + shift + k * x_step:] * w[at + k * w_step:]`` to each row, for k = 0 ... count - 1."""
-
-    def generate(context, builder, signature, arguments):
-        tile_, x_, starts_, shift_, w_, at_, count_, x_step_, w_step_ = arguments
-        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
-
-        def factors(k):
-            place = builder.mul(k, x_step_)
-            return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
-
-        shared = _evenly(builder, _at(context, builder, w, w_, at_), w_step_)
-        return _loop(builder, tile, tile_, shared, count_, factors)
-
-    numbers = [types.intp] * 3
-    return tile(tile, x, starts, types.intp, w, types.intp, *numbers), generate
+    return _unevenly_spaced(_number, tile, x, starts, places, w, vectors)
 
 
 @intrinsic
@@ -180,21 +140,7 @@ def add_taps(typing, tile, x, starts, shift, shifts, w, at, terms, taps):
 
     ``taps`` are the first k, and how many there are.
     """
-
-    def generate(context, builder, signature, arguments):
-        tile_, x_, starts_, shift_, shifts_, w_, at_, terms_, taps_ = arguments
-        first, count = cgutils.unpack_tuple(builder, taps_)
-        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
-        places_, terms_ = (_at(context, builder, *table, first) for table in ((shifts, shifts_), (terms, terms_)))
-        shared = _listed(builder, _at(context, builder, w, w_, at_), terms_)
-
-        def factors(k):
-            place = builder.load(builder.gep(places_, [k]))
-            return [_load(builder, builder.gep(row, [place]), tile.vector) for row in rows]
-
-        return _loop(builder, tile, tile_, shared, count, factors)
-
-    return tile(tile, x, starts, types.intp, shifts, w, types.intp, terms, types.UniTuple(types.intp, 2)), generate
+    return _unevenly_spaced(_load, tile, x, starts, shifts, w, terms)
 
 
 @intrinsic
@@ -295,14 +241,48 @@ def row_sums(typing, tile):
     return types.UniTuple(types.float32, tile.rows)(tile), generate
 
 
-def _evenly(builder: Any, first: Any, step: Any) -> Callable[[Any], Any]:
-    """Return the function that gives the address ``first + k * step``."""
-    return lambda k: builder.gep(first, [builder.mul(k, step)])
+def _evenly_spaced(read: Callable[..., Any], tile: Tile, x: Any, starts: Any, w: Any) -> tuple[Any, Any]:
+    """Return an intrinsic that adds products of what ``read`` reads of each row, and of vectors, at even distances."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, x_, starts_, shift_, w_, at_, count, x_step, w_step = arguments
+        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
+        vectors = _at(context, builder, w, w_, at_)
+
+        def shared(k: Any) -> Any:
+            return builder.gep(vectors, [builder.mul(k, w_step)])
+
+        def factors(k: Any) -> list[Any]:
+            place = builder.mul(k, x_step)
+            return [read(builder, builder.gep(row, [place]), tile.vector) for row in rows]
+
+        return _loop(builder, tile, tile_, shared, count, factors)
+
+    return tile(tile, x, starts, types.intp, w, *[types.intp] * 4), generate
 
 
-def _listed(builder: Any, first: Any, offsets: Any) -> Callable[[Any], Any]:
-    """Return the function that gives the address ``first + offsets[k]``."""
-    return lambda k: builder.gep(first, [builder.load(builder.gep(offsets, [k]))])
+def _unevenly_spaced(
+    read: Callable[..., Any], tile: Tile, x: Any, starts: Any, places: Any, w: Any, terms: Any
+) -> tuple[Any, Any]:
+    """Return an intrinsic like :func:`_evenly_spaced`, with lists of the places."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        tile_, x_, starts_, shift_, places_, w_, at_, terms_, taken = arguments
+        first, count = cgutils.unpack_tuple(builder, taken)
+        rows = _row_pointers(builder, tile, _at(context, builder, x, x_, shift_), starts_)
+        of_x, of_w = (_at(context, builder, *table, first) for table in ((places, places_), (terms, terms_)))
+        vectors = _at(context, builder, w, w_, at_)
+
+        def shared(k: Any) -> Any:
+            return builder.gep(vectors, [builder.load(builder.gep(of_w, [k]))])
+
+        def factors(k: Any) -> list[Any]:
+            place = builder.load(builder.gep(of_x, [k]))
+            return [read(builder, builder.gep(row, [place]), tile.vector) for row in rows]
+
+        return _loop(builder, tile, tile_, shared, count, factors)
+
+    return tile(tile, x, starts, types.intp, places, w, types.intp, terms, types.UniTuple(types.intp, 2)), generate
 
 
 def _loop(
@@ -356,6 +336,10 @@ def _at(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> 
 
 def _vector_pointer(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
     return builder.bitcast(pointer, vector.as_pointer())
+
+
+def _number(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
+    return splat(builder, builder.load(pointer), vector)
 
 
 def _load(builder: Any, pointer: Any, vector: ir.VectorType) -> Any:
