@@ -180,7 +180,7 @@ def _compute_chunks(words, thread):
 
 @inlined
 def _shares(words):
-    """Return the number of shares. A late thread may see that of another job; it leaves chunks to others then."""
+    """Return the number of shares. Before it claims a chunk, a late thread may read that of another job."""
     return min(_load(words, HELPERS) + 1, SHARES)
 
 

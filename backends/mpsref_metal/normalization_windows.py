@@ -11,7 +11,8 @@ from mpsref.kernels.normalization_windows import WindowedForward, WindowedGradie
 from mpsref_metal.launch import Launcher, extent, short_sums, types, width_of
 
 STRIPS, COLUMNS = (7, 2, 1), (9, 7)
-"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together, else 3."""
+"""Numbers of results of a strip, which a thread computes, and of pixels of a row that it reads together: the largest
+that is no wider than the window, or 3."""
 
 Parameters = Callable[[WindowedProblem], Array]
 """Returns the struct ``Parameters`` of a problem."""
