@@ -169,7 +169,7 @@ def _compute_chunks(words, thread):
         share = (thread + k) % shares
         while True:
             claimed = _fetch_add(words, NEXT + share * LINE, 1)
-            chunk = share + claimed * _shares(words)
+            chunk = share + claimed * _shares(words)  # of this job, since it is read after the claim
             if chunk >= _load(words, CHUNKS):
                 break
             begin = chunk * words[STEP]
