@@ -1,7 +1,7 @@
 """Development tasks: ``nox -l`` lists them, ``nox -s lint`` runs one.
 
 The tasks run in the current environment (``python -m pip install -e ".[dev,docs]"``). Arguments after ``--`` are passed
-on: ``nox -s test -- tests/test_softmax.py -n0``.
+on: ``nox -s test -- tests/kernels/test_softmax.py -n0``.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ QUICK = [
     "mpsref/geometry.py",
     "mpsref/padding.py",
     "mpsref/viz",
-    "tests/test_geometry.py",
-    "tests/test_tables.py",
-    "tests/test_padding.py",
-    "tests/test_parameters.py",
-    "tests/test_registry.py",
-    "tests/test_pooling_average.py",
-    "tests/test_softmax.py",
-    "tests/test_explain.py",
-    "tests/test_readme.py",
-    "tests/test_imports.py",
-    "tests/test_cli.py::test_the_module_is_the_command",
-    "tests/test_cpu_threads.py::test_many_threads_at_once",
-    "tests/test_disk_cache.py",
+    "tests/kernels/test_geometry.py",
+    "tests/kernels/test_tables.py",
+    "tests/kernels/test_padding.py",
+    "tests/arguments/test_parameters.py",
+    "tests/backends/test_registry.py",
+    "tests/kernels/test_pooling_average.py",
+    "tests/kernels/test_softmax.py",
+    "tests/tools/test_explain.py",
+    "tests/tools/test_readme.py",
+    "tests/tools/test_imports.py",
+    "tests/tools/test_cli.py::test_the_module_is_the_command",
+    "tests/backends/test_cpu_threads.py::test_many_threads_at_once",
+    "tests/backends/test_disk_cache.py",
 ]
 """A cross-section of the layers that runs in less than a minute on two cores."""
 

@@ -57,8 +57,8 @@ TIME_LIMIT = 300.0
 """Seconds for the tests of one mutant; one that takes longer is noticed, since its tests end without a mutation."""
 
 ALSO = {
-    "mpsref/kernels/": ("tests/test_error_bounds.py",),
-    "mpsref_cpu/simd/": ("tests/test_neuron.py", "tests/backends/test_cpu_neuron.py"),
+    "mpsref/kernels/": ("tests/kernels/test_error_bounds.py",),
+    "mpsref_cpu/simd/": ("tests/kernels/test_neuron.py", "tests/backends/test_cpu_neuron.py"),
     "mpsref_cpu/normalization/": ("tests/backends/test_cpu_windowed_normalization.py",),
     "mpsref_metal/": ("tests/backends/test_metal_launch.py",),
 }
@@ -307,15 +307,16 @@ def test_files(file: Path) -> list[str]:
     if in_cpu:
         names.add(file.parent.name)
     if "kernels" not in file.parts:
-        wanted = {f"test_{word}" for name in names for word in (name, f"cpu_{name}", f"{name}_metal")}
+        wanted = {f"test_{word}" for name in names for word in (name, f"cpu_{name}", f"metal_{name}")}
         if in_cpu and file.parent.name in ("mpsref_cpu", "simd"):
-            wanted |= {"test_cpu_backend", "test_cpu_threads"}
+            wanted |= {"test_cpu_pooling_average", "test_cpu_threads"}
         found = [path for path in (ROOT / "tests").rglob("test_*.py") if path.stem in wanted]
     else:
-        found = [path for name in names for path in (ROOT / "tests").glob(f"test_{name}*.py")]
-    chosen = {path.relative_to(ROOT).as_posix() for path in found if not path.stem.endswith("_frameworks")}
+        folders = [ROOT / "tests" / folder for folder in ("kernels", "arguments")]
+        found = [path for folder in folders for name in names for path in folder.glob(f"test_{name}*.py")]
+    chosen = {path.relative_to(ROOT).as_posix() for path in found if path.parent.name != "frameworks"}
     chosen |= {name for folder, names in ALSO.items() if folder in file.as_posix() for name in names}
-    return sorted(chosen, key=lambda name: ("test_cpu_backend" in name or "threads" in name, name))
+    return sorted(chosen, key=lambda name: ("test_cpu_pooling_average" in name or "threads" in name, name))
 
 
 @app.command("test", hidden=True)

@@ -14,7 +14,7 @@ from mpsref.conformance import comparator
 from mpsref.conformance.comparator import Mismatch, check, gamma
 from mpsref.conformance.families import pooling
 from mpsref.kernels.reference import ErrorBound
-from tests import oracle_pooling as oracle
+from tests.kernels import oracle_pooling as oracle
 
 SHAPE = (1, 2, 2, 3)
 EXPECTED = np.arange(1.0, 13).reshape(SHAPE) / 7

@@ -14,7 +14,7 @@ from mpsref import PoolingAverage
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.families import pooling
 from mpsref.kernels.pooling_average import AverageForward, AverageGradient
-from tests import oracle_pooling as oracle
+from tests.kernels import oracle_pooling as oracle
 
 
 def divisors_of(problem: AverageForward | AverageGradient, axis: int) -> tuple[list[list[int]], list[int]]:

@@ -11,7 +11,7 @@ import pytest
 
 from mpsref import mps
 from mpsref.mps import PropertyError, graph
-from tests.test_illegal_calls import made
+from tests.contracts.test_illegal_calls import made
 
 OPEN = ("DataSource", "SecureCoding", "MPSNNPadding")
 """Protocols and base classes of the application, which add attributes of their own."""

@@ -15,7 +15,7 @@ from mpsref_metal.runtimes import metalcompute
 from mpsref_metal.runtimes.cuda import device as cuda_device
 from mpsref_metal.runtimes.cuda import driver, ptx
 from mpsref_metal.runtimes.frontend import toolchain
-from tests import fake_cuda_core, fake_metalcompute
+from tests.runtimes import fake_cuda_core, fake_metalcompute
 
 
 def demand_apple_gpu(reason: str | None) -> None:

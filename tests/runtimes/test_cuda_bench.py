@@ -12,7 +12,7 @@ from mpsref.conformance import torch_equivalents
 from mpsref.conformance.layer import Layer
 from mpsref_metal.runtimes import cuda
 from mpsref_metal.runtimes.cuda import device as cuda_device
-from tests.test_bench import FORWARD, FOUR, GRADIENT, LAYER, NORM, inputs_of, missing, printed, report_of
+from tests.tools.test_bench import FORWARD, FOUR, GRADIENT, LAYER, NORM, inputs_of, missing, printed, report_of
 
 
 @pytest.fixture

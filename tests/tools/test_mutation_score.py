@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "mutation_score.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "mutation_score.py"
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +88,11 @@ def test_the_sample_has_equal_shares_and_depends_on_the_seed_alone(script):
 @pytest.mark.parametrize(
     ("file", "operation", "backend", "test"),
     [
-        ("mpsref/kernels/pooling_average.py", "PoolingAverage.gradient", "cpu", "tests/test_pooling_average.py"),
-        ("mpsref/tables.py", "PoolingMax.gradient", "cpu", "tests/test_tables.py"),
-        ("backends/mpsref_cpu/training/dropout.py", "Dropout.mask", "cpu", "tests/test_dropout.py"),
-        ("backends/mpsref_metal/softmax.py", "SoftMax.forward", "metal:clang", "tests/test_softmax.py"),
-        ("backends/mpsref_metal/msl/loss.metal", "Loss.gradient", "metal:clang", "tests/test_loss.py"),
+        ("mpsref/kernels/softmax.py", "SoftMax.gradient", "cpu", "tests/kernels/test_softmax.py"),
+        ("mpsref/tables.py", "PoolingMax.gradient", "cpu", "tests/kernels/test_tables.py"),
+        ("backends/mpsref_cpu/training/dropout.py", "Dropout.mask", "cpu", "tests/kernels/test_dropout.py"),
+        ("backends/mpsref_metal/softmax.py", "SoftMax.forward", "metal:clang", "tests/kernels/test_softmax.py"),
+        ("backends/mpsref_metal/msl/loss.metal", "Loss.gradient", "metal:clang", "tests/kernels/test_loss.py"),
     ],
 )
 def test_the_tests_of_a_file(script, file, operation, backend, test):

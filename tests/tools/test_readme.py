@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
 def test_python():

@@ -1,6 +1,6 @@
 """The stubs ``__init__.pyi`` of the lazy packages: generated from the classes that their modules define.
 
-``python -m tests.stubs`` writes them.
+``python -m tests.tools.stubs`` writes them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def defined() -> dict[str, dict[str, str]]:
 
 def stub_path(package: str) -> Path:
     """Return the file of a package's stub."""
-    return Path(__file__).parents[1].joinpath(*package.split("."), "__init__.pyi")
+    return Path(__file__).parents[2].joinpath(*package.split("."), "__init__.pyi")
 
 
 def declared(package: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The explorer as a server on a free port."""
+"""The explorer as a server on a free port, and lessons that nobody has tried yet."""
 
 import socket
 import threading
+from collections import Counter
 
 import pytest
 
@@ -19,3 +20,11 @@ def server():
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     running.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def first_tries(monkeypatch):
+    """No exercise has been tried before, nor is it after a test."""
+    from mpsref.lessons import answer
+
+    monkeypatch.setattr(answer, "_tries", Counter())

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window
 from mpsref.tables import Runs, _range, divisors, gather_runs, reads, reciprocals, tap_runs, touching
-from tests import oracle
-from tests.oracle import HUGE, huge_integers, huge_naturals, placed_windows, small_naturals, thorough, windows
+from tests.kernels import oracle
+from tests.kernels.oracle import HUGE, huge_integers, huge_naturals, placed_windows, small_naturals, thorough, windows
 
 SMALL = st.integers(-8, 8)
 LENGTHS = st.integers(1, 10)

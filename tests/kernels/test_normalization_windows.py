@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mpsref import LocalContrastNormalization, SpatialNormalization
 from mpsref.arguments.arrays import Array
 from mpsref.kernels.normalization_windows import WindowedNormalization
-from tests import oracle_normalization as oracle
-from tests.oracle_normalization import noise
+from tests.kernels import oracle_normalization as oracle
+from tests.kernels.oracle_normalization import noise
 
 X = np.array([[1, 2, 0], [0, 1, 3], [2, 0, 1]], np.float32).reshape(1, 3, 3, 1)
 G = np.array([[1, 0, 1], [0, 2, 0], [1, 0, -1]], np.float32).reshape(1, 3, 3, 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpsref import PoolingAverage, ShapeError
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import EDGE_MODES
-from tests import oracle_pooling as oracle
+from tests.kernels import oracle_pooling as oracle
 
 F32 = np.float32
 thorough = settings(max_examples=100, deadline=None)

@@ -13,6 +13,8 @@ from mpsref.lessons import EXERCISES, answer, check
 
 BY_NAME = {one.name: one for one in EXERCISES}
 
+pytestmark = pytest.mark.usefixtures("first_tries")
+
 
 # ------------------------------------------------------------------ solutions, as a learner would write them
 

@@ -12,6 +12,8 @@ from mpsref.lessons.notebooks import notebooks, paths
 
 LESSONS = paths()
 
+pytestmark = pytest.mark.usefixtures("first_tries")
+
 
 def cells(path, kind="code"):
     found = json.loads(path.read_text("utf-8"))

@@ -14,8 +14,8 @@ from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 from mpsref.kernels.normalization import FLT_MIN
-from tests import oracle_normalization as oracle
-from tests.oracle_normalization import noise
+from tests.kernels import oracle_normalization as oracle
+from tests.kernels.oracle_normalization import noise
 
 SPECS = [InstanceNormalization(1e-3), GroupNormalization(2, 1e-3)]
 

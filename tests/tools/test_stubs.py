@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from tests import stubs
+from tests.tools import stubs
 
 
 @pytest.mark.parametrize("package", sorted(stubs.OWN))
 def test_the_stub_of_a_package_is_current(package: str) -> None:
-    assert stubs.declared(package) == stubs.defined()[package], "run `python -m tests.stubs`, which writes the stubs"
+    assert stubs.declared(package) == stubs.defined()[package], "run `python -m tests.tools.stubs`: it writes them"
 
 
 @pytest.mark.parametrize("package", sorted(stubs.OWN))

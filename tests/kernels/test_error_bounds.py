@@ -1,6 +1,6 @@
 """The error bounds of all operations on fixed cases: a bound that becomes looser or tighter is changed on purpose.
 
-``python -m tests.test_error_bounds`` writes the bounds again, after a change of a formula.
+``python -m tests.kernels.test_error_bounds`` writes the bounds again, after a change of a formula.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mpsref import CrossChannelNormalization
 from mpsref.arguments.arrays import Array
-from tests import oracle_normalization as oracle
-from tests.oracle_normalization import noise
+from tests.kernels import oracle_normalization as oracle
+from tests.kernels.oracle_normalization import noise
 
 X = np.array([1, 2, 3, 0, 1], np.float32).reshape(1, 1, 1, 5)
 G = np.array([1, 0, 1, 2, 1], np.float32).reshape(1, 1, 1, 5)

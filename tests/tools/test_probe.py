@@ -19,7 +19,7 @@ from mpsref.probe import choice, choices, run
 from mpsref.probe.declare import Choice, Machine, Problem, agrees, operation, row
 from mpsref.registry import get_backend
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 ALTERNATIVES = [(one, name) for one in run.probed() for name in one.alternatives]
 UNLINKED = re.compile(
     r"\[[^\]\[]*\b(?:choice|obs|design)\b[^\]\[]*\](?!\()|"

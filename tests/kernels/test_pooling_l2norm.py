@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mpsref import PoolingL2Norm
 from mpsref.arguments.arrays import Array
-from tests import oracle_pooling
-from tests import oracle_pooling_values as oracle
-from tests.oracle_pooling_values import calls, dtypes, image, images, pools, quarters, same, sizes
+from tests.kernels import oracle_pooling
+from tests.kernels import oracle_pooling_values as oracle
+from tests.kernels.oracle_pooling_values import calls, dtypes, image, images, pools, quarters, same, sizes
 
 thorough = settings(max_examples=100, deadline=None)
 INF, NAN = np.inf, np.nan

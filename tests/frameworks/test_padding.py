@@ -14,7 +14,7 @@ from mpsref import padding
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.geometry import Window
 from mpsref.padding import Placement
-from tests.oracle import HUGE, forward
+from tests.kernels.oracle import HUGE, forward
 
 GRID = list(itertools.product(range(1, 10), range(1, 6), range(1, 5), range(1, 3)))  # L, K, s, d
 

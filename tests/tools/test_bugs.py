@@ -14,7 +14,7 @@ from mpsref.conformance import CASES, checker, families
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import run_case
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDED = {row["issue"]: row for row in json.loads((ROOT / "docs/bugs.json").read_text("utf-8"))["bugs"]}
 
 

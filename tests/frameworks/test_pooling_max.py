@@ -12,9 +12,9 @@ import pytest
 
 from mpsref import PoolingMax, padding
 from mpsref.arguments.arrays import Array
-from tests import oracle_pooling
-from tests import oracle_pooling_values as oracle
-from tests.oracle_pooling_values import quarters
+from tests.kernels import oracle_pooling
+from tests.kernels import oracle_pooling_values as oracle
+from tests.kernels.oracle_pooling_values import quarters
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from mpsref import mps
 from mpsref.mps import graph
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

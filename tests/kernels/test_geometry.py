@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mpsref import geometry
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window
 from mpsref.padding import PaddingMethod, policy_forward
-from tests import oracle
-from tests.oracle import HUGE, huge_integers, huge_naturals, thorough, windows
+from tests.kernels import oracle
+from tests.kernels.oracle import HUGE, huge_integers, huge_naturals, thorough, windows
 
 SMALL = st.integers(-8, 8)
 SIZES = st.integers(0, 10)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mpsref import PoolingL2Norm, PoolingMax, registry
 from mpsref.arguments.arrays import Array
 from mpsref.geometry import EDGE_MODES
-from tests.oracle_pooling import Answer, included
+from tests.kernels.oracle_pooling import Answer, included
 
 Pool = PoolingMax | PoolingL2Norm
 Pixel = tuple[int, int]

@@ -12,7 +12,7 @@ import pytest
 
 from mpsref import PoolingAverage, padding
 from mpsref.arguments.arrays import Array
-from tests import oracle_pooling as oracle
+from tests.kernels import oracle_pooling as oracle
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from mpsref import registry
 from mpsref.conformance import checker, mutants
 from mpsref.conformance.case import operation_named
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "many_cases.py"
+SCRIPT = Path(__file__).parents[2] / "scripts" / "many_cases.py"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from mpsref.conformance import check, mutants
 from mpsref.conformance.case import Case, operation_named
 from mpsref.registry import Backend
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BACKENDS = {*tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]["mpsref.backends"]}
 
 SOFTMAX = operation_named("SoftMax.forward")

@@ -11,7 +11,7 @@ from mpsref import mps
 from mpsref.conformance.case import operations
 from mpsref.mps import graph
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```\{code-block\} python\n:class: pytorch\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CELL = re.compile(r"^```\{code-cell\} python\n(?:---\n.*?^---\n|(?::[^\n]*\n)*)(.*?)^```", re.DOTALL | re.MULTILINE)
 EXAMPLES = [(page.name, code) for page in sorted(DOCS.glob("*.md")) for code in BLOCK.findall(page.read_text("utf-8"))]
