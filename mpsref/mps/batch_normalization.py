@@ -37,6 +37,7 @@ import numpy as np
 from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import PairLike, pair
+from mpsref.arguments.text import shown
 from mpsref.errors import OrderError, ShapeError, UnsupportedError
 from mpsref.kernels.batch_normalization import BatchGradientSums, BatchNormalization, BatchStatistics
 from mpsref.kernels.neuron import Neuron
@@ -321,6 +322,8 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
 
     def write_statistics(self, statistics: BatchStatistics) -> None:
         """Store the statistics of a batch so far; after a complete batch, reset the state first."""
+        if not isinstance(statistics, BatchStatistics):
+            raise TypeError(f"statistics is {shown(statistics)}; it must be a BatchStatistics")
         if self._statistics_used:
             self.reset()
         self._statistics = statistics._replace(mean=read_only(statistics.mean), m2=read_only(statistics.m2))
@@ -329,6 +332,8 @@ class MPSCNNBatchNormalizationState(MPSNNGradientState, SynchronizedState):
 
     def write_sums(self, sums: BatchGradientSums) -> None:
         """Store the gradient sums of a batch so far, whose statistics are complete."""
+        if not isinstance(sums, BatchGradientSums):
+            raise TypeError(f"sums is {shown(sums)}; it must be a BatchGradientSums")
         self._sums = sums._replace(dbeta=read_only(sums.dbeta), dgamma=read_only(sums.dgamma))
         self._sums_used, self._statistics_used = False, True
         self.written()

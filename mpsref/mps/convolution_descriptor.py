@@ -85,10 +85,11 @@ def gradient_option(name: str, value: object) -> MPSCNNConvolutionGradientOption
     ValueError: gradient_option is 0; it must be GradientWithData (1), GradientWithWeightsAndBias (2) or All (3)
     """
     members = MPSCNNConvolutionGradientOption.__members__
-    found = next((option for word, option in members.items() if word.lower() == value), None)
+    text = value if isinstance(value, str) else None
+    found = next((option for word, option in members.items() if word.lower() == text), None)
     if isinstance(value, enum.Enum) and not isinstance(value, MPSCNNConvolutionGradientOption):
         raise TypeError(f"{name} is {shown(value)}; it must be an MPSCNNConvolutionGradientOption")
-    if found is None and not isinstance(value, str):
+    if text is None:
         number = integer(name, value)
         found = next((option for option in members.values() if option == number), None)
     if found is None:

@@ -20,9 +20,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from mpsref import registry
-from mpsref.arguments.arrays import Array, DType, Shape
+from mpsref.arguments.arrays import Array, DType, Shape, is_array
 from mpsref.arguments.device import on_host
 from mpsref.arguments.parameters import flag
+from mpsref.arguments.text import shown
 from mpsref.errors import ShapeError, UnsupportedError
 from mpsref.kernels import Neuron
 from mpsref.kernels.convolution import WeightedSpec
@@ -323,6 +324,9 @@ class MPSCNNConvolutionGradientState(MPSNNGradientState, SynchronizedState):
 
         Buffers are float32, and float64 after a pass in float64. The state keeps the arrays without a copy.
         """
+        for name, array in (("weights", weights), ("biases", biases)):
+            if not is_array(array):
+                raise TypeError(f"{name} is {shown(array)}; it must be an array")
         if self._buffers is None:
             sums = weights.reshape(self.kernel.weights_shape), biases
         else:

@@ -365,6 +365,7 @@ class MPSCNNLossLabels(SynchronizedState):
 
         Source: the size of the source image or 1 x 1 x 1 [doc], depending on the reduction [design loss-image-size].
         """
+        shape = as_shape("shape", shape)
         if shape != (shape[0], self._size.height, self._size.width, self._size.depth):
             _, height, width, channels = shape
             raise ShapeError(

@@ -369,7 +369,8 @@ class MPSCNNPoolingNode(_Windows, MPSNNFilterNode):
         if kernel_width is not None and kernel_height is None and filter_size is None:
             kernel_width, filter_size = None, kernel_width
         if filter_size is not None:
-            if (kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y) != (None,) * 4:
+            windows = kernel_width, kernel_height, stride_in_pixels_x, stride_in_pixels_y
+            if any(value is not None for value in windows):
                 raise TypeError("filter_size and the windows in full are both given; pass one of them")
             kernel_width = kernel_height = integer("filter_size", filter_size, low=1)
             stride_in_pixels_x = stride_in_pixels_y = (

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from decimal import Decimal
-from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -23,16 +22,26 @@ import pytest
 from typer.testing import CliRunner
 
 import mpsref
-from mpsref import cli, mps, padding, registry
+from mpsref import UnsupportedError, cli, padding, registry
 from mpsref.arguments.arrays import Array
 from mpsref.arguments.text import cut, shown
 from mpsref.backend import Backend
 from mpsref.conformance import checker
 from mpsref.conformance.case import Case, operations
-from mpsref.mps import graph
 from mpsref.operations import Operation
 from mpsref.training import Settings, Trainer
 from mpsref.training import checkpoint as checkpoints
+from tests.subjects.classes import (
+    CLASSES,
+    LEGAL,
+    MADE,
+    NOT_BUILT,
+    OTHERWISE,
+    PROTOCOLS,
+    arguments,
+    legal_arguments,
+    made,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mpsref.errors.TrainingGraphWarning"),
@@ -212,117 +221,41 @@ def test_backends() -> None:
 
 # ---- Apple's classes ------------------------------------------------------------------------------------------------
 
-X = np.arange(64, dtype=np.float32).reshape(2, 4, 4, 2) / 64
-DESCRIPTOR = mps.MPSCNNConvolutionDescriptor(3, 3, 2, 2)
-
-
-def data_source(name: str) -> Any:
-    """Return a data source for the class of this name."""
-    if "BatchNorm" in name:
-        return mps.BatchNormalizationDataSource(2)
-    if "InstanceNorm" in name:
-        return mps.InstanceNormalizationDataSource(2)
-    if "GroupNorm" in name:
-        return mps.GroupNormalizationDataSource(2)
-    return mps.ArrayConvolutionDataSource(DESCRIPTOR, np.ones((2, 3, 3, 2), np.float32))
-
-
-LEGAL: dict[str, Callable[[str], Any]] = {
-    "data_source": data_source,
-    "weights": lambda name: data_source(name) if name.endswith("Node") else np.ones((2, 3, 3, 2), np.float32),
-    "descriptor": lambda name: mps.MPSNNNeuronDescriptor("relu") if "Neuron" in name else DESCRIPTOR,
-    "neuron_descriptor": lambda name: mps.MPSNNNeuronDescriptor("relu"),
-    "loss_descriptor": lambda name: mps.MPSCNNLossDescriptor("softmaxcrossentropy", "sum"),
-    "optimizer_descriptor": lambda name: mps.MPSNNOptimizerDescriptor(),
-    "image_descriptor": lambda name: mps.MPSImageDescriptor("float32", 4, 4, 2, 2),
-    "labels": lambda name: (
-        graph.MPSNNImageNode("labels") if name.endswith("Node") else np.ones((2, 4, 4, 2), np.float32)
-    ),
-    "loss_image_size": lambda name: (4, 4, 2),
-    "mask_stride_in_pixels": lambda name: (1, 1, 1),
-    "regions": lambda name: [(0, 0, 1, 1)],
-    "left": lambda name: graph.MPSNNImageNode("left"),
-    "right": lambda name: graph.MPSNNImageNode("right"),
-    "sources": lambda name: [graph.MPSNNImageNode("a"), graph.MPSNNImageNode("b")],
-    "result_images": lambda name: graph.MPSCNNSoftMaxNode(graph.MPSNNImageNode("x")).result_image,
-    "source": lambda name: graph.MPSNNImageNode("x"),
-    "source_image": lambda name: X,
-    "source_images": lambda name: [X, X],
-    "source_gradient": lambda name: X,
-    "primary_image": lambda name: X,
-    "secondary_image": lambda name: X,
-    "members": lambda name: [mps.MPSImage(X[:1]), mps.MPSImage(X[1:])],
-    "data": lambda name: [0.5, 0.5],
-    "array": lambda name: X,
-    "first": lambda name: np.ones(2, np.float32),
-    "second": lambda name: np.ones(2, np.float32),
-    "loss_type": lambda name: "softmaxcrossentropy",
-    "reduction_type": lambda name: "sum",
-    "channel_format": lambda name: "float32",
-    "layout": lambda name: 0,
-    "size": lambda name: (4, 4, 2),
-    "padding_size_before": lambda name: (1, 1, 0),
-    "padding_size_after": lambda name: (1, 1, 0),
-    "keep_probability": lambda name: 0.5,
-    "seed": lambda name: 1,
-    "scale_transform": lambda name: None,
-    "return_state": lambda name: True,
-}
-
-
-def legal_arguments(call: Any, name: str) -> dict[str, Any]:
-    """Return values for the required arguments of a call of the class ``name``: small integers where none is known."""
-    found = {}
-    for key, one in inspect.signature(call).parameters.items():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and (
-            one.default is one.empty or key in ("return_state",)
-        ):
-            found[key] = LEGAL[key](name) if key in LEGAL else 2
-        elif one.kind is one.POSITIONAL_ONLY:
-            raise TypeError(f"{key} of {name} is positional")
-    return found
-
-
-def made(kind: type[Any]) -> Any:
-    """Return an object of a class, or ``FAILED``."""
-    try:
-        arguments = legal_arguments(kind, kind.__name__)
-    except (TypeError, ValueError):
-        return FAILED
-    if kind.__name__.endswith("GradientNode"):
-        image = graph.MPSNNImageNode("x")
-        node = graph.MPSCNNSoftMaxNode(image)
-        arguments |= {"source_image": image, "source_gradient": node.result_image, "gradient_state": node.result_state}
-    return attempt(kind, **arguments)
-
-
-def classes(module: Any) -> list[type[Any]]:
-    found = [getattr(module, name) for name in module.__all__]
-    return [one for one in found if isinstance(one, type) and not issubclass(one, (Enum, Exception))]
-
-
-CLASSES = [*classes(mps), *classes(graph)]
-
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_constructors(kind: type[Any]) -> None:
+    random = Random(f"{SEED} {kind.__name__}")
+    for count in (0, 1, 1, 2, 3):
+        attempt(kind, *some(random, count))
+    attempt(kind, **{random.choice(list(LEGAL)): random.choice(JUNK)})
+
+
+@pytest.mark.parametrize("kind", [one for one in CLASSES if one not in MADE], ids=lambda kind: kind.__name__)
+def test_classes_without_instances(kind: type[Any]) -> None:
+    """They refuse also the arguments of an instance, and say what to use."""
+    error, words = UnsupportedError if kind.__name__ in NOT_BUILT else TypeError, r"; (use|make|take|compute|scale) "
+    if kind.__name__ in PROTOCOLS:
+        words = "^Protocols cannot be instantiated$"
+    with pytest.raises(error, match=words):
+        kind()
+
+
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
 def test_classes(kind: type[Any]) -> None:
     """Constructors, properties, methods, and the JSON of what was saved."""
     name = kind.__name__
     random = Random(f"{SEED} {name}")
-    for count in (0, 1, 1, 2, 3):
-        attempt(kind, *some(random, count))
-    attempt(kind, **{random.choice(list(LEGAL)): random.choice(JUNK)})
     made_one = made(kind)
-    if made_one is FAILED:
-        return
-    arguments = legal_arguments(kind, name)
-    for key in [*arguments, *list(inspect.signature(kind).parameters)]:
-        for value in some(random, 2):
-            attempt(kind, **arguments | {key: value})
+    assert type(made_one) is kind
+    if name not in OTHERWISE:
+        legal = arguments(kind)
+        for key in [*legal, *list(inspect.signature(kind).parameters)]:
+            for value in some(random, 2):
+                attempt(kind, **legal | {key: value})
     for key in [key for key in dir(made_one) if not key.startswith("_")]:
+        object_ = made(kind)
         for value in some(random, 2):
-            attempt(setattr, made(kind), key, value)
-    for key in [key for key in dir(made_one) if not key.startswith("_")]:
+            attempt(setattr, object_, key, value)
         object_ = made(kind)
         member = attempt(getattr, object_, key)
         if str(getattr(member, "__module__", "")).startswith("mpsref.") and inspect.isroutine(member):

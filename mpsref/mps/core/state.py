@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
-from mpsref.arguments.arrays import Shape
+from mpsref.arguments.arrays import Shape, as_shape
 from mpsref.errors import NotSynchronizedError, ShapeError
 from mpsref.geometry import Window
 from mpsref.mps.core.command_buffer import MPSCommandBuffer, check_encodable
@@ -252,6 +252,7 @@ class MPSNNGradientState(RecordedState):
         -----
         Combines the two rules in ``MPSCNNPooling.h`` and ``MPSCNNConvolution.h`` [doc, choice pooling-state-position].
         """
+        gradient_shape = as_shape("gradient_shape", gradient_shape)
         record = self._record
         (x, y, z), (width, height, depth) = record.clip_rect
         origins = z, y, x, record.destination_feature_channel_offset
