@@ -6,6 +6,7 @@ from another file has changed.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from functools import cache
@@ -15,7 +16,6 @@ import mpsref
 
 FOLDERS = {"mpsref_cpu": Path(__file__).parent, "mpsref": Path(mpsref.__file__).parent}
 
-IMPORT = re.compile(r"^from ((mpsref_cpu|mpsref)\.[\w.]+) import (\([^)]*\)|.*)", re.MULTILINE)
 CONSTANT = re.compile(r"\b[A-Z][A-Z0-9_]+\b")
 
 NEVER_COMPILED_IN = {"mpsref_cpu.threads"}
@@ -40,9 +40,18 @@ def _text(module: str) -> str:
 @cache
 def _imports(module: str) -> frozenset[str]:
     """Return the modules of this backend that a module imports, and those of mpsref from which it takes constants."""
-    found = IMPORT.findall(_text(module))
-    own = (name for name, package, names in found if package == "mpsref_cpu" or CONSTANT.search(names))
-    return frozenset(own) - NEVER_COMPILED_IN
+    found = set()
+    for node in ast.walk(ast.parse(_text(module))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("mpsref_cpu.")}
+        elif isinstance(node, ast.ImportFrom) and node.module == "mpsref_cpu":
+            found |= {f"mpsref_cpu.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and "." in node.module:
+            package = node.module.split(".")[0]
+            takes_constants = any(CONSTANT.fullmatch(alias.name) for alias in node.names)
+            if package == "mpsref_cpu" or (package == "mpsref" and takes_constants):
+                found.add(node.module)
+    return frozenset(found) - NEVER_COMPILED_IN
 
 
 @cache

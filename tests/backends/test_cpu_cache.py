@@ -246,6 +246,10 @@ def test_what_the_mask_is_made_of(part: str) -> None:
     assert part in cache_fingerprint._sources("mpsref_cpu.training.dropout")
 
 
+def test_modules_that_are_imported_from_the_package() -> None:
+    assert "mpsref_cpu._numba" in cache_fingerprint._sources("mpsref_cpu.spin_pool")
+
+
 def test_what_runs_kernels_is_no_part_of_them() -> None:
     assert cache_fingerprint._sources("mpsref_cpu.training.dropout").isdisjoint(
         {"mpsref_cpu.threads", "mpsref_cpu.activation.neuron", "mpsref.arguments.arrays"}
