@@ -48,7 +48,7 @@ SHRINK_SECONDS = 10.0
 """Time limit for shrinking a failure; the smallest case up to then is reported."""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def cases(
     operation: Operation, dtypes: tuple[str, ...] = Backend.dtypes, layouts: tuple[str, ...] = (), few: bool = False
 ) -> st.SearchStrategy[Case]:
@@ -87,7 +87,7 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
             yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def random_cases(
     operation: Operation,
     dtypes: tuple[str, ...],

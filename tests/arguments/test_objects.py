@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -23,12 +23,12 @@ from mpsref import (
     mps,
 )
 from mpsref.arguments import arrays
-from mpsref.conformance import checker
 from mpsref.conformance.case import operations
 from mpsref.mps import graph
 from mpsref.mps.core.properties import PropertyHolder, properties_of
 from mpsref.operations import Operation
 from tests.subjects.classes import MADE, made
+from tests.subjects.operations import case
 
 BEYOND = 10**400
 X = np.ones((2, 4, 4, 2), np.float32)
@@ -40,7 +40,7 @@ def floats(spec: Any) -> list[str]:
 
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_parameters_of_kernels_beyond_the_range_of_a_float(operation: Operation) -> None:
-    spec = next(iter(checker.random_cases(operation, ("float32",), 1, 0))).problem.spec
+    spec = case(operation).problem.spec
     for name in floats(spec):
         for value in (BEYOND, -BEYOND):
             with pytest.raises(ValueError, match=rf"^{name} is .*(1329 bits|inf)"):
@@ -48,12 +48,8 @@ def test_parameters_of_kernels_beyond_the_range_of_a_float(operation: Operation)
 
 
 def test_the_sweep_finds_parameters_that_are_floats() -> None:
-    specs = {type(case.problem.spec): case.problem.spec for op in operations() for case in first_case(op)}
+    specs = {op.spec_type: case(op).problem.spec for op in operations()}
     assert sum(len(floats(spec)) for spec in specs.values()) >= 18
-
-
-def first_case(operation: Operation) -> Iterator[Any]:
-    yield next(iter(checker.random_cases(operation, ("float32",), 1, 0)))
 
 
 PROPERTIES = [

@@ -42,6 +42,7 @@ from tests.subjects.classes import (
     legal_arguments,
     made,
 )
+from tests.subjects.operations import case
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mpsref.errors.TrainingGraphWarning"),
@@ -179,8 +180,8 @@ def arguments_of(case: Case) -> dict[str, Any]:
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_kernels(operation: Operation) -> None:
     random, legal = Random(f"{SEED} {operation}"), 0
-    for case in checker.random_cases(operation, ("float32", "float16"), 4, 0):
-        spec, arguments = case.problem.spec, arguments_of(case)
+    for drawn in checker.random_cases(operation, ("float32", "float16"), 4, 0):
+        spec, arguments = drawn.problem.spec, arguments_of(drawn)
         method = getattr(spec, operation.method)
         legal += attempt(method, **arguments) is not FAILED
         for one in fields(spec):
@@ -330,7 +331,7 @@ def changed_data(data: Any, random: Random, values: list[Any]) -> Any:
 @pytest.mark.parametrize("operation", list(operations()), ids=str)
 def test_cases(operation: Operation) -> None:
     random = Random(f"{SEED} case {operation}")
-    text = str(next(iter(checker.random_cases(operation, ("float32",), 1, 0))))
+    text = str(case(operation))
     parts = [
         "-",
         "9" * 30,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numba
@@ -140,20 +141,38 @@ def test_a_base_that_is_0_or_negative_follows_ieee(ieee_backend: str) -> None:
         np.testing.assert_array_equal(y.ravel()[1], np.float32(value))
 
 
-@pytest.mark.parametrize("beta", [*(k / 4 for k in range(-12, 41)), 0.1, -2.3, 40.0])
-def test_powers_of_the_cpu_backend(beta: float) -> None:
-    """Roots and products for multiples of 1/4, and the general power: all well within 16 ulp."""
+@cache
+def raised() -> Any:
+    """Return the compiled powers of the cpu backend."""
     from mpsref_cpu.simd.powers import raise_to_minus
 
     @numba.njit  # type: ignore[untyped-decorator]
     def run(beta: Any, base: Any, power: Any) -> None:
         raise_to_minus(beta, base, power, base.size)
 
+    return run
+
+
+@pytest.mark.parametrize("beta", [*(k / 4 for k in range(-12, 41)), 0.1, -2.3, 40.0])
+def test_powers_of_the_cpu_backend(beta: float) -> None:
+    """Roots and products for multiples of 1/4, and the general power: all well within 16 ulp."""
     base = np.linspace(0.3, 3, 1000, dtype=np.float32)
     power = np.empty_like(base)
-    run(beta, base, power)
+    raised()(beta, base, power)
     exact = base.astype(np.float64) ** -np.float64(np.float32(beta))
     assert (np.abs(power - exact) <= 16 * np.spacing(exact.astype(np.float32))).all()
+
+
+@cache
+def summed() -> Any:
+    """Return the compiled sums over windows of the cpu backend."""
+    from mpsref_cpu.normalization import window_sums
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def run(line: Any, count: int, kernel: int, step: int, sums: Any, room: Any) -> None:
+        window_sums.sum_line(line, count, kernel, step, np.float32(5), sums, room)
+
+    return run
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 7, 16, 17, 31, 48])
@@ -162,15 +181,11 @@ def test_sums_over_windows(kernel: int, step: int) -> None:
     """On integers the sums are exact, however they are put together."""
     from mpsref_cpu.normalization import window_sums
 
-    @numba.njit  # type: ignore[untyped-decorator]
-    def sum_line(line: Any, count: int, kernel: int, step: int, sums: Any, room: Any) -> None:
-        window_sums.sum_line(line, count, kernel, step, np.float32(5), sums, room)
-
     line = np.random.default_rng(0).integers(-9, 9, 300).astype(np.float32)
     before, count = line.copy(), line.size - window_sums.WIDE - (kernel - 1) * step
     due = 5 + sum(line[t * step : t * step + count] for t in range(kernel))
     sums, room = np.empty_like(line), np.empty_like(line)
-    sum_line(line, count, kernel, step, sums, room)
+    summed()(line, count, kernel, step, sums, room)
     np.testing.assert_array_equal(sums[:count], due)
     np.testing.assert_array_equal(line, before)
 
