@@ -6,6 +6,7 @@ import contextlib
 import json as jsonlib
 import math
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mpsref.conformance.golden import Status, SummaryRow
     from mpsref.conformance.isolation import Limits
     from mpsref.conformance.report import Report, Row
-    from mpsref.probe import Choice
 
 __all__ = ["app", "main"]
 
@@ -34,7 +34,21 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C."""
 
 
+COMMANDS = "mpsref.commands"
+"""The group of entry points of commands in other packages: applications of typer with one command."""
+
+
 class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of other packages last."""
+        return [*super().list_commands(ctx), *metadata.entry_points(group=COMMANDS).names]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; import the package that has it only then."""
+        known = super().get_command(ctx, cmd_name)
+        found = () if known else metadata.entry_points(group=COMMANDS, name=cmd_name)
+        return typer.main.get_command(next(iter(found)).load()) if found else known
+
     def invoke(self, ctx: Any) -> object:  # the Context of click, or of a copy in typer
         """Run a command; Ctrl-C ends it with one line, not a traceback."""
         try:
@@ -636,56 +650,6 @@ def audit(
     )
     typer.echo(report.json() if json else str(report))
     raise typer.Exit(0 if report.ok else 1)
-
-
-@app.command()
-def probe(
-    only: Annotated[list[str] | None, typer.Argument(help="Identifiers of choices; by default all.")] = None,
-    *,
-    listed: Annotated[bool, typer.Option("--list", help="Show the choices and their alternatives, and stop.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Run over a fake of MPS in which each alternative is planted once.")
-    ] = False,
-    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("mpsref-probe.json"),
-) -> None:
-    """On a Mac: compare Apple's kernels with the alternatives of the open choices, and write what was found."""
-    from mpsref.probe import choice, choices, run
-
-    for id in only or []:
-        choice(id)  # raises for an unknown one
-    console = _console()
-    if listed:
-        for one in choices():
-            if not only or one.id in only:
-                console.print(_described(one), markup=False, highlight=False)
-        return
-    chosen = run.probed(only or ())
-    if dry_run:
-        missed = [
-            f"{one.id}: {name} was taken for {finding.verdict}"
-            for one in chosen
-            for name in one.alternatives
-            if (finding := run.recognized(one, name)).verdict != name
-        ]
-        number = sum(len(one.alternatives) for one in chosen)
-        console.print(f"{number - len(missed)} of {number} planted alternatives of {len(chosen)} choices recognized.")
-        console.print("Nothing ran on a GPU: this shows that the probe works, not what Apple's kernels do.")
-        for line in missed:
-            console.print(line, markup=False)
-        raise typer.Exit(1 if missed else 0)
-    _check_folders(output)
-    device = f"{run.machine().backend.device()}, {run.system()}"
-    findings = run.in_processes(chosen, lambda found: console.print(str(found), markup=False, highlight=False))
-    output.write_text(jsonlib.dumps(run.document(findings, device), indent=1) + "\n", encoding="utf-8")
-    same = sum(finding.same for finding in findings)
-    console.print(f"{same} of {len(findings)} as in mpsref. {output} is written; please send it to the project.")
-
-
-def _described(one: Choice) -> str:
-    """Describe a choice for the terminal."""
-    lines = [f"{one.id}: {one.statement}"]
-    lines += [f"    {'*' if name == one.chosen else ' '} {name}: {text}" for name, text in one.alternatives.items()]
-    return "\n".join([*lines, "      no question to Apple's kernels"] if one.tag == "design" else lines)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Link each statement of the documentation that is tagged *choice*, *obs* or *design* to the page "open choices".
 
-Run ``python scripts/link_choices.py`` after a change of the declarations in ``mpsref/probe``; it writes
+Run ``python scripts/link_choices.py`` after a change of the declarations in ``backends/mpsref_mps/probe``; it writes
 ``docs/open_choices.md`` too.
 """
 
@@ -8,9 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-from mpsref.probe import choices
-from mpsref.probe.declare import Choice
-from mpsref.probe.run import page
+from mpsref_mps.probe import choices
+from mpsref_mps.probe.declare import Choice
+from mpsref_mps.probe.run import page
 
 DOCS = Path(__file__).parent.parent / "docs"
 TAG = r"\[([^\]\[]*\b{tag}\b[^\]\[]*)\](?!\()"

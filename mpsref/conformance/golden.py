@@ -30,6 +30,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -38,7 +39,6 @@ from mpsref.arguments.text import shown
 from mpsref.conformance import families
 from mpsref.conformance.golden_entries import KINDS, Comparison, Entry, Kind, Tolerance, by_id, load
 from mpsref.errors import UnsupportedError
-from mpsref.probe.run import replay
 from mpsref.registry import Backend, get_available, get_backend
 
 __all__ = [
@@ -119,7 +119,9 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
         return result("not applicable", f"backend {chosen.name!r} takes {', '.join(chosen.dtypes)}, not {dtype}")
     differences: list[_Difference] = []
     missing: dict[str, str] = {}
-    adapters = dict.fromkeys(entry.kernels, _replayed) if "probe" in entry.parameters else families.golden_adapters()
+    adapters = (
+        dict.fromkeys(entry.kernels, _replay_probe) if "probe" in entry.parameters else families.golden_adapters()
+    )
     for kernel in entry.kernels:
         if kernel not in adapters:
             missing[kernel] = f"{kernel} has no counterpart here yet"
@@ -147,8 +149,9 @@ def compare(entry: Entry, backend: str | Backend | None = None) -> Result:
     return result("agree", f"only in part: {left_out}" if missing else "", worst.fraction)
 
 
-def _replayed(entry: Entry, backend: Backend) -> Iterator[Comparison]:
-    """Run a problem of the probe."""
+def _replay_probe(entry: Entry, backend: Backend) -> Iterator[Comparison]:
+    """Run a problem of the probe, which the package that has the probe replays."""
+    (replay,) = [point.load() for point in metadata.entry_points(group="mpsref.golden", name="probe")]
     id, number = entry.parameters["probe"], entry.parameters["problem"]
     expected = entry.expected["result"]
     result = replay(id, number, backend)

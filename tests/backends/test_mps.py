@@ -21,10 +21,10 @@ from mpsref.conformance.case import operation_named
 from mpsref.conformance.checker import check_operation
 from mpsref.errors import UnsupportedError
 from mpsref.operations import operations
-from mpsref.probe.run import replay
 from mpsref_mps import normalization, over_fake, runtime, training, weighted, windows
 from mpsref_mps.fake import NO_CLIP, Fake, NSObject, Refusal, Selector
 from mpsref_mps.fake_kernels import device
+from mpsref_mps.probe.run import replay
 
 BACKEND = replace(mpsref_mps.backend, distinct_problems=4)
 SUPPORTED = [str(operation) for operation in operations() if operation in BACKEND.implementations]

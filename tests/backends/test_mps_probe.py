@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from mpsref import PoolingMax, cli
 from mpsref.conformance import golden, golden_entries
 from mpsref.errors import UnsupportedError
-from mpsref.probe import choice, choices, run
-from mpsref.probe.declare import Choice, Machine, Problem, agrees, operation, row
 from mpsref.registry import get_backend
+from mpsref_mps.probe import choice, choices, run
+from mpsref_mps.probe.declare import Choice, Machine, Problem, agrees, operation, row
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALTERNATIVES = [(one, name) for one in run.probed() for name in one.alternatives]
@@ -98,7 +98,7 @@ def test_every_tagged_statement_has_an_identifier() -> None:
         for line in prose(page)
         if UNLINKED.search(line) and not line.startswith(explained) and "the tag *[" not in line
     ]
-    assert unlinked == [], "declare the choice in mpsref/probe, then run scripts/link_choices.py"
+    assert unlinked == [], "declare the choice in backends/mpsref_mps/probe, then run scripts/link_choices.py"
 
 
 def test_tags_in_the_code_name_choices() -> None:

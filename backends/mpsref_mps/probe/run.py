@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import re
 import subprocess
@@ -20,14 +19,13 @@ from numpy.typing import ArrayLike
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Backend
 from mpsref.errors import UnsupportedError
-from mpsref.probe import choices
-from mpsref.probe.declare import Choice, Machine, Problem
+from mpsref_mps import backend as mps_backend
+from mpsref_mps import fake_kernels, runtime
+from mpsref_mps.probe import choices, objects
+from mpsref_mps.probe.declare import Choice, Machine, Problem
 
 SECONDS = 120
 """The longest time of one choice in a process of its own."""
-
-PACKAGE = "mpsref_mps"
-"""The package of the backend, which is imported by name: the definition does not depend on backends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,18 +64,17 @@ def probed(only: Sequence[str] = ()) -> list[Choice]:
 
 def machine() -> Machine:
     """Return the backend ``mps``; raise ``UnsupportedError`` with the reason where it cannot run."""
-    backend: Backend = importlib.import_module(PACKAGE).backend
-    reason = backend.unavailable()
+    reason = mps_backend.unavailable()
     if reason:
         raise UnsupportedError(reason)
-    return Machine(backend, importlib.import_module(f"{PACKAGE}.probing"))
+    return Machine(mps_backend, objects)
 
 
 @contextmanager
 def fake() -> Iterator[tuple[Machine, Any]]:
     """Yield the backend over the fake of the Objective-C runtime, and the fake."""
-    device = importlib.import_module(f"{PACKAGE}.fake_kernels").device()
-    with importlib.import_module(f"{PACKAGE}.runtime").using(device.runtime()):
+    device = fake_kernels.device()
+    with runtime.using(device.runtime()):
         yield machine(), device
 
 
@@ -100,7 +97,7 @@ def in_processes(chosen: Sequence[Choice], done: Callable[[Finding], None]) -> l
     for choice in chosen:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "results.npz"
-            code = f"from mpsref.probe.run import child; child({choice.id!r}, {str(file)!r})"
+            code = f"from mpsref_mps.probe.run import child; child({choice.id!r}, {str(file)!r})"
             command = [sys.executable, "-c", code]
             try:
                 ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
@@ -230,7 +227,7 @@ class _NoObjects:
 def replay(id: str, number: int, backend: Backend) -> Array:
     """Return the result of a problem on any backend; ``UnsupportedError`` for one that uses objects of MPS."""
     (problem,) = [one.problems[number] for one in choices() if one.id == id]
-    apple = importlib.import_module(f"{PACKAGE}.probing") if backend.name == "mps" else _NoObjects()
+    apple = objects if backend.name == "mps" else _NoObjects()
     with np.errstate(all="ignore"):
         return np.asarray(problem.run(Machine(backend, apple)), np.float64)
 
@@ -245,7 +242,7 @@ Statements about mpsref alone (*design*) have [a section of their own](#design-o
 
 None has been compared with Apple's kernels by a run of the probe so far.
 
-The page is written from the declarations in `mpsref/probe`: `python scripts/link_choices.py`.
+The page is written from the declarations in `backends/mpsref_mps/probe`: `python scripts/link_choices.py`.
 
 ## Questions to Apple's kernels
 """

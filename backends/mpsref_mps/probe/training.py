@@ -6,7 +6,7 @@ import numpy as np
 
 from mpsref import Adam, Convolution, Loss, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
-from mpsref.probe.declare import Choice, Problem, operation, pixel, row
+from mpsref_mps.probe.declare import Choice, Problem, operation, pixel, row
 
 FORWARD, GRADIENT = "MPSNNForwardLoss", "MPSNNLossGradient"
 SOFTMAX = np.exp([1.0, 2.0, 3.0]) / np.exp([1.0, 2.0, 3.0]).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import PoolingAverage, PoolingL2Norm, PoolingMax
-from mpsref.probe.declare import Choice, Problem, image, operation, row
+from mpsref_mps.probe.declare import Choice, Problem, image, operation, row
 
 L2 = 1 / np.sqrt(np.array([34.0, 41.0]))
 CLAMPED = PoolingL2Norm((1, 3), edge_mode="clamp")

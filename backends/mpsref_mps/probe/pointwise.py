@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpsref import Arithmetic, Neuron, UpsamplingBilinear
-from mpsref.probe.declare import Choice, Problem, operation, pixel, row
+from mpsref_mps.probe.declare import Choice, Problem, operation, pixel, row
 
 LARGEST = float(np.finfo(np.float32).max)
 ARGUMENT = "MPSNNReduceFeatureChannelsArgumentMax"

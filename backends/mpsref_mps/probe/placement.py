@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpsref.probe.declare import Choice, Problem, pixel
+from mpsref_mps.probe.declare import Choice, Problem, pixel
 
 ORDERS = {"load": [0, 1, 2, 3, 4], "descriptor": [1, 0, 2, 3, 4], "biases": [0, 1, 3, 2, 4]}
 SLOPES = [[1e8, 1, -1e8], [1, 1e8, -1e8], [1e8, -1e8, 1]]
