@@ -22,8 +22,9 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend, BackendInfo, Implementation, importing
+from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.first_use import importing
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
 if TYPE_CHECKING:
@@ -69,9 +70,10 @@ _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", defau
 
 @functools.cache
 def _installed() -> tuple[metadata.EntryPoint, ...]:
-    from importlib import metadata  # as slow to import as all of mpsref; needed only at the first use of a backend
+    with importing:
+        from importlib import metadata  # as slow to import as all of mpsref; needed only at the first use of a backend
 
-    return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
+        return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 @functools.cache

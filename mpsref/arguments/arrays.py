@@ -168,6 +168,24 @@ def machine_memory() -> int:
     return min(known)
 
 
+def available_memory() -> int:
+    """Return how many bytes are left in this machine or container; all of them where the system does not say it."""
+    known = [machine_memory()]
+    with contextlib.suppress(OSError, KeyError, ValueError):  # only on Linux
+        known.append(1024 * _numbers(Path("/proc/meminfo"))["MemAvailable:"])
+    group = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, KeyError, ValueError):  # no such file, or "max"
+        used = int((group / "memory.current").read_text()) - _numbers(group / "memory.stat")["inactive_file"]
+        known.append(int((group / "memory.max").read_text()) - used)
+    return min(known)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Return the numbers of a file with a name and a number in each line."""
+    lines = map(str.split, file.read_text().splitlines())
+    return {name: int(number) for name, number, *_ in lines}
+
+
 def is_contiguous(array: Any) -> bool:
     """Return whether the elements of an array, on a device or not, lie in C order without gaps."""
     return bool(array.is_contiguous if is_on_device(array) else array.flags.c_contiguous)
@@ -262,7 +280,7 @@ def check_apart(name: str, array: Any, other_name: str, other: Any, hint: str = 
     try:
         if array.overlaps(other) if is_on_device(array) else _share_memory(array, other):
             raise ValueError(f"{name} shares memory with {other_name}; {hint}")
-    except np.exceptions.TooHardError:
+    except (np.exceptions.TooHardError, OverflowError):
         raise ValueError(
             f"{name} may share memory with {other_name}: strides {array.strides} and {other.strides} are too irregular "
             f"to decide it; pass an array with memory of its own, or a copy of {other_name}"
