@@ -377,9 +377,6 @@ def test_an_overlap_that_cannot_be_decided_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=message):
         check_apart("a", first, "b", second)
     check_apart("a", first, "b", second[:1, :1, :1])
-    far = as_strided(memory, (2**20, 2**20), (2**42, 2**42 + 4))
-    with pytest.raises(ValueError, match=r"^a may share memory with b: strides"):
-        check_apart("a", far, "b", as_strided(memory, (2**20, 2**20), (2**42 + 8, 2**42 + 12)))
 
 
 # ---- subclasses -----------------------------------------------------------------------------------------------------

@@ -348,7 +348,7 @@ time.sleep(int(sys.argv[2]) / 1000)
 child = os.fork()
 if child == 0:
     faulthandler.dump_traceback_later(60, exit=True)
-    os._exit(use() != 128)
+    os._exit(int(use() != 128))
 other.join()
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -361,13 +361,13 @@ def test_a_fork_during_the_first_call(name: str) -> None:
     """A child computes whenever it was forked, also while another thread imported or compiled."""
     if reason := get_backend(name).unavailable():
         pytest.skip(reason)
-    for delay in (0, 3, 10, 30, 100, 300):
+    for delay in (0, 20, 100, 300):
         command = [sys.executable, "-W", "ignore", "-c", FORKS_EARLY, name, str(delay)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, ""), f"forked after {delay} ms: {done.stderr}"
 
 
-def test_a_first_call_imports_only_where_a_fork_waits(tmp_path: Path) -> None:
+def test_a_first_call_imports_only_where_a_fork_waits() -> None:
     """In sections that enter ``importing``, or under numba's lock."""
     code = """
 import sys, threading
@@ -385,7 +385,7 @@ for name in ("cpu", "metal:clang"):
         mpsref.PoolingMax(2, 2).forward(x, backend=name)
         mpsref.SoftMax().forward(x, backend=name)
 """
-    assert run(code, MPSREF_CACHE_DIR=str(tmp_path)) == ""
+    assert run(code) == ""
 
 
 # new processes

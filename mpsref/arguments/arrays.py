@@ -280,7 +280,7 @@ def check_apart(name: str, array: Any, other_name: str, other: Any, hint: str = 
     try:
         if array.overlaps(other) if is_on_device(array) else _share_memory(array, other):
             raise ValueError(f"{name} shares memory with {other_name}; {hint}")
-    except (np.exceptions.TooHardError, OverflowError):
+    except np.exceptions.TooHardError:
         raise ValueError(
             f"{name} may share memory with {other_name}: strides {array.strides} and {other.strides} are too irregular "
             f"to decide it; pass an array with memory of its own, or a copy of {other_name}"
