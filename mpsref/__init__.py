@@ -6,10 +6,9 @@
 (1, 2, 2, 3)
 """
 
-import lazy_loader
-
+from mpsref.first_use import lazy
 from mpsref.kernels import reference as _reference  # noqa: F401  # registers the reference backends
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,15 +15,8 @@ from mpsref.arguments.device import DeviceArrays
 from mpsref.arguments.layouts import LAYOUTS
 from mpsref.arguments.parameters import choice, flag
 from mpsref.arguments.text import shown
+from mpsref.first_use import cached_property, importing
 from mpsref.operations import Operation, OperationKey, Problem, Spec, operations
-
-importing = threading.RLock()
-"""Held while modules of a backend are imported, and while forking: a child would wait forever for a module that another
-thread was importing.
-"""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release)
 
 Implementation: TypeAlias = Callable[..., None]
 """``implementation(problem, *inputs, out)``: inputs C-contiguous in native byte order, ``out`` an array or a tuple.
@@ -121,7 +111,7 @@ class Backend:
             for key, function in self.implementations.items():
                 _check_implementation(key, function)
 
-    @functools.cached_property
+    @cached_property
     def _taken(self) -> frozenset[type]:
         return arrays.taken(self.dtypes)
 
@@ -185,7 +175,7 @@ class LazyImplementations(Mapping[OperationKey, Implementation]):
         self._package, self._adapted = package, adapted
         self._found: dict[OperationKey, Implementation] = {}
 
-    @functools.cached_property
+    @cached_property
     def _modules(self) -> dict[str, str]:
         """Names of the modules below the package, by their last component."""
         root = Path(import_module(self._package).__path__[0])

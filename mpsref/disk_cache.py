@@ -24,6 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import platformdirs
+
 ABANDONED = 3600
 """Age in seconds of a temporary file or folder whose writer was killed."""
 
@@ -50,8 +52,6 @@ def private_folder(kind: str) -> Path | None:
     named = os.environ.get("MPSREF_CACHE_DIR")
     if named:
         return _checked(Path(named, kind))
-    import platformdirs
-
     return _checked(Path(platformdirs.user_cache_dir("mpsref"), kind))
 
 

@@ -30,6 +30,7 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, ImageShape, Shape
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.first_use import cached_property, importing
 
 Formula: TypeAlias = Callable[..., Any]
 """``formula(problem, *inputs)`` returns one result or a tuple of them, computed in the dtype of the inputs."""
@@ -199,7 +200,7 @@ class Problem(_Record):
         """The operation of this problem."""
         return Operation(type(self.spec), self.method)
 
-    @functools.cached_property
+    @cached_property
     def arguments(self) -> dict[str, Argument]:
         """The arrays that this call reads."""
         return {
@@ -359,13 +360,14 @@ def operations() -> list[Operation]:
 @functools.cache
 def _import_kernels() -> None:
     """Import every module that declares operations."""
-    from importlib import metadata  # as slow to import as the rest of mpsref
+    with importing:
+        from importlib import metadata  # as slow to import as the rest of mpsref
 
-    package = import_module("mpsref.kernels")
-    for module in iter_modules(package.__path__, "mpsref.kernels."):
-        import_module(module.name)
-    for point in metadata.entry_points(group=KERNELS_GROUP):
-        point.load()
+        package = import_module("mpsref.kernels")
+        for module in iter_modules(package.__path__, "mpsref.kernels."):
+            import_module(module.name)
+        for point in metadata.entry_points(group=KERNELS_GROUP):
+            point.load()
 
 
 def _declared_specs() -> Iterator[type[Spec]]:

@@ -22,8 +22,9 @@ from mpsref.arguments import arrays
 from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.device import DeviceArrays, is_on_device
 from mpsref.arguments.text import shown
-from mpsref.backend import Backend, BackendInfo, Implementation, importing
+from mpsref.backend import Backend, BackendInfo, Implementation
 from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.first_use import importing
 from mpsref.operations import ImageProblem, Operation, OperationKey, Problem, Spec, operations
 
 if TYPE_CHECKING:
@@ -69,9 +70,10 @@ _override: ContextVar[str | Backend | None] = ContextVar("mpsref_backend", defau
 
 @functools.cache
 def _installed() -> tuple[metadata.EntryPoint, ...]:
-    from importlib import metadata  # as slow to import as all of mpsref; needed only at the first use of a backend
+    with importing:
+        from importlib import metadata  # as slow to import as all of mpsref; needed only at the first use of a backend
 
-    return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
+        return tuple(metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 @functools.cache
@@ -462,19 +464,20 @@ def run(problem: Problem, *inputs: Array, out: Any = None, backend: str | Backen
     chosen = backend if type(backend) is Backend else get_backend(backend)
     if chosen.arrays is not None and _is_on_device(chosen.arrays, inputs, out):
         return _run_on_device(problem, inputs, out, chosen)
-    sources = list(inputs)
-    key = chosen, *[array.dtype for array in inputs]
+    given = [one if type(one) is np.ndarray else arrays.as_array("an input", one) for one in inputs]
+    sources = list(given)
+    key = chosen, *[array.dtype for array in given]
     prepared = problem.__dict__.get("_calls", {}).get(key)
-    for position, array in enumerate(inputs):
+    for position, array in enumerate(given):
         if type(array) is not np.ndarray or not array.flags.c_contiguous or not array.dtype.isnative:
             name = list(problem.input_shapes)[position]
             sources[position] = arrays.native(array, name, strided=bool(chosen.layouts))
             prepared = None
     if prepared is None:
         prepared = _prepare(problem, chosen, sources)
-        if all(map(operator.is_, sources, inputs)):
+        if all(map(operator.is_, sources, given)):
             _keep(problem, key, prepared)
-    return _execute(prepared, problem, sources, inputs, out)
+    return _execute(prepared, problem, sources, given, out)
 
 
 def _run_on_device(problem: Problem, inputs: tuple[Any, ...], out: Any, backend: Backend) -> Any:
@@ -506,9 +509,9 @@ def _execute(prepared: _Prepared, problem: Problem, sources: Sequence[Array], in
         return result
     if out is None:
         results = tuple([arrays.empty("the result", *one) for one in prepared.results])
-    else:
-        results = _checked(prepared.results, inputs, out)
-    return _fill(prepared, problem, sources, results, np.empty)
+        return _fill(prepared, problem, sources, results, np.empty)
+    _fill(prepared, problem, sources, _checked(prepared.results, inputs, out), np.empty)
+    return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 
 def _execute_on_device(
@@ -561,7 +564,7 @@ def _too_large(problem: Problem, sources: Sequence[Any], error: MemoryError) -> 
 
 
 def _checked(wanted: Sequence[tuple[Shape, np.dtype[Any]]], inputs: Sequence[Array], out: Any) -> tuple[Array, ...]:
-    """Check that the results may be written into the caller's arrays; return these as a tuple."""
+    """Check that the results may be written into the caller's arrays; return the memory of these as a tuple."""
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(wanted):
         raise TypeError(f"out has {len(outs)} arrays; the operation has {len(wanted)} results: pass one for each")

@@ -29,6 +29,7 @@ from typing import Any
 
 import llvmlite
 import numba
+import numpy.ma  # noqa: F401 - otherwise numba.typeof does, without its lock: a fork could interrupt it
 from numba import types
 
 from mpsref import disk_cache

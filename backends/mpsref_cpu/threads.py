@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
-from mpsref.backend import importing
+from mpsref.first_use import hold_while_forking
 from mpsref_cpu import _numba, spin_pool
 from mpsref_cpu.simd.half import as_storage
 
@@ -179,27 +179,14 @@ def _shared(steps: Sequence[Step], rows: int, nbytes: int) -> bool:
     return bool(outcome == spin_pool.DONE)
 
 
-# Held while forking, in the order in which threads acquire them: a child would wait forever for a lock that another
-# thread held. A fork waits for the end of a compilation.
-_LOCKS = importing, _lock, _numba.compiler_lock
-
-
-def _before_fork() -> None:
-    for lock in _LOCKS:
-        lock.acquire()
-
-
-def _after_fork() -> None:
-    for lock in reversed(_LOCKS):
-        lock.release()
+hold_while_forking(_lock, _numba.compiler_lock)  # a fork waits for the end of a compilation
 
 
 def _after_fork_in_child() -> None:
     """Forget the helpers, which do not survive a fork; the child starts its own when it needs them."""
     global _team
     _team = None
-    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_after_fork_in_child)

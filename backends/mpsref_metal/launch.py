@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -189,8 +189,9 @@ class Launcher:
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
-        folder = resources.files("mpsref_metal").joinpath("msl")
-        texts = [folder.joinpath(f"{file}.metal").read_text("utf-8") for file in ("prelude", *files)]
+        texts = [
+            Path(__file__).with_name("msl").joinpath(f"{file}.metal").read_text("utf-8") for file in ("prelude", *files)
+        ]
         # The check of a source that begins with the library's header uses the precompiled header.
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])

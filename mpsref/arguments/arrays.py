@@ -1,7 +1,8 @@
 """Arrays at the border: what users pass in, and what they get back.
 
 Images are ``(N, H, W, C)``. Anything with ``__array__`` or DLPack goes in, in any layout and byte order; results are
-C-contiguous, in native byte order, and never alias an input.
+C-contiguous, in native byte order, and never alias an input. Backends get an array of a subclass of ``ndarray`` as one
+of the base class in the same memory.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def dtype_name(array: Array) -> str | None:
 
 
 def as_array(name: str, value: Any) -> Array:
-    """Return anything array-like as an array, without a copy where possible; ``TypeError`` for what is none."""
+    """Return anything array-like as an array of the base class, without a copy where possible.
+
+    Raises ``TypeError`` for what is no array.
+    """
     if type(value) is np.ndarray or is_on_device(value):
         return value  # type: ignore[no-any-return]
     if isinstance(value, np.ma.MaskedArray):
@@ -132,14 +136,10 @@ def native(array: Array, name: str = "an input", *, strided: bool = False) -> Ar
 
     Raises ``ShapeError`` if there is no memory for the copy.
     """
-    if strided and type(array) is np.ndarray and array.dtype.isnative:
-        return array
-    if type(array) is np.ndarray and array.flags.c_contiguous and array.dtype.isnative:
-        return array
-    if is_on_device(array) and is_contiguous(array):
-        return array
     if is_on_device(array):
-        return array.copy()
+        return array if is_contiguous(array) else array.copy()
+    if array.dtype.isnative and (strided or array.flags.c_contiguous):
+        return array
     try:
         _check_memory(array.nbytes)
         dtype = array.dtype.newbyteorder("=")
@@ -166,6 +166,24 @@ def machine_memory() -> int:
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
         known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(known)
+
+
+def available_memory() -> int:
+    """Return how many bytes are left in this machine or container; all of them where the system does not say it."""
+    known = [machine_memory()]
+    with contextlib.suppress(OSError, KeyError, ValueError):  # only on Linux
+        known.append(1024 * _numbers(Path("/proc/meminfo"))["MemAvailable:"])
+    group = Path("/sys/fs/cgroup")
+    with contextlib.suppress(OSError, KeyError, ValueError):  # no such file, or "max"
+        used = int((group / "memory.current").read_text()) - _numbers(group / "memory.stat")["inactive_file"]
+        known.append(int((group / "memory.max").read_text()) - used)
+    return min(known)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Return the numbers of a file with a name and a number in each line."""
+    lines = map(str.split, file.read_text().splitlines())
+    return {name: int(number) for name, number, *_ in lines}
 
 
 def is_contiguous(array: Any) -> bool:
@@ -234,10 +252,10 @@ def copied(name: str, array: Array, dtype: npt.DTypeLike) -> Array:
 
 
 def checked_out(name: str, out: Any, shape: Shape, dtype: np.dtype[Any], inputs: tuple[Array, ...]) -> Array:
-    """Return the caller's ``out`` if a result of this shape and dtype may be written into it."""
-    on_device = is_on_device(out)
-    if not on_device and (not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray)):
+    """Return the memory of the caller's ``out`` if a result of this shape and dtype may be written into it."""
+    if not is_array(out) or isinstance(out, np.ma.MaskedArray):
         raise TypeError(f"{name} is of type {type(out).__name__}; it must be a NumPy array of shape {shape}, {dtype}")
+    out = as_array(name, out)
     if out.shape != shape:
         raise ShapeError(f"{name} has shape {out.shape}; the result has shape {shape}")
     if out.dtype != dtype:
@@ -300,13 +318,9 @@ def as_vector(name: str, value: Any, shape: Shape, *images: Array) -> Array:
     array([1., 2.], dtype=float32)
     """
     wide = np.result_type(np.float32, *(image.dtype.newbyteorder("=") for image in images))
-    is_array = type(value) is np.ndarray or is_on_device(value)
-    if is_array and value.dtype == wide and value.shape == shape:
-        return value  # type: ignore[no-any-return]  # not a copy, so that an ``out`` that overlaps it is detected
-    try:
-        array = value if is_array else np.asarray(value)
-    except Exception as error:  # a ragged list; an array library may raise anything at all
-        raise TypeError(f"{name} cannot be read as a NumPy array ({cut(error)}); pass {shape[0]} numbers") from error
+    array = as_array(name, value)
+    if array.dtype == wide and array.shape == shape:
+        return array  # not a copy, so that an ``out`` that overlaps it is detected
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers, one for each channel")
     if array.shape != shape:

@@ -9,9 +9,9 @@ A backend is tested with three lines in a file that pytest collects::
 Importing this package imports none of its modules: the pytest plug-in is part of it and must start quickly.
 """
 
-import lazy_loader
+from mpsref.first_use import lazy
 
-__getattr__, __dir__, _names = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, _names = lazy(__name__, __file__)
 
 __all__ = ["CASES", *_names]
 

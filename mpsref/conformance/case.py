@@ -12,11 +12,14 @@ The tokens come from the ``metadata`` of the fields of spec and problem. A field
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args
+
+import numpy as np
 
 from mpsref import codecs, registry
 from mpsref.arguments import arrays
@@ -27,8 +30,12 @@ from mpsref.arguments.text import shown
 from mpsref.codecs import Codec
 from mpsref.conformance import data
 from mpsref.conformance.data import DataFamily
+from mpsref.errors import UnsupportedError
 
 DATA_FAMILIES = get_args(DataFamily)
+
+LARGE = 1 << 28
+"""Cases of fewer bytes are run without a look at the memory that is left."""
 
 
 def operations() -> Iterator[registry.Operation]:
@@ -118,8 +125,25 @@ class Case:
             examples = ", ".join(f"{f.name} ({f.codec.example})" for f in known if f.name in missing)
             raise ValueError(f"case {shown(text)} lacks {examples or error}") from error
 
+    def nbytes(self) -> int:
+        """Return how many bytes a check needs at least, without the intermediate arrays of formulas and backends."""
+        problem, dtypes = self.problem, self.problem.input_dtypes(np.dtype(self.dtype))
+        results = zip(problem.result_shapes, problem.result_dtypes(*dtypes.values()), strict=True)
+        stored = [*((shape, dtypes[name]) for name, shape in problem.input_shapes.items()), *results]
+        # In its dtype between guards, and in float64: an input when it is drawn, a result with the terms of its bound.
+        return sum(math.prod(shape) * (2 * dtype.itemsize + 16) for shape, dtype in stored)
+
     def inputs(self) -> tuple[Array, ...]:
-        """Return the inputs of the operation: equal at every call, and new arrays, which may be changed."""
+        """Return the inputs of the operation: equal at every call, and new arrays, which may be changed.
+
+        Raises ``UnsupportedError`` if they need more memory than there is, with the results and the reference.
+        """
+        needed = self.nbytes()
+        if needed > LARGE and needed > (left := arrays.available_memory()):
+            raise UnsupportedError(
+                f"case {self} needs at least {needed} bytes for its inputs, its results and their reference in "
+                f"float64, and {left} are available; choose a smaller image"
+            )
         plain = _inputs(self.problem, self.dtype, self.family, self.seed)
         if not self.layouts:
             return tuple([array.copy() for array in plain])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from mpsref import kernels
 from mpsref.arguments.arrays import Array
 from mpsref.conformance.case import Case
 from mpsref.conformance.runner import references
+from mpsref.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.convolution import SlidingProblem
 from mpsref.kernels.pooling import PoolingForward, PoolingGradient

@@ -3,6 +3,6 @@
 A family is imported when one of its names is first used; importing all of them takes longer than NumPy.
 """
 
-import lazy_loader
+from mpsref.first_use import lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy(__name__, __file__)

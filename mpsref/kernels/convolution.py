@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import Any, TypeAlias, cast
 
@@ -36,6 +36,7 @@ from mpsref.arguments.parameters import Pair, PairLike
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError, UnsupportedError
+from mpsref.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, ceil_div
 from mpsref.kernels.neuron import Neuron, activation_error, neuron_codec, value
 from mpsref.kernels.reference import UNIT_ROUNDOFF, ErrorBound

@@ -16,7 +16,6 @@ The generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +31,7 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.first_use import cached_property
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import Argument, ImageProblem, Spec, operation
 from mpsref.registry import call

@@ -9,7 +9,6 @@ windowed-even].
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.first_use import cached_property
 from mpsref.geometry import Window
 from mpsref.kernels.normalization import RangedProblem
 from mpsref.operations import Spec

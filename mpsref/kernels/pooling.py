@@ -7,7 +7,7 @@ b on the x axis. Source: ``MPSCNNPooling.h`` (MPSCNNPooling, MPSCNNPoolingGradie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ from mpsref.arguments.arrays import Array, Shape
 from mpsref.arguments.parameters import Clip, Pair, PairLike
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
+from mpsref.first_use import cached_property
 from mpsref.geometry import EDGE_MODES, EdgeMode, Window, clip, included_windows
 from mpsref.kernels.windows import default_size, described
 from mpsref.operations import Argument, ImageProblem, Spec

@@ -10,7 +10,6 @@ at the edge [choice resize-positions].
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, NoReturn
 
 from numpy.typing import ArrayLike
@@ -21,6 +20,7 @@ from mpsref.arguments.parameters import Pair, PairLike, pair
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import NoGradientError
+from mpsref.first_use import cached_property
 from mpsref.kernels.interpolation import Sampling, sampled
 from mpsref.kernels.reference import ErrorBound
 from mpsref.kernels.upsampling import bilinear_bound

@@ -9,7 +9,6 @@ arithmetic-channel-offset]. MPS declares no gradient; the adjoint is that of the
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from mpsref.arguments.text import shown
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.errors import ShapeError
+from mpsref.first_use import cached_property
 from mpsref.kernels.movement import Gather, bit_exact, index
 from mpsref.kernels.reference import ErrorBound
 from mpsref.operations import ImageProblem, Spec, operation, planned, shape_only

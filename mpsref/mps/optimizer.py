@@ -320,7 +320,7 @@ def _moment_array(name: str, value: object, size: int, dtype: DType) -> Array:
     if value.size != size:
         raise ShapeError(f"{name} has {value.size} elements; it must have as many as there are values, {size}")
     check_elements_apart(name, value)
-    return value
+    return as_array(name, value)
 
 
 class _Arrays(Form):
@@ -359,20 +359,20 @@ class _Arrays(Form):
             raise ShapeError(f"{name} has shape {array.shape}; it must have {self.rank} axis/axes")
         return array
 
-    def _checked_target(self, target: object, value: Array, others: Mapping[str, Array | None]) -> Array:
+    def _checked_target(self, target: Any, value: Array, others: Mapping[str, Array | None]) -> Array:
         found = _moment_array(self.result, target, value.size, value.dtype)
         if found.shape != value.shape:
             raise ShapeError(f"{self.result} has shape {found.shape}; it must have that of the values, {value.shape}")
         for name, other in others.items():
             if other is not None:
                 check_apart(self.result, found, name, other, "it may be the array of the values, or another one")
-        return found
+        return target  # type: ignore[no-any-return]
 
     def write(self, values: Sequence[Array]) -> Array:
         made = values[0].reshape(self.updates[0].value.shape)
         if self._target is None:
             return made
-        self._target[...] = made
+        as_array(self.result, self._target)[...] = made
         return self._target
 
 

@@ -18,11 +18,11 @@ Apple's, has ``align_corners`` [choice upsampling-aligned-gradient].
 from __future__ import annotations
 
 import abc
-from functools import cached_property
 from typing import Any, ClassVar
 
 from mpsref.arguments.arrays import Shape
 from mpsref.arguments.parameters import flag
+from mpsref.first_use import cached_property
 from mpsref.kernels import UpsamplingBilinear, UpsamplingNearest
 from mpsref.kernels.upsampling import Upsampling
 from mpsref.mps.core import types

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +13,14 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from mpsref import Adam, PoolingAverage, ShapeError
+import mpsref
+from mpsref import Adam, PoolingAverage, ShapeError, mps, registry
 from mpsref.arguments.arrays import Array, check_apart
+from mpsref.backend import Backend
+from mpsref.conformance import checker
+from mpsref.conformance.case import operations
+from mpsref.operations import Operation, Problem
+from tests.test_illegal_calls import arguments_of, classes, data_source, legal_arguments
 
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
@@ -230,7 +239,9 @@ def test_tensors_that_numpy_cannot_read(torch: ModuleType) -> None:
 # ---- out ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", [np.array, in_fortran_order, transposed, with_gaps, reversed_axes, unaligned])
+@pytest.mark.parametrize(
+    "layout", [np.array, in_fortran_order, transposed, with_gaps, reversed_axes, unaligned, subclass]
+)
 @pytest.mark.parametrize("as_tuple", [False, True])
 def test_out_is_filled_and_returned(backend: str, layout: Callable[[Array], Array], as_tuple: bool) -> None:
     y, dx = (layout(np.full(array.shape, np.nan, np.float32)) for array in (G, X))
@@ -368,9 +379,152 @@ def test_an_overlap_that_cannot_be_decided_is_refused_at_once() -> None:
     check_apart("a", first, "b", second[:1, :1, :1])
 
 
-def test_one_image_twice_in_a_batch_that_is_written() -> None:
-    from mpsref import mps
+# ---- subclasses -----------------------------------------------------------------------------------------------------
 
+
+class Plain(np.ndarray[Any, Any]):
+    """A subclass that changes nothing."""
+
+
+class Hostile(np.ndarray[Any, Any]):
+    """A subclass whose own methods and properties raise errors or lie."""
+
+    def __array_finalize__(self, source: Any) -> None:
+        if isinstance(source, Hostile):
+            raise RuntimeError("no views")
+
+    def ravel(self, *arguments: Any, **keywords: Any) -> Any:
+        return np.zeros(1, self.dtype)
+
+    def refuse(self, *arguments: Any, **keywords: Any) -> Any:
+        raise RuntimeError("not through a subclass")
+
+    __getitem__ = __setitem__ = __array_ufunc__ = __array_function__ = __array_wrap__ = refuse
+    astype = copy = fill = reshape = tobytes = transpose = view = refuse
+    T = property(refuse)
+
+
+SUBCLASSES: list[type[Any]] = [np.memmap, np.recarray, Plain, Hostile]
+
+
+def on_base_class_arrays(name: str, operation: Operation) -> Backend:
+    """Return a backend that fails if an operation gets anything but arrays of the base class."""
+    original = registry.get_backend(name)
+
+    def run(problem: Problem, *inputs: Array, out: Any) -> None:
+        assert {type(array) for array in (*inputs, *listed(out))} == {np.ndarray}
+        original.implementations[operation](problem, *inputs, out=out)
+
+    return replace(original, implementations={operation: run})
+
+
+def listed(values: Any) -> tuple[Any, ...]:
+    return values if isinstance(values, tuple) else (values,)
+
+
+def in_subclass(value: Any, kind: type[Any]) -> Any:
+    """Return an array, or the arrays in a list or tuple, as a subclass; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        values = [in_subclass(one, kind) for one in value]
+        return type(value)(*values) if hasattr(value, "_fields") else type(value)(values)
+    return value.view(kind) if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=str)
+def test_backends_get_the_memory_of_subclasses_as_arrays_of_the_base_class(backend: str, operation: Operation) -> None:
+    """As inputs of methods, states and weights among them, and as inputs and results of problems."""
+    plain = registry.get_backend(backend)
+    layers = [case for _, case in checker.layer_cases(operation) if plain.why_not_problem(case.problem) is None]
+    case = max(layers, key=lambda case: len(case.problem.input_shapes))
+    problem, inputs, arguments = case.problem, case.inputs(), arguments_of(case)
+    watched, method = on_base_class_arrays(backend, operation), getattr(problem.spec, operation.method)
+    expected = listed(registry.run(problem, *inputs, backend=plain))
+    for kind in SUBCLASSES:
+        given = {name: in_subclass(value, kind) for name, value in arguments.items()}
+        wanted = method(**arguments, backend=plain)
+        for result, right in zip(listed(method(**given, backend=watched)), listed(wanted), strict=True):
+            np.testing.assert_array_equal(result, right)
+        fresh = [np.full(array.shape, 77, array.dtype) for array in expected]
+        out = tuple(array.view(kind) for array in fresh)
+        results = listed(registry.run(problem, *in_subclass(inputs, kind), out=out, backend=watched))
+        assert all(map(operator.is_, results, out))
+        for result, right in zip(fresh, expected, strict=True):
+            np.testing.assert_array_equal(result, right)
+    for position, array in enumerate(inputs):
+        masked = [*inputs[:position], np.ma.MaskedArray(array), *inputs[position + 1 :]]
+        with pytest.raises(TypeError, match="is a masked array, and masks have no meaning here"):
+            registry.run(problem, *masked, backend=watched)
+
+
+@pytest.mark.parametrize("masked", ["mean", "variance", "gamma", "beta"])
+def test_masked_vectors(masked: str) -> None:
+    vectors: dict[str, Any] = {name: np.ones(3, np.float32) for name in ("mean", "variance", "gamma", "beta")}
+    vectors[masked] = np.ma.MaskedArray(vectors[masked], mask=True)
+    with pytest.raises(TypeError, match=f"{masked} is a masked array"):
+        mpsref.BatchNormalization().forward(X, **vectors)
+
+
+def test_the_overlap_with_a_subclass_is_found(backend: str) -> None:
+    x, vector = X.copy(), np.ones(3, np.float32)
+    with pytest.raises(ValueError, match="out shares memory with an input"):
+        PoolingAverage(3).forward(x.view(Hostile), out=x, backend=backend)
+    with pytest.raises(ValueError, match="out shares memory with an input"):
+        PoolingAverage(3).forward(x, out=x.view(Hostile), backend=backend)
+    inputs: list[Any] = [np.ones(3, np.float32), vector.view(Hostile), *np.ones((2, 3), np.float32)]
+    out = [np.empty(3, np.float32), vector, np.empty(3, np.float32)]
+    with pytest.raises(ValueError, match=r"out\[1\] shares memory with an input"):
+        Adam().step(*inputs, out=tuple(out), backend=backend)
+    assert np.array_equal(x, X)
+
+
+def kernel(kind: type[Any]) -> Any:
+    data = {"data_source": data_source(kind.__name__)} if "data_source" in inspect.signature(kind).parameters else {}
+    return kind(**legal_arguments(kind, kind.__name__) | data, backend="cpu")
+
+
+BASES = mps.MPSCNNKernel, mps.MPSCNNPooling, mps.MPSCNNUpsampling, mps.MPSNNReduceUnary
+NEED_MORE = mps.MPSCNNBatchNormalization, mps.MPSCNNFullyConnected, mps.MPSNNReshape, mps.MPSNNCropAndResizeBilinear
+
+ENCODED = [
+    kind
+    for kind in classes(mps)
+    if list(inspect.signature(getattr(kind, "encode", len)).parameters)[1:3] == ["source_image", "destination_image"]
+    and kind not in (*BASES, *NEED_MORE)
+]
+
+
+@pytest.mark.parametrize("kind", ENCODED, ids=lambda kind: kind.__name__)
+def test_subclasses_as_images_of_kernels(kind: type[Any]) -> None:
+    x = np.abs(np.random.default_rng(0).standard_normal((2, 4, 4, 2))).astype(np.float32)
+    expected = kernel(kind).encode(x)
+    for subclass in SUBCLASSES:
+        memory = np.full(expected.shape, np.nan, np.float32)
+        destination = memory.view(subclass)
+        assert kernel(kind).encode(x.view(subclass), destination) is destination
+        np.testing.assert_array_equal(memory, expected)
+        memory[...] = np.nan
+        image = mps.MPSImage(destination, copy=False)
+        assert kernel(kind).encode(mps.MPSImage(x.view(subclass), copy=False), image) is image
+        np.testing.assert_array_equal(memory, expected)
+
+
+def test_subclasses_as_vectors_of_an_optimizer() -> None:
+    names = ["input_gradient_vector", "input_values_vector", "input_momentum_vector", "input_velocity_vector"]
+    for kind in SUBCLASSES:
+        memory: dict[str, Any] = {name: np.ones(5, np.float32) for name in names}
+        wanted = mps.MPSNNOptimizerAdam(0.1).encode(**memory)
+        given = {name: np.ones(5, np.float32) for name in names}
+        result = np.zeros(5, np.float32)
+        destination = result.view(kind)
+        arrays: dict[str, Any] = {name: array.view(kind) for name, array in given.items()}
+        adam = mps.MPSNNOptimizerAdam(0.1)
+        assert adam.encode(**arrays, result_values_vector=destination) is destination
+        np.testing.assert_array_equal(result, wanted)
+        for name in names:
+            np.testing.assert_array_equal(given[name], memory[name])
+
+
+def test_one_image_twice_in_a_batch_that_is_written() -> None:
     kernel = mps.MPSCNNPoolingMax(2, 2)
     image = mps.MPSImage(np.zeros((1, 2, 2, 3), np.float32))
     source = np.ones((2, 4, 4, 3), np.float32)

@@ -25,7 +25,7 @@ from mpsref.backend import LazyImplementations
 from mpsref.conformance import checker
 from mpsref.conformance.case import Case, operations
 from mpsref.conformance.runner import compute
-from mpsref.registry import Operation
+from mpsref.registry import Operation, get_backend
 from mpsref_cpu import backend, spin_pool, threads
 from mpsref_cpu.compiling import compiled
 
@@ -335,6 +335,57 @@ def test_forking_while_another_thread_imports_a_family(tmp_path: Path, monkeypat
         time.sleep(0.001)
     assert in_child(lambda: implementations[PoolingAverage, "forward"] is print) == 0
     other.join()
+
+
+FORKS_EARLY = """
+import faulthandler, os, signal, sys, threading, time
+import numpy as np, mpsref
+x = np.ones((2, 8, 8, 4), np.float32)
+def use(): return mpsref.PoolingMax(2, 2).forward(x, backend=sys.argv[1]).sum()
+other = threading.Thread(target=use)
+other.start()
+time.sleep(int(sys.argv[2]) / 1000)
+child = os.fork()
+if child == 0:
+    faulthandler.dump_traceback_later(60, exit=True)
+    os._exit(int(use() != 128))
+other.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["cpu", "metal:clang"])
+def test_a_fork_during_the_first_call(name: str) -> None:
+    """A child computes whenever it was forked, also while another thread imported or compiled."""
+    if reason := get_backend(name).unavailable():
+        pytest.skip(reason)
+    for delay in (0, 20, 100, 300):
+        command = [sys.executable, "-W", "ignore", "-c", FORKS_EARLY, name, str(delay)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, ""), f"forked after {delay} ms: {done.stderr}"
+
+
+def test_a_first_call_imports_only_where_a_fork_waits() -> None:
+    """In sections that enter ``importing``, or under numba's lock."""
+    code = """
+import sys, threading
+from mpsref.first_use import importing
+class Spy:
+    def find_spec(self, name, path=None, target=None):
+        numba = sys.modules.get("mpsref_cpu._numba")
+        if threading.get_ident() not in importing._inside and not (numba and numba.compiler_lock.is_locked()):
+            print(name, sys.argv[1:])
+import numpy as np, mpsref
+x = np.ones((8, 64, 64, 16), np.float32)
+sys.meta_path.insert(0, Spy())
+for name in ("cpu", "metal:clang"):
+    if mpsref.registry.get_backend(name).unavailable() is None:
+        mpsref.PoolingMax(2, 2).forward(x, backend=name)
+        mpsref.SoftMax().forward(x, backend=name)
+"""
+    assert run(code) == ""
 
 
 # new processes

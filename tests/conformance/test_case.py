@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpsref import PoolingAverage, ShapeError
+from mpsref import PoolingAverage, ShapeError, UnsupportedError, registry
+from mpsref.arguments import arrays
 from mpsref.conformance import checker
 from mpsref.conformance.case import DATA_FAMILIES, Case, operation_named, operations
 from mpsref.registry import Operation
@@ -197,3 +199,26 @@ def test_a_damaged_string_is_a_case_or_a_value_error(at: int, remove: int, inser
     except ValueError:  # of any other kind it would be a crash
         return
     assert Case.parse(str(case)) == case
+
+
+def test_a_case_beyond_the_memory_is_refused_with_its_bytes(monkeypatch):
+    """Before anything is allocated, also in a check; the smallest of these needs 40 GB."""
+    monkeypatch.setattr(arrays, "available_memory", lambda: 2**35)
+    for text in (
+        "PoolingAverage.forward:n1h46341w46341c1,k3x3,s2x2,float32",
+        "SoftMax.gradient:n1h46341w46341c1,float16",
+        "PoolingAverage.gradient:n1h40000w40000c1,k1x1,float32",
+    ):
+        case = Case.parse(text)
+        message = rf"^case {re.escape(str(case))} needs at least {case.nbytes()} bytes for its .*, and {2**35} are"
+        with pytest.raises(UnsupportedError, match=message):
+            case.inputs()
+        outcome = checker.outcome_of(case, registry.get_backend("reference"))
+        assert outcome.status == "unsupported"
+        assert re.match(message, outcome.message)
+
+
+def test_the_bytes_of_a_case():
+    """An input of 4 x 4 pixels and a result of 2 x 2, each twice as float16 and twice as float64."""
+    assert Case.parse("PoolingAverage.forward:n1h4w4c1,k2x2,s2x2,float16").nbytes() == (16 + 4) * 20
+    assert 2**28 < arrays.available_memory() <= arrays.machine_memory()

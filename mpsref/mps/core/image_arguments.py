@@ -73,7 +73,7 @@ def destination(name: str, value: ImageLike | None, sources: Sequence[ImageArgum
     read-only or shares memory with a source, since kernels do not run in place [doc].
     """
     if arrays.is_array(value):
-        given = ImageArgument(name, value, value)
+        given = ImageArgument(name, value, arrays.as_array(name, value))
     elif isinstance(value, MPSImage) or is_batch(value):
         given = ImageArgument(name, value, pixels(name, value))
     else:

@@ -17,6 +17,8 @@ import importlib
 import pathlib
 from typing import Any
 
+from mpsref.first_use import importing
+
 _MODULES = {
     alias.name: "." * node.level + (node.module or "")
     for node in ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text()).body
@@ -31,7 +33,8 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
+    with importing:
+        value = globals()[name] = getattr(importlib.import_module(_MODULES[name], __name__), name)
     return value
 
 

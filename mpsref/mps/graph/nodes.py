@@ -12,7 +12,6 @@ import inspect
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from mpsref.arguments.arrays import Array, DType, Shape
 from mpsref.arguments.parameters import flag
 from mpsref.arguments.text import shown
 from mpsref.errors import MultipleGradientsError, NoGradientError, ShapeError
+from mpsref.first_use import cached_property
 from mpsref.mps.core.padding import DEFAULT_PADDING, MPSNNPadding, policy
 from mpsref.mps.core.properties import Property, PropertyHolder, backend_like, initialize, optional
 from mpsref.mps.core.types import Enumeration, MPSImageFeatureChannelFormat, channel_format, member

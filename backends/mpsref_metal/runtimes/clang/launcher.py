@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from mpsref.first_use import importing
+
 from ..frontend import cache
 from ..frontend.options import Options
 from ..frontend.program import translated
@@ -115,13 +117,11 @@ class NativeLauncher:
             self._unmap(pages, accessible)
 
 
-_loading = threading.RLock()
+_loading = threading.RLock()  # not held during a fork, which waits until no other thread is importing
 
 
 def _renew_locks() -> None:
-    """Replace the locks in a child of fork: one held by another thread would stay locked."""
-    global _loading
-    _loading = threading.RLock()
+    """Replace the locks of launches in a child of fork: one held by another thread would stay locked."""
     for library in _libraries.values():
         library.lock = threading.Lock()
 
@@ -137,7 +137,7 @@ def launcher(toolchain: Toolchain) -> NativeLauncher:
     def build(output: Path) -> None:
         toolchain.make([*toolchain.driver, *LAUNCHER_FLAGS, str(LAUNCHER), "-o", str(output)])
 
-    with _loading:
+    with importing, _loading:
         return NativeLauncher(cache.fetch(cache.key("launcher", fingerprint(toolchain)), build).file)
 
 
@@ -184,7 +184,7 @@ def compile_source(toolchain: Toolchain, source: str, options: Options) -> Libra
         return [kernel.describe() for kernel in found]
 
     key = cache.key(fingerprint(toolchain), *flags, *options.texts(source))
-    with _loading:
+    with importing, _loading:
         if key not in _libraries:
             runtime = launcher(toolchain)
             compiled = cache.fetch(key, build)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mpsref.first_use import importing
+
 from . import cache
 from .options import Options
 
@@ -142,11 +144,12 @@ def find() -> Toolchain | None:
 @functools.cache
 def wheel() -> Toolchain | None:
     """Return the clang of the wheel ``ziglang``, or None if it is not installed."""
-    package = importlib.util.find_spec("ziglang")
-    if not package or not package.origin:
-        return None
-    zig = str(Path(package.origin).with_name("zig"))
-    return Toolchain("ziglang", (zig, "cc"), (zig, "clang"), importlib.metadata.version("ziglang"))
+    with importing:
+        package = importlib.util.find_spec("ziglang")
+        if not package or not package.origin:
+            return None
+        zig = str(Path(package.origin).with_name("zig"))
+        return Toolchain("ziglang", (zig, "cc"), (zig, "clang"), importlib.metadata.version("ziglang"))
 
 
 def missing() -> str | None:
