@@ -29,7 +29,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Implementation
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, install
 from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
 from mpsref.frameworks.grown import canonical, counted, divided, grown, unpadded, without_padding
 from mpsref.frameworks.words import Words
@@ -193,7 +193,7 @@ class Framework(ABC):
     def unavailable(self) -> str | None:
         """Return ``None``, or the reason why the framework does not run here, and what to install."""
         if importlib.util.find_spec(self.package) is None:
-            return f'{self.title} is not installed: pip install "mpsref[{self.package}]"'
+            return f"{self.title} is not installed: {install(self.package)}"
         return None
 
     def described(self) -> str:

@@ -1,6 +1,6 @@
 """Figures of the windows of a problem: taps, centres, padding, N(x), and the terms of a gradient pixel.
 
-Needs matplotlib (``pip install "mpsref[plot]"``), which is imported on first use.
+Needs matplotlib (``pip install -e ".[plot]"``), which is imported on first use.
 
 >>> import mpsref
 >>> from mpsref.viz.plotting import plot

@@ -135,7 +135,7 @@ def test_a_missing_framework_and_its_extra() -> None:
         title = "Missing"
         package = "no_such_framework"
 
-    assert Missing().unavailable() == 'Missing is not installed: pip install "mpsref[no_such_framework]"'
+    assert Missing().unavailable() == 'Missing is not installed: pip install -e ".[no_such_framework]"'
     assert LINEAR.unavailable() is None
     assert LINEAR.described() == f"CPU, Linear {np.__version__}"
 
