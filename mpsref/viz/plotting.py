@@ -219,7 +219,7 @@ def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair)
         return _heat(counts[0][y] * counts[1][x], most)
 
     title = "pixels of g that each pixel gathers" if _averages(problem) else "windows that read each pixel"
-    panel = Panel(f"dx: {title}", *map(Ruler, near), look)
+    panel = Panel(f"dx: {title}", Ruler(near[0]), Ruler(near[1]), look)
     panel.frames.append(((pixel[0],) * 2, (pixel[1],) * 2, MARKS[0], 0.04))
     return panel
 
