@@ -4,8 +4,10 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from jupyter_cache import get_cache
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.util.inspect import stringify_signature
 
 import mpsref
@@ -25,6 +27,7 @@ get_cache(nb_execution_cache_path).list_cache_records()  # creates the database,
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # CommonMark, the default, has no tables
 
 autodoc_default_options = {"exclude-members": "forward_class, gradient_class, kernel_class, spec_class, kind"}
 autodoc_member_order = "bysource"
@@ -46,6 +49,7 @@ def setup(app: Sphinx) -> None:
     """Connect the functions below."""
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-process-bases", _bases)
+    app.connect("doctree-resolved", _tables)
 
 
 def _signature(app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: Any) -> Any:
@@ -60,3 +64,10 @@ def _bases(app: Sphinx, name: str, value: type, options: Any, bases: list[type])
     """Show the nearest MPS class instead of private base classes."""
     if name.startswith("mpsref.mps."):
         bases[:] = [base for base in value.__mro__[1:] if base.__name__.startswith("MPS")][:1] or bases
+
+
+def _tables(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Warn of a table that is shown as its text."""
+    for text in (paragraph.astext() for paragraph in tree.findall(nodes.paragraph)):
+        if text.startswith("| "):
+            logging.getLogger(__name__).warning("a table is shown as text: %s ...", text[:60], location=page)

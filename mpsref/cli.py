@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -57,6 +58,13 @@ class _Commands(TyperGroup):
             Console(stderr=True).print("mpsref: interrupted")
             raise SystemExit(INTERRUPTED) from None
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of a line; ``check --golden`` is an old spelling of ``golden``."""
+        if args[0] == "check" and "--golden" in args:
+            typer.echo("mpsref: check --golden is a command of its own now: mpsref golden", err=True)
+            args = ["golden", *(word for word in args[1:] if word != "--golden")]
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     cls=_Commands,
@@ -96,9 +104,9 @@ def main() -> None:
 
 
 def _console() -> Console:
-    """Return a console, without colours and line breaks if the output is not a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=200, no_color=True, highlight=False)
+    """Return a console, without colours and line breaks if the output is not a terminal; brackets are no markup."""
+    console = Console(markup=False)
+    return console if console.is_terminal else Console(width=200, no_color=True, highlight=False, markup=False)
 
 
 def _print_json(value: object) -> None:
@@ -167,7 +175,9 @@ def check(
             help="Leave out what the defects of `mpsref bugs --live` concern; a case of each must fail.",
         ),
     ] = False,
-    golden: Annotated[bool, typer.Option("--golden", help="Compare with golden results of Apple hardware.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print all rows, and reasons and rules of each.")
+    ] = False,
     json: JsonOption = False,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write one HTML page here.")] = None,
@@ -175,28 +185,8 @@ def check(
 ) -> None:
     """Check backends against the reference, on layers of published networks and on random cases.
 
-    The exit status is 1 if anything failed, or was compared with nothing. With --golden, kernels have the names of
-    Apple's classes.
+    The exit status is 1 if anything failed, or was compared with nothing.
     """
-    if golden:
-        others = {
-            "--cases": cases != CASES,
-            "--seed": seed,
-            "--jobs": jobs,
-            "--workers": workers,
-            "--scheduler": scheduler,
-            "--only-known": only_known,
-            "--except-defects": except_defects,
-            "--isolate": isolate is not None,
-            "--time-limit": time_limit,
-            "--memory-limit": memory_limit,
-            "--junit": junit,
-            "--html": html,
-            "--record": record,
-        }
-        if given := ", ".join(name for name, value in others.items() if value):
-            raise ValueError(f"{given} has no meaning with --golden; leave it out")
-        return _check_golden(backend, kernel, json)
     _check_folders(junit, html, record)
     ways = {"--jobs": jobs, "--workers": workers, "--scheduler": scheduler}
     if sum(map(bool, ways.values())) > 1:
@@ -212,7 +202,7 @@ def check(
     chosen, unexpected = _except_defects(backend, kernel) if except_defects else (backend, 0)
     console = _console()
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -250,7 +240,7 @@ def check(
     elif nothing_known:
         console.print(f"no failures of these backends are known in {known or default_folder()}", highlight=False)
     else:
-        _print_report(report, console)
+        _print_report(report, console, verbose)
     if junit:
         junit.write_text(report.junit(), "utf-8")
     if html:
@@ -335,36 +325,70 @@ def _operations(kernels: list[str] | None) -> list[registry.Operation] | None:
     return chosen
 
 
-def _print_report(report: Report, console: Console) -> None:
+def _print_report(report: Report, console: Console, verbose: bool) -> None:
+    """Print a line for each backend, and the rows that did not pass; with ``verbose`` all rows."""
+    from mpsref.conformance.report import result_of
+
+    backends = Table("backend", "ran on", "operations", "cases", "worst error / bound", "result")
+    for backend, runtime, rows in report.of_backends():
+        worst = max(rows, key=lambda row: row.worst)
+        cases = f"{sum(row.cases for row in rows):,}"
+        error = f"{worst.shown_worst} {worst.operation}" if worst.passed else "-"
+        backends.add_row(backend, runtime, str(len(rows)), cases, error, result_of(rows))
     table = Table("operation", "backend", "ran on", "status", "cases", "only zeros", "worst error / bound")
     for row in report.rows:
-        counts = row.shown_cases, str(row.zeros), row.shown_worst
-        table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
-    console.print(table)
+        if verbose or row.status != "passed":
+            counts = row.shown_cases, str(row.zeros), row.shown_worst
+            table.add_row(row.operation, row.backend, row.runtime, row.status, *counts)
+    for one in (backends, table):
+        if one.row_count:
+            console.print(one)
     for failure in report.failures:
-        console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}", markup=False)
-        console.print(f"  {failure.message}", markup=False)
-        console.print(f"  {failure.replay}", markup=False)
+        console.print(f"FAILED {failure.case}{failure.origin} on {failure.backend}: {failure.kind}")
+        console.print(f"  {failure.message}")
+        console.print(f"  {failure.replay}")
+    of_rules: dict[Any, list[Row]] = defaultdict(list)
+    of_reasons: dict[Any, list[Row]] = defaultdict(list)
     for row in report.rows:
-        if row.rules:
-            console.print(f"under rules: {row.operation} on {row.backend}: {', '.join(row.rules)}", markup=False)
-    for row in report.rows:
-        if row.reason:
-            what = f"{row.refused} case(s) of {row.operation}" if row.cases else row.operation
-            console.print(f"not run: {what} on {row.backend}: {row.reason}", markup=False)
+        each = row.operation if verbose else ""
+        of_rules[row.backend, row.rules, each].append(row)
+        of_reasons[row.backend, row.reason.replace(row.operation, "this operation"), not row.cases, each].append(row)
+    for rows in of_rules.values():
+        if rows[0].rules:
+            console.print(f"under rules: {_named(rows)} on {rows[0].backend}: {', '.join(rows[0].rules)}")
+    for (_, reason, *_), rows in of_reasons.items():
+        if reason:
+            refused = f"{sum(row.refused for row in rows)} case(s) of " if rows[0].cases else ""
+            reason = rows[0].reason if len(rows) == 1 else reason
+            console.print(f"not run: {refused}{_named(rows)} on {rows[0].backend}: {reason}")
     for name, reason in report.unavailable:
-        console.print(f"not available: {name}: {reason}", markup=False)
+        console.print(f"not available: {name}: {reason}")
     console.print(", ".join(f"{number} {status}" for status, number in report.counts.items()))
 
 
-def _check_golden(backends: list[str] | None, kernels: list[str] | None, json: bool) -> None:
-    """Compare with the golden results; only unexpected differences fail."""
-    from mpsref.conformance import golden
+def _named(rows: Sequence[Row]) -> str:
+    """Return the operations of rows: their names if they are few, else their number."""
+    return ", ".join(row.operation for row in rows) if len(rows) <= 3 else f"{len(rows)} operations"
 
-    left_out = [] if backends else registry.named_only()
-    names = backends or [info.name for info in mpsref.backends() if info.available and info.name not in left_out]
-    results = golden.run(names, kernels or None)
-    unexpected = golden.unexpected(results)
+
+@app.command()
+def golden(
+    backend: BackendOption = None,
+    kernel: Annotated[
+        list[str] | None, typer.Option("--kernel", "-k", help="A kernel by Apple's name (MPSCNNPoolingMax).")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare backends with golden results, which others published from Apple's kernels.
+
+    The exit status is 1 if a difference is not listed with a reason.
+    """
+    from mpsref.conformance import golden as published
+
+    left_out = [] if backend else registry.named_only()
+    names = backend or [info.name for info in mpsref.backends() if info.available and info.name not in left_out]
+    results = published.run(names, kernel or None)
+    unexpected = published.unexpected(results)
     if json:
         rows = [
             {
@@ -381,7 +405,7 @@ def _check_golden(backends: list[str] | None, kernels: list[str] | None, json: b
         ]
         _print_json({"ok": not unexpected, "results": rows})
     else:
-        _print_golden(golden.summary(results), names, len(unexpected))
+        _print_golden(published.summary(results), names, len(unexpected))
     raise typer.Exit(1 if unexpected else 0)
 
 
@@ -394,7 +418,7 @@ def _print_golden(rows: list[SummaryRow], backends: list[str], unexpected: int) 
     console.print(table)
     for row in rows:
         for reason in row.reasons:
-            console.print(reason, markup=False)
+            console.print(reason)
     totals = ", ".join(f"{sum(row.counts[status] for row in rows)} {status}" for status in statuses)
     console.print(f"{totals}; {unexpected} unexpected. Ran on {', '.join(backends)}.")
 
@@ -417,9 +441,9 @@ def replay(
     runtime = chosen.device() if chosen.unavailable() is None else "not available"
     console = _console()
     kind = f", {outcome.kind}" if outcome.kind else ""
-    console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}{kind}", markup=False, highlight=False)
+    console.print(f"{parsed}\non {chosen.name} ({runtime}): {outcome.status}{kind}", highlight=False)
     if outcome.message:
-        console.print(outcome.message, markup=False, highlight=False)
+        console.print(outcome.message, highlight=False)
     elif outcome.status == "mistrusted":
         console.print("The result agrees, but nothing but zeros was expected.")
     else:
@@ -559,7 +583,7 @@ def bugs(
 ) -> None:
     """Check backends with published defects of frameworks: the check must detect each of them.
 
-    The exit status is 1 if a defect is not detected.
+    The exit status is 1 if a defect is not detected, or a script of --live ended with an error.
     """
     from mpsref import bugs as bench
     from mpsref import machine
@@ -568,11 +592,13 @@ def bugs(
     if live:
         shown = {finding.script: (finding.version() or "", finding.show()) for finding in bench.FINDINGS}
         if json:
-            return _print_json(shown)
+            _print_json(shown)
         table = Table("script", "version", "result")
         for script, (version, outcome) in shown.items():
             table.add_row(script, version, outcome)
-        return console.print(table)
+        if not json:
+            console.print(table)
+        raise typer.Exit(1 if any(outcome.startswith("failed") for _, outcome in shown.values()) else 0)
     chosen = [bug for bug in bench.BUGS if not issue or any(one in bug.issue for one in issue)]
     if not chosen:
         raise ValueError(f"no defect is called {', '.join(issue or ())}; `mpsref bugs` lists all")

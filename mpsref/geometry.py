@@ -172,6 +172,18 @@ class Window:
         middle: list[tuple[int | None, int]] = [(self.tap(i, t), 1) for t in inside]
         return [read for read in ((low, before), *middle, (high, after)) if read[1]]
 
+    def taps_on(self, i: int, j: int, length: int, edge_mode: EdgeMode) -> range:
+        """Return the taps of window i that read pixel j of the image: with "clamp", also taps outside, at its ends.
+
+        >>> Window(kernel=4, stride=3).taps_on(0, 0, 5, "clamp"), Window(kernel=4, stride=3).taps_on(0, 0, 5, "zero")
+        (range(0, 3), range(2, 3))
+        """
+        low, high = j, j + 1
+        if edge_mode == "clamp":
+            low = min(low, self.start(i)) if j == 0 else low
+            high = max(high, self.start(i) + self.extent) if high == length else high
+        return self.taps_between(i, low, high)
+
     def _taps_below(self, i: int, high: int) -> int:
         """Return how many taps of window i read a pixel before ``high``."""
         return max(0, min(self.kernel, ceil_div(high - self.start(i), self.dilation)))

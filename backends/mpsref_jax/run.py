@@ -10,7 +10,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Implementation
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, install
 from mpsref.operations import planned
 
 JaxArray: TypeAlias = Any
@@ -23,7 +23,7 @@ Function: TypeAlias = Callable[..., Any]
 def unavailable() -> str | None:
     """Return ``None``, or why JAX does not run here."""
     if importlib.util.find_spec("jax") is None:
-        return 'JAX is not installed: pip install "mpsref[jax]"'
+        return f"JAX is not installed: {install('jax')}"
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpsref.arguments.arrays import Array
+from mpsref.errors import install
 from mpsref.frameworks.adapter import Framework, Function, Tensor
 
 
@@ -25,7 +26,7 @@ class Mlx(Framework):
             try:
                 _ = self.core
             except ImportError as error:  # on Linux the package alone has no library
-                return f'MLX cannot be imported ({error}): pip install "mpsref[mlx]"'
+                return f"MLX cannot be imported ({error}): {install('mlx')}"
         return reason
 
     @property

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array, Shape
+from mpsref.errors import install
 from mpsref.operations import OperationKey
 
 Object: TypeAlias = Any
@@ -30,7 +31,6 @@ Images: TypeAlias = list[Object]
 Table: TypeAlias = dict[OperationKey, Callable[..., None]]
 """Functions ``(runtime, problem, *inputs, out)``."""
 
-INSTALL = 'pip install "mpsref[mps]"'
 SHARED = 0
 """``MTLResourceStorageModeShared``: memory that CPU and GPU share."""
 
@@ -44,7 +44,7 @@ def unavailable() -> str | None:
     try:
         importlib.import_module("MetalPerformanceShaders")
     except ImportError:
-        return f"PyObjC's binding of Metal Performance Shaders is not installed: {INSTALL}"
+        return f"PyObjC's binding of Metal Performance Shaders is not installed: {install('mps')}"
     if in_use().device is None:
         return "Metal has no device here, as in some virtual machines; use a Mac with a GPU"
     return None

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, install
 from mpsref.operations import Problem, planned
 
 Build: TypeAlias = Callable[..., str]
@@ -28,7 +28,7 @@ def unavailable() -> str | None:
     """Return ``None``, or why ONNX Runtime does not run here."""
     for package in ("onnxruntime", "onnx"):
         if importlib.util.find_spec(package) is None:
-            return f'{package} is not installed: pip install "mpsref[onnxruntime]"'
+            return f"{package} is not installed: {install('onnxruntime')}"
     return None
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from mpsref import Adam, Backend, RMSProp, StochasticGradientDescent
 from mpsref.arguments.arrays import Array
 from mpsref.backend import LazyImplementations
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, install
 from mpsref.operations import Problem
 from mpsref_metal.runtimes import clang
 from mpsref_torch import RULES
@@ -65,12 +65,15 @@ ATOMIC = "AtomicType"
 def unavailable() -> str | None:
     """Return ``None``, or why Metal kernels of PyTorch cannot be written or run here."""
     if importlib.util.find_spec("torch") is None:
-        return 'PyTorch is not installed: pip install "mpsref[torch]"'
+        return f"PyTorch is not installed: {install('torch')}"
     if _has_gpu():
         return None
     version = metadata.version("torch")
     if not version.startswith(tuple(f"{known}." for known in TESTED)):
-        return f"torch:metal uses private parts of PyTorch and was tested with {', '.join(TESTED)}, not with {version}"
+        return (
+            f"torch:metal uses private parts of PyTorch and was tested with {', '.join(TESTED)}, not with {version}: "
+            f'pip install "torch=={TESTED[-1]}.*"'
+        )
     return clang.unavailable()
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpsref.arguments.arrays import Array
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, install
 
 Tensor: TypeAlias = Any
 """A ``torch.Tensor``; PyTorch need not be installed."""
@@ -37,7 +37,7 @@ class Torch:
     def unavailable(self) -> str | None:
         """Return ``None``, or why PyTorch does not run on this device here."""
         if importlib.util.find_spec("torch") is None:
-            return 'PyTorch is not installed: pip install "mpsref[torch]"'
+            return f"PyTorch is not installed: {install('torch')}"
         if self.device == "cpu" or getattr(self.torch, self.device if self.device != "mps" else "mps").is_available():
             return None
         return f"PyTorch {self.torch.__version__} has no device {self.device!r} on this machine"

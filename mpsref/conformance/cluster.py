@@ -26,6 +26,7 @@ from mpsref import registry
 from mpsref.conformance.blocks import CheckTask, Schedule, Task, Watch, unwatched
 from mpsref.conformance.processes import advance, note_case, rows_of_dead, uninterrupted
 from mpsref.conformance.report import Row
+from mpsref.errors import install
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -65,7 +66,7 @@ class Cluster:
         try:
             import distributed  # noqa: F401
         except ImportError:
-            raise ValueError('a cluster needs Dask: pip install "mpsref[cluster]"') from None
+            raise ValueError(f"a cluster needs Dask: {install('cluster')}") from None
         self._scheduler, self._workers = scheduler, workers
 
     def run(self, check: CheckTask, schedule: Schedule, step: Callable[[], None], watch: Watch = unwatched) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 from xml.etree import ElementTree
@@ -133,6 +133,15 @@ class Row:
         return self.passed + self.zeros + len(self.failures)
 
 
+def result_of(rows: Sequence[Row]) -> str:
+    """Return how many rows have each status.
+
+    >>> result_of([Row("SoftMax.forward", "cpu", "CPU", passed=1)])
+    '1 passed'
+    """
+    return ", ".join(f"{number} {status}" for status, number in Counter(row.status for row in rows).items())
+
+
 RECORD = """| date | commit | machine | backend | ran on | checked | result |
 | --- | --- | --- | --- | --- | --- | --- |
 """
@@ -189,20 +198,15 @@ class Report:
     def record(self, date: str, commit: str, machine: str) -> list[str]:
         """Return a row of a Markdown table for each backend and what it ran on; see ``RECORD``."""
         lines = []
-        for backend, runtime in dict.fromkeys((row.backend, row.runtime) for row in self.rows if row.runtime):
-            rows = [row for row in self.rows if (row.backend, row.runtime) == (backend, runtime)]
-            counts = Counter(row.status for row in rows)
-            result = ", ".join(f"{number} {status}" for status, number in counts.items())
-            cells = [
-                date,
-                commit,
-                machine,
-                backend,
-                runtime,
-                f"{len(rows)} operations, {sum(row.cases for row in rows):,} cases",
-            ]
-            lines.append(f"| {' | '.join([*cells, result])} |")
+        for backend, runtime, rows in self.of_backends():
+            number = f"{len(rows)} operations, {sum(row.cases for row in rows):,} cases"
+            lines.append(f"| {' | '.join([date, commit, machine, backend, runtime, number, result_of(rows)])} |")
         return lines
+
+    def of_backends(self) -> Iterator[tuple[str, str, list[Row]]]:
+        """Yield each backend, what it ran on, and the rows of both."""
+        for backend, runtime in dict.fromkeys((row.backend, row.runtime) for row in self.rows if row.runtime):
+            yield backend, runtime, [row for row in self.rows if (row.backend, row.runtime) == (backend, runtime)]
 
     def junit(self) -> str:
         """Return the report as JUnit XML: a test suite for each backend, a test case for each operation."""

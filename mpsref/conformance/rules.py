@@ -136,11 +136,14 @@ def _at_the_edge(axis: Sampling) -> Array:
 
 
 def _from_result(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
-    """Allow the rounding of 1 - y in y (1 - y), of 1 - y**2, and of y + a."""
+    """Allow the rounding of 1 - y in y (1 - y), of 1 - y**2, and of y + a; a tanh may be off by 5 units, its square 10.
+
+    Source: the accuracy table of Metal [doc].
+    """
     assert isinstance(problem.spec, Neuron)
     neuron, (g, x) = problem.spec, inputs
-    factor = {"sigmoid": 1.0, "tanh": abs(neuron.a * neuron.b), "elu": abs(neuron.a)}.get(neuron.type, 0.0)
-    return (abs(g) * np.where(np.isfinite(x), gamma(4) * factor, 0),)
+    errors = {"sigmoid": gamma(4), "tanh": gamma(12) * abs(neuron.a * neuron.b), "elu": gamma(4) * abs(neuron.a)}
+    return (abs(g) * np.where(np.isfinite(x), errors.get(neuron.type, 0.0), 0),)
 
 
 def _sigmoid_of_one(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -250,6 +253,15 @@ def _through_moments(problem: GroupsProblem, inputs: tuple[Array, ...], of_mean:
     of_dx = rho * (upstream + sums[0] + size * sums[1]) + (1 + rho) * (size * sums[2] + of_xhat * sums[1])
     of_dgamma = (abs(g[0]) * of_xhat.reshape(shape)).sum(axis=(1, 2))
     return (of_dx / deviation).reshape(shape), of_dgamma, np.zeros_like(of_dgamma)
+
+
+def _means_of_taps(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
+    """Allow the rounding of a factor, of its reciprocal and of their product, where it is no power of 2."""
+    assert isinstance(problem.spec, PoolingAverage)
+    bound = problem.operation.error_bound(problem, *inputs)
+    assert isinstance(bound, ErrorBound)
+    mantissa, _ = math.frexp(math.prod(window.kernel for window in problem.spec.windows))
+    return (gamma(3) * bound.magnitude * (mantissa != 0.5),)
 
 
 def _running_sums(problem: Problem, inputs: tuple[Array, ...]) -> Extra:
@@ -507,6 +519,12 @@ RULES: Mapping[str, Rule] = {
         "The values of a group are added one after the other in float32, not relative to one of them.",
         _of(GROUPS, "forward", "gradient"),
         _plain_means,
+    ),
+    "means of all taps": Rule(
+        "The average of a window that shrinks is the mean of all its taps, multiplied by their number and divided by "
+        "that of the taps inside.",
+        _of([PoolingAverage], "forward", "gradient"),
+        _means_of_taps,
     ),
     "running sums": Rule(
         "The sum of a window is that of the window before, plus one square, minus another.",

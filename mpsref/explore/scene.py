@@ -163,10 +163,7 @@ class Scene:
             center = cast("Pixel", tuple(w.start(i) + w.center for w, i in zip(self.windows, pixel, strict=True)))
             kinds[center] = "center" if center in kinds else "hollow"
         elif isinstance(self.problem, PoolingGradient):
-            rows, columns = (
-                [int(run.first[q]) + run.step * k for k in range(run.count[q])]
-                for run, q in zip(self.problem.runs(), pixel, strict=True)
-            )
+            rows, columns = (self.problem.gathered(axis, q) for axis, q in enumerate(pixel))
             kinds = {(y, x): "tap" for y in rows for x in columns}
         for y, x in np.argwhere(weights).tolist():
             kinds.setdefault((y, x), "tap")

@@ -29,7 +29,7 @@ import numpy as np
 
 from mpsref.arguments.arrays import Array
 from mpsref.backend import Implementation
-from mpsref.errors import UnsupportedError
+from mpsref.errors import UnsupportedError, install
 from mpsref.frameworks.exchange import logits, per_image, weights_from, weights_to
 from mpsref.frameworks.grown import canonical, counted, divided, grown, unpadded, without_padding
 from mpsref.frameworks.words import Words
@@ -77,6 +77,7 @@ RULES = (
     "rounded means",
     "plain sums",
     "plain means",
+    "means of all taps",
     "NaN by another formula",
 )
 """The documented differences of every framework so far: :data:`mpsref.conformance.rules.RULES`."""
@@ -192,7 +193,7 @@ class Framework(ABC):
     def unavailable(self) -> str | None:
         """Return ``None``, or the reason why the framework does not run here, and what to install."""
         if importlib.util.find_spec(self.package) is None:
-            return f'{self.title} is not installed: pip install "mpsref[{self.package}]"'
+            return f"{self.title} is not installed: {install(self.package)}"
         return None
 
     def described(self) -> str:
@@ -711,11 +712,12 @@ class Framework(ABC):
         def gradients(problem: Any, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
             g, y, t, weights = problem.named_inputs(inputs)
             check_labels(problem, t)
+            function = function_of(problem)
             of_pixels = problem.spec.type == "softmaxcrossentropy"
             upstream = 1 if g is None else problem.source_gradient(g)
             whole = np.broadcast_to(upstream, (*y.shape[:3], 1) if of_pixels else y.shape).astype(y.dtype)
             given = [one for one in (y, t, weights) if one is not None]
-            return self.gradients(function_of(problem), given, np.ascontiguousarray(whole), count=2)
+            return self.gradients(function, given, np.ascontiguousarray(whole), count=2)
 
         def gradient(problem: Any, *inputs: Array, out: Array) -> None:
             out[...] = gradients(problem, inputs)[0]

@@ -244,13 +244,20 @@ class PoolingGradient(
         y, x = (tables.touching(edge_mode=self.spec.edge_mode, **axis) for axis in self._axes())
         return y, x
 
+    def gathered(self, axis: int, q: int) -> list[int]:
+        """Return the gradient pixels of an axis whose windows read what destination pixel ``q`` represents.
+
+        With "clamp", windows that read it by taps outside the image are among them; those of an average shrink.
+        """
+        window, length, mode = self.spec.windows[axis], self.source_shape[1 + axis], self.spec.edge_mode
+        near, p0 = self.touching()[axis], self.primary_offset[axis]
+        j, first, count = (int(column[q]) for column in (near.pixel, near.first, near.count))
+        mode = mode if self.reads_source else "zero"
+        return [u for u in range(first, first + count) if window.taps_on(u - p0, j, length, mode)]
+
     def where(self, index: tuple[int, ...]) -> str:
-        """Describe the gradient pixels whose windows have a tap at the source pixel of an element."""
-        rows, columns = (
-            [int(r.first[k]) + r.step * i for i in range(r.count[k])]
-            for r, k in zip(self.runs(), index[1:3], strict=True)
-        )
-        return f"gathers gradient rows {rows}, columns {columns}"
+        """Describe the gradient pixels whose windows read the source pixel of an element."""
+        return f"gathers gradient rows {self.gathered(0, index[1])}, columns {self.gathered(1, index[2])}"
 
     def place(self, full: Array) -> Array:
         """Return the result D[J(q)] of the gradient ``full`` = D of all source pixels; zeros outside the clip."""

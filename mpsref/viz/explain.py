@@ -135,7 +135,7 @@ def _cells(texts: Sequence[str], low: int, edges: set[int]) -> str:
 def _gradient(problem: PoolingGradient) -> Iterator[str]:
     """Yield the offsets of a gradient and the gradient pixels that each destination pixel sums."""
     for axis, name in enumerate(AXES):
-        window, runs = problem.spec.windows[axis], problem.runs()[axis]
+        window, length = problem.spec.windows[axis], problem.source_shape[1 + axis]
         origin = problem.clip[0][axis] if problem.clip else 0
         offset = problem.kernel_offset[axis] if problem.kernel_offset else window.kernel_offset(origin)
         primary = problem.primary_offset[axis]
@@ -145,12 +145,11 @@ def _gradient(problem: PoolingGradient) -> Iterator[str]:
             f"{name} axis, gradient: {problem.gradient_size[axis]} pixels, primary offset {primary}, "
             f"kernel offset {offset}, effective offset {effective}"
         )
-        for q in _shown(range(len(runs.first))):
+        for q in _shown(range(length)):
             if q is None:
-                yield f"  ... {len(runs.first) - LONGEST_LIST} more ..."
+                yield f"  ... {length - LONGEST_LIST} more ..."
             else:
-                pixels = [int(runs.first[q]) + runs.step * k for k in range(runs.count[q])]
-                yield f"  pixel {q} gathers gradient pixels {pixels}"
+                yield f"  pixel {q} gathers gradient pixels {problem.gathered(axis, q)}"
 
 
 def _shown(indices: range) -> Iterator[int | None]:

@@ -1,6 +1,6 @@
 """Figures of the windows of a problem: taps, centres, padding, N(x), and the terms of a gradient pixel.
 
-Needs matplotlib (``pip install "mpsref[plot]"``), which is imported on first use.
+Needs matplotlib (``pip install -e ".[plot]"``), which is imported on first use.
 
 >>> import mpsref
 >>> from mpsref.viz.plotting import plot
@@ -209,21 +209,17 @@ def _gradient(problem: PoolingGradient, pixel: Pair) -> list[list[Panel]]:
 
 def _gathered(problem: PoolingGradient, lines: Sequence[_Inserted], pixel: Pair) -> Panel:
     """The number of gradient pixels that each result pixel sums."""
-    runs = problem.runs()
-    most = int(max(runs[0].count) * max(runs[1].count))
+    near = [shown(range(line.length), range(q - 1, q + 2)) for line, q in zip(lines, pixel, strict=True)]
+    counts = [{q: len(problem.gathered(line.axis, q)) for q in some} for line, some in zip(lines, near, strict=True)]
+    most = max(counts[0].values()) * max(counts[1].values())
 
     def look(y: int, x: int) -> Cell:
         if not (lines[0].taps(y) and lines[1].taps(x)):
             return UNTOUCHED, "0"
-        return _heat(int(runs[0].count[y] * runs[1].count[x]), most)
+        return _heat(counts[0][y] * counts[1][x], most)
 
-    rows, columns = (
-        Ruler(shown(range(line.length), range(q - 1, q + 2))) for line, q in zip(lines, pixel, strict=True)
-    )
-    title = "pixels of g that each pixel gathers" if _averages(problem) else "windows with a tap at each pixel"
-    panel = Panel(f"dx: {title}", rows, columns, look)
-    if not _averages(problem) and problem.spec.edge_mode == "clamp":
-        panel.note = "taps outside, which read the edge pixel, not counted"
+    title = "pixels of g that each pixel gathers" if _averages(problem) else "windows that read each pixel"
+    panel = Panel(f"dx: {title}", Ruler(near[0]), Ruler(near[1]), look)
     panel.frames.append(((pixel[0],) * 2, (pixel[1],) * 2, MARKS[0], 0.04))
     return panel
 
@@ -270,7 +266,7 @@ def _rotated(problem: PoolingGradient, line: _Inserted, chosen: int) -> Panel:
     )
     panel.rings = [(q, line.center(q)) for q in pixels if line.taps(q)]
     for q in pixels:
-        hits = [line.pixel(m) for m in line.taps(q) if line.counts(m)]
+        hits = problem.gathered(line.axis, q)
         joint = " + " if _averages(problem) else ", "
         panel.after[q] = joint.join(f"g[{u}]" for u in hits) if len(hits) < 4 else f"{len(hits)} pixels of g"
         panel.after[q] = panel.after[q] or "0"
@@ -331,10 +327,7 @@ class _Inserted:
 def _sum(problem: PoolingGradient, pixel: Pair) -> str:
     """Return the terms of one result pixel, or only their number if there are more than four."""
     (py, px), name = problem.primary_offset, f"dx[{pixel[0]}, {pixel[1]}]"
-    rows, columns = (
-        [int(runs.first[q]) + runs.step * k for k in range(runs.count[q])]
-        for runs, q in zip(problem.runs(), pixel, strict=True)
-    )
+    rows, columns = (problem.gathered(axis, q) for axis, q in enumerate(pixel))
     pixels = [(v, u) for v in rows for u in columns]
     if not pixels:
         return f"{name} = 0"

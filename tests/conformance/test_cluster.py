@@ -186,7 +186,7 @@ def test_without_a_scheduler():
 
 def test_without_dask(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ValueError, match=r'pip install "mpsref\[cluster\]"'):
+    with pytest.raises(ValueError, match=r'pip install -e ".\[cluster\]"'):
         Cluster(workers=2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -42,6 +43,22 @@ def sigmoid_slope(problem: Any, g: Array, x: Array) -> Array:
         return dx
     y = (1 / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
     return g * (y * (np.float32(1) - y))
+
+
+def tanh_slope(problem: Any, g: Array, x: Array) -> Array:
+    """1 - t**2 in float32, of a tanh that is off by 5 units."""
+    (dx,) = references(problem, g, x)
+    if problem.spec.type != "tanh":
+        return dx
+    t = np.tanh(np.float64(problem.spec.b) * x)
+    t = np.clip(t + 5 * np.spacing(t.astype(np.float32)) * np.where(g > 0, 1, -1), -1, 1).astype(np.float32)
+    return g * (np.float32(1) - t * t) * np.float32(problem.spec.a * problem.spec.b)
+
+
+def mean_of_taps(problem: Any, *inputs: Array) -> Array:
+    """Means of as many times the values as there are taps, with a rounded reciprocal."""
+    n = np.float32(math.prod(window.kernel for window in problem.spec.windows))
+    return references(problem, *(one * n for one in inputs))[0].astype(np.float32) * (1 / n)
 
 
 def clamp_inclusive(problem: Any, g: Array, *operands: Array) -> tuple[Array, ...]:
@@ -193,6 +210,7 @@ MISTAKES: list[tuple[str, str, Formula]] = [
     ("slope at a kink", "Neuron.gradient", relu_at_0),
     ("slope at a kink", "Arithmetic.gradient", clamp_inclusive),
     ("slope from the result", "Neuron.gradient", sigmoid_slope),
+    ("slope from the result", "Neuron.gradient", tanh_slope),
     ("folded scale and shift", "BatchNormalization.forward", folded),
     ("plain sums", "BatchNormalization.statistics", plain_sums),
     ("folded sums", "BatchNormalization.statistics_gradient", folded_sums),
@@ -224,7 +242,7 @@ def backend(name: str, formula: Formula, following: tuple[str, ...]) -> Backend:
     return Backend("ruled", {operation_named(name): run}, dtypes=dtypes, rules=following)
 
 
-@pytest.mark.parametrize(("rule", "name", "formula"), MISTAKES, ids=[f"{r}-{n}" for r, n, _ in MISTAKES])
+@pytest.mark.parametrize(("rule", "name", "formula"), MISTAKES, ids=[f"{r}-{n}-{f.__name__}" for r, n, f in MISTAKES])
 def test_a_rule_allows_what_it_is_about(rule: str, name: str, formula: Formula) -> None:
     operation = operation_named(name)
     (without,) = check([backend(name, formula, ())], [operation], number=60).rows
@@ -268,6 +286,22 @@ def test_ties_may_be_shared_but_nothing_else(case: str) -> None:
     outcome = run_case(Case.parse(case), backend("PoolingMax.gradient", ties_shared, following))
     assert outcome.status == "passed", outcome.message
     assert run_case(Case.parse(case), backend("PoolingMax.gradient", wrong, following)).status == "failed"
+
+
+@pytest.mark.parametrize("method", ["forward", "gradient"])
+def test_a_mean_of_seven_equal_values_may_be_rounded_but_nothing_else(method: str) -> None:
+    def wrong(problem: Any, *inputs: Array) -> Array:
+        return mean_of_taps(problem, *inputs) * np.float32(1 + 2.0**-20)
+
+    name, following = f"PoolingAverage.{method}", ("means of all taps",)
+    case = Case.parse(f"{name}:n1h1w1c1,k1x7,clamp,float32,exact,seed=4096")
+    assert run_case(case, backend(name, mean_of_taps, ())).status == "failed"
+    outcome = run_case(case, backend(name, mean_of_taps, following))
+    assert outcome.status == "passed", outcome.message
+    assert run_case(case, backend(name, wrong, following)).status == "failed"
+    even = replace(case, problem=replace(case.problem, spec=replace(case.problem.spec, kernel_size=(1, 8))))
+    nearly = lambda problem, *inputs: references(problem, *inputs)[0] * (1 + 2.0**-23)  # noqa: E731
+    assert run_case(even, backend(name, nearly, following)).status == "failed", "means of 8 values are exact"
 
 
 def test_a_kink_of_the_argument() -> None:

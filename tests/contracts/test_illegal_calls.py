@@ -357,6 +357,7 @@ def test_cases(operation: Operation) -> None:
 
 COMMANDS = {
     "check": ["-b", "-k", "--cases", "--seed", "-j", "--junit", "--golden"],
+    "golden": ["-b", "-k", "--json"],
     "replay": ["-b"],
     "explain": [],
     "plot": ["-o", "--pixel"],

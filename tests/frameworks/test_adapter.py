@@ -115,6 +115,16 @@ def test_what_the_framework_refuses_is_unsupported_and_other_errors_are_not() ->
         spec.forward(x, backend=backend(LINEAR.layer(Reduce, lambda problem: lambda x: x * (1 // 0))))
 
 
+@pytest.mark.parametrize("method", ["gradient", "gradient_labels"])
+def test_a_cross_entropy_of_pixels_has_no_value_for_each_channel(method: str) -> None:
+    """Also where there is a source gradient, which has as many channels as the values of MPS."""
+    table = LINEAR.losses(lambda loss: lambda y, t: -(t * y).sum(1, keepdims=True))
+    g = y = t = np.full((1, 1, 1, 2), 0.5, np.float32)
+    spec = mpsref.Loss("softmaxcrossentropy", reduction="none")
+    with pytest.raises(UnsupportedError, match="the cross entropy of Linear has one value and weight for each pixel"):
+        getattr(spec, method)(g, y, t, backend=backend(table))
+
+
 def test_dropout_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="dropout of Linear draws its mask itself"):
         mpsref.Dropout(0.5).mask((1, 2, 2, 1), backend=backend(LINEAR.dropout()))
@@ -125,7 +135,7 @@ def test_a_missing_framework_and_its_extra() -> None:
         title = "Missing"
         package = "no_such_framework"
 
-    assert Missing().unavailable() == 'Missing is not installed: pip install "mpsref[no_such_framework]"'
+    assert Missing().unavailable() == 'Missing is not installed: pip install -e ".[no_such_framework]"'
     assert LINEAR.unavailable() is None
     assert LINEAR.described() == f"CPU, Linear {np.__version__}"
 

@@ -94,7 +94,7 @@ def test_a_wrong_function_fails() -> None:
 
 def test_without_jax_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert mpsref_jax.backend.unavailable() == 'JAX is not installed: pip install "mpsref[jax]"'
+    assert mpsref_jax.backend.unavailable() == 'JAX is not installed: pip install -e ".[jax]"'
 
 
 def test_the_device_is_named() -> None:

@@ -79,4 +79,4 @@ def test_what_mlx_lacks_is_unsupported_with_a_reason() -> None:
 
 def test_without_mlx_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert mpsref_mlx.backend.unavailable() == 'MLX is not installed: pip install "mpsref[mlx]"'
+    assert mpsref_mlx.backend.unavailable() == 'MLX is not installed: pip install -e ".[mlx]"'

@@ -72,4 +72,4 @@ def test_errors_of_onnxruntime_are_failures() -> None:
 def test_without_its_packages_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else name)
     reason = mpsref_onnxruntime.backend.unavailable()
-    assert reason == f'{missing} is not installed: pip install "mpsref[onnxruntime]"'
+    assert reason == f'{missing} is not installed: pip install -e ".[onnxruntime]"'

@@ -75,4 +75,4 @@ def test_what_tensorflow_lacks_is_unsupported_with_a_reason() -> None:
 
 def test_without_tensorflow_the_backend_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert mpsref_tensorflow.backend.unavailable() == 'TensorFlow is not installed: pip install "mpsref[tensorflow]"'
+    assert mpsref_tensorflow.backend.unavailable() == 'TensorFlow is not installed: pip install -e ".[tensorflow]"'

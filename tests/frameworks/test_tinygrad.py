@@ -73,4 +73,4 @@ def test_without_tinygrad_or_a_compiler_the_backend_is_unavailable(monkeypatch: 
     monkeypatch.setenv("CC", "clang-99")
     assert "tinygrad compiles with 'clang-99', which is not installed" in str(mpsref_tinygrad.backend.unavailable())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert mpsref_tinygrad.backend.unavailable() == 'tinygrad is not installed: pip install "mpsref[tinygrad]"'
+    assert mpsref_tinygrad.backend.unavailable() == 'tinygrad is not installed: pip install -e ".[tinygrad]"'

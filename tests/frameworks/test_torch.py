@@ -190,7 +190,7 @@ def test_a_check_of_all_backends_leaves_frameworks_out(monkeypatch: pytest.Monke
 def test_without_pytorch_the_backends_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for backend in (mpsref_torch.backend, mpsref_torch.compiled, mpsref_torch.mps):
-        assert backend.unavailable() == 'PyTorch is not installed: pip install "mpsref[torch]"'
+        assert backend.unavailable() == 'PyTorch is not installed: pip install -e ".[torch]"'
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is an NVIDIA GPU")

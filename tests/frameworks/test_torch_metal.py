@@ -172,7 +172,8 @@ def test_errors_that_a_kernel_reports_are_raised() -> None:
 def test_other_versions_of_pytorch_are_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "2.99.1")
     assert inductor.unavailable() == (
-        "torch:metal uses private parts of PyTorch and was tested with 2.13, not with 2.99.1"
+        "torch:metal uses private parts of PyTorch and was tested with 2.13, not with 2.99.1: "
+        'pip install "torch==2.13.*"'
     )
     monkeypatch.setattr(inductor.importlib.util, "find_spec", lambda name: None)
     assert "PyTorch is not installed" in str(inductor.unavailable())

@@ -127,7 +127,7 @@ def test_ptx_is_kept_on_disk(compiled, empty_cache):
 
 def test_no_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    assert 'pip install "mpsref[nvidia]"; backend="metal:clang" runs' in str(cuda.unavailable())
+    assert 'pip install -e ".[nvidia]"; backend="metal:clang" runs' in str(cuda.unavailable())
 
 
 def test_no_driver(fake_cuda, monkeypatch):
@@ -162,7 +162,7 @@ def test_no_clang(fake_cuda, monkeypatch):
     monkeypatch.delenv("MPSREF_CLANG", raising=False)
     monkeypatch.setattr(toolchain, "wheel", lambda: None)
     monkeypatch.setenv("PATH", "/no/such/folder")
-    assert str(cuda.unavailable()).endswith('a clang on the PATH, or pip install "mpsref[nvidia]"')
+    assert str(cuda.unavailable()).endswith('a clang on the PATH, or pip install -e ".[nvidia]"')
 
 
 def test_no_libdevice(fake_cuda, monkeypatch):

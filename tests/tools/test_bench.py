@@ -255,7 +255,7 @@ def test_html() -> None:
 def test_html_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ends before it measures anything."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(mpsref.errors.UnsupportedError, match=r"pip install .mpsref\[plot\]"):
+    with pytest.raises(mpsref.errors.UnsupportedError, match=r'pip install -e "\.\[plot\]"'):
         html_report.page(report_of())
 
 

@@ -1,17 +1,28 @@
-"""The command line as a user meets it: in a process of its own, its output in a pipe."""
+"""The command line as a user meets it, in a pipe: in a process of its own, or with results that are given."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import mpsref
+from mpsref import bugs, cli
+from mpsref.backend import BackendInfo
+from mpsref.bugs import Finding, findings
+from mpsref.conformance import checker
+from mpsref.conformance.report import Failure, Report, Row
+from mpsref.errors import install
 
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 CASE = "PoolingAverage.gradient:n1h5w5c1,k3x3,s2x2,clamp,float32,seed=0"
 
 
@@ -103,49 +114,143 @@ def test_check_with_an_unavailable_backend_says_why_and_fails():
     assert "0 passed, 0 failed" in out
 
 
-def test_check_golden():
-    status, out, _ = run("check", "--golden", "-b", "reference", "--json")
+def test_golden():
+    status, out, _ = run("golden", "-b", "reference", "--json")
     form = json.loads(out)
     assert status == 0
     assert form["ok"] is True
     assert len(form["results"]) == 170
     agreeing = [row for row in form["results"] if row["status"] == "agree"]
     assert any(row["kernels"] == ["MPSCNNPoolingAverage"] for row in agreeing)
-    status, out, _ = run("check", "--golden", "-b", "reference")
-    assert status == 0
-    assert "0 unexpected" in out
-
-
-def test_check_golden_of_a_kernel():
-    status, out, _ = run("check", "--golden", "-b", "reference", "-k", "MPSCNNPoolingMax", "--json")
+    status, out, _ = run("golden", "-b", "reference", "-k", "MPSCNNPoolingMax", "--json")
     rows = json.loads(out)["results"]
     assert status == 0
     assert rows
     assert all("MPSCNNPoolingMax" in row["kernels"] for row in rows)
 
 
+def test_the_old_spelling_of_golden_says_so():
+    status, out, error = run("check", "-b", "reference", "--golden")
+    assert status == 0
+    assert "0 unexpected" in out
+    assert error == "mpsref: check --golden is a command of its own now: mpsref golden\n"
+    assert run("golden", "-b", "reference") == (0, out, "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-b", "cpu", "-k", "Nope"], "no published result is of kernel 'Nope'"),
-        (["-b", "nothing"], "unknown backend 'nothing'"),
-        (["--junit", "x.xml"], "--junit has no meaning with --golden"),
-        (["--record", "x.md"], "--record has no meaning with --golden"),
-        (["--seed", "1", "--cases", "3"], "--cases, --seed has no meaning with --golden"),
+        (["golden", "-b", "cpu", "-k", "Nope"], "no published result is of kernel 'Nope'"),
+        (["golden", "-b", "nothing"], "unknown backend 'nothing'"),
+        (["golden", "--junit", "x.xml"], "No such option: --junit"),
+        (["check", "--golden", "--seed", "1"], "No such option: --seed"),
     ],
 )
-def test_check_golden_refuses_what_it_cannot_do(arguments, words):
-    status, out, error = run("check", "--golden", *arguments)
+def test_golden_refuses_what_it_cannot_do(arguments, words):
+    status, out, error = run(*arguments)
     assert (status, out) == (2, "")
     assert words in error
 
 
-def test_check_golden_on_an_unavailable_backend_says_why_and_fails():
+def test_golden_on_an_unavailable_backend_says_why_and_fails():
     if {info.name: info.available for info in mpsref.backends()}["metal"]:
         pytest.skip("there is an Apple GPU here")
-    status, out, error = run("check", "--golden", "-b", "metal")
+    status, out, error = run("golden", "-b", "metal")
     assert (status, out) == (2, "")
     assert "backend 'metal' is not available: the metal runtime needs macOS" in error
+
+
+def row(operation, backend="gpu", **fields):
+    return Row(operation, backend, "a device", **fields)
+
+
+REPORT = Report(
+    "1",
+    0,
+    (
+        *(row(f"Kernel{k}.forward", passed=9, refused=1, reason="fast math", worst=k / 100) for k in range(28)),
+        *(row(f"Other{k}.forward", reason=f"backend 'gpu' does not implement Other{k}.forward") for k in range(4)),
+        row("Alone.forward", passed=9, refused=2, reason="no [brackets] here", rules=("some rule",)),
+        row("Alone.forward", "wrong", failures=(Failure("Alone.forward:[x]", "wrong", "it is [red], not [/]"),)),
+    ),
+    (("metal", "install it with .[metal]"),),
+)
+
+
+def test_the_report_of_a_check_has_rows_of_what_did_not_pass(monkeypatch):
+    monkeypatch.setattr(checker, "check", lambda *arguments, **options: REPORT)
+    done = CliRunner().invoke(cli.app, ["check"])
+    lines = done.output.splitlines()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    assert done.exit_code == 1
+    assert rows[:2] == [
+        ["gpu", "a device", "33", "261", "0.270 Kernel27.forward", "29 passed, 4 unsupported"],
+        ["wrong", "a device", "1", "1", "-", "1 failed"],
+    ]
+    names = [*(f"Other{k}.forward" for k in range(4)), "Alone.forward"]
+    assert [cells[0] for cells in rows[2:]] == names
+    assert lines[lines.index("FAILED Alone.forward:[x] on wrong: wrong") :] == [
+        "FAILED Alone.forward:[x] on wrong: wrong",
+        "  it is [red], not [/]",
+        "  mpsref replay 'Alone.forward:[x]' --backend 'wrong'",
+        "under rules: Alone.forward on gpu: some rule",
+        "not run: 28 case(s) of 28 operations on gpu: fast math",
+        "not run: 4 operations on gpu: backend 'gpu' does not implement this operation",
+        "not run: 2 case(s) of Alone.forward on gpu: no [brackets] here",
+        "not available: metal: install it with .[metal]",
+        "29 passed, 1 failed, 4 unsupported, 0 mistrusted",
+    ]
+    assert len(lines) < 30, "a screen"
+
+
+def test_a_verbose_check_prints_every_row_and_reason(monkeypatch):
+    monkeypatch.setattr(checker, "check", lambda *arguments, **options: REPORT)
+    output = CliRunner().invoke(cli.app, ["check", "--verbose"]).output
+    assert all(re.search(rf"^│ {one.operation} +│ {one.backend} ", output, re.MULTILINE) for one in REPORT.rows)
+    assert all(f"not run: 1 case(s) of Kernel{k}.forward on gpu: fast math" in output for k in range(28))
+    assert "not run: Other3.forward on gpu: backend 'gpu' does not implement Other3.forward" in output
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_hints_name_the_extra_in_brackets(monkeypatch, extra):
+    """In tables and lines; brackets are no markup."""
+    info = BackendInfo("gpu", False, "", f"it is not there: {install(extra)}")
+    monkeypatch.setattr(mpsref, "backends", lambda: [info])
+    assert f'pip install -e ".[{extra}]"' in CliRunner().invoke(cli.app, ["backends"]).output
+    monkeypatch.setattr(checker, "check", lambda *arguments, **options: Report("1", 0, (), ((info.name, info.reason),)))
+    assert f"not available: gpu: {info.reason}\n" in CliRunner().invoke(cli.app, ["check"]).output
+
+
+def test_hints_are_for_a_clone_and_name_known_extras():
+    """From one helper, also on the pages; mpsref is on no package index."""
+    sources = [path for folder in ("mpsref", "backends") for path in (ROOT / folder).rglob("*.py")]
+    for path in (*sources, ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = path.read_text("utf-8")
+        assert not re.search(r"pip install \S*mpsref", text), path
+        of_helper = re.findall(r"""\b(?:install\(|needs\("[^"]+", "[^"]+", )["'](\w+)["']""", text)
+        written = re.findall(r'pip install -e "\.\[([\w,]+)\]"', text)
+        assert {*of_helper, *",".join(written).split(",")} <= {*EXTRAS, ""}, path
+        assert not written or path.suffix == ".md" or path.name in ("errors.py", "plotting.py"), (
+            f"{path}: use install()"
+        )
+
+
+def test_scripts_of_defects_that_end_with_an_error_leave_the_other_results(monkeypatch, tmp_path):
+    monkeypatch.setattr(findings, "LIVE", tmp_path)
+    shown = [Finding(name, "numpy", (), "") for name in ("first", "second", "third")]
+    for finding, code in zip(
+        shown, ("print('wrong: [1] is 2')", "import numpy.nothing", "print('fixed: 3')"), strict=True
+    ):
+        finding.path.write_text(code, "utf-8")
+    monkeypatch.setattr(bugs, "FINDINGS", shown)
+    done = CliRunner().invoke(cli.app, ["bugs", "--live"])
+    assert done.exit_code == 1
+    for text in ("wrong: [1] is 2", "failed: ModuleNotFoundError: No module named 'numpy.nothing'", "fixed: 3"):
+        assert f"│ {text} " in done.output
+    form = json.loads(CliRunner().invoke(cli.app, ["bugs", "--live", "--json"]).output)
+    assert form["third"] == [findings.importlib.metadata.version("numpy"), "fixed: 3"]
+    monkeypatch.setattr(bugs, "FINDINGS", shown[::2])
+    assert CliRunner().invoke(cli.app, ["bugs", "--live"]).exit_code == 0
 
 
 def test_a_page_without_a_folder_is_refused_before_anything_runs(tmp_path):

@@ -1,8 +1,14 @@
 """The output of ``mpsref explain`` agrees with the geometry."""
 
+import dataclasses
+import itertools
+import math
 import re
 
-from hypothesis import example, given
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import mpsref
 from mpsref.conformance.case import Case
@@ -44,17 +50,58 @@ def test_gradient_offsets():
     assert "primary offset 1, kernel offset -2, effective offset 2" in text
 
 
+def said(part):
+    """Return the gradient pixels that the text lists for each pixel of an axis."""
+    return {int(q): eval(pixels) for q, pixels in re.findall(r"pixel (\d+) gathers gradient pixels (.*)", part)}
+
+
 @given(pooling.problems(mpsref.PoolingAverage, "gradient"))
 @example(Case.parse("PoolingAverage.gradient:n1h1w17c1,k1x10,s1x10,o0x5,clamp").problem)
 def test_gathered_pixels_are_printed(problem):
     """All of them, on axes of up to 16 pixels; else those of the first and last eight."""
     text = explain(problem)
     for runs, part in zip(problem.runs(), text.split("axis, gradient")[1:], strict=True):
-        said = {int(q): eval(pixels) for q, pixels in re.findall(r"pixel (\d+) gathers gradient pixels (.*)", part)}
+        listed = said(part)
         gathered = [list(range(f, f + c)) for f, c in zip(runs.first.tolist(), runs.count.tolist(), strict=True)]
         size = len(gathered)
-        assert [*said] == [q for q in range(size) if size <= 16 or q < 8 or q >= size - 8]
-        assert said == {q: gathered[q] for q in said}
+        assert [*listed] == [q for q in range(size) if size <= 16 or q < 8 or q >= size - 8]
+        assert listed == {q: gathered[q] for q in listed}
+
+
+def test_windows_outside_the_image_read_its_edge_with_clamp():
+    text = _explain("PoolingMax.gradient:n1h1w1c1,k1x1,clamp,g1x2")
+    assert "pixel 0 gathers gradient pixels [0, 1]" in text.split("x axis, gradient")[1]
+    text = _explain("PoolingAverage.gradient:n1h1w1c1,k1x1,clamp,g1x2")
+    assert "pixel 0 gathers gradient pixels [0]" in text.split("x axis, gradient")[1], "windows of an average shrink"
+
+
+@pytest.mark.parametrize("edge_mode", ["zero", "clamp"])
+@pytest.mark.parametrize("kind", [mpsref.PoolingAverage, mpsref.PoolingMax, mpsref.PoolingL2Norm])
+@settings(max_examples=20)
+@given(data=st.data())
+def test_the_listed_contributions_sum_to_the_value(kind, edge_mode, data):
+    """Those of each window alone, an image of a batch; where all windows give something, they are the listed ones."""
+    drawn = data.draw(pooling.placed_problems(kind, "gradient"))
+    spec, size = dataclasses.replace(drawn.spec, edge_mode=edge_mode), tuple(min(5, n) for n in drawn.gradient_size)
+    problem = dataclasses.replace(drawn, spec=spec, source_shape=(1, *drawn.source_shape[1:3], 1), gradient_size=size)
+    number = math.prod(size)
+    each = dataclasses.replace(problem, source_shape=(number, *problem.source_shape[1:]))
+    g, *x = (one.astype(float) for one in Case(problem, seed=1).inputs())
+    single = np.eye(number).reshape(number, *size, 1)
+
+    def parts(g, *x):
+        found = each.operation.formula(each, single * g, *(one.repeat(number, axis=0) for one in x))
+        return found.reshape(*size, *value.shape)
+
+    value = problem.operation.formula(problem, g, *x)[0, :, :, 0]
+    of_windows, all_equal = parts(g, *x), parts(np.ones_like(g), *map(np.ones_like, x))
+    rows, columns = (said(part) for part in explain(problem).split("axis, gradient")[1:])
+    for q, k in np.ndindex(value.shape):
+        listed = [*itertools.product(rows[q], columns[k])]
+        assert problem.where((0, q, k, 0)) == f"gathers gradient rows {rows[q]}, columns {columns[k]}"
+        assert sum(of_windows[v, u, q, k] for v, u in listed) == pytest.approx(value[q, k], abs=1e-12)
+        if kind is not mpsref.PoolingMax:
+            assert listed == [*map(tuple, np.argwhere(all_equal[:, :, q, k]).tolist())]
 
 
 def test_convolutions_have_windows_too():

@@ -251,5 +251,5 @@ def test_only_this_machine_is_answered(server):
 
 def test_without_its_packages(monkeypatch):
     monkeypatch.setitem(sys.modules, "starlette.applications", None)
-    with pytest.raises(mpsref.UnsupportedError, match=r"mpsref\[explore\]"):
+    with pytest.raises(mpsref.UnsupportedError, match=r"\.\[explore\]"):
         application()

@@ -181,7 +181,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UnsupportedError, match=r'need matplotlib .*: pip install "mpsref\[plot\]"'):
+    with pytest.raises(UnsupportedError, match=r'need matplotlib .*: pip install -e ".\[plot\]"'):
         plot(problem_of(FORWARD[0]))
 
 

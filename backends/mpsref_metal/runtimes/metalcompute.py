@@ -49,6 +49,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
+from mpsref.errors import install
 from mpsref_metal.runtimes import CompileError, LaunchError
 
 MAX_BUFFERS = 31
@@ -68,7 +69,7 @@ def unavailable() -> str | None:
     try:
         package = _package()
     except ImportError as problem:
-        return f'cannot import metalcompute ({problem}): pip install "mpsref[metal]"; or else {_INSTEAD}'
+        return f"cannot import metalcompute ({problem}): {install('metal')}; or else {_INSTEAD}"
     if not package.get_devices():
         return f"metalcompute finds no Metal device on this machine; {_INSTEAD}"
     return None

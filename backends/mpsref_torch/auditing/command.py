@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from mpsref.conformance.audit import Audit
+from mpsref.errors import install
 from mpsref_torch.auditing import audit
 from mpsref_torch.run import Tensor
 
@@ -47,7 +48,7 @@ def run(
     if (shape is None) == (batch is None):
         raise ValueError("pass --input 1,3,256,256, the shape of a random input, or --batch package.module:name")
     if importlib.util.find_spec("torch") is None:
-        raise ValueError('PyTorch is not installed: pip install "mpsref[torch]"')
+        raise ValueError(f"PyTorch is not installed: {install('torch')}")
     import torch
 
     try:
