@@ -5,6 +5,8 @@
 temporary names and moved into place, the note last; concurrent writers of an entry do not disturb each other. A file is
 used only if it has the checksum of its note.
 
+Only files with names that the cache gives are written or removed, and a folder that holds others is not used.
+
 The cache is optional: each problem is a warning, once in a process, and code is compiled again.
 """
 
@@ -15,6 +17,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -34,6 +37,12 @@ UNUSED = 30 * 86400
 
 USED = 86400
 """Seconds after which the use of an entry is recorded again, in its time of modification."""
+
+OWN = re.compile(r"[0-9a-f]{64}\.(?:json|so|ptx|pch|txt|code|zig)|\.build-[a-z0-9_]{8}")
+"""Names that the cache gives. Those that end with ``zig`` are folders of a compiler, see :func:`kept_by_compiler`."""
+
+FOREIGN = re.compile(r"zig|\.nfs[0-9a-f]+|\.DS_Store")
+"""Other names that a folder of the cache may contain: of a former version, network file systems, and the Finder."""
 
 Build = Callable[[Path], Any]
 """Writes a file at a path and returns its metadata, which must be representable in JSON."""
@@ -87,9 +96,11 @@ def drop(folder: Path, key: str, reason: Exception) -> None:
 
 def store(folder: Path, key: str, suffix: str, build: Build) -> Entry:
     """Build an entry and write it; raise OSError if that is impossible."""
+    if not OWN.fullmatch(key + suffix):
+        raise ValueError(f"the name {key + suffix!r} of an entry does not match {OWN.pattern!r}: add its suffix there")
     _remove_old(folder)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
-        made, note = Path(scratch, f"made{suffix}"), Path(scratch, "note.json")
+    with scratch(folder) as temporary:
+        made, note = Path(temporary, f"made{suffix}"), Path(temporary, "note.json")
         about = build(made)
         data = made.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
@@ -98,6 +109,16 @@ def store(folder: Path, key: str, suffix: str, build: Build) -> Entry:
         os.replace(made, file)
         os.replace(note, folder / f"{key}.json")
     return Entry(file, data, about)
+
+
+def scratch(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a context manager that makes a temporary folder in a folder of the cache."""
+    return tempfile.TemporaryDirectory(dir=folder, prefix=".build-")
+
+
+def kept_by_compiler(folder: Path) -> Path:
+    """Return the folder for what a compiler itself keeps from call to call; its content is not verified."""
+    return folder / f"{key('compiler')}.zig"
 
 
 def warn_unwritable(folder: Path, error: Exception) -> None:
@@ -118,7 +139,7 @@ def _checked(folder: Path) -> Path | None:
             with contextlib.suppress(FileExistsError):
                 if not place.exists():
                     place.mkdir(mode=0o700)
-        risk = _risk(real)
+        risk = _risk(real) or _occupied(real)
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         risk = str(error)
     if risk is None:
@@ -144,6 +165,27 @@ def _risk(folder: Path) -> str | None:
     return None
 
 
+def _occupied(folder: Path) -> str | None:
+    """Return which file in a folder is not of the cache, as a sentence, or ``None`` if there is none."""
+    with os.scandir(folder) as entries:
+        others = [entry.name for entry in entries if not (_is_own(entry) or FOREIGN.fullmatch(entry.name))]
+    others = [name for name in others if os.path.lexists(folder / name)]  # another process may have removed it
+    if not others:
+        return None
+    return (
+        f"the folder {str(folder)!r} contains {min(others)!r}, which is not a file of this cache; move it "
+        "elsewhere, or set MPSREF_CACHE_DIR to an empty folder"
+    )
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    """Return whether the cache gave this name, and to a file or folder as this one; it makes no links."""
+    if not OWN.fullmatch(entry.name):
+        return False
+    is_folder = entry.name.startswith(".build-") or entry.name.endswith(".zig")
+    return entry.is_dir(follow_symlinks=False) if is_folder else entry.is_file(follow_symlinks=False)
+
+
 def _record_use(*files: Path) -> None:
     with contextlib.suppress(OSError):
         for file in files:
@@ -156,12 +198,15 @@ def _remove_old(folder: Path) -> None:
     """Remove what killed processes left behind, and entries that have not been used for long."""
     now = time.time()
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            age = now - entry.stat(follow_symlinks=False).st_mtime
-            if entry.name.startswith(".build-") and age > ABANDONED:
-                shutil.rmtree(entry, ignore_errors=True)
-            elif age > UNUSED and entry.is_file(follow_symlinks=False):
-                os.unlink(entry)
+        for entry in filter(_is_own, entries):
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
+                age = now - entry.stat(follow_symlinks=False).st_mtime
+                if age < (ABANDONED if entry.name.startswith(".build-") else UNUSED):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    os.unlink(entry)
 
 
 _warned: set[Path] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -91,15 +92,15 @@ def test_old_files_are_removed(folder: Path) -> None:
         os.utime(scratch, (now - age, now - age))
         return scratch
 
-    abandoned, recent = left(".build-abandoned", disk_cache.ABANDONED + 60), left(".build-recent", 60)
-    other = left("zig", 10 * disk_cache.UNUSED)
+    abandoned, recent = left(".build-abandone", disk_cache.ABANDONED + 60), left(".build-recently", 60)
+    former, kept = left("zig", 10 * disk_cache.UNUSED), left(disk_cache.kept_by_compiler(folder).name, 60)
+    disused = left(f"{KEY}.zig", disk_cache.UNUSED + 60)
     for path in (file, note):
         os.utime(path, (now - disk_cache.UNUSED + 60,) * 2)
     disk_cache._remove_old.cache_clear()
     write(folder, b"new", disk_cache.key("new"))
-    assert not abandoned.exists()
-    assert recent.exists()
-    assert other.exists()
+    assert [path.exists() for path in (abandoned, disused)] == [False, False]
+    assert [path.exists() for path in (recent, former, kept)] == [True, True, True]
 
     assert disk_cache.load(folder, KEY, ".so") is not None
     assert min(file.stat().st_mtime, note.stat().st_mtime) > now - 60, "the use is recorded"
@@ -110,6 +111,90 @@ def test_old_files_are_removed(folder: Path) -> None:
     assert not file.exists()
     assert not note.exists()
     assert disk_cache.load(folder, disk_cache.key("new"), ".so") is not None
+
+
+NAMES_OF_USERS = [
+    "model.metal",
+    KEY,
+    f"{KEY}.so.bak",
+    f"{KEY[1:]}.json",
+    f"{KEY.upper()}.json",
+    f"{KEY}.zig",
+    ".build-mine",
+]
+
+
+@needs_owners
+@pytest.mark.parametrize("name", NAMES_OF_USERS)
+@pytest.mark.parametrize("kind", ["file", "link", "link to a folder", "folder"])
+def test_files_of_users_are_left_alone(folder: Path, tmp_path: Path, name: str, kind: str) -> None:
+    if kind == "folder" and name == f"{KEY}.zig":
+        name = f"{KEY}.json"
+    file, mine = folder / name, tmp_path / "mine"
+    mine.mkdir()
+    (mine / "work").write_text("of a year")
+    if kind == "file":
+        file.write_text("of a year")
+    elif kind == "folder":
+        mine.rename(file)
+    else:
+        file.symlink_to(mine / "work" if kind == "link" else mine)
+    entry = write(folder, key=disk_cache.key("another kernel"))
+    for path in (file, *folder.iterdir()):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    disk_cache._remove_old.cache_clear()
+    disk_cache._remove_old(folder)
+    assert not entry.exists()
+    work = mine / "work" if kind.startswith("link") else file / "work" if kind == "folder" else file
+    assert work.read_text() == "of a year"
+    assert list(folder.iterdir()) == [file]
+
+    disk_cache._checked.cache_clear()
+    sentence = f"the folder '{folder}' contains '{name}', which is not a file of this cache; move it elsewhere, or set"
+    with pytest.warns(RuntimeWarning, match=f"are not kept, each process compiles them again: {re.escape(sentence)}"):
+        assert disk_cache.private_folder("test") is None
+    assert list(folder.iterdir()) == [file]
+
+
+def test_all_files_of_the_cache_are_known(folder: Path) -> None:
+    def build(path: Path) -> None:
+        path.write_text("compiled")
+        disk_cache._checked.cache_clear()
+        assert disk_cache.private_folder("test") == folder, "while another process compiles"
+
+    for suffix in (".so", ".ptx", ".pch", ".txt", ".code"):
+        disk_cache.store(folder, KEY, suffix, build)
+    disk_cache.kept_by_compiler(folder).mkdir()
+    for name in ("zig", ".nfs00000000012a", ".DS_Store"):
+        (folder / name).touch()
+    disk_cache._checked.cache_clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert disk_cache.private_folder("test") == folder
+    with pytest.raises(ValueError, match=r"add its suffix there"):
+        disk_cache.store(folder, KEY, ".dylib", build)
+
+
+def test_files_that_another_process_removes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(folder)
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+
+    def removed_meanwhile(entry: os.DirEntry[str]) -> bool:
+        is_note = entry.name.endswith(".json")
+        if is_note:
+            os.unlink(entry)
+        return is_note or entry.name == file.name
+
+    monkeypatch.setattr(disk_cache, "_is_own", removed_meanwhile)
+    disk_cache._remove_old.cache_clear()
+    disk_cache._remove_old(folder)
+    assert list(folder.iterdir()) == []
+
+    (folder / "foreign").touch()
+    monkeypatch.setattr(disk_cache, "_is_own", lambda entry: os.unlink(entry))
+    disk_cache._checked.cache_clear()
+    assert disk_cache.private_folder("test") == folder
 
 
 @needs_owners

@@ -362,7 +362,7 @@ def test_a_crash_elsewhere_is_still_a_crash(device):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A fresh cache, for this process and its children; what zig itself keeps is not part of the question."""
-    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(cache.directory() / "zig"))
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(cache.kept_by_compiler(cache.directory())))
     monkeypatch.setenv("MPSREF_CACHE_DIR", str(tmp_path))
     return tmp_path / "msl"
 
@@ -420,6 +420,67 @@ def test_headers_of_another_time(tmp_path, folder):
         for header in (tmp_path / "backends/mpsref_metal/runtimes/frontend/shim").rglob("*"):
             os.utime(header, (0, 0))
     assert len(list(folder.glob("*.pch"))) == 2
+
+
+LOSSES = {
+    "truncated files": lambda kept: [os.truncate(file, 20) for file in kept.glob("o/*/*")],
+    "no objects": lambda kept: shutil.rmtree(kept / "o", ignore_errors=True),
+    "no folder": shutil.rmtree,
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_what_the_compiler_keeps_may_be_lost(folder, loss):
+    """Nothing that is compiled again comes from it, neither the launcher nor the headers nor a kernel."""
+    assert python(RUN, ZIG_GLOBAL_CACHE_DIR="") == "15.0"
+    for path in folder.glob("*.json"):
+        path.unlink()
+    for kept in folder.glob("*zig"):
+        loss(kept)
+    done = run(RUN, ZIG_GLOBAL_CACHE_DIR="")
+    assert (done.stdout, done.stderr) == ("15.0\n", "")
+
+
+def test_damaged_libraries_of_the_compiler_are_built_again(tmp_path, folder, monkeypatch):
+    """On some systems zig builds a library and keeps it; this compiler fails when it is damaged, and says so as zig."""
+    count = tmp_path / "count"
+    script = tmp_path / "clang"
+    script.write_text(f"""#!/bin/sh
+echo >> {count}
+mkdir -p "$ZIG_GLOBAL_CACHE_DIR"
+library="$ZIG_GLOBAL_CACHE_DIR/library.a"
+[ -e "$library" ] || echo good > "$library"
+grep -q good "$library" || {{ echo "error: failed to parse archive: FileNotFound"; exit 1; }}
+case "$*" in *wrong*) echo "<msl>:1:2: error: wrong"; exit 1;; esac
+echo made > "$2"
+""")
+    script.chmod(0o755)
+    compiler = toolchain.Toolchain("clang", (str(script),), (str(script),))
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", "")
+
+    def calls(*command):
+        """Return how often the compiler was called for a command, and the error."""
+        count.write_text("")
+        try:
+            compiler.make([str(script), *command])
+        except cache.BuildError as error:
+            return len(count.read_text()), str(error)
+        return len(count.read_text()), None
+
+    made = tmp_path / "made"
+    assert calls("-o", str(made)) == (1, None)
+    (library,) = folder.glob("*.zig/library.a")
+    for damage in (lambda: library.write_text(""), lambda: shutil.rmtree(library.parent)):
+        damage()
+        made.unlink()
+        assert calls("-o", str(made))[1] is None
+        assert calls("-o", str(made)) == (1, None), "it is mended"
+        assert made.read_text() == "made\n"
+    number, error = calls("wrong")
+    assert (number, error) == (1, "clang failed with status 1:\n<msl>:1:2: error: wrong\n"), "it is not repeated"
+    script.write_text("#!/bin/sh\necho no library; exit 3")
+    assert "clang failed with status 3:\nno library" in calls("-o", str(made))[1]
+    assert not list(folder.glob(".build-*"))
 
 
 def test_processes_that_compile_at_once(folder):

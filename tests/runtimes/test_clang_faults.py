@@ -81,6 +81,35 @@ def test_read_past_the_end(device):
           np.zeros(64, np.float32))  # fmt: skip
 
 
+@pytest.mark.parametrize("by", [1, 3, 1000, 100_000])
+def test_read_before_the_start(device, by):
+    source = kernel(
+        "if (i == 0) out[0] = x[-by] == 1;", "device const float* x [[buffer(1)]], constant int& by [[buffer(2)]], "
+    )
+    fails(device, source, rf"read out of bounds: at byte offset -{4 * by} of buffer\(1\), .*, before its start", 1, 256,
+          np.zeros(96, np.float32), np.int32(by))  # fmt: skip
+
+
+def test_a_buffer_that_is_bound_twice_is_one_memory(device):
+    source = kernel("if (i < 16) out[i] += x[i + 16];", "device const float* x [[buffer(1)]], ")
+    out = device.buffer(np.arange(32, dtype=np.float32))
+    device.kernel(source).function("f")(64, out, out)
+    np.testing.assert_array_equal(np.frombuffer(out, "f"), [*range(16, 48, 2), *range(16, 32)])
+    with pytest.raises(LaunchError, match=r"depends on the order .* buffer\(0\)"):
+        device.kernel(source.replace("i + 16", "15 - i")).function("f")(64, out, out)
+
+
+def test_a_buffer_can_be_used_after_a_failure(device):
+    source = kernel(
+        "if (i == 0) out[at] = 1; if (i == 0 && at < 0) out[long(i + 1) << 40] = 1;", "constant int& at [[buffer(1)]], "
+    )
+    f, out = device.kernel(source).function("f"), device.buffer(96)
+    with pytest.raises(LaunchError, match="far outside"):
+        f(1, out, np.int32(-1))
+    f(1, out, np.int32(2))
+    assert np.frombuffer(out, "f")[2] == 1
+
+
 def test_a_read_in_the_last_partial_vector_gives_nan(device):
     source = kernel("if (i == 0) out[0] = x[5];", "device const float* x [[buffer(1)]], ")
     out = device.buffer(16)
@@ -142,6 +171,26 @@ def test_missing_barrier_between_two_phases(device):
         if (t < s) tile[t] += tile[t + s];  // each step needs its barrier
     if (t == 0) out[i / 64] = tile[0];""")
     fails(device, source, "depends on the order of its threads")
+
+
+WEAK_BARRIERS = {
+    "write, then read": "tile[t] = i; BARRIER out[i] = tile[t ^ 32];",
+    "read, then write": "tile[t] = i; threadgroup_barrier(mem_flags::mem_threadgroup);"
+    "float other = tile[t ^ 32]; BARRIER tile[t] = -1; out[i] = other;",
+    "sums of simdgroups": "float sum = simd_sum(float(i)); if (t % 32 == 0) tile[t / 32] = sum; BARRIER"
+    "out[i] = simd_sum(t % 32 < 2 ? tile[t % 32] : 0);",
+    "device memory": "out[i] = i; BARRIER float other = out[i ^ 32];"
+    "threadgroup_barrier(mem_flags::mem_device); out[i] = other;",
+}
+
+
+@pytest.mark.parametrize("name", WEAK_BARRIERS)
+def test_a_barrier_of_a_simdgroup_does_not_order_two_simdgroups(device, name):
+    body = f"threadgroup float tile[64]; {WEAK_BARRIERS[name]}"
+    flags = "(mem_flags::mem_threadgroup | mem_flags::mem_device); "
+    device.kernel(kernel(body.replace("BARRIER", f"threadgroup_barrier{flags}"))).function("f")(64, device.buffer(256))
+    weaker = kernel(body.replace("BARRIER", f"simdgroup_barrier{flags}"))
+    fails(device, weaker, "depends on the order of its threads")
 
 
 def test_threadgroup_memory_that_nobody_wrote(device):

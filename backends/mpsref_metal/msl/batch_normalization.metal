@@ -64,14 +64,16 @@ kernel void statistics(device const Values* means [[buffer(0)]],
         own = merged(own, {float(pixels_of(part, batch)), means[at], m2s[at]});
     }
     for (uint step = 1; step < min(group_size, batch.parts); step *= 2) {
-        n_of[member] = own.n;
-        mean_of[member] = own.mean;
-        m2_of[member] = own.m2;
+        // What is read after the barrier is not written in later steps.
+        if (member % step == 0) {
+            n_of[member] = own.n;
+            mean_of[member] = own.mean;
+            m2_of[member] = own.m2;
+        }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (member % (2 * step) == 0) {
             own = merged(own, {n_of[member + step], mean_of[member + step], m2_of[member + step]});
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     if (member == 0) {
         own = merged({float(batch.before), mean_before[channel], m2_before[channel]}, own);
@@ -154,14 +156,16 @@ kernel void statistics_gradient(device const Values* dbetas [[buffer(0)]],
         second += dgammas[part * batch.channels.value + channel];
     }
     for (uint step = 1; step < min(group_size, batch.parts); step *= 2) {
-        first_of[member] = first;
-        second_of[member] = second;
+        // What is read after the barrier is not written in later steps.
+        if (member % step == 0) {
+            first_of[member] = first;
+            second_of[member] = second;
+        }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (member % (2 * step) == 0) {
             first += first_of[member + step];
             second += second_of[member + step];
         }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     if (member == 0) {
         dbeta[channel] = dbeta_before[channel] + first;

@@ -4,17 +4,20 @@ See :class:`Device` for an example. A launch has these properties:
 
 - The grid of a call is rounded up to whole threadgroups and the surplus threads run. The size of a threadgroup is the
   kernel's ``[[max_total_threads_per_threadgroup(N)]]``, else 1024. :meth:`Function.dispatch` runs an exact grid.
-- Threadgroups, and threads between two barriers, run in a shuffled order, and again in the reverse order with the same
-  buffer contents. Results that are not bitwise equal are an error (``Device(check_order=False)`` runs once).
+- Threadgroups run in a shuffled order. In each, one simdgroup after another, and in it one thread after another, runs
+  to its next threadgroup barrier. All runs again in the reverse orders with the same buffer contents; results that are
+  not bitwise equal are an error (``Device(check_order=False)`` runs once).
 - An access outside a buffer is an error with the buffer and the offset. In the padding at the end of a buffer (usually
-  up to 15 bytes, at most 31), reads return NaN, and writes are detected after the launch.
+  up to 15 bytes, at most 31), reads return NaN, and writes are detected after the launch. Of the reads before a buffer,
+  those in its first page are detected by the second run alone.
 - An index outside an array of known size is an error with its line. Threadgroup memory is initialized with NaN.
 - Barriers and simdgroup functions (32 threads) synchronize threads. A barrier that some threads of a threadgroup do not
   reach is an error.
 - Sources are checked for rules of Apple's compiler: address spaces, no ``double``, and what the version of MSL lacks.
 
-Not detected: writes that cancel out, races between launches, endless loops (the launch does not return). Not supported:
-textures, matrices, kernel templates, threadgroup memory as a parameter, function constants.
+Not detected: races with the same result in both orders (writes that cancel out or repeat a value, lost updates that
+commute), flags of a barrier that are too weak, races between launches, endless loops (the launch does not return). Not
+supported: textures, matrices, kernel templates, threadgroup memory as a parameter, function constants.
 
 Launches from several Python threads run concurrently, except those of kernels with threadgroup memory of the same
 source. Concurrent launches that write the same buffer race, as on a GPU. A child of fork can launch kernels. Compiled

@@ -7,6 +7,7 @@ import os
 import platform
 import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from ctypes import POINTER, byref, cast
 from reprlib import repr as shorten
 from typing import Any
@@ -123,6 +124,7 @@ class Function:
         self._signature.check_arguments(len(arguments))
         groups = tuple(-(-threads // size) for threads, size in zip(grid, width, strict=True))
         buffers = [self._bind(index, argument) for index, argument in enumerate(arguments)]
+        runtime = self._device.runtime
         records = (BufferRecord * max(len(buffers), 1))()
         for index, (record, buffer) in enumerate(zip(records, buffers, strict=False)):
             record.data, record.bytes = buffer.memory.address, buffer.nbytes  # type: ignore[union-attr]
@@ -133,11 +135,18 @@ class Function:
         launch.seed = self._seed + count
         launch.check_order = self._device.check_order
         report = FaultReport()
-        if self._is_exclusive:
-            with self._library.lock:
-                self._device.runtime.run(byref(launch), byref(report))
-        else:
-            self._device.runtime.run(byref(launch), byref(report))
+        try:
+            if self._device.check_order:
+                for record in records[: len(buffers)]:
+                    record.copy, _ = runtime.take(record.bytes)
+            with self._library.lock if self._is_exclusive else nullcontext():
+                runtime.run(byref(launch), byref(report))
+        except MemoryError as error:
+            raise LaunchError(str(error)) from None
+        finally:
+            for record in records[: len(buffers)]:
+                if record.copy:
+                    runtime.release(record.copy, record.bytes)
         if report.kind:
             number, size = math.prod(groups), math.prod(width)
             shape = f"{wanted} runs {math.prod(grid)} threads, {number} threadgroups of {size}"

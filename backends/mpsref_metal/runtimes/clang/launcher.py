@@ -29,7 +29,12 @@ IDLE_BLOCKS, IDLE_BYTES = 32, 1 << 18  # maximum number of free blocks of a size
 class BufferRecord(ctypes.Structure):
     """``mpsref_buffer`` of abi.h."""
 
-    _fields_ = (("data", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint32))
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("copy", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("writable", ctypes.c_uint32),
+    )
 
 
 class LaunchRecord(ctypes.Structure):
@@ -93,22 +98,29 @@ class NativeLauncher:
     def allocate(self, nbytes: int) -> tuple[int, int]:
         """Allocate zeroed guarded memory; return the address of its pages, for ``release``, and its own address.
 
-        Small blocks are reused, because mapping pages takes longer than a small launch. Raises MemoryError.
+        Raises MemoryError.
         """
-        accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            pages, is_new = self._idle.get(accessible, []).pop(), False
-        except IndexError:
-            pages, is_new = self._map(accessible), True
-        if not pages:
-            raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
-        address = self._place(pages, accessible, nbytes)
-        if not is_new:
+        pages, is_zero = self.take(nbytes)
+        address = self._place(pages, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, nbytes)
+        if not is_zero:
             ctypes.memset(address, 0, nbytes)
         return pages, address
 
+    def take(self, nbytes: int) -> tuple[int, bool]:
+        """Return the address of guarded pages, for ``release``, and whether they are zero; raise MemoryError.
+
+        Small blocks are reused, because mapping pages takes longer than a small launch.
+        """
+        accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        with contextlib.suppress(KeyError, IndexError):
+            return self._idle[accessible].pop(), False
+        pages = self._map(accessible)
+        if not pages:
+            raise MemoryError(f"no memory for a buffer of {nbytes} bytes")
+        return pages, True
+
     def release(self, pages: int, nbytes: int) -> None:
-        """Free memory returned by ``allocate``."""
+        """Free pages."""
         accessible = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         idle = self._idle.setdefault(accessible, [])
         if len(idle) < IDLE_BLOCKS and accessible <= IDLE_BYTES:

@@ -58,8 +58,8 @@ def explain(
     if report.kind == ORDER:
         return (
             f"{start}gives a result that depends on the order of its threads: the first difference is at byte offset "
-            f"{report.offset} of {buffer(report.buffer)}. A barrier is missing, or threads write the same place; if "
-            f"this is intended, use Device(check_order=False) ({grid})"
+            f"{report.offset} of {buffer(report.buffer)}. A barrier is missing or too weak, or threads write the same "
+            f"place; if this is intended, use Device(check_order=False) ({grid})"
         )
     if report.kind == ARRAY:
         return (

@@ -9,18 +9,23 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from mpsref.disk_cache import Build, Entry, key, load, private_folder, store, warn_unwritable
+from mpsref.disk_cache import Build, Entry, kept_by_compiler, key, load, private_folder, scratch, store, warn_unwritable
 
 from .. import CompileError
 
-__all__ = ["BuildError", "directory", "fetch", "key"]
+__all__ = ["BuildError", "directory", "fetch", "key", "with_scratch"]
 
 NEEDED = 1 << 26
 """Bytes that a compiler may need on the disk."""
+
+DIAGNOSTIC = re.compile(r":\d+:\d+: (?:fatal )?error: ")
+"""What a compiler prints of a mistake in a source."""
 
 
 class BuildError(CompileError):
@@ -65,11 +70,31 @@ def fetch(key: str, build: Build, suffix: str = ".so") -> Entry:
     return store(directory(), key, suffix, build)
 
 
+def with_scratch(run: Callable[[dict[str, str]], tuple[int, str]]) -> tuple[int, str]:
+    """Return the status and the output of a compiler; ``run`` calls it with variables of its environment.
+
+    The objects that zig makes of a source lie in a folder that is removed at the end. The libraries that it builds, for
+    seconds, are kept, unverified. After a failure that is not of the source, they are built again.
+    """
+    folder = directory()
+    kept = kept_by_compiler(folder)
+    with scratch(folder) as objects:
+        named = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or str(kept)
+        status, text = run({"ZIG_GLOBAL_CACHE_DIR": named, "ZIG_LOCAL_CACHE_DIR": objects})
+        if status == 0 or DIAGNOSTIC.search(text):
+            return status, text
+    with scratch(folder) as libraries:
+        status, text = run({"ZIG_GLOBAL_CACHE_DIR": libraries, "ZIG_LOCAL_CACHE_DIR": libraries})
+    if status == 0 and named == str(kept):
+        shutil.rmtree(kept, ignore_errors=True)
+    return status, text
+
+
 def _problem(folder: Path) -> OSError | None:
     """Return why a compiler cannot write to a folder, or ``None`` if it can."""
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(NEEDED))
+        with scratch(folder) as temporary:
+            Path(temporary, "large").write_bytes(bytes(NEEDED))
     except OSError as error:
         return error
     return None

@@ -64,7 +64,8 @@ class Toolchain:
 
     def make(self, command: Iterable[str]) -> None:
         """Run a command that writes a file; raise BuildError with its output if it fails."""
-        status, text = self._run([*command], "")
+        command = [*command]
+        status, text = cache.with_scratch(lambda variables: self._run(command, "", variables))
         if status != 0:
             raise cache.BuildError(f"{self.name} failed with status {status}:\n{text}")
 
@@ -98,9 +99,8 @@ class Toolchain:
             include = *headers_alone(files=files), "-include", str(SHIM / "mpsref" / "prelude.h")
         return self._run([*self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"], source)
 
-    def _run(self, command: list[str], text: str) -> tuple[int, str]:
-        scratch = str(cache.directory() / "zig")
-        environment = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch} | os.environ
+    def _run(self, command: list[str], text: str, variables: Mapping[str, str] | None = None) -> tuple[int, str]:
+        environment = {**os.environ, **(variables or {})}
         done = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, check=False)
         return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 

@@ -1,5 +1,5 @@
-// Device memory that tells on whoever leaves it. A buffer ends at a protected page, so that an access past its end
-// faults at once; the bytes that alignment leaves over before and after it hold a pattern that is checked later.
+// Device memory that detects accesses outside of a buffer. A buffer ends at a protected page, and its copy for the second
+// pass starts at one; the bytes of its pages that are left over before and after it hold a pattern that is checked later.
 #pragma once
 
 #define MPSREF_GUARD (1u << 20) // protected bytes before and after: address space only, no memory
@@ -80,14 +80,6 @@ static uint8_t *guarded_place(uint8_t *first, uint64_t accessible, uint64_t byte
     uint8_t *data = first + accessible - round_up(bytes, bytes % 32 ? 16 : 32);
     guard_repair(data, bytes);
     return data;
-}
-
-static void swap_bytes(uint8_t *restrict a, uint8_t *restrict b, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++) {
-        uint8_t keep = a[i];
-        a[i] = b[i];
-        b[i] = keep;
-    }
 }
 
 // Threadgroup memory starts as NaN; the two passes start with different ones, so that reading it shows as a difference.

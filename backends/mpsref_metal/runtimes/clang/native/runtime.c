@@ -42,6 +42,7 @@ typedef struct {
     pool *pool;
     void *host; // stack pointer of the launching thread while a fibre runs
     mpsref_group group;
+    void *buffers[MPSREF_MAX_BUFFERS]; // of this pass
     uint32_t running, pass;
 } run;
 
@@ -200,7 +201,7 @@ static int simd_release(run *r, uint32_t first) {
     return 1;
 }
 
-// All threads must stand at the same barrier. Returns 1 when they may go on, 0 when all are done, -1 after a report.
+// All threads must stand at the same barrier. Returns whether they may go on: not if all are done, or after a report.
 static int barrier_release(run *r) {
     fibre *f = r->pool->fibres;
     uint32_t n = r->group.size, waiting = 0, elsewhere = 0;
@@ -218,13 +219,17 @@ static int barrier_release(run *r) {
         mpsref_report found = {.kind = MPSREF_DIVERGENCE, .group = r->group.index, .count = waiting, .line = at->line,
                                .column = at->column, .others = elsewhere, .other_line = other ? other->line : 0};
         *r->report = found;
-        return -1;
+        return 0;
     }
     for (uint32_t t = 0; t < n; t++) f[t].state = READY;
     return 1;
 }
 
 // ---------------------------------------------------------------------------------------------- groups
+
+static uint64_t group_seed(const run *r) {
+    return r->launch->seed ^ (r->group.index + 1) * 0xd1b54a32d192ed03u;
+}
 
 static void group_begin(run *r, uint32_t index) {
     const mpsref_launch *l = r->launch;
@@ -238,7 +243,7 @@ static void group_begin(run *r, uint32_t index) {
         g->extent[i] = left < l->width[i] ? (uint32_t)left : l->width[i];
         g->size *= g->extent[i];
     }
-    order o = make_order(l->seed ^ (index + 1) * 0xd1b54a32d192ed03u, g->size, r->pass);
+    order o = make_order(group_seed(r), g->size, r->pass);
     g->start = o.start;
     g->step = o.step;
     fill_uninitialised(l->local, l->local_bytes, r->pass);
@@ -257,20 +262,26 @@ static void plain_groups(run *r) {
     }
 }
 
+// A simdgroup runs to its next threadgroup barrier before the next one starts. Nothing else orders two simdgroups, so a
+// barrier of a simdgroup does not either.
 static void fibre_group(run *r) {
-    uint32_t n = r->group.size;
-    order threads = {r->group.start, r->group.step, n};
+    const uint32_t n = r->group.size, width = MPSREF_SIMD_WIDTH;
+    const order simdgroups = make_order(group_seed(r), (n + width - 1) / width, r->pass);
+    const order full = make_order(group_seed(r), width, r->pass), last = make_order(group_seed(r), (n - 1) % width + 1, r->pass);
     for (uint32_t t = 0; t < n; t++) fibre_start(r, t);
-    for (int go = 1; go > 0;) {
-        for (uint32_t k = 0, t = threads.start; k < n; k++, t = following(threads, t)) {
-            if (r->pool->fibres[t].state != READY) continue;
-            to_fibre(r, t);
-            if (r->report->kind) return;
+    do {
+        for (uint32_t k = 0, s = simdgroups.start; k < simdgroups.size; k++, s = following(simdgroups, s)) {
+            const uint32_t first = s * width;
+            const order lanes = n - first < width ? last : full;
+            do {
+                for (uint32_t j = 0, lane = lanes.start; j < lanes.size; j++, lane = following(lanes, lane)) {
+                    if (r->pool->fibres[first + lane].state != READY) continue;
+                    to_fibre(r, first + lane);
+                    if (r->report->kind) return;
+                }
+            } while (simd_release(r, first));
         }
-        go = 0;
-        for (uint32_t first = 0; first < n; first += MPSREF_SIMD_WIDTH) go |= simd_release(r, first);
-        if (!go) go = barrier_release(r);
-    }
+    } while (barrier_release(r));
 }
 
 static void run_pass(run *r) {
@@ -309,9 +320,10 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         const uint8_t *address = info->si_addr;
         for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
             const mpsref_buffer *b = &r->launch->buffers[i];
-            if (address >= b->data - MPSREF_GUARD && address < b->data + b->bytes + MPSREF_GUARD) {
+            const uint8_t *data = r->buffers[i];
+            if (address >= data - MPSREF_GUARD && address < data + b->bytes + MPSREF_GUARD) {
                 found.buffer = (int32_t)i;
-                found.offset = address - b->data;
+                found.offset = address - data;
             }
         }
         *r->report = found;
@@ -343,40 +355,48 @@ static void catch_faults(void) {
 
 // ---------------------------------------------------------------------------------------------- launch
 
-static int repeated(const mpsref_launch *l, uint32_t i) { // the same buffer bound twice
-    for (uint32_t j = 0; j < i; j++)
-        if (l->buffers[j].data == l->buffers[i].data && l->buffers[j].writable) return 1;
-    return 0;
+// The first buffer with the memory of buffer i: a launch may bind one several times.
+static const mpsref_buffer *memory_of(const mpsref_launch *l, uint32_t i) {
+    const mpsref_buffer *b = l->buffers;
+    while (b->data != l->buffers[i].data) b++;
+    return b;
 }
 
-// Runs the kernel in an order and in its opposite from the same start; results that differ depend on the order.
+static void check_guards(run *r) {
+    for (uint32_t i = 0; i < r->launch->buffer_count; i++) {
+        int64_t at;
+        const uint64_t bytes = r->launch->buffers[i].bytes;
+        if (!guard_damaged(r->buffers[i], bytes, &at)) continue;
+        mpsref_report found = {.kind = MPSREF_GUARD_DAMAGED, .buffer = (int32_t)i, .offset = at};
+        if (!r->report->kind) *r->report = found;
+        guard_repair(r->buffers[i], bytes);
+    }
+}
+
+// Runs the kernel in an order and, on copies of the buffers, in its opposite; results that differ depend on the order.
+// A buffer lies at the end of its pages and its copy at their start, so that an access on either side is a fault.
 static void run_both_ways(run *r) {
     const mpsref_launch *l = r->launch;
-    uint8_t *copies[MPSREF_MAX_BUFFERS] = {0};
     for (uint32_t i = 0; i < l->buffer_count; i++) {
-        if (!l->buffers[i].writable || repeated(l, i)) continue;
-        copies[i] = malloc(l->buffers[i].bytes);
-        if (copies[i])
-            memcpy(copies[i], l->buffers[i].data, l->buffers[i].bytes);
-        else
-            r->report->kind = MPSREF_MEMORY;
+        const mpsref_buffer *b = memory_of(l, i);
+        if (b != &l->buffers[i]) continue;
+        memcpy(b->copy, b->data, b->bytes);
+        guard_repair(b->copy, b->bytes);
     }
-    if (!r->report->kind) run_pass(r);
-    if (!r->report->kind) {
-        for (uint32_t i = 0; i < l->buffer_count; i++)
-            if (copies[i]) swap_bytes(copies[i], l->buffers[i].data, l->buffers[i].bytes);
-        r->pass = 1;
-        run_pass(r);
-    }
-    for (uint32_t i = 0; i < l->buffer_count; i++) {
-        if (!copies[i]) continue;
-        if (r->pass == 1 && !r->report->kind && memcmp(copies[i], l->buffers[i].data, l->buffers[i].bytes)) {
-            int64_t at = 0;
-            while (copies[i][at] == l->buffers[i].data[at]) at++;
-            mpsref_report found = {.kind = MPSREF_ORDER, .buffer = (int32_t)i, .offset = at};
-            *r->report = found;
-        }
-        free(copies[i]);
+    run_pass(r);
+    check_guards(r);
+    if (r->report->kind) return;
+    for (uint32_t i = 0; i < l->buffer_count; i++) r->buffers[i] = memory_of(l, i)->copy;
+    r->pass = 1;
+    run_pass(r);
+    check_guards(r);
+    for (uint32_t i = 0; i < l->buffer_count && !r->report->kind; i++) {
+        const uint8_t *first = l->buffers[i].data, *second = r->buffers[i];
+        if (!l->buffers[i].writable || !memcmp(first, second, l->buffers[i].bytes)) continue;
+        int64_t at = 0;
+        while (first[at] == second[at]) at++;
+        mpsref_report found = {.kind = MPSREF_ORDER, .buffer = (int32_t)i, .offset = at};
+        *r->report = found;
     }
 }
 
@@ -385,9 +405,8 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     memset(report, 0, sizeof *report);
     run r = {.launch = launch, .report = report, .pool = pool_take()};
     if (!r.pool) { report->kind = MPSREF_MEMORY; return; }
-    void *pointers[MPSREF_MAX_BUFFERS];
-    for (uint32_t i = 0; i < launch->buffer_count; i++) pointers[i] = launch->buffers[i].data;
-    r.group = (mpsref_group){.buffers = pointers};
+    for (uint32_t i = 0; i < launch->buffer_count; i++) r.buffers[i] = launch->buffers[i].data;
+    r.group = (mpsref_group){.buffers = r.buffers};
     for (uint32_t i = 0; i < 3; i++) {
         r.group.width[i] = launch->width[i];
         r.group.grid[i] = (uint32_t)launch->grid[i];
@@ -398,22 +417,15 @@ void mpsref_run(const mpsref_launch *launch, mpsref_report *report) {
     sigaltstack(&ours, &theirs); // so that a kernel that overruns its stack is caught too
     catch_faults();
     current = &r;
-    if (launch->check_order)
+    if (launch->check_order) {
         run_both_ways(&r);
-    else
+    } else {
         run_pass(&r);
+        check_guards(&r);
+    }
     current = NULL;
     sigaltstack(&theirs, NULL);
     pool_give(r.pool);
-
-    for (uint32_t i = 0; i < launch->buffer_count && (!report->kind || report->kind == MPSREF_ORDER); i++) {
-        int64_t at;
-        if (guard_damaged(launch->buffers[i].data, launch->buffers[i].bytes, &at)) {
-            mpsref_report found = {.kind = MPSREF_GUARD_DAMAGED, .buffer = (int32_t)i, .offset = at};
-            *report = found;
-            guard_repair(launch->buffers[i].data, launch->buffers[i].bytes);
-        }
-    }
 }
 
 void *mpsref_map(uint64_t accessible) { return guarded_map(accessible); }

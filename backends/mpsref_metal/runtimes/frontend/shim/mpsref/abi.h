@@ -31,7 +31,7 @@ typedef struct {
 } mpsref_sync_table;
 
 typedef struct {
-    uint8_t *data;
+    uint8_t *data, *copy; // copy: pages for the second pass
     uint64_t bytes;
     uint32_t writable;
 } mpsref_buffer;
