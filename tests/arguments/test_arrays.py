@@ -20,7 +20,8 @@ from mpsref.backend import Backend
 from mpsref.conformance import checker
 from mpsref.conformance.case import operations
 from mpsref.operations import Operation, Problem
-from tests.test_illegal_calls import arguments_of, classes, data_source, legal_arguments
+from tests.contracts.test_illegal_calls import arguments_of
+from tests.subjects.classes import MADE, arguments
 
 POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
@@ -436,12 +437,12 @@ def test_backends_get_the_memory_of_subclasses_as_arrays_of_the_base_class(backe
     plain = registry.get_backend(backend)
     layers = [case for _, case in checker.layer_cases(operation) if plain.why_not_problem(case.problem) is None]
     case = max(layers, key=lambda case: len(case.problem.input_shapes))
-    problem, inputs, arguments = case.problem, case.inputs(), arguments_of(case)
+    problem, inputs, legal = case.problem, case.inputs(), arguments_of(case)
     watched, method = on_base_class_arrays(backend, operation), getattr(problem.spec, operation.method)
     expected = listed(registry.run(problem, *inputs, backend=plain))
     for kind in SUBCLASSES:
-        given = {name: in_subclass(value, kind) for name, value in arguments.items()}
-        wanted = method(**arguments, backend=plain)
+        given = {name: in_subclass(value, kind) for name, value in legal.items()}
+        wanted = method(**legal, backend=plain)
         for result, right in zip(listed(method(**given, backend=watched)), listed(wanted), strict=True):
             np.testing.assert_array_equal(result, right)
         fresh = [np.full(array.shape, 77, array.dtype) for array in expected]
@@ -477,20 +478,16 @@ def test_the_overlap_with_a_subclass_is_found(backend: str) -> None:
     assert np.array_equal(x, X)
 
 
-def kernel(kind: type[Any]) -> Any:
-    data = {"data_source": data_source(kind.__name__)} if "data_source" in inspect.signature(kind).parameters else {}
-    return kind(**legal_arguments(kind, kind.__name__) | data, backend="cpu")
-
-
-BASES = mps.MPSCNNKernel, mps.MPSCNNPooling, mps.MPSCNNUpsampling, mps.MPSNNReduceUnary
-NEED_MORE = mps.MPSCNNBatchNormalization, mps.MPSCNNFullyConnected, mps.MPSNNReshape, mps.MPSNNCropAndResizeBilinear
-
 ENCODED = [
     kind
-    for kind in classes(mps)
+    for kind in MADE
     if list(inspect.signature(getattr(kind, "encode", len)).parameters)[1:3] == ["source_image", "destination_image"]
-    and kind not in (*BASES, *NEED_MORE)
+    and kind not in (mps.MPSCNNBatchNormalization, mps.MPSNNReshape)  # which need more than images
 ]
+
+
+def kernel(kind: type[Any]) -> Any:
+    return kind(**arguments(kind), backend="cpu")
 
 
 @pytest.mark.parametrize("kind", ENCODED, ids=lambda kind: kind.__name__)
