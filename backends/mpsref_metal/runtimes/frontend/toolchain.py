@@ -12,29 +12,42 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import CompileError
 from . import cache
 from .options import Options
 
 FRONTEND = Path(__file__).parent
 SHIM = FRONTEND / "shim"
 """The headers of the Metal standard library in C++."""
+LIBRARY_HEADER = SHIM / "mpsref" / "library.h"
 
+# The only pass that sees the macros of a source. Its target is none of a runtime.
 PREPROCESS_FLAGS = (
-    *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w"),
-    *("-DMPSREF_PREPROCESS", "-isystem", str(SHIM / "metal")),
+    *("-cc1", "-E", "-triple", "spir64-unknown-unknown", "-x", "c++", "-std=c++17", "-w"),
+    *("-isystem", str(SHIM / "metal")),
 )
+EXPANDED_FLAGS = (
+    *("-undef", "-U__GLIBC_MINOR__", "-U__CUDA__", "-U__ENDIAN_LITTLE__", "-U__STDCPP_DEFAULT_NEW_ALIGNMENT__"),
+    *("-UCL_VERSION_1_0", "-UCL_VERSION_1_1", "-UCL_VERSION_1_2", "-UCL_VERSION_2_0", "-UCL_VERSION_3_0"),
+    *("-U__OPENCL_CPP_VERSION__", "-U__CL_CPP_VERSION_1_0__", "-U__CL_CPP_VERSION_2021__"),
+)
+"""Flags of the passes that read preprocessed text, in which the macros of no target are left."""
+
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
-    *("-cl-single-precision-constant", "-w", "-ferror-limit", "20"),
-    *("-DMPSREF_STRICT", "-isystem", str(SHIM / "metal")),
+    *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-ferror-limit", "20"),
+    *("-DMPSREF_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
 )
 STRICT_EXTENSIONS = "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"
 FUNCTION_POINTERS = ",+__cl_clang_function_pointers"
@@ -44,6 +57,29 @@ def strict_flags(options: Options) -> tuple[str, ...]:
     """Return the flags of the strict pass."""
     extensions = STRICT_EXTENSIONS + (FUNCTION_POINTERS if options.number >= 310 else "")
     return *STRICT_FLAGS, extensions, *options.definitions
+
+
+LIMITS = {"MPSREF_COMPILE_SECONDS": 30, "MPSREF_COMPILE_MEMORY": 2048}
+"""Environment variables with the processor time in seconds and the memory in MiB of a compilation, and their defaults."""
+
+LARGEST_TEXT, LARGEST_FILE = 4, 64
+"""MiB of a source after the preprocessor, and of other files."""
+
+# Limits of the child alone, which its children inherit. A limit that cannot be set is lower already, or unknown on macOS.
+LIMITED = """for limit in c t v f; do
+  case $limit in c) ulimit -c 0;; t) ulimit -t "$1";; v) ulimit -v "$2";; f) ulimit -f "$3";; esac 2>/dev/null
+done
+shift 3
+exec "$@\""""
+EXHAUSTED = re.compile(r"^(?:[\w.]+: )?error: .*(?:out ?of ?memory|file too large)", re.IGNORECASE | re.MULTILINE)
+
+
+def limit(name: str) -> int:
+    """Return a limit of a compilation."""
+    text = os.environ.get(name) or str(LIMITS[name])
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise CompileError(f"{name}={text!r} is not a number from 1 to 999999999; the default is {LIMITS[name]}")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -62,9 +98,9 @@ class Toolchain:
 
     def make(self, command: Iterable[str]) -> None:
         """Run a command that writes a file; raise BuildError with its output if it fails."""
-        status, text = self._run([*command], "")
+        status, output, errors = self._run([*command])
         if status != 0:
-            raise cache.BuildError(f"{self.name} failed with status {status}:\n{text}")
+            raise cache.BuildError(f"{self.name} failed with status {status}:\n{output}{errors}")
 
     def parsed_headers(self, command: tuple[str, ...], *key: str) -> Path:
         """Return the headers of the shim precompiled with ``command``, from the cache or from clang.
@@ -73,20 +109,20 @@ class Toolchain:
         the headers, so each installation has its own. It is valid while the text of the headers is unchanged (see
         ``fingerprint``), independent of their modification times.
         """
-        header = str(SHIM / "mpsref" / "library.h")
+        header = str(LIBRARY_HEADER)
 
         def build(output: Path) -> None:
             self.make([*command, header, "-o", str(output)])
 
         return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch").file
 
-    def preprocess(self, source: str, options: Options) -> tuple[int, str]:
-        """Expand the macros of a source, without the headers of Metal; return the status and the text."""
+    def preprocess(self, source: str, options: Options) -> tuple[int, str, str]:
+        """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
         include = *headers_alone(files=options.files(source)), *options.definitions, *options.folders
-        return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source)
+        return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT)
 
-    def check(self, source: str, uses_library: bool, options: Options) -> tuple[int, str]:
-        """Parse a source after the headers in the strict pass; return the status and the diagnostics."""
+    def check(self, source: str, uses_library: bool, options: Options) -> str:
+        """Parse a source after the headers in the strict pass; return the diagnostics if it fails."""
         flags, files = strict_flags(options), options.files(source)
         if uses_library:
             command = (*self.front, *flags, "-emit-pch", "-fno-pch-timestamp")
@@ -94,13 +130,36 @@ class Toolchain:
             include = *headers_alone(parsed, files=files), "-include-pch", str(parsed)
         else:
             include = *headers_alone(files=files), "-include", str(SHIM / "mpsref" / "prelude.h")
-        return self._run([*self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"], source)
+        command = [*self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"]
+        status, output, errors = self._run(command, source)
+        return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 
-    def _run(self, command: list[str], text: str) -> tuple[int, str]:
+    def _run(self, command: list[str], text: str = "", largest: int = LARGEST_FILE) -> tuple[int, str, str]:
+        """Run a command on a text within limits; return its status and what it wrote to stdout and stderr."""
         scratch = str(cache.directory() / "zig")
         environment = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch} | os.environ
-        done = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, check=False)
-        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+        seconds, memory = map(limit, LIMITS)
+        limits = [str(number) for number in (seconds, memory << 10, largest << 11)]
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:  # the limit of files holds
+            try:
+                status = subprocess.run(
+                    ["/bin/sh", "-c", LIMITED, "sh", *limits, *command],
+                    input=text.encode(errors="replace"), stdout=output, stderr=errors, env=environment, check=False,
+                    timeout=10 * seconds,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                status = -signal.SIGKILL
+            texts = []
+            for file in (output, errors):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+        if status < 0 or status >= 128 or (status and EXHAUSTED.search(texts[1])):
+            raise CompileError(
+                f"{self.name} stopped with status {status}. A compilation may take {seconds} seconds of processor time "
+                f"(MPSREF_COMPILE_SECONDS), {memory} MiB of memory (MPSREF_COMPILE_MEMORY) and write {largest} MiB: "
+                f"simplify the source, or set these variables to larger numbers\n{texts[1][-500:]}"
+            )
+        return status, *texts
 
 
 def headers_alone(*paths: Path, files: Mapping[Path, str] | None = None) -> tuple[str, str]:
@@ -164,7 +223,7 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     digest = hashlib.sha256()
     status = os.stat(toolchain.driver[0])
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
-    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, *flags)
+    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, EXPANDED_FLAGS, *flags)
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
     # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):
