@@ -9,7 +9,7 @@ from .. import CompileError
 
 CODE = {14: ".init_array", 15: ".fini_array", 16: ".preinit_array"}
 """Types of sections of ELF with functions that run when a library is loaded or unloaded."""
-TAGS = {1: "another library", 12: "DT_INIT", 13: "DT_FINI", 0x7FFFFFFD: "another library", 0x7FFFFFFF: "another library"}
+TAGS = {1: "DT_NEEDED", 12: "DT_INIT", 13: "DT_FINI", 0x7FFFFFFD: "DT_AUXILIARY", 0x7FFFFFFF: "DT_FILTER"}
 """Tags of the dynamic section of ELF."""
 RELOCATIONS, SYMBOLS, DYNAMIC = 4, 11, 6
 RESOLVED = frozenset((37, 1032))

@@ -24,6 +24,7 @@ TOKEN = re.compile(
       | (?P<text>(?:u8|[uUL])?(?:"(?:\\[^\n\r]|[^"\\\n\r])*"|'(?:\\[^\n\r]|[^'\\\n\r])*')(?![A-Za-z_]))
       | (?P<refused>(?:u8|[uUL])?R"|\#|%:|<:(?!:(?![:>]))|:>|<%|%>)
       | (?P<name>[A-Za-z_]\w*)
+      | (?P<dots>\.\.\.)
       | (?P<number>0[xX](?:[eEpP][+-]|'\w|[\w.])*|\.?\d(?:[eE][+-]|'\w|[\w.])*)
       | (?P<other>::|[{}\[\]()?~,;.+\-*%^&|<>=!:]|/(?![/*]))""",
     re.VERBOSE | re.MULTILINE | re.ASCII,
@@ -402,7 +403,7 @@ def translate(
             ]
     for at, kernel in reversed(edits):
         text = text[:at] + f"static MPSREF_LOCAL({kernel})" + text[at + len("threadgroup") :]
-    entries = "".join(f"{lines[i]}\n{entry(i, kernel)}\n" for i, kernel in enumerate(found))
+    entries = "".join(f"{lines[i]}\n{entry(i, kernel).replace(chr(10), ' ')}\n" for i, kernel in enumerate(found))
     return f"{text}\n{entries}", found
 
 

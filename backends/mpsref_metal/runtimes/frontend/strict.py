@@ -40,7 +40,9 @@ PRAGMA = re.compile(r"^#pragma ([^\n]*)", re.MULTILINE)
 PRAGMAS = re.compile(r"(unroll|nounroll|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp))\b")
 LIBRARY = re.compile(rf'^# 1 "{re.escape(str(SHIM / "metal"))}/', re.MULTILINE)
 MOST_ERRORS = 20
-UNKNOWN = re.compile(r"(?:no template|unknown type name|use of undeclared identifier|no type) (?:named )?'(?:metal::)?(\w+)'.*")
+UNKNOWN = re.compile(
+    r"(?:no template|unknown type|use of undeclared|no type|no member) (?:named? |identifier )?'(?:metal::)?(\w+)'.*"
+)
 UNSUPPORTED = {
     "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*",
     "samplers": r"sampler",
@@ -52,6 +54,7 @@ UNSUPPORTED = {
     "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure",
 }
 """What MSL has and this runtime lacks, with the names of its types."""
+LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
@@ -86,7 +89,8 @@ def diagnostics(text: str) -> list[str]:
             blocks[-1].append(msl_words(line))
         elif line:  # "In file included from ..." belongs to the error that follows
             continue
-    return ["\n".join(block) for block in blocks if not any(map(COPY.search, block))]
+    whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
+    return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]
 
 
 def msl_words(line: str) -> str:
@@ -97,7 +101,7 @@ def msl_words(line: str) -> str:
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
     if unknown := UNKNOWN.search(line):
         kinds = (kind for kind, names in UNSUPPORTED.items() if re.fullmatch(names, unknown[1]))
-        line = line[: unknown.start()] + next((f"{unknown[1]}: {kind} are not supported" for kind in kinds), unknown[0])
+        line = line[: unknown.start()] + next((f"{unknown[1]}: {kind} {LACKING}" for kind in kinds), unknown[0])
     line = re.sub(
         r"'([^']*)' file not found",
         r"'\1' file not found: a source includes the headers of Metal alone, and files of the folders in `include`",
@@ -125,9 +129,9 @@ def forbidden(text: str, words: tuple[Token, ...], included: Collection[str], ha
     for declared in [*parameters(words), *locals_of(words)]:
         mark = next(word for word in declared if word.text in ("*", "&"))
         kind = "pointer" if mark.text == "*" else "reference"
-        message = f"a {kind} type must have an explicit address space qualifier: device, constant, threadgroup or thread"
+        spaces = "device, constant, threadgroup or thread"
         if places.file(mark.at) not in included:
-            yield places.error(mark.at, message)
+            yield places.error(mark.at, f"a {kind} type must have an explicit address space qualifier: {spaces}")
 
 
 def early(words: tuple[Token, ...]) -> Iterator[tuple[Token, str]]:

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,14 @@ PREPROCESS_FLAGS = (
     *("-isystem", str(SHIM / "metal")),
 )
 EXPANDED_FLAGS = (
-    *("-undef", "-U__GLIBC_MINOR__", "-U__CUDA__", "-U__ENDIAN_LITTLE__", "-U__STDCPP_DEFAULT_NEW_ALIGNMENT__"),
+    *(
+        "-undef",
+        "-U__GLIBC_MINOR__",
+        "-UNDEBUG",
+        "-U__CUDA__",
+        "-U__ENDIAN_LITTLE__",
+        "-U__STDCPP_DEFAULT_NEW_ALIGNMENT__",
+    ),
     *("-UCL_VERSION_1_0", "-UCL_VERSION_1_1", "-UCL_VERSION_1_2", "-UCL_VERSION_2_0", "-UCL_VERSION_3_0"),
     *("-U__OPENCL_CPP_VERSION__", "-U__CL_CPP_VERSION_1_0__", "-U__CL_CPP_VERSION_2021__"),
 )
@@ -60,17 +67,13 @@ def strict_flags(options: Options) -> tuple[str, ...]:
 
 
 LIMITS = {"MPSREF_COMPILE_SECONDS": 30, "MPSREF_COMPILE_MEMORY": 2048}
-"""Environment variables with the processor time in seconds and the memory in MiB of a compilation, and their defaults."""
+"""Environment variables with the processor time in seconds and the memory in MiB of a compilation; the defaults."""
 
 LARGEST_TEXT, LARGEST_FILE = 4, 64
 """MiB of a source after the preprocessor, and of other files."""
 
-# Limits of the child alone, which its children inherit. A limit that cannot be set is lower already, or unknown on macOS.
-LIMITED = """for limit in c t v f; do
-  case $limit in c) ulimit -c 0;; t) ulimit -t "$1";; v) ulimit -v "$2";; f) ulimit -f "$3";; esac 2>/dev/null
-done
-shift 3
-exec "$@\""""
+# Limits of the child alone. One that cannot be set is lower already, or unknown to macOS.
+LIMITED = """{ ulimit -c 0; ulimit -t "$1"; ulimit -v "$2"; ulimit -f "$3"; } 2>/dev/null; shift 3; exec "$@\""""
 EXHAUSTED = re.compile(r"^(?:[\w.]+: )?error: .*(?:out ?of ?memory|file too large)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -96,9 +99,9 @@ class Toolchain:
         """Return a hash of the compiler, the front end, ``flags`` and the files in the folder ``runtime``."""
         return _fingerprint(self, flags, runtime)
 
-    def make(self, command: Iterable[str]) -> None:
+    def make(self, command: Sequence[str]) -> None:
         """Run a command that writes a file; raise BuildError with its output if it fails."""
-        status, output, errors = self._run([*command])
+        status, output, errors = self._run(command)
         if status != 0:
             raise cache.BuildError(f"{self.name} failed with status {status}:\n{output}{errors}")
 
@@ -130,16 +133,16 @@ class Toolchain:
             include = *headers_alone(parsed, files=files), "-include-pch", str(parsed)
         else:
             include = *headers_alone(files=files), "-include", str(SHIM / "mpsref" / "prelude.h")
-        command = [*self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"]
-        status, output, errors = self._run(command, source)
+        parse = *self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"
+        status, output, errors = self._run(parse, source)
         return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 
-    def _run(self, command: list[str], text: str = "", largest: int = LARGEST_FILE) -> tuple[int, str, str]:
+    def _run(self, command: Sequence[str], text: str = "", largest: int = LARGEST_FILE) -> tuple[int, str, str]:
         """Run a command on a text within limits; return its status and what it wrote to stdout and stderr."""
         scratch = str(cache.directory() / "zig")
         environment = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch} | os.environ
         seconds, memory = map(limit, LIMITS)
-        limits = [str(number) for number in (seconds, memory << 10, largest << 11)]
+        limits = map(str, (seconds, memory << 10, largest << 11))
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:  # the limit of files holds
             try:
                 status = subprocess.run(
@@ -149,17 +152,16 @@ class Toolchain:
                 ).returncode  # fmt: skip
             except subprocess.TimeoutExpired:
                 status = -signal.SIGKILL
-            texts = []
-            for file in (output, errors):
-                file.seek(0)
-                texts.append(file.read().decode(errors="replace"))
-        if status < 0 or status >= 128 or (status and EXHAUSTED.search(texts[1])):
+            output.seek(0)
+            errors.seek(0)
+            written, message = (file.read().decode(errors="replace") for file in (output, errors))
+        if status < 0 or status >= 128 or (status and EXHAUSTED.search(message)):
             raise CompileError(
                 f"{self.name} stopped with status {status}. A compilation may take {seconds} seconds of processor time "
                 f"(MPSREF_COMPILE_SECONDS), {memory} MiB of memory (MPSREF_COMPILE_MEMORY) and write {largest} MiB: "
-                f"simplify the source, or set these variables to larger numbers\n{texts[1][-500:]}"
+                f"simplify the source, or set these variables to larger numbers\n{message[-500:]}"
             )
-        return status, *texts
+        return status, written, message
 
 
 def headers_alone(*paths: Path, files: Mapping[Path, str] | None = None) -> tuple[str, str]:
