@@ -251,6 +251,14 @@ def test_tokens_are_those_of_clang():
             assert lexed(line) == tokens, (seed, line, standard)
 
 
+def forbidden(text, tokens):
+    return list(strict.forbidden(text, tokens, (), False))
+
+
+def translated(text, tokens):
+    return source.translate(text, tokens, lambda number, kernel: source.call(kernel))
+
+
 def test_the_walk_over_tokens_is_total():
     """Any sequence of tokens is a source or a CompileError."""
     words = """kernel void f ( ) { } [ [ ] ] < > , ; : :: * & = threadgroup device constant float x struct template 0
@@ -260,13 +268,9 @@ def test_the_walk_over_tokens_is_total():
         rng = random.Random(seed)
         text = " ".join(rng.choice(words) for _ in range(rng.randint(1, 25)))
         tokens = tuple(source.tokens(text))
-        calls = (
-            lambda: list(strict.forbidden(text, tokens, (), False)),
-            lambda: source.translate(text, tokens, lambda number, kernel: source.call(kernel)),
-        )
-        for call in calls:
+        for walk in (forbidden, translated):
             try:
-                call()
+                walk(text, tokens)
             except CompileError:
                 pass
             except Exception as error:
@@ -277,10 +281,10 @@ def test_a_bracket_without_end_is_an_error():
     for text in ("__attribute__", "__attribute__((", "[[", "__attribute__ x"):
         tokens = tuple(source.tokens(text))
         if text.endswith("x"):
-            assert list(strict.forbidden(text, tokens, (), False)) == []
+            assert forbidden(text, tokens) == []
             continue
         with pytest.raises(CompileError, match="is never closed"):
-            list(strict.forbidden(text, tokens, (), False))
+            forbidden(text, tokens)
     with pytest.raises(CompileError, match="nested more than 256 deep"):
         list(source.chunks(tuple(Token("(", at, False) for at in range(300))))
 

@@ -31,7 +31,7 @@ ATTRIBUTES = frozenset(
 )
 """Attributes of clang that a source may have; others place code and data, run functions, or name symbols."""
 RESERVED = re.compile(
-    r"MPSREF_\w*|__(?:BASE_)?FILE(?:_NAME)?__|__(?:LINE|DATE|TIME|TIMESTAMP|COUNTER|INCLUDE_LEVEL|MODULE|VA_OPT)__"
+    r"MPSREF_\w*|_Pragma|__(?:BASE_)?FILE(?:_NAME)?__|__(?:LINE|DATE|TIME|TIMESTAMP|COUNTER|INCLUDE_LEVEL|MODULE|VA_OPT)__"
     r"|__has_(?:include|include_next|embed|feature|extension|(?:constexpr_)?builtin|(?:cpp_|c_|declspec_)?attribute|warning)"
     r"|__is_(?:identifier|target_\w+)|__building_module|__identifier|__FLT_EVAL_METHOD__"
 )

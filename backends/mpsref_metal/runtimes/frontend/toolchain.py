@@ -142,7 +142,8 @@ class Toolchain:
         scratch = str(cache.directory() / "zig")
         environment = {"ZIG_GLOBAL_CACHE_DIR": scratch, "ZIG_LOCAL_CACHE_DIR": scratch} | os.environ
         seconds, memory = map(limit, LIMITS)
-        limits = map(str, (seconds, memory << 10, largest << 11))
+        stacks = 32 * (os.cpu_count() or 1)  # MiB of address space for the threads of zig and of the linker
+        limits = map(str, (seconds, (memory + stacks) << 10, largest << 11))
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:  # the limit of files holds
             try:
                 status = subprocess.run(
