@@ -31,22 +31,16 @@ SHIM = FRONTEND / "shim"
 """The headers of the Metal standard library in C++."""
 LIBRARY_HEADER = SHIM / "mpsref" / "library.h"
 
-# The only pass that sees the macros of a source. Its target is none of a runtime.
+# The only pass that sees the macros of a source, with the same result on all machines.
 PREPROCESS_FLAGS = (
     *("-cc1", "-E", "-triple", "spir64-unknown-unknown", "-x", "c++", "-std=c++17", "-w"),
     *("-isystem", str(SHIM / "metal")),
 )
 EXPANDED_FLAGS = (
-    *(
-        "-undef",
-        "-U__GLIBC_MINOR__",
-        "-UNDEBUG",
-        "-U__CUDA__",
-        "-U__ENDIAN_LITTLE__",
-        "-U__STDCPP_DEFAULT_NEW_ALIGNMENT__",
-    ),
+    *("-undef", "-UNDEBUG", "-U__GLIBC_MINOR__", "-U__CUDA__", "-U__ENDIAN_LITTLE__"),
     *("-UCL_VERSION_1_0", "-UCL_VERSION_1_1", "-UCL_VERSION_1_2", "-UCL_VERSION_2_0", "-UCL_VERSION_3_0"),
     *("-U__OPENCL_CPP_VERSION__", "-U__CL_CPP_VERSION_1_0__", "-U__CL_CPP_VERSION_2021__"),
+    "-U__STDCPP_DEFAULT_NEW_ALIGNMENT__",
 )
 """Flags of the passes that read preprocessed text, in which the macros of no target are left."""
 
@@ -157,7 +151,7 @@ class Toolchain:
             errors.seek(0)
             written, message = (file.read().decode(errors="replace") for file in (output, errors))
         if status < 0 or status >= 128 or (status and EXHAUSTED.search(message)):
-            raise CompileError(
+            raise cache.BuildError(
                 f"{self.name} stopped with status {status}. A compilation may take {seconds} seconds of processor time "
                 f"(MPSREF_COMPILE_SECONDS), {memory} MiB of memory (MPSREF_COMPILE_MEMORY) and write {largest} MiB: "
                 f"simplify the source, or set these variables to larger numbers\n{message[-500:]}"
