@@ -329,9 +329,9 @@ def is_local_declaration(words: tuple[Token, ...], position: int) -> bool:
     if words[position].text != "threadgroup":
         return False
     start = position
-    while start and words[start - 1].is_name:
+    while words[start - 1].is_name:
         start -= 1
-    if not start or words[start - 1].text not in ("{", "}", ";"):
+    if words[start - 1].text not in ("{", "}", ";"):
         return False
     ends = (i for i in range(position, len(words)) if words[i].text in (";", "["))  # a length may be a product
     end = next(ends, position)

@@ -146,7 +146,7 @@ class Toolchain:
                     timeout=10 * seconds,
                 ).returncode  # fmt: skip
             except subprocess.TimeoutExpired:
-                status = -signal.SIGKILL
+                status = -signal.SIGALRM
             output.seek(0)
             errors.seek(0)
             written, message = (file.read().decode(errors="replace") for file in (output, errors))
