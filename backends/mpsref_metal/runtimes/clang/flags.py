@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..frontend import toolchain
 from ..frontend.options import Options
-from ..frontend.toolchain import SHIM, Toolchain
+from ..frontend.toolchain import EXPANDED_FLAGS, SHIM, Toolchain
 
 MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 
@@ -22,8 +22,8 @@ RUNNING_FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-Wno-everything", "-Werror=global-constructors"),
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-mrecip=none"),
     *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-nostdinc", "-nostdinc++", "-nostdlib++"),
-    *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-cl-single-precision-constant"),
-    *("-Xclang", "-fsanitize=array-bounds"),
+    *("-Xclang", "-ffloat16-excess-precision=none", "-Xclang", "-fsanitize=array-bounds"),
+    *(EXPANDED_FLAGS if sys.platform != "darwin" else (*EXPANDED_FLAGS, "-DMPSREF_APPLE")),
 )
 KERNEL_FLAGS = ("-x", "c++", *RUNNING_FLAGS, "-shared", *LIBRARIES)
 HEADER_FLAGS = ("-x", "c++-header", *RUNNING_FLAGS, "-Xclang", "-fno-pch-timestamp")

@@ -16,10 +16,11 @@ from mpsref.first_use import importing
 
 from ..frontend import cache
 from ..frontend.options import Options
-from ..frontend.program import translated
+from ..frontend.program import translated, undefined
 from ..frontend.source import KernelSource, about, call
 from ..frontend.toolchain import Toolchain
 from .flags import HEADER_FLAGS, KERNEL_FLAGS, LAUNCHER_FLAGS, fingerprint, of_options
+from .objects import check_loading
 
 LAUNCHER = Path(__file__).parent / "native" / "runtime.c"
 
@@ -193,6 +194,9 @@ def compile_source(toolchain: Toolchain, source: str, options: Options) -> Libra
         headers = toolchain.parsed_headers((*toolchain.driver, *HEADER_FLAGS, *flags), fingerprint(toolchain))
         command = (*toolchain.driver, *KERNEL_FLAGS, *flags, "-include-pch", str(headers))
         toolchain.make([*command, str(file), "-o", str(output)])
+        for symbol in check_loading(output.read_bytes()):
+            if not hasattr(ctypes.CDLL(None), symbol):
+                raise undefined(symbol, cpp)
         return [kernel.describe() for kernel in found]
 
     key = cache.key(fingerprint(toolchain), *flags, *options.texts(source))

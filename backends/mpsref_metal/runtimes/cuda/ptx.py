@@ -18,9 +18,9 @@ import numpy as np
 from .. import CompileError
 from ..frontend import cache
 from ..frontend.options import DEFAULTS, Options
-from ..frontend.program import translated
+from ..frontend.program import translated, undefined
 from ..frontend.source import KernelSource, about, call
-from ..frontend.toolchain import SHIM, Toolchain
+from ..frontend.toolchain import EXPANDED_FLAGS, LIBRARY_HEADER, Toolchain
 
 ARCHITECTURES = {  # compute capability: the -target-cpu of clang, the PTX version with all of its instructions
     (7, 0): ("sm_70", "+ptx63"),
@@ -44,7 +44,7 @@ FLAGS = (
     *("-fcuda-is-device", "-DMPSREF_CUDA", "-std=c++17", "-O3", "-w", "-ffp-contract=fast"),
     *("-mllvm", "-inline-threshold=100000"),  # all functions are inline, as in the compilers for GPUs
     "-Wno-error=reserved-user-defined-literal",
-    *("-cl-single-precision-constant", "-include", str(SHIM / "mpsref" / "library.h")),
+    *(*EXPANDED_FLAGS, "-include", str(LIBRARY_HEADER)),
 )
 
 
@@ -100,6 +100,8 @@ def compile_source(
         file.write_text(cpp)
         toolchain.make([*toolchain.front, *flags, str(library), str(file), "-o", str(output)])
         text = output.read_text()
+        if declared := re.search(r"\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)", text):
+            raise undefined(declared[1], cpp)
         return {
             kernel.name: kernel.describe() | {"entry": f"mpsref_entry_{i}", "numbers": numbers(text, i, kernel)}
             for i, kernel in enumerate(found)
@@ -114,7 +116,7 @@ def entry(number: int, kernel: KernelSource) -> str:
     """Return the C++ of the CUDA kernel of an MSL kernel, and of its description."""
     count = max((known.index for known in kernel.parameters if known.index is not None), default=-1) + 1
     names = [f"b{i}" for i in range(count)]
-    resident = f"({RESIDENT} + {kernel.threads} - 1) / {kernel.threads}"
+    resident = f"({RESIDENT} + ({kernel.threads}) - 1) / ({kernel.threads})"
     bounds = f"__attribute__((launch_bounds({kernel.threads}, {resident})))" if kernel.names_threads else ""
     parameters = ", ".join(f"void *{name}" for name in names)
     line = f"MPSREF_ENTRY({number}, {bounds}, ({parameters}), {call(kernel)}, {', '.join([*names, 'nullptr'])})"

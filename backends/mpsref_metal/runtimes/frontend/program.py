@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from .. import CompileError
 from .options import Options
-from .source import KernelSource, translate
-from .strict import NAME, check, check_expanded
+from .source import NAME, KernelSource, Places, tokens, translate, unified
+from .strict import check, diagnostics
 from .toolchain import Toolchain
 
 
@@ -32,12 +33,24 @@ def translated(
     tuple
         C++ to compile after the headers of the shim, and its kernels in order.
     """
-    check(toolchain, source, options)
-    status, text = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
+    status, text, errors = toolchain.preprocess(f'#line 1 "{NAME}"\n{source}', options)
     if status:
-        raise CompileError(text)
-    check_expanded(text)
-    cpp, found = translate(text, entry)
+        raise CompileError("\n".join(diagnostics(errors)) or errors)
+    text = unified(text)
+    words = tuple(tokens(text))
+    check(toolchain, source, text, words, options)
+    cpp, found = translate(text, words, entry)
     if not found:
         raise CompileError(f"{NAME}: error: the source has no kernel function (`kernel void name(...) {{...}}`)")
     return cpp, found
+
+
+def undefined(symbol: str, cpp: str) -> CompileError:
+    """Return the error for a function that is declared and not defined, with the symbol of the compiler for it."""
+    name, rest = "", re.sub(r"^_Z(L|N[KVrRO]*)?", "", symbol)
+    while length := re.match(r"\d+", rest):
+        name, rest = rest[length.end() :][: int(length[0])], rest[length.end() + int(length[0]) :]
+    name = name or symbol
+    declared = re.search(rf"\b{re.escape(name)}\b", cpp)
+    message = f"the function `{name}` is declared and used, and not defined"
+    return CompileError(Places(cpp).error(declared.start(), message) if declared else f"{NAME}: error: {message}")

@@ -1,10 +1,12 @@
 """Parser for the kernels of an MSL source and the bindings of their parameters.
 
-The input is preprocessed text without macros; it is parsed as tokens, which exclude comments.
+The input is the output of clang's preprocessor, which has no comments, macros or continued lines. What remains is split
+into the same tokens as by clang; text that would need a second look, such as a raw string, is refused.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -13,13 +15,35 @@ from typing import Any
 
 from .. import CompileError
 
+NAME = "<msl>"
+"""Name of the source in diagnostics."""
+
 TOKEN = re.compile(
-    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#[^\n]*)
+    r"""(?P<skip>[ \t\f\v\n]+)
+      | (?P<directive>^\#(?:pragma[ ]|[ ]\d)[^\n]*)
+      | (?P<text>(?:u8|[uUL])?(?:"(?:\\[^\n\r]|[^"\\\n\r])*"|'(?:\\[^\n\r]|[^'\\\n\r])*')(?![A-Za-z_]))
+      | (?P<refused>(?:u8|[uUL])?R"|\#|%:|<:(?!:(?![:>]))|:>|<%|%>)
       | (?P<name>[A-Za-z_]\w*)
-      | (?P<other>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\.?\d(?:[\w.]|(?<=[eEpP])[+-])*|::|.)""",
-    re.VERBOSE | re.DOTALL | re.MULTILINE,
+      | (?P<dots>\.\.\.)
+      | (?P<number>0[xX](?:[eEpP][+-]|'\w|[\w.])*|\.?\d(?:[eE][+-]|'\w|[\w.])*)
+      | (?P<other>::|[{}\[\]()?~,;.+\-*%^&|<>=!:]|/(?![/*]))""",
+    re.VERBOSE | re.MULTILINE | re.ASCII,
 )
+FLOATING = re.compile(
+    r"(?:[\d']+\.[\d']*|\.[\d']+)(?:[eE][+-]?[\d']+)?|[\d']+[eE][+-]?[\d']+|0[xX][\da-fA-F'.]+[pP][+-]?[\d']+"
+)
+"""A floating literal without a suffix, of type ``float`` in MSL."""
+DIAGNOSTIC = re.compile(r"#pragma (?:clang|GCC) diagnostic\b")
+MARKER = re.compile(r'# (\d+) ("(?:\\.|[^"\\])*")')
+REFUSED = {
+    '"': "raw strings are not supported",
+    "#": "a macro expands to a preprocessor directive",
+    "": "digraphs such as `{}` are not supported",
+}
 SYNCHRONIZES = re.compile(r"simd_\w+|quad_\w+|threadgroup_barrier|simdgroup_barrier")
+
+DEEPEST = 256
+"""Levels of nested brackets, as in clang."""
 
 MOST_THREADS = "MPSREF_MAX_THREADS"
 
@@ -122,19 +146,82 @@ class Chunk:
         return {token.text for token in self.tokens if token.is_name}
 
 
+class Places:
+    """The lines of the files of a preprocessed text, for diagnostics."""
+
+    def __init__(self, text: str) -> None:
+        """Read the line markers of a text."""
+        self._rows = text.split("\n")
+        self._starts = [0, *itertools.accumulate(len(row) + 1 for row in self._rows)]
+        self._lines = []
+        file, line = NAME, 1
+        for row in self._rows:
+            self._lines.append((file, line))
+            marker = MARKER.match(row)
+            file, line = (marker[2][1:-1], int(marker[1])) if marker else (file, line + 1)
+
+    def file(self, at: int) -> str:
+        """Return the file of a position."""
+        return self._lines[bisect.bisect_right(self._starts, at) - 1][0]
+
+    def marker(self, at: int) -> str:
+        """Return a line marker for a position."""
+        file, line = self._lines[bisect.bisect_right(self._starts, at) - 1]
+        return f'# {line} "{file}"'
+
+    def error(self, at: int, message: str) -> str:
+        """Return an error at a position in the format of clang."""
+        row = bisect.bisect_right(self._starts, at) - 1
+        file, line = self._lines[row]
+        return f"{file}:{line}:{at - self._starts[row] + 1}: error: {message}\n{line:5} | {self._rows[row]}"
+
+
+def scan(text: str) -> Iterator[re.Match[str]]:
+    """Yield the tokens, spaces and directives of a text; raise CompileError for a token that is refused."""
+    at = 0
+    while at < len(text):
+        match = TOKEN.match(text, at)
+        if match is None:
+            raise CompileError(Places(text).error(at, f"the character {text[at]!r} starts no token of MSL"))
+        if match.lastgroup == "refused":
+            message = REFUSED.get(match.group()[-1], REFUSED[""]).format(match.group())
+            raise CompileError(Places(text).error(at, message))
+        yield match
+        at = match.end()
+
+
+def unified(text: str) -> str:
+    """Return preprocessed text as all passes read it.
+
+    Floating literals have a suffix, no file counts as a system header, and diagnostics are not switched off.
+    """
+    parts = []
+    for match in scan(text):
+        part = match.group()
+        if match.lastgroup == "number" and FLOATING.fullmatch(part):
+            part += "f"
+        elif match.lastgroup == "directive":
+            marker = MARKER.match(part)
+            part = marker[0] if marker else "" if DIAGNOSTIC.match(part) else part
+        parts.append(part)
+    return "".join(parts)
+
+
 def tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of a source, without spaces, comments and preprocessor lines."""
-    for match in TOKEN.finditer(text):
-        if match.lastgroup != "skip":
+    """Yield the tokens of a preprocessed text, without spaces and directives."""
+    for match in scan(text):
+        if match.lastgroup not in ("skip", "directive"):
             yield Token(match.group(), match.start(), match.lastgroup == "name")
 
 
-def chunks(text: str) -> Iterator[Chunk]:
+def chunks(words: Iterable[Token]) -> Iterator[Chunk]:
     """Yield the declarations of a source at file scope."""
     depth, found = 0, list[Token]()
-    for token in tokens(text):
+    for token in words:
         found.append(token)
         depth += (token.text in "([{") - (token.text in ")]}")
+        if depth > DEEPEST:
+            raise CompileError(f"brackets are nested more than {DEEPEST} deep")
         if depth == 0 and token.text in (";", "}"):
             yield Chunk(tuple(found))
             found = []
@@ -149,14 +236,15 @@ def closing(words: tuple[Token, ...], opening: int) -> int:
         depth += (words[position].text in "([{") - (words[position].text in ")]}")
         if depth == 0:
             return position
-    raise CompileError(f"the bracket {words[opening].text!r} is never closed")
+    raise CompileError(f"a bracket after `{spell(words[max(opening - 1, 0) : opening + 2])}` is never closed")
 
 
-def split(words: tuple[Token, ...]) -> Iterator[tuple[Token, ...]]:
-    """Yield the parts between commas outside of brackets."""
+def split(words: tuple[Token, ...], opening: str = "([{<") -> Iterator[tuple[Token, ...]]:
+    """Yield the parts between commas outside of brackets; in expressions `<` is none."""
+    ending = opening.translate(str.maketrans("([{<", ")]}>"))
     depth, part = 0, list[Token]()
     for token in words:
-        depth += (token.text in "([{<") - (token.text in ")]}>")
+        depth += (token.text in opening) - (token.text in ending)
         if token.text == "," and depth == 0:
             yield tuple(part)
             part = []
@@ -172,8 +260,8 @@ def attributes(words: tuple[Token, ...]) -> tuple[tuple[Token, ...], dict[str, s
     while position < len(words):
         if [word.text for word in words[position : position + 2]] == ["[", "["]:
             end = closing(words, position)
-            for part in split(words[position + 2 : end - 1]):
-                found[part[0].text] = "".join(word.text for word in part[2:-1])
+            for part in filter(None, split(words[position + 2 : end - 1])):
+                found[part[0].text] = " ".join(word.text for word in part[2:-1])
             position = end
         else:
             plain.append(words[position])
@@ -202,7 +290,7 @@ def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Paramet
                 f"{where}: threadgroup memory as a kernel parameter is not supported (metalcompute sets no length): "
                 "declare an array of fixed size inside the kernel"
             )
-        if "buffer" in marks and not marks["buffer"].isdigit():
+        if "buffer" in marks and not marks["buffer"].isdecimal():
             raise CompileError(f"{where}: the buffer index {marks['buffer']!r} is not a number")
         free = next(i for i in range(len(taken) + 1) if i not in taken)
         index = int(marks["buffer"]) if "buffer" in marks else free
@@ -223,13 +311,16 @@ def parameter(words: tuple[Token, ...], kernel: str, taken: set[int]) -> Paramet
 
 def synchronizing(parts: list[Chunk]) -> set[str]:
     """Return the names whose use may execute a barrier or a simdgroup function, directly or indirectly."""
-    inside = [(part.names, {token.text for token in part.tokens if token.is_name}) for part in parts]
-    reached, before = set[str](), -1
-    while len(reached) > before:
-        before = len(reached)
-        for names, used in inside:
-            if used & reached or any(map(SYNCHRONIZES.fullmatch, used)):
-                reached |= names
+    users: dict[str, list[set[str]]] = {}
+    for part in parts:
+        names = part.names
+        for used in {token.text for token in part.tokens if token.is_name}:
+            users.setdefault(used, []).append(names)
+    reached, waiting = set[str](), [name for name in users if SYNCHRONIZES.fullmatch(name)]
+    while waiting:
+        found = set[str]().union(*users.pop(waiting.pop(), ())) - reached
+        reached |= found
+        waiting += found
     return reached
 
 
@@ -242,13 +333,13 @@ def is_local_declaration(words: tuple[Token, ...], position: int) -> bool:
         start -= 1
     if words[start - 1].text not in ("{", "}", ";"):
         return False
-    end = next(i for i in range(position, len(words)) if words[i].text in (";", "["))  # a length may be a product
+    ends = (i for i in range(position, len(words)) if words[i].text in (";", "["))  # a length may be a product
+    end = next(ends, position)
     return not {"*", "&"} & {word.text for word in words[position:end]}
 
 
-def kernels(text: str) -> list[KernelSource]:
-    """Return the kernels of a preprocessed source, in order."""
-    parts = list(chunks(text))
+def kernels(parts: list[Chunk]) -> list[KernelSource]:
+    """Return the kernels of a source, in order."""
     reached = synchronizing(parts)
     found = []
     for part in parts:
@@ -258,6 +349,8 @@ def kernels(text: str) -> list[KernelSource]:
             continue
         plain, marks = attributes(header)
         texts = [word.text for word in plain]
+        if "(" not in texts[1:]:
+            raise CompileError(f"`{spell(plain)}` is not a kernel function: `kernel void name(...) {{...}}`")
         opening = texts.index("(")
         name = texts[opening - 1]
         if "template" in texts:
@@ -268,16 +361,19 @@ def kernels(text: str) -> list[KernelSource]:
             raise CompileError(f"kernel `{name}` must return void")
         start = header.index(plain[opening])
         words = list(split(header[start + 1 : closing(header, start)]))
-        named = [int(mark["buffer"]) for _, mark in map(attributes, words) if mark.get("buffer", "").isdigit()]
+        named = [int(mark["buffer"]) for _, mark in map(attributes, words) if mark.get("buffer", "").isdecimal()]
         if len(named) > len(set(named)):
             raise CompileError(f"kernel `{name}` uses a buffer index twice: {named}")
         taken = set(named)
         parameters = [parameter(word, name, taken) for word in words]
+        threads = marks.get("max_total_threads_per_threadgroup", MOST_THREADS)
+        if not threads:
+            raise CompileError(f"kernel `{name}`: [[max_total_threads_per_threadgroup(N)]] needs a number of threads")
         found.append(
             KernelSource(
                 name,
                 tuple(parameters),
-                marks.get("max_total_threads_per_threadgroup", MOST_THREADS),
+                threads,
                 name in reached,
                 any(is_local_declaration(part.body, i) for i in range(len(part.body))),
             )
@@ -285,24 +381,29 @@ def kernels(text: str) -> list[KernelSource]:
     return found
 
 
-def translate(text: str, entry: Callable[[int, KernelSource], str]) -> tuple[str, list[KernelSource]]:
+def translate(
+    text: str, words: Iterable[Token], entry: Callable[[int, KernelSource], str]
+) -> tuple[str, list[KernelSource]]:
     """Translate a preprocessed source to C++ that follows the headers of the shim; return it and its kernels.
 
     Threadgroup variables become static variables with the macro ``MPSREF_LOCAL`` of their kernel. ``entry`` returns the
     entry point of a kernel for the target.
     """
-    found = kernels(text)
-    edits = []
+    parts = list(chunks(words))
+    found = kernels(parts)
+    edits, places = [], Places(text)
     number = {kernel.name: i for i, kernel in enumerate(found)}
-    for part in chunks(text):
+    lines = dict[int, str]()
+    for part in parts:
         name = next(iter(part.names), "")
         if part.body and any(word.text == "kernel" for word in part.header) and name in number:
+            lines[number[name]] = places.marker(part.tokens[0].at)
             edits += [
                 (part.body[i].at, number[name]) for i in range(len(part.body)) if is_local_declaration(part.body, i)
             ]
     for at, kernel in reversed(edits):
         text = text[:at] + f"static MPSREF_LOCAL({kernel})" + text[at + len("threadgroup") :]
-    entries = "".join(f"{entry(i, kernel)}\n" for i, kernel in enumerate(found))
+    entries = "".join(f"{lines[i]}\n{entry(i, kernel).replace(chr(10), ' ')}\n" for i, kernel in enumerate(found))
     return f"{text}\n{entries}", found
 
 

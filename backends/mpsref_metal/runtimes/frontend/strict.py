@@ -7,22 +7,17 @@ implements the differences: constructs that C++ for OpenCL allows and MSL does n
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from .. import CompileError
 from .options import Options
-from .source import Token, chunks, closing, split, tokens
-from .toolchain import Toolchain
-
-NAME = "<msl>"
-"""Name of the source in diagnostics."""
+from .source import NAME, Places, Token, attributes, chunks, closing, split
+from .toolchain import LIBRARY_HEADER, SHIM, Toolchain
 
 # MSL can copy a struct from constant memory; C++ for OpenCL reports this error.
 COPY = re.compile(r"the implicit copy constructor\) not viable: cannot bind reference in address space 'constant'")
-STANDARD = re.compile(r"\s*#include <metal_stdlib>")
 SPACES = frozenset(("device", "constant", "threadgroup", "thread"))
 FORBIDDEN = {
     "goto": "MSL has no goto",
@@ -35,29 +30,51 @@ ATTRIBUTES = frozenset(
     unlikely unused vector_size warn_unused_result""".split()  # noqa: SIM905
 )
 """Attributes of clang that a source may have; others place code and data, run functions, or name symbols."""
-PRAGMAS = re.compile(r"(unroll|nounroll|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp|diagnostic))\b")
-DIGRAPHS = ("<:", ":>", "<%", "%>", "%:")
-HAS_FILE = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|\b__has_(?:include|include_next|embed)\s*\(\s*["<](?P<name>[^">\n]*)""", re.DOTALL
+RESERVED = re.compile(
+    r"MPSREF_\w*|_Pragma|__(?:BASE_)?FILE(?:_NAME)?__|__(?:LINE|DATE|TIME|TIMESTAMP|COUNTER|INCLUDE_LEVEL|MODULE|VA_OPT)__"
+    r"|__has_(?:include|include_next|embed|feature|extension|(?:constexpr_)?builtin|(?:cpp_|c_|declspec_)?attribute|warning)"
+    r"|__is_(?:identifier|target_\w+)|__building_module|__identifier|__FLT_EVAL_METHOD__"
 )
-OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)")
-"""Names of files that are not those of headers of Metal: absolute ones, and those that leave a folder."""
-MARKER = re.compile(r'# (\d+) "([^"]*)"')
-DIRECTIVE = re.compile(r"[ \t]*(?:#|%:|\?\?=)[ \t]*")
-SPLICE = re.compile(r"\\[ \t]*\n")
+"""Names that a later pass would expand: macros of the shim, and those of clang that cannot be switched off."""
+PRAGMA = re.compile(r"^#pragma ([^\n]*)", re.MULTILINE)
+PRAGMAS = re.compile(r"(unroll|nounroll|once|mark|METAL|STDC|pack|(clang|GCC) (loop|fp))\b")
+LIBRARY = re.compile(rf'^# 1 "{re.escape(str(SHIM / "metal"))}/', re.MULTILINE)
+MOST_ERRORS = 20
+UNKNOWN = re.compile(
+    r"(?:no template|unknown type|use of undeclared|no type|no member) (?:named? |identifier )?'(?:metal::)?(\w+)'.*"
+)
+UNSUPPORTED = {
+    "textures": r"(texture|depth)(1d|2d|3d|cube|_buffer)\w*",
+    "samplers": r"sampler",
+    "matrices": r"(half|float|bfloat)[234]x[234]|matrix",
+    "simdgroup matrices": r"simdgroup_(half|float|bfloat)8x8|simdgroup_matrix",
+    "arrays of references": r"array_ref",
+    "tensors": r"tensor\w*|cooperative_tensor",
+    "image blocks": r"imageblock\w*",
+    "function tables and ray tracing": r"(visible|intersection)_function_table|raytracing|\w*acceleration_structure",
+}
+"""What MSL has and this runtime lacks, with the names of its types."""
+LACKING = "are not supported"
 LAMBDA_AFTER = frozenset("=(,{;?:&|") | {"return"}
 
 
-def check(toolchain: Toolchain, source: str, options: Options) -> None:
-    """Raise :class:`CompileError` with the diagnostics of clang if the source is not legal MSL."""
-    # Code before the inclusion of the library must not use it.
-    status, text = toolchain.check(f'#line 1 "{NAME}"\n{source}', STANDARD.match(source) is not None, options)
-    found = diagnostics(text) if status else []
-    found += [*outside(source), *forbidden(source, has_lambdas=options.number >= 320)]
+def check(toolchain: Toolchain, source: str, text: str, words: tuple[Token, ...], options: Options) -> None:
+    """Raise :class:`CompileError` with the diagnostics of clang if a source is not legal MSL.
+
+    ``text`` and ``words`` are what the preprocessor made of it.
+    """
+    library = LIBRARY.search(text)
+    is_first = library is not None and not (words and words[0].at < library.start())
+    expanded = text
+    if library is not None and not is_first:  # code before the inclusion of the library must not use it
+        expanded = f'{text[: library.start()]}#include "{LIBRARY_HEADER}"\n{text[library.start() :]}'
+    found = diagnostics(toolchain.check(expanded, is_first, options))
+    if found:  # the source has the columns, and the macros by name
+        found = diagnostics(toolchain.check(f'#line 1 "{NAME}"\n{source}', True, options)) or found
+    included = frozenset(map(str, options.files(source)))
+    found += itertools.islice(forbidden(text, words, included, options.number >= 320), MOST_ERRORS)
     if found:
         raise CompileError("\n".join(found))
-    if status and not text:
-        raise CompileError(f"{toolchain.name} failed with status {status} and no message")
 
 
 def diagnostics(text: str) -> list[str]:
@@ -72,7 +89,8 @@ def diagnostics(text: str) -> list[str]:
             blocks[-1].append(msl_words(line))
         elif line:  # "In file included from ..." belongs to the error that follows
             continue
-    return ["\n".join(block) for block in blocks if not any(map(COPY.search, block))]
+    whole = [block[:3] if LACKING in block[0] else block for block in blocks]  # without "did you mean ...?"
+    return ["\n".join(block) for block in whole if not any(map(COPY.search, block))]
 
 
 def msl_words(line: str) -> str:
@@ -81,6 +99,9 @@ def msl_words(line: str) -> str:
         line = re.sub(rf"\b{opencl}\b", metal, line)
     line = re.sub(r"use of type '([^']*)' requires cl_khr_fp64 .*", r"MSL has no type '\1'", line)
     line = re.sub(r"'__(private|generic)'", "'thread'", line)
+    if unknown := UNKNOWN.search(line):
+        kinds = (kind for kind, names in UNSUPPORTED.items() if re.fullmatch(names, unknown[1]))
+        line = line[: unknown.start()] + next((f"{unknown[1]}: {kind} {LACKING}" for kind in kinds), unknown[0])
     line = re.sub(
         r"'([^']*)' file not found",
         r"'\1' file not found: a source includes the headers of Metal alone, and files of the folders in `include`",
@@ -89,96 +110,49 @@ def msl_words(line: str) -> str:
     return re.sub(r"\b__(private|generic) ?", "", line).replace("C++ for OpenCL", "MSL")
 
 
-def forbidden(source: str, has_lambdas: bool = False) -> list[str]:
-    """Return diagnostics for constructs that C++ for OpenCL allows and MSL does not."""
-    words = list(tokens(source))
-    found = []
-    for before, word in zip([Token("", 0, False), *words], words, strict=False):
-        if word.text in FORBIDDEN and before.text != ".":
-            found.append(diagnostic(source, word, FORBIDDEN[word.text]))
-        elif has_lambdas:
-            continue
-        elif word.text == "[" and before.text in LAMBDA_AFTER and not source.startswith("[[", word.at):
-            found.append(diagnostic(source, word, "MSL has no lambda expressions before 3.2"))
-    for declared in [*parameters(source), *locals_of(words)]:
+def forbidden(text: str, words: tuple[Token, ...], included: Collection[str], has_lambdas: bool) -> Iterator[str]:
+    """Yield diagnostics for constructs of a preprocessed text that clang allows and MSL does not, or that run early.
+
+    Those of the second kind are attributes such as ``constructor`` and ``section``, linkage specifications, assembly,
+    names of the preprocessor and of the shim, and pragmas that apply attributes or name files.
+    """
+    places = Places(text)
+    for row in PRAGMA.finditer(text):
+        if not PRAGMAS.match(row[1]):
+            yield places.error(row.start(), f"`{row[0]}` is not supported")
+    for word, message in early(words):
+        yield places.error(word.at, message)
+    for before, word, after in zip((Token("", 0, False), *words), words, words[1:], strict=False):
+        is_lambda = word.text == "[" and before.text in LAMBDA_AFTER and after.text != "["
+        if is_lambda and not has_lambdas and places.file(word.at) not in included:
+            yield places.error(word.at, "MSL has no lambda expressions before 3.2")
+    for declared in [*parameters(words), *locals_of(words)]:
         mark = next(word for word in declared if word.text in ("*", "&"))
         kind = "pointer" if mark.text == "*" else "reference"
-        text = f"a {kind} type must have an explicit address space qualifier: device, constant, threadgroup or thread"
-        found.append(diagnostic(source, mark, text))
-    return found
+        spaces = "device, constant, threadgroup or thread"
+        if places.file(mark.at) not in included:
+            yield places.error(mark.at, f"a {kind} type must have an explicit address space qualifier: {spaces}")
 
 
-def outside(source: str) -> Iterator[str]:
-    """Yield diagnostics for the files outside of the headers of Metal whose existence a source tests."""
-    parts = SPLICE.split(source)
-    ends = list(itertools.accumulate(map(len, parts)))
-    joined = "".join(parts)
-    for match in HAS_FILE.finditer(joined):
-        if match["name"] is not None and OUTSIDE.match(match["name"]):
-            line = 1 + joined.count("\n", 0, match.start()) + bisect.bisect_right(ends, match.start())
-            yield f"{NAME}:{line}: error: {match['name']!r} is not a header of Metal; a source tests for those alone"
-
-
-def check_expanded(text: str) -> None:
-    """Raise :class:`CompileError` for constructs of a preprocessed source that macros may hide, or that run early.
-
-    Attributes such as ``constructor`` and ``section``, linkage specifications, pragmas that apply attributes or name
-    files, directives that a macro expands to, digraphs, and inline assembly.
-    """
-    found = []
-    file, line = NAME, 0
-    for row in text.split("\n"):
-        start = DIRECTIVE.match(row)
-        if marker := MARKER.match(row):
-            file, line = marker[2], int(marker[1]) - 1
-        elif start and not row.startswith("#pragma "):
-            found.append(f"{file}:{line}: error: a macro expands to a preprocessor directive")
-        elif start and not PRAGMAS.match(row, len("#pragma ")):
-            found.append(f"{file}:{line}: error: `{row.strip()}` is not supported")
-        line += 1
-    for word, message in _early(tuple(tokens(text))):
-        found.append(f"{_place(text, word.at)}: error: {message}")
-    if found:
-        raise CompileError("\n".join(found))
-
-
-def _place(text: str, at: int) -> str:
-    """Return the file and the line of the source at a position of the preprocessed text."""
-    file, line = NAME, 0
-    for row in text[:at].split("\n"):
-        if marker := MARKER.match(row):
-            file, line = marker[2], int(marker[1]) - 1
-        line += 1
-    return f"{file}:{line - 1}"
-
-
-def _early(words: tuple[Token, ...]) -> Iterator[tuple[Token, str]]:
-    """Yield tokens with a message for attributes, linkage, digraphs and assembly."""
+def early(words: tuple[Token, ...]) -> Iterator[tuple[Token, str]]:
+    """Yield tokens with a message for attributes, linkage, assembly and reserved names."""
     for i, word in enumerate(words):
-        following = words[i + 1] if i + 1 < len(words) else Token("", 0, False)
+        following = words[i + 1].text if i + 1 < len(words) else ""
         if word.text in FORBIDDEN:
             yield word, FORBIDDEN[word.text]
+        elif RESERVED.fullmatch(word.text):
+            yield word, f"the name `{word.text}` is reserved"
         elif word.text in ("__attribute__", "__attribute"):
-            for part in split(words[i + 3 : closing(words, i + 1) - 1]):
+            for part in filter(None, split(words[i + 3 : closing(words, i + 1) - 1], "([{")):
                 if part[0].text.strip("_") not in ATTRIBUTES:
                     yield word, f"the attribute `{part[0].text}` is not supported"
-        elif word.text == following.text == "[":
-            for part in split(words[i + 2 : closing(words, i) - 1]):
+        elif word.text == following == "[":
+            for part in filter(None, split(words[i + 2 : closing(words, i) - 1], "([{")):
                 texts = [one.text for one in part]
-                if texts[0] == "using" or (texts[1:2] == ["::"] and texts[2].strip("_") not in ATTRIBUTES):
+                if texts[0] == "using" or (texts[1:2] == ["::"] and "".join(texts[2:3]).strip("_") not in ATTRIBUTES):
                     yield word, f"the attribute `{' '.join(texts[:3])}` is not supported"
-        elif word.text == "extern" and following.text.startswith('"'):
+        elif word.text == "extern" and following.endswith('"'):
             yield word, "MSL has no linkage specifications"
-        elif word.text + following.text in DIGRAPHS and following.at == word.at + 1:
-            yield word, f"digraphs such as `{word.text}{following.text}` are not supported"
-
-
-def diagnostic(source: str, word: Token, message: str) -> str:
-    """Return an error at a token in the format of clang."""
-    line = source.count("\n", 0, word.at) + 1
-    start = source.rfind("\n", 0, word.at) + 1
-    text = source[start:].split("\n", 1)[0]
-    return f"{NAME}:{line}:{word.at - start + 1}: error: {message}\n{line:5} | {text}"
 
 
 def is_bare(words: Sequence[Token]) -> bool:
@@ -187,10 +161,10 @@ def is_bare(words: Sequence[Token]) -> bool:
     return bool(texts & {"*", "&"}) and not texts & SPACES and "auto" not in texts
 
 
-def parameters(source: str) -> Iterator[Sequence[Token]]:
+def parameters(words: tuple[Token, ...]) -> Iterator[Sequence[Token]]:
     """Yield parameters without an address space of functions at file scope."""
-    for part in chunks(source):
-        header = part.header
+    for part in chunks(words):
+        header, _ = attributes(part.header)
         opening = next((i for i, word in enumerate(header) if word.text == "(" and i and header[i - 1].is_name), None)
         if opening is not None and part.body:
             yield from filter(is_bare, split(header[opening + 1 : closing(header, opening)]))

@@ -12,31 +12,45 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mpsref.first_use import importing
 
+from .. import CompileError
 from . import cache
 from .options import Options
 
 FRONTEND = Path(__file__).parent
 SHIM = FRONTEND / "shim"
 """The headers of the Metal standard library in C++."""
+LIBRARY_HEADER = SHIM / "mpsref" / "library.h"
 
+# The only pass that sees the macros of a source, with the same result on all machines.
 PREPROCESS_FLAGS = (
-    *("-cc1", "-E", "-x", "c++", "-std=c++17", "-w"),
-    *("-DMPSREF_PREPROCESS", "-isystem", str(SHIM / "metal")),
+    *("-cc1", "-E", "-triple", "spir64-unknown-unknown", "-x", "c++", "-std=c++17", "-w"),
+    *("-isystem", str(SHIM / "metal")),
 )
+EXPANDED_FLAGS = (
+    *("-undef", "-UNDEBUG", "-U__GLIBC_MINOR__", "-U__CUDA__", "-U__ENDIAN_LITTLE__"),
+    *("-UCL_VERSION_1_0", "-UCL_VERSION_1_1", "-UCL_VERSION_1_2", "-UCL_VERSION_2_0", "-UCL_VERSION_3_0"),
+    *("-U__OPENCL_CPP_VERSION__", "-U__CL_CPP_VERSION_1_0__", "-U__CL_CPP_VERSION_2021__"),
+    "-U__STDCPP_DEFAULT_NEW_ALIGNMENT__",
+)
+"""Flags of the passes that read preprocessed text, in which the macros of no target are left."""
+
 # C++ for OpenCL has the address spaces and most of the restrictions of MSL.
 STRICT_FLAGS = (
     *("-cc1", "-triple", "spir64-unknown-unknown", "-x", "clcpp", "-cl-std=clc++2021"),
-    *("-cl-single-precision-constant", "-w", "-ferror-limit", "20"),
-    *("-DMPSREF_STRICT", "-isystem", str(SHIM / "metal")),
+    *("-fno-gnu-inline-asm", "-w", "-Wno-c++11-narrowing", "-ferror-limit", "20"),
+    *("-DMPSREF_STRICT", *EXPANDED_FLAGS, "-isystem", str(SHIM / "metal")),
 )
 STRICT_EXTENSIONS = "-cl-ext=-all,+cl_khr_fp16,+__opencl_c_generic_address_space"
 FUNCTION_POINTERS = ",+__cl_clang_function_pointers"
@@ -46,6 +60,25 @@ def strict_flags(options: Options) -> tuple[str, ...]:
     """Return the flags of the strict pass."""
     extensions = STRICT_EXTENSIONS + (FUNCTION_POINTERS if options.number >= 310 else "")
     return *STRICT_FLAGS, extensions, *options.definitions
+
+
+LIMITS = {"MPSREF_COMPILE_SECONDS": 30, "MPSREF_COMPILE_MEMORY": 2048}
+"""Environment variables with the processor time in seconds and the memory in MiB of a compilation; the defaults."""
+
+LARGEST_TEXT, LARGEST_FILE = 4, 64
+"""MiB of a source after the preprocessor, and of other files."""
+
+# Limits of the child alone. One that cannot be set is lower already, or unknown to macOS.
+LIMITED = """{ ulimit -c 0; ulimit -t "$1"; ulimit -v "$2"; ulimit -f "$3"; } 2>/dev/null; shift 3; exec "$@\""""
+EXHAUSTED = re.compile(r"^(?:[\w.]+: )?error: .*(?:out ?of ?memory|file too large)", re.IGNORECASE | re.MULTILINE)
+
+
+def limit(name: str) -> int:
+    """Return a limit of a compilation."""
+    text = os.environ.get(name) or str(LIMITS[name])
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise CompileError(f"{name}={text!r} is not a number from 1 to 999999999; the default is {LIMITS[name]}")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -62,10 +95,14 @@ class Toolchain:
         """Return a hash of the compiler, the front end, ``flags`` and the files in the folder ``runtime``."""
         return _fingerprint(self, flags, runtime)
 
-    def make(self, command: Iterable[str]) -> None:
+    def make(self, command: Sequence[str]) -> None:
         """Run a command that writes a file; raise BuildError with its output if it fails."""
-        command = [*command]
-        status, text = cache.with_scratch(lambda variables: self._run(command, "", variables))
+
+        def run(variables: Mapping[str, str]) -> tuple[int, str]:
+            status, output, errors = self._run(command, variables=variables)
+            return status, output + errors
+
+        status, text = cache.with_scratch(run)
         if status != 0:
             raise cache.BuildError(f"{self.name} failed with status {status}:\n{text}")
 
@@ -76,20 +113,20 @@ class Toolchain:
         the headers, so each installation has its own. It is valid while the text of the headers is unchanged (see
         ``fingerprint``), independent of their modification times.
         """
-        header = str(SHIM / "mpsref" / "library.h")
+        header = str(LIBRARY_HEADER)
 
         def build(output: Path) -> None:
             self.make([*command, header, "-o", str(output)])
 
         return cache.fetch(cache.key("headers", *command, header, *key), build, ".pch").file
 
-    def preprocess(self, source: str, options: Options) -> tuple[int, str]:
-        """Expand the macros of a source, without the headers of Metal; return the status and the text."""
+    def preprocess(self, source: str, options: Options) -> tuple[int, str, str]:
+        """Expand the macros of a source, without the headers of Metal; return the status, the text and the errors."""
         include = *headers_alone(files=options.files(source)), *options.definitions, *options.folders
-        return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source)
+        return self._run([*self.front, *PREPROCESS_FLAGS, *include, "-"], source, LARGEST_TEXT)
 
-    def check(self, source: str, uses_library: bool, options: Options) -> tuple[int, str]:
-        """Parse a source after the headers in the strict pass; return the status and the diagnostics."""
+    def check(self, source: str, uses_library: bool, options: Options) -> str:
+        """Parse a source after the headers in the strict pass; return the diagnostics if it fails."""
         flags, files = strict_flags(options), options.files(source)
         if uses_library:
             command = (*self.front, *flags, "-emit-pch", "-fno-pch-timestamp")
@@ -97,12 +134,41 @@ class Toolchain:
             include = *headers_alone(parsed, files=files), "-include-pch", str(parsed)
         else:
             include = *headers_alone(files=files), "-include", str(SHIM / "mpsref" / "prelude.h")
-        return self._run([*self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"], source)
+        parse = *self.front, *flags, "-fsyntax-only", *include, *options.folders, "-"
+        status, output, errors = self._run(parse, source)
+        return (output + errors or f"error: {self.name} failed with status {status} and no message") if status else ""
 
-    def _run(self, command: list[str], text: str, variables: Mapping[str, str] | None = None) -> tuple[int, str]:
+    def _run(
+        self,
+        command: Sequence[str],
+        text: str = "",
+        largest: int = LARGEST_FILE,
+        variables: Mapping[str, str] | None = None,
+    ) -> tuple[int, str, str]:
+        """Run a command on a text within limits; return its status and what it wrote to stdout and stderr."""
         environment = {**os.environ, **(variables or {})}
-        done = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, check=False)
-        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+        seconds, memory = map(limit, LIMITS)
+        stacks = 32 * (os.cpu_count() or 1)  # MiB of address space for the threads of zig and of the linker
+        limits = map(str, (seconds, (memory + stacks) << 10, largest << 11))
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:  # the limit of files holds
+            try:
+                status = subprocess.run(
+                    ["/bin/sh", "-c", LIMITED, "sh", *limits, *command],
+                    input=text.encode(errors="replace"), stdout=output, stderr=errors, env=environment, check=False,
+                    timeout=10 * seconds,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                status = -signal.SIGALRM
+            output.seek(0)
+            errors.seek(0)
+            written, message = (file.read().decode(errors="replace") for file in (output, errors))
+        if status < 0 or status >= 128 or (status and EXHAUSTED.search(message)):
+            raise cache.BuildError(
+                f"{self.name} stopped with status {status}. A compilation may take {seconds} seconds of processor time "
+                f"(MPSREF_COMPILE_SECONDS), {memory} MiB of memory (MPSREF_COMPILE_MEMORY) and write {largest} MiB: "
+                f"simplify the source, or set these variables to larger numbers\n{message[-500:]}"
+            )
+        return status, written, message
 
 
 def headers_alone(*paths: Path, files: Mapping[Path, str] | None = None) -> tuple[str, str]:
@@ -167,7 +233,7 @@ def _fingerprint(toolchain: Toolchain, flags: tuple[object, ...], runtime: Path 
     digest = hashlib.sha256()
     status = os.stat(toolchain.driver[0])
     which = toolchain.version or (toolchain.driver, status.st_mtime_ns)
-    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, *flags)
+    flags = (PREPROCESS_FLAGS, STRICT_FLAGS, STRICT_EXTENSIONS, FUNCTION_POINTERS, EXPANDED_FLAGS, *flags)
     digest.update(repr((toolchain.name, which, status.st_size, flags)).encode())
     # Includes the Python files: they generate C++, and define which sources are rejected.
     for folder in (FRONTEND, *([runtime] if runtime else [])):

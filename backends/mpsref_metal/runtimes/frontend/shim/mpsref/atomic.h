@@ -13,6 +13,8 @@
 #define MPSREF_EACH_SPACE(M, T, OF) M(T, OF, )
 #endif
 
+#define MPSREF_RELAXED 0 // __ATOMIC_RELAXED, which is a macro of the target
+
 namespace metal {
 
 enum memory_order { memory_order_relaxed = 0 };
@@ -35,7 +37,7 @@ typedef mpsref_atomic<float> atomic_float;
 #ifdef MPSREF_STRICT // a plain expression with the right types: this pass never runs it
 #define MPSREF_ATOMIC(BUILTIN, ...) (p->mpsref_value)
 #else
-#define MPSREF_ATOMIC(BUILTIN, ...) BUILTIN(&p->mpsref_value, ##__VA_ARGS__, __ATOMIC_RELAXED)
+#define MPSREF_ATOMIC(BUILTIN, ...) BUILTIN(&p->mpsref_value, ##__VA_ARGS__, MPSREF_RELAXED)
 #endif
 
 #define MPSREF_ATOMIC_ACCESS(T, OF, SPACE) \
@@ -46,7 +48,7 @@ typedef mpsref_atomic<float> atomic_float;
     } \
     inline bool atomic_compare_exchange_weak_explicit(volatile SPACE T *p, thread OF *expected, OF v, memory_order, \
                                                       memory_order) { \
-        return MPSREF_ATOMIC(__atomic_compare_exchange_n, expected, v, true, __ATOMIC_RELAXED); \
+        return MPSREF_ATOMIC(__atomic_compare_exchange_n, expected, v, true, MPSREF_RELAXED); \
     }
 #define MPSREF_ATOMIC_FETCH(T, OF, SPACE, NAME) \
     inline OF atomic_fetch_##NAME##_explicit(volatile SPACE T *p, OF v, memory_order) { \
@@ -66,19 +68,19 @@ MPSREF_EACH_SPACE(MPSREF_ATOMIC_ACCESS, atomic_bool, bool)
 MPSREF_ATOMIC_ACCESS(atomic_float, float, device)
 #else // the builtins take integers
 inline float atomic_load_explicit(const volatile atomic_float *p, memory_order) {
-    return __builtin_bit_cast(float, __atomic_load_n((const volatile int *)p, __ATOMIC_RELAXED));
+    return __builtin_bit_cast(float, __atomic_load_n((const volatile int *)p, MPSREF_RELAXED));
 }
 inline void atomic_store_explicit(volatile atomic_float *p, float v, memory_order) {
-    __atomic_store_n((volatile int *)p, __builtin_bit_cast(int, v), __ATOMIC_RELAXED);
+    __atomic_store_n((volatile int *)p, __builtin_bit_cast(int, v), MPSREF_RELAXED);
 }
 inline float atomic_exchange_explicit(volatile atomic_float *p, float v, memory_order) {
-    int before = __atomic_exchange_n((volatile int *)p, __builtin_bit_cast(int, v), __ATOMIC_RELAXED);
+    int before = __atomic_exchange_n((volatile int *)p, __builtin_bit_cast(int, v), MPSREF_RELAXED);
     return __builtin_bit_cast(float, before);
 }
 inline bool atomic_compare_exchange_weak_explicit(volatile atomic_float *p, float *expected, float v, memory_order,
                                                   memory_order) {
     return __atomic_compare_exchange_n((volatile int *)p, (int *)expected, __builtin_bit_cast(int, v), true,
-                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+                                       MPSREF_RELAXED, MPSREF_RELAXED);
 }
 #endif
 MPSREF_ATOMIC_FETCH(atomic_float, float, device, add)

@@ -113,7 +113,7 @@ __attribute__((used, weak, visibility("hidden"))) bfloat __truncsfbf2(float a) {
     extern "C" void mpsref_thread_##NUMBER(const mpsref_group *g, uint32_t t) { CALL; }
 
 // Where the threadgroup variables of kernel NUMBER lie: the linker marks the ends of a section.
-#ifdef __APPLE__
+#ifdef MPSREF_APPLE
 #define MPSREF_LOCAL(NUMBER) __attribute__((used, section("__DATA,mpsref_" #NUMBER)))
 #define MPSREF_LOCAL_END(NUMBER, END) __asm("section$" #END "$__DATA$mpsref_" #NUMBER)
 #else

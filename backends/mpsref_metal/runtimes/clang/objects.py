@@ -1,0 +1,86 @@
+"""What a shared library does when it is loaded, read from its file: code that runs, and symbols that it needs."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from .. import CompileError
+
+CODE = {14: ".init_array", 15: ".fini_array", 16: ".preinit_array"}
+"""Types of sections of ELF with functions that run when a library is loaded or unloaded."""
+TAGS = {1: "DT_NEEDED", 12: "DT_INIT", 13: "DT_FINI", 0x7FFFFFFD: "DT_AUXILIARY", 0x7FFFFFFF: "DT_FILTER"}
+"""Tags of the dynamic section of ELF."""
+RELOCATIONS, SYMBOLS, DYNAMIC = 4, 11, 6
+RESOLVED = frozenset((37, 1032))
+"""Relocations of x86-64 and arm64 with a value that a function of the library computes."""
+GLOBAL, RESOLVER = 1, 10
+
+MACH_CODE = {0x09: "__mod_init_func", 0x0A: "__mod_term_func", 0x15: "__thread_init", 0x16: "__init_offsets"}
+SEGMENT, ROUTINES = 0x19, 0x1A
+
+
+def check_loading(data: bytes) -> list[str]:
+    """Raise CompileError if a library runs code when it is loaded; return the symbols that it takes from others.
+
+    On macOS the linker has refused symbols that no library has, and the list is empty.
+    """
+    if data.startswith(b"\x7fELF\x02\x01"):
+        found, needed = list(_elf(data)), _needed(data)
+    elif data.startswith(b"\xcf\xfa\xed\xfe"):
+        found, needed = list(_mach(data)), []
+    else:
+        raise CompileError("the compiler wrote a library of an unknown format")
+    if found:
+        raise CompileError(
+            f"<msl>: error: the source has code that runs when it is loaded ({', '.join(sorted(set(found)))}): "
+            "give constants values that are known to the compiler"
+        )
+    return needed
+
+
+def _sections(data: bytes) -> list[tuple[int, ...]]:
+    """Return type, offset, size and linked section of the sections of an ELF file."""
+    start, size, count = *struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HH", data, 58)
+    rows = (struct.unpack_from("<IIQQQQI", data, start + size * i) for i in range(count))
+    return [(row[1], row[4], row[5], row[6]) for row in rows]
+
+
+def _records(layout: str, data: bytes, offset: int, size: int) -> Iterator[tuple[int, ...]]:
+    return struct.iter_unpack(layout, data[offset : offset + size - size % struct.calcsize(layout)])
+
+
+def _elf(data: bytes) -> Iterator[str]:
+    for kind, offset, size, _ in _sections(data):
+        if kind in CODE and size:
+            yield CODE[kind]
+        elif kind == DYNAMIC:
+            yield from (TAGS[tag] for tag, _ in _records("<qQ", data, offset, size) if tag in TAGS)
+        elif kind == RELOCATIONS:
+            yield from ("ifunc" for _, info, _ in _records("<QQq", data, offset, size) if info & 0xFFFFFFFF in RESOLVED)
+        elif kind == SYMBOLS:
+            yield from ("ifunc" for row in _records("<IBBHQQ", data, offset, size) if row[1] & 15 == RESOLVER)
+
+
+def _needed(data: bytes) -> list[str]:
+    sections, names = _sections(data), []
+    for kind, offset, size, link in sections:
+        if kind == SYMBOLS:
+            for name, info, _, section, _, _ in _records("<IBBHQQ", data, offset, size):
+                if name and not section and info >> 4 == GLOBAL:
+                    start = sections[link][1] + name
+                    names.append(data[start : data.index(b"\0", start)].decode(errors="replace"))
+    return names
+
+
+def _mach(data: bytes) -> Iterator[str]:
+    at = 32
+    for _ in range(struct.unpack_from("<I", data, 16)[0]):
+        command, size = struct.unpack_from("<II", data, at)
+        if command == ROUTINES:
+            yield "LC_ROUTINES_64"
+        elif command == SEGMENT:
+            for flags in (struct.unpack_from("<I", data, first + 64)[0] for first in range(at + 72, at + size, 80)):
+                if flags & 255 in MACH_CODE:
+                    yield MACH_CODE[flags & 255]
+        at += size
