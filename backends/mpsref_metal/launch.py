@@ -34,6 +34,9 @@ A thread of an Apple GPU has fewer registers: 8 would be a better number there.
 FEW_TERMS = 4
 """Number of terms of a sum up to which a thread computes several single channels."""
 
+SOURCES = Path(__file__).with_name("msl")
+"""The folder of the MSL sources."""
+
 LONGEST = 1024
 """Maximum number of additions in sequence, as in ``msl/prelude.metal``."""
 
@@ -189,9 +192,7 @@ class Launcher:
 
     @staticmethod
     def _compile(device: Device, files: tuple[str, ...], function: str, known: tuple[str, ...]) -> Function:
-        texts = [
-            Path(__file__).with_name("msl").joinpath(f"{file}.metal").read_text("utf-8") for file in ("prelude", *files)
-        ]
+        texts = [(SOURCES / f"{file}.metal").read_text("utf-8") for file in ("prelude", *files)]
         # The check of a source that begins with the library's header uses the precompiled header.
         first = "\n".join(["#include <metal_stdlib>", "#define SPECIALIZED", *known])
         source = "\n#line 1\n".join([first, *texts])

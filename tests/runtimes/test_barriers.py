@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import re
 import shutil
 from collections.abc import Callable
@@ -14,15 +13,15 @@ import pytest
 import mpsref
 import mpsref_metal
 from mpsref.arguments.arrays import Array
-from mpsref_metal import convolution
+from mpsref_metal import convolution, launch
+from mpsref_metal.launch import SOURCES
 from mpsref_metal.runtimes import LaunchError, clang
 
 pytestmark = pytest.mark.skipif(clang.unavailable() is not None, reason=str(clang.unavailable()))
 
-MSL = Path(mpsref_metal.__file__).parent / "msl"
 PLACES = [
     pytest.param(file.stem, found.span(), id=f"{file.stem}:{text.count(chr(10), 0, found.start()) + 1}")
-    for file in sorted(MSL.glob("*.metal"))
+    for file in sorted(SOURCES.glob("*.metal"))
     for text in [file.read_text("utf-8")]
     for found in re.finditer(r"\bthreadgroup_barrier\b", text)
 ]
@@ -75,8 +74,8 @@ CASES: dict[str, Callable[[mpsref.Backend], None]] = {
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the MSL sources, which backends made by ``backend_on`` compile; tiles have several simdgroups."""
     monkeypatch.setattr(convolution, "_tiling", lambda *arguments: (64, 128, 1))
-    monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
-    return Path(shutil.copytree(MSL, tmp_path / "msl"))
+    monkeypatch.setattr(launch, "SOURCES", tmp_path / "msl")
+    return Path(shutil.copytree(SOURCES, tmp_path / "msl"))
 
 
 @pytest.mark.parametrize("file", CASES)
