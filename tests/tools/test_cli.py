@@ -1,5 +1,7 @@
-"""The command line as a user meets it, in a pipe: in a process of its own, or with results that are given."""
+"""The command line as a user meets it: exit statuses, what goes to stdout and to stderr, processes, Ctrl-C."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
@@ -21,16 +24,22 @@ from mpsref.conformance import checker
 from mpsref.conformance.report import Failure, Report, Row
 from mpsref.errors import install
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 CASE = "PoolingAverage.gradient:n1h5w5c1,k3x3,s2x2,clamp,float32,seed=0"
 
 
 def run(*arguments):
     """Return (exit status, stdout, stderr) of ``mpsref arguments``."""
-    command = [sys.executable, "-c", "from mpsref.cli import main; main()", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["mpsref", *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as end,
+    ):
+        cli.main()
+    return end.value.code, out.getvalue(), err.getvalue()
 
 
 def test_version():
