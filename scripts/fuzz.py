@@ -126,7 +126,7 @@ def arrays(random: Random) -> None:
     names = [info.name for info in registry.backends() if info.available]
     able = [name for name in ("reference", "cpu", "metal:clang") if name in names]
     backend = random.choice([name for name in able if registry.get_backend(name).lacks(operation) is None])
-    for case in checker.random_cases(operation, ("float32", "float16"), 3, random.randrange(2**32)):
+    for case in checker.random_cases(operation, ("float32", "float16"), 20, random.randrange(2**32)):
         plain = registry.run(case.problem, *case.inputs(), backend=backend)
         results = plain if isinstance(plain, tuple) else (plain,)
         inputs, out = [hostile(one) for one in case.inputs()], tuple(hostile(np.zeros_like(one)) for one in results)
