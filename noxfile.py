@@ -66,6 +66,12 @@ def test(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Call mpsref with random input for a minute: ``nox -s fuzz -- --seconds 600 --seed 7``."""
+    session.run(sys.executable, "scripts/fuzz.py", "run", *session.posargs, external=True)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation and execute its pages; a warning is an error."""
     python(session, "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "docs", "docs/_build/html", *session.posargs)

@@ -82,7 +82,7 @@ def layer_cases(operation: Operation) -> Iterator[tuple[str, Case]]:
     """Yield (layer name, case) for each layer with the operation, with few channels, so that all of them are quick."""
     for number, layer in enumerate(layers.load()):
         if type(layer.spec) is operation.spec_type and operation.method in layer.methods:
-            problem = layer.small(channels=5).problem(operation.method)
+            problem = layer.small(layer.checked_channels).problem(operation.method)
             dtype = "float16" if number % 4 == 3 else "float32"
             yield layer.name, Case(problem, dtype, data.FINITE[number % 3], number)
 

@@ -61,6 +61,11 @@ class Layer:
         return cls(name, network, kernel(**parameters or {}), source_shape, call or {}, note=note)
 
     @property
+    def checked_channels(self) -> int:
+        """Number of channels in a check."""
+        return 5
+
+    @property
     def methods(self) -> tuple[str, ...]:
         """The operations of the kernel, without a gradient that does not exist for its parameters."""
         return tuple(method for method in self.spec.problems if self._has(method))

@@ -9,7 +9,6 @@ Source: MPSNNCompare in ``MPSCNNMath.h`` [doc]; that the orderings ignore the th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from mpsref import codecs
 from mpsref.arguments.arrays import Array
-from mpsref.arguments.parameters import Triple, number
+from mpsref.arguments.parameters import Triple, real
 from mpsref.backend import Backend
 from mpsref.codecs import parameter
 from mpsref.kernels.broadcasting import Broadcasting, BroadcastProblem
@@ -33,7 +32,7 @@ COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 
 
 def _threshold(name: str, value: object) -> float:
-    return math.inf if value == math.inf else number(name, value, low=0)
+    return real(name, value, low=0)
 
 
 class Compare(Broadcasting):

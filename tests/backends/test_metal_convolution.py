@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from mpsref import Convolution, ConvolutionTranspose, Neuron
+from mpsref import Convolution, ConvolutionTranspose, Neuron, registry
 from mpsref.arguments.arrays import Array
+from mpsref.conformance import checker
+from mpsref_metal import backend_on
 from mpsref_metal import convolution as metal
+from mpsref_metal.launch import Launcher
 from tests.conftest import AVAILABLE
 
 F32 = np.float32
@@ -138,3 +143,29 @@ def test_chunks_cover_all_lines(lines: int, tiles: int, most: int) -> None:
     assert 1 <= chunks <= max(1, min(most, metal.CHUNKS))
     assert chunk * chunks >= lines
     assert chunk * (chunks - 1) < lines
+
+
+@pytest.mark.parametrize(
+    ("method", "sources"),
+    [
+        ("forward", {"convolution", "convolution_tiles", "depthwise"}),
+        ("gradient_data", {"convolution", "convolution_tiles", "depthwise"}),
+        ("gradient_weights", {"convolution_sums", "weight_tiles"}),
+    ],
+)
+def test_a_check_reads_every_source(method: str, sources: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+
+    def compiled(device: object, files: tuple[str, ...], *_: object) -> object:
+        read.update(files)
+        return lambda *_: None
+
+    class Device:
+        buffer = bytearray
+
+    monkeypatch.setattr(Launcher, "_compile", staticmethod(compiled))
+    runtime = SimpleNamespace(Device=Device, unavailable=lambda: None)
+    backend = backend_on("reading", runtime)  # type: ignore[arg-type]
+    for _, case in checker.layer_cases(registry.Operation(Convolution, method)):
+        registry.run(case.problem, *case.inputs(), backend=backend)
+    assert sources <= read

@@ -26,6 +26,7 @@ POOL = PoolingAverage(3, 2)
 X = np.random.default_rng(0).standard_normal((2, 5, 4, 3)).astype(np.float32)
 Y = POOL.forward(X, backend="reference")
 FORWARD, GRADIENT = Operation(PoolingAverage, "forward"), Operation(PoolingAverage, "gradient")
+MAX_GRADIENT = Operation(mpsref.PoolingMax, "gradient")
 
 
 def constant(value: float) -> Any:
@@ -475,6 +476,16 @@ def test_a_prepared_call_is_not_used_for_an_equal_value_of_another_type(value: A
     with pytest.raises(TypeError, match="shape"):
         pool.gradient(g, (value, *shape[1:]), (1, 0), backend="cpu")
     np.testing.assert_array_equal(pool.gradient(g, shape, (1, 0), backend="cpu"), expected)
+
+
+def test_a_prepared_call_is_not_used_for_another_dtype() -> None:
+    right = registry.get_backend("reference").implementations
+    single = Backend("single", {MAX_GRADIENT: right[MAX_GRADIENT]}, dtypes=("float32",))
+    pool = mpsref.PoolingMax(3, 2)
+    for g, x, name in ((Y, X.astype(np.float16), "x"), (Y.astype(np.float16), X, "g")):
+        pool.gradient(Y, X, backend=single)
+        with pytest.raises(TypeError, match=f"{name} has dtype float16; backend 'single' takes float32"):
+            pool.gradient(g, x, backend=single)
 
 
 @pytest.mark.parametrize("kernel", ["PoolingAverage", "PoolingMax", "PoolingL2Norm", "SoftMax", "Neuron"])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpsref import Backend, CropAndResizeBilinear, Neuron
+from mpsref import Backend, CropAndResizeBilinear, Neuron, ResizeBilinear
 from mpsref.arguments.arrays import Array
 from mpsref.conformance import check, rules
 from mpsref.conformance.case import Case, operation_named
@@ -320,6 +320,15 @@ def test_a_position_at_the_edge_may_be_outside(box: tuple[float, ...], edge: lis
     assert extra is not None
     (allowed,) = extra(problem, (np.ones((1, 1, 2, 1)),))
     assert np.flatnonzero(allowed.ravel() >= 1).tolist() == edge
+
+
+def test_positions_move_weight_within_an_image() -> None:
+    problem = ResizeBilinear.problems["forward"](ResizeBilinear((3, 3)), (2, 2, 2, 2))
+    x = np.ones((2, 2, 2, 2)) * np.array([1, 1000]).reshape(2, 1, 1, 1) * np.array([1, 16])
+    extra = RULES["rounded positions"].extra
+    assert extra is not None
+    (allowed,) = extra(problem, (x,))
+    np.testing.assert_array_equal(allowed, allowed[0, 0, 0, 0] * np.resize([1, 16], (2, 3, 3, 2)) * x[:, :1, :1, :1])
 
 
 def test_small_results_of_a_fused_sigmoid_may_be_0() -> None:

@@ -79,6 +79,7 @@ def test_strides_and_offsets(backend: str, strides: Any) -> None:
         ({"comparison_type": "almost"}, ValueError, "comparison_type is 'almost'"),
         ({"threshold": -0.5}, ValueError, "threshold is -0.5"),
         ({"threshold": math.nan}, ValueError, "threshold is nan"),
+        ({"threshold": np.broadcast_to(np.float32(1), (2**20, 2**20))}, TypeError, "threshold is"),
         ({"threshold": "0"}, TypeError, "threshold is '0'"),
         ({"primary_strides": (0, 0, 3)}, ValueError, r"primary_strides\[2\] is 3"),
     ],

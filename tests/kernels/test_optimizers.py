@@ -99,6 +99,22 @@ def test_nan_passes_the_clip(ieee_backend: str) -> None:
     assert value[1:].tolist() == [-1, 1]
 
 
+@pytest.mark.parametrize("kind", ["l1", "l2"])
+def test_nan_passes_the_penalty(ieee_backend: str, kind: str) -> None:
+    sgd = SGD(1.0, 0.5, regularization_type=kind, regularization_scale=0.5)
+    value, m = sgd.step(F32([0, 0]), F32([np.nan, 0]), F32([0, 0]), backend=ieee_backend)
+    np.testing.assert_array_equal(m, F32([np.nan, 0]))
+    np.testing.assert_array_equal(value, F32([np.nan, 0]))
+
+
+def test_nan_is_the_largest_velocity(ieee_backend: str) -> None:
+    zeros, umax = np.zeros(3, F32), F32([1, np.nan, 1])
+    value, _, u, largest = ADAM.step(F32([np.nan, 0, 0]), zeros, zeros, zeros, umax, backend=ieee_backend)
+    np.testing.assert_array_equal(u, F32([np.nan, 0, 0]))
+    np.testing.assert_array_equal(largest, F32([np.nan, np.nan, 1]))
+    np.testing.assert_array_equal(value, F32([np.nan, np.nan, 0]))
+
+
 def parameters(rng: np.random.Generator, shape: Any) -> Array:
     return rng.standard_normal(shape).astype(F32)
 

@@ -210,6 +210,17 @@ def test_the_first_nan_is_selected(ieee_backend: str, dtype: str, edge: Any, x: 
     np.testing.assert_array_equal(gradient[0, 0, :, 0], dx)
 
 
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize("kernel", [2, 3, (3, 4)])
+def test_nan_is_found_in_any_row_of_a_window(ieee_backend: str, kernel: Any, row: int) -> None:
+    """Of channels that are compared together, one has a NaN."""
+    x = np.random.default_rng(0).integers(-4, 5, (1, 3, 5, 20)).astype(np.float32)
+    x[0, row, 2, 5] = NAN
+    pool = PoolingMax(kernel)
+    g = np.arange(1, 1 + x.size, dtype=np.float32).reshape(x.shape)
+    np.testing.assert_array_equal(pool.gradient(g, x, backend=ieee_backend), pool.gradient(g, x))
+
+
 @pytest.mark.parametrize("low", [-INF, np.finfo(np.float32).min])
 def test_no_sentinel_leaks_where_everything_is_as_low_as_can_be(ieee_backend: str, low: float) -> None:
     x, g = image([low] * 4), image([1, 10, 100, 1000])

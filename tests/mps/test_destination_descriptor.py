@@ -158,14 +158,16 @@ def test_a_transposed_convolution_has_the_size_of_the_convolution_that_it_undoes
     np.testing.assert_array_equal(kernel.encode(y, np.zeros(made.shape, made.dtype)), expected)
 
 
-def test_a_source_gradient_of_another_size_is_read_as_it_is() -> None:
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 4), (5, 1)])
+def test_a_source_gradient_of_another_size_is_read_as_it_is(height: int, width: int) -> None:
     """After a configuration by a state, a destination is written by the properties, from any source gradient."""
     g, x, state, gradient = passed(PAIRS[IDS.index("MPSCNNNeuronGradient")])
     gradient.destination_image_descriptor_for_source_images([g, x], [state])
-    small = gradient.encode(g[:, :1, :1], x, state, np.zeros_like(x))
-    assert np.count_nonzero(small) == 2 * 4
+    part = g[:, :height, :width]
+    small = gradient.encode(part, x, state, np.zeros_like(x))
+    assert np.count_nonzero(small) == 2 * 4 * min(height, 4) * min(width, 4)
     with pytest.raises(ShapeError, match="source_gradient has shape"):
-        gradient.encode(g[:, :1, :1], x, state)
+        gradient.encode(part, x, state)
 
 
 def test_every_kernel_on_images_has_the_method() -> None:

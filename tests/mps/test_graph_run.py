@@ -117,6 +117,11 @@ def test_an_image_whose_size_alone_is_read_goes_at_once():
     compiled = graph.MPSNNGraph(training_graph(start).gradient_image(x))
     (step,) = (step for step in compiled.program.steps if step.node is pool)
     assert relu.result_image in step.released
+    g, small = MPSNNImageNode("g"), graph.MPSCNNPoolingAverageNode(x, filter_size=2)
+    by_hand = graph.MPSCNNPoolingAverageGradientNode(g, relu.result_image, small.result_state, 2, 2, 2, 2, None)
+    compiled = graph.MPSNNGraph(by_hand.result_image)
+    (step,) = (step for step in compiled.program.steps if step.node is relu)
+    assert step.released == (relu.result_image,)
 
 
 def test_results_states_and_exports():

@@ -134,6 +134,26 @@ def test_styles_give_identical_parameters() -> None:
     assert not same(before, by_hand)
 
 
+@pytest.mark.parametrize("on_cpu", [("conv1",), ("fc", "conv2"), ("conv1", "fc")])
+def test_updates_on_the_gpu_come_before_those_on_the_cpu(
+    on_cpu: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in the order of the gradient steps."""
+    net, called = learning_network("gpu"), list[str]()
+    for name in on_cpu:
+        net.__dict__[name].training_style = "cpu"
+    compiled = trained(net)
+    real = Learning._stepped
+
+    def spy(self: Any, gradient: Any, source: Any) -> Any:
+        called.extend(name for name, own in (("conv1", net.w1), ("conv2", net.w2), ("fc", net.w3)) if self is own)
+        return real(self, gradient, source)
+
+    monkeypatch.setattr(Learning, "_stepped", spy)
+    compiled.run([X], [labels()])
+    assert called == sorted(("fc", "conv2", "conv1"), key=on_cpu.__contains__)
+
+
 @pytest.mark.parametrize("style", ["gpu", "cpu"])
 def test_new_parameters_count_from_the_next_run_on(style: str) -> None:
     net = learning_network(style)

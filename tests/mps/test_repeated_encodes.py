@@ -55,6 +55,18 @@ def test_a_repeated_encode_crosses_few_functions(name: str) -> None:
     assert python_calls(lambda: forward.encode(x)) <= 40
 
 
+def test_a_repeated_encode_sees_every_change_of_a_dtype() -> None:
+    """Of average pooling too, which reads no pixel of ``x``."""
+    forward, gradient = (kind(3, 3, backend="cpu") for kind in (MPSCNNPoolingAverage, MPSCNNPoolingAverageGradient))
+    x = random(1, 6, 5, 4)
+    y, state = forward.encode(x, return_state=True)
+    for _ in range(2):
+        gradient.encode(y, x, state)
+        for pair in ((y, x.astype(np.float64)), (y.astype(np.float64), x)):
+            with pytest.raises(TypeError, match="has dtype float64; backend 'cpu' takes"):
+                gradient.encode(*pair, state)
+
+
 def test_a_repeated_encode_sees_every_change_of_a_property() -> None:
     forward, gradient = MPSCNNPoolingAverage(3, 3), MPSCNNPoolingAverageGradient(3, 3)
     x = random(3, 6, 5, 8)
