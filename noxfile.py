@@ -61,8 +61,8 @@ def test_quick(session: nox.Session) -> None:
 
 @nox.session
 def test(session: nox.Session) -> None:
-    """Run all tests on all cores."""
-    python(session, "pytest", *session.posargs)
+    """Run all tests on all cores, those marked slow included."""
+    python(session, "pytest", "-m", "", *session.posargs)
 
 
 @nox.session
